@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from packer._packs.export import export as export
     from packer._packs.info import PackInfo as PackInfo, digest as digest, info as info
     from packer._packs.repair import Repaired as Repaired, repair as repair
-    from packer._packs.verify import Damage as Damage, verify as verify
+    from packer._packs.verify import Damage as Damage, Verification as Verification, verify as verify
+    from packer._viewing.viewer import Viewer as Viewer, view as view
     from packer.augment import View as View
     from packer.crops import (
         CenterCrop as CenterCrop,
@@ -64,9 +65,11 @@ if TYPE_CHECKING:
         ImageError as ImageError,
         ImageTooLargeError as ImageTooLargeError,
         MissingDependencyError as MissingDependencyError,
+        NoSampleError as NoSampleError,
         NotAPackError as NotAPackError,
         NotTileableError as NotTileableError,
         OptionError as OptionError,
+        OptionTypeError as OptionTypeError,
         PackerError as PackerError,
         PackError as PackError,
         PackLockedError as PackLockedError,
@@ -105,15 +108,16 @@ _HOMES = {
     "packer._packs.export": "export",
     "packer._packs.info": "PackInfo digest info",
     "packer._packs.repair": "Repaired repair",
-    "packer._packs.verify": "Damage verify",
+    "packer._packs.verify": "Damage Verification verify",
+    "packer._viewing.viewer": "Viewer view",
     "packer.augment": "View",
     "packer.crops": (
         "CenterCrop Compose Crop Pad RandomCrop RandomHorizontalFlip RandomResizedCrop Resize ResizeCenterCrop"
     ),
     "packer.errors": (
         "ClusterError CorruptPackError DestinationError ImageChangedError ImageError ImageTooLargeError "
-        "MissingDependencyError NotAPackError NotTileableError OptionError PackError PackLockedError "
-        "PackNotFoundError PackerError RemoteError ResumeError SourceError UnsupportedVersionError "
+        "MissingDependencyError NoSampleError NotAPackError NotTileableError OptionError OptionTypeError PackError "
+        "PackLockedError PackNotFoundError PackerError RemoteError ResumeError SourceError UnsupportedVersionError "
         "WorkerError"
     ),
     "packer.samplers": "BlockShuffleSampler OrderSampler SequentialSampler ShuffleSampler",

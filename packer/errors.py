@@ -3,7 +3,9 @@
 ::
 
     PackerError
-    ├── OptionError              options do not fit together; a ValueError too
+    ├── OptionError              an argument is none that is allowed, or two do not fit together; a ValueError too
+    ├── OptionTypeError          an argument is of another type than allowed; a TypeError too
+    ├── NoSampleError            a dataset or a pack has no sample of an index; an IndexError too
     ├── SourceError              the images, or the list of them, cannot be used as given
     ├── DestinationError         a pack cannot be written where it was asked for
     │   ├── PackLockedError      another process is writing it
@@ -33,6 +35,7 @@ import os
 import re
 import shlex
 import sys
+import traceback
 import warnings
 
 __all__ = [
@@ -44,9 +47,11 @@ __all__ = [
     "ImageError",
     "ImageTooLargeError",
     "MissingDependencyError",
+    "NoSampleError",
     "NotAPackError",
     "NotTileableError",
     "OptionError",
+    "OptionTypeError",
     "PackError",
     "PackLockedError",
     "PackNotFoundError",
@@ -186,27 +191,48 @@ class PackerError(Exception):
         return super().__str__()
 
     def _render_traceback_(self) -> list[str]:
-        """Return the lines that IPython shows in a notebook: the frames of the caller, and the error.
+        """Return the lines that IPython shows in a notebook: the last lines of the caller, and the error.
 
         The message names file, cause and remedy, so packer's own frames only hide it. ``traceback.print_exception`` has
         all.
         """
-        import traceback
-
         walked = traceback.walk_tb(self.__traceback__)
         own = [frame for frame in walked if not _is_between(frame[0].f_globals.get("__name__", ""))]
-        shown = traceback.StackSummary.extract(iter(own))
-        head = ["Traceback (most recent call last):\n", *shown.format()] if shown else []
-        return "".join([*head, *traceback.format_exception_only(type(self), self)]).splitlines()
+        frames = list(traceback.StackSummary.extract(iter(own[-_MOST_FRAMES:])))
+        head = ["Traceback (most recent call last):\n"] if frames else []
+        lines = [*head, *map(_located, frames), *traceback.format_exception_only(type(self), self)]
+        return "".join(lines).splitlines()
+
+
+_MOST_FRAMES = 4
 
 
 def _is_between(module: str) -> bool:
-    """Tell whether a module is packer's, or runs what others wrote: neither is where a person's mistake is."""
-    return module.partition(".")[0] in (*_BETWEEN, "IPython", "ipykernel")
+    """Tell whether a module is packer's, Python's, or runs what others wrote: none is where a person's mistake is."""
+    package = module.partition(".")[0]
+    return package in (*_BETWEEN, "IPython", "ipykernel") or package in sys.stdlib_module_names
+
+
+def _located(frame: traceback.FrameSummary) -> str:
+    """Return a line of code and its place: that in a cell as IPython names cells, which are files without a meaning."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    cell = None if shell is None else shell.compile.format_code_name(frame.filename)
+    if cell is None:
+        return traceback.StackSummary.from_list([frame]).format()[0]
+    return f"  {' '.join(cell)}, line {frame.lineno}\n    {frame.line}\n"
 
 
 class OptionError(PackerError, ValueError):
-    """Options do not fit together, or one of them would decide nothing."""
+    """An argument is none that is allowed; or arguments do not fit together, or one of them would decide nothing."""
+
+
+class OptionTypeError(PackerError, TypeError):
+    """An argument is of another type than allowed."""
+
+
+class NoSampleError(PackerError, IndexError):
+    """A dataset or a pack has no sample of an index."""
 
 
 class SourceError(PackerError):

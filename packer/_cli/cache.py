@@ -16,6 +16,7 @@ from packer._cli import output
 from packer._cli.options import ObjectUrl, PackPath, UserPath, reading_options
 from packer._cli.output import json_option, progress_options
 from packer._cli.panels import PanelCommand, PanelGroup, panel_option
+from packer._display import counted
 from packer._storage.system import in_units
 from packer.errors import OptionError, printable
 
@@ -76,7 +77,7 @@ def clear_command(directory: Path | None, url: str | None, quiet: bool) -> None:
     if quiet:
         return
     if removed:
-        what = output.counted(len(removed), "object")
+        what = counted(len(removed), "object")
         click.echo(f"{printable(place)}: {in_units(sum(one.size for one in removed))} removed, {what}")
     else:
         click.echo(f"{printable(place)}: nothing {'' if url is None else f'of {shown(url)} '}is cached")
@@ -108,7 +109,7 @@ def _described(place: str, found: Sequence[CachedObject], bound: str) -> list[st
     total = in_units(sum(one.size for one in found))
     rows = [_row(one) for one in found]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    head = f"{printable(place)}: {total} of {output.counted(len(found), 'object')}, {bound}"
+    head = f"{printable(place)}: {total} of {counted(len(found), 'object')}, {bound}"
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return [head, "", *(f"  {line}".rstrip() for line in lines)]
 

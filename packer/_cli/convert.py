@@ -32,7 +32,9 @@ from packer._cli.options import (
 )
 from packer._cli.output import EXIT_STATUS, Interrupted, Terminated, progress_options
 from packer._cli.panels import MOST_USED, panel_option
+from packer._conversion import words
 from packer._conversion.options import AUDITS, RunOptions, SourceOptions
+from packer._display import count, counted, duration, text
 from packer._storage.remote.urls import is_url
 from packer._storage.system import in_units
 from packer.errors import ClusterError, DestinationError, ImageChangedError, ImageError, PackLockedError, printable
@@ -56,10 +58,10 @@ def resumable() -> Iterator[None]:
         raise kind("; the same command continues where this one stopped") from None
 
 
-def say(text: str, *, quiet: bool) -> None:
+def say(lines: str, *, quiet: bool) -> None:
     """Print a line or more, unless ``--quiet`` was passed."""
     if not quiet:
-        click.echo(text)
+        click.echo(lines)
 
 
 def status_of(manifest: Manifest) -> int:
@@ -197,7 +199,7 @@ def _one(partition: Partition, request: ConversionRequest, number: int, how: Run
         )
     rate = part.images / max(part.seconds, 1e-9)
     say(
-        f"part {number}: {output.count(part.images)} images, {output.duration(part.seconds)} ({rate:,.0f} img/s)",
+        f"part {number}: {count(part.images)} images, {duration(part.seconds)} ({rate:,.0f} img/s)",
         quiet=how.quiet,
     )
     if part.note:
@@ -258,17 +260,17 @@ def _on_cluster(partition: Partition, request: ConversionRequest, where: str, ho
 
 
 def _kept(number: int, manifest: Manifest) -> list[str]:
-    return [output.kept(number, manifest.codec)] if number and manifest.codec != "keep" else []
+    return [words.kept(number, manifest.codec)] if number and manifest.codec != "keep" else []
 
 
 def _finished(partition: Partition, manifest: Manifest, seconds: float | None = None, notes: Iterable[str] = ()) -> str:
     head = (
-        f"{printable(partition.destination)}: {output.counted(manifest.count, 'sample')}, "
-        f"{output.labels(manifest.label_type, len(manifest.classes))}, {output.counted(partition.parts, 'part')}, "
+        f"{printable(partition.destination)}: {counted(manifest.count, 'sample')}, "
+        f"{words.labels(manifest.label_type, len(manifest.classes))}, {counted(partition.parts, 'part')}, "
         f"{in_units(partition.files.size())} out"
     )
-    took = f", {output.duration(seconds)}" if seconds is not None else ""
-    return "\n".join([head + took, *output.outcome(partition.destination, manifest, notes)])
+    took = f", {duration(seconds)}" if seconds is not None else ""
+    return text([head + took, *words.outcome(partition.destination, manifest, notes)])
 
 
 def convert_to_url(request: ConversionRequest, how: RunOptions, source: Source | None = None) -> int:
@@ -284,7 +286,7 @@ def convert_to_url(request: ConversionRequest, how: RunOptions, source: Source |
             display.phase("uploading", unit="bytes")
             summary = conversion.upload(summary, display.update)
         _say_new(conversion, said)
-    say(output.conversion(summary), quiet=how.quiet)
+    say(text(words.conversion(summary)), quiet=how.quiet)
     return status_of(summary.manifest)
 
 
@@ -364,7 +366,7 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     with output.ProgressDisplay(dst.name, quiet=how.quiet) as display:
         display.phase(f"listing {src.name}")
         summary = convert_listed(request, request.open(dst, request.classes()), display, quiet=how.quiet)
-    say(output.conversion(summary), quiet=how.quiet)
+    say(text(words.conversion(summary)), quiet=how.quiet)
     return status_of(summary.manifest)
 
 
@@ -406,7 +408,7 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
             assert before is not None
             statuses.add(done_already(split.dst, before, quiet=how.quiet))
         else:
-            say(output.conversion(summary), quiet=how.quiet)
+            say(text(words.conversion(summary)), quiet=how.quiet)
             statuses.add(status_of(summary.manifest))
     return max(statuses)
 
@@ -451,9 +453,9 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
         display.phase(None)
         write_listing(source, listing)
     if not quiet:
-        labels = output.labels(source.label_type, len(source.classes))
-        click.echo(f"{printable(listing)}: {output.counted(len(source), 'image')}, {labels}")
-        for line in output.fields(source.fields):
+        labels = words.labels(source.label_type, len(source.classes))
+        click.echo(f"{printable(listing)}: {counted(len(source), 'image')}, {labels}")
+        for line in words.fields(source.fields):
             click.echo(line)
         for note in (*source.unusable(), *source.remarks()):
             click.echo(f"  {printable(note)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +14,16 @@ import click
 
 from packer._cli import output
 from packer._cli.options import Count, PackPath, UserPath, reading_options
-from packer._cli.output import EXIT_STATUS, json_option, progress_options, settings_in_words
+from packer._cli.output import EXIT_STATUS, json_option, progress_options
 from packer._cli.panels import PanelCommand, panel_option
+from packer._display import counted, text
 from packer._storage.system import in_units
 from packer.errors import CorruptPackError, NotAPackError, OptionError, printable
 
 if TYPE_CHECKING:
-    from packer._packs.info import ClassCount, FieldInfo, PackInfo
-    from packer._packs.verify import Damage
+    from packer._packs.info import PackInfo
+    from packer._packs.verify import Verification
     from packer._viewing.catalog import Catalog
-
-_BAR = 30
-_NAMED = 5  # classes of a field
 
 
 @click.command("info", cls=PanelCommand)
@@ -47,6 +45,7 @@ def info_command(pack: Path, as_json: bool, all_classes: bool, plot: Path | None
       packer info train.lmdb
       packer info train.lmdb --plot histograms.svg
     """
+    from packer._packs.description import description
     from packer._packs.info import info
 
     if plot is not None:
@@ -56,7 +55,7 @@ def info_command(pack: Path, as_json: bool, all_classes: bool, plot: Path | None
     with output.ProgressDisplay(pack.name) as display:
         display.phase("reading the table")
         held = info(pack)
-    click.echo(json.dumps(_as_json(held), indent=2) if as_json else _describe(held, all_classes))
+    click.echo(json.dumps(_as_json(held), indent=2) if as_json else text(description(held, all_classes=all_classes)))
     if plot is not None:
         _plot(pack, plot)
         click.echo(f"packer: written to {printable(plot)}", err=True)
@@ -77,103 +76,6 @@ def _plot(pack: Path, target: Path) -> None:
 def _as_json(pack: PackInfo) -> dict[str, Any]:
     sides = [{"from": row.start, "below": row.below, "samples": row.samples} for row in pack.shorter_side]
     return {**asdict(pack), "shorter_side": sides}
-
-
-def _describe(pack: PackInfo, all_classes: bool) -> str:
-    samples = pack.samples
-    mean = pack.bytes_of_samples / max(samples, 1)
-    size = pack.bytes if pack.base is None else pack.bytes_of_samples
-    what = (
-        "pack" if pack.format != "index" else "of files that stay where they are" if pack.base else "of its own files"
-    )
-    lines = [
-        f"{pack.path}: {pack.format} {what}{_parts(pack.parts)}, schema {pack.schema}",
-        f"  {output.counted(samples, 'sample')}, {output.labels(pack.label_type, len(pack.classes))}, {in_units(size)} "
-        f"({in_units(mean)} a sample)",
-        *_in_place(pack),
-        *(f"  {words}" for words in settings_in_words(pack.settings, pack.codec)),
-        *([f"  {pack.tiled / max(samples, 1):.1%} of the samples are tiled JPEGs"] if pack.tiled else []),
-        "  made by " + ", ".join(f"{name} {version}" for name, version in pack.versions.items()),
-        "",
-        "  shorter side",
-    ]
-    most = max((row.samples for row in pack.shorter_side), default=1)
-    for row in pack.shorter_side:
-        label = f"{row.start} to {row.below - 1}" if row.below < 1 << 31 else f"{row.start} or more"
-        bar = "█" * max(1, round(_BAR * row.samples / most))
-        lines.append(f"  {label:>14}  {bar:<{_BAR}}  {output.count(row.samples)}")
-    lines += ["", *_labels(pack, all_classes)]
-    if pack.fields:
-        lines += ["", "  fields", *_field_lines(pack.fields, all_classes)]
-    if pack.without_class:
-        lines.append(
-            f"  {output.counted(pack.without_class, 'sample')} {'of no class' if pack.label_type == 'class' else 'of no number'}: `packer verify` names them"
-        )
-    lines += ["", "  source", *(f"  {line}" for line in output.account(pack.account, pack.unlabeled))]
-    if pack.findings or pack.skipped:
-        lines += ["", "  findings"]
-    lines += [f"  {line}" for line in output.findings(pack.findings, pack.codec, pack.settings)]
-    lines += [f"  left out: {entry['name']}: {entry['reason']}" for entry in pack.skipped[:10]]
-    if len(pack.skipped) > 10:
-        lines.append(f"  … and {len(pack.skipped) - 10} more left out (--json lists all)")
-    return "\n".join(map(printable, lines))  # the pack may be a stranger's
-
-
-def _in_place(pack: PackInfo) -> list[str]:
-    """Say where the samples of an index lie."""
-    if pack.base is None:
-        return []
-    checks = "with" if pack.checksums else "without"
-    return [
-        f"  in {output.counted(pack.files, 'file')} below {pack.base}; {in_units(pack.bytes)} of index {checks} checksums"
-    ]
-
-
-def _parts(number: int) -> str:
-    return f" of {output.counted(number, 'part')}" if number else ""
-
-
-def _labels(pack: PackInfo, all_classes: bool) -> list[str]:
-    if pack.label_type != "class":
-        between = "" if pack.least_label is None else f", {pack.least_label} to {pack.most_label}"
-        return [f"  labels are numbers without classes ({pack.label_type}){between}"]
-    unlabeled = [f"  {output.counted(pack.unlabeled, 'sample')} without a label (-1)"] if pack.unlabeled else []
-    return ["  classes", *_class_lines(pack.classes, all_classes), *unlabeled]
-
-
-def _field_lines(fields: Sequence[FieldInfo], all_classes: bool) -> list[str]:
-    width = max(14, *(len(field.name) for field in fields))
-    return [f"  {field.name:>{width}}  {_described(field, all_classes)}" for field in fields]
-
-
-def _described(field: FieldInfo, all_classes: bool) -> str:
-    what = [" ".join(filter(None, [field.dtype, field.kind]))]
-    if field.kind == "array":
-        what.append(f"{field.rank} axes" if field.rank != 1 else "1 axis")
-    if field.classes:
-        names = field.classes if all_classes else field.classes[:_NAMED]
-        more = ", …" if len(names) < len(field.classes) else ""
-        what.append(f"{output.counted(len(field.classes), 'class')} ({', '.join(names)}{more})")
-    if field.file:
-        what.append(f"of {field.file}")
-    what.append(in_units(field.bytes))
-    if field.missing:
-        what.append(f"{output.count(field.missing)} missing")
-    return ", ".join(what)
-
-
-def _class_lines(classes: list[ClassCount], all_classes: bool) -> list[str]:
-    def line(label: int) -> str:
-        return f"  {label:>14}  {classes[label].name}  {output.count(classes[label].samples)}"
-
-    if all_classes or len(classes) <= 12:
-        return [line(label) for label in range(len(classes))]
-    hidden = f"{'…':>16}  {len(classes) - 8} more (--classes lists all)"
-    return [*map(line, range(5)), hidden, *map(line, range(len(classes) - 3, len(classes)))]
-
-
-_LISTED = 20
-_LISTED_BESIDE_A_CAUSE = 3
 
 
 @click.command("verify", cls=PanelCommand)
@@ -233,55 +135,37 @@ def verify_command(
         raise
     if damage:
         if not quiet:
-            _report(pack, damage, repairing=source is not None)
+            click.echo(f"packer: {damage}", err=True)
+            if source is not None and any(item.index is None for item in damage):
+                click.echo(
+                    "packer: damage outside of the samples cannot be repaired: convert the images again", err=True
+                )
         return EXIT_STATUS["corrupt"]
     if hashed:
         click.echo(hashed if quiet else f"{hashed}  {printable(pack)}")
     elif not quiet:
-        click.echo("\n  ".join([f"{printable(pack)}: intact{_unread(pack, quick=quick)}", *_lost(pack)]))
+        click.echo(damage)
     return EXIT_STATUS["ok"]
 
 
 def _damage(
     pack: Path, source: Path | None, library: str | None, *, quick: bool, workers: int | None, quiet: bool
-) -> list[Damage]:
+) -> Verification:
     """Check a pack, and where there is a source, repair it; return what is damaged then."""
-    from packer._packs.verify import verify
+    from packer._packs.verify import Verification, listed, notes_of, verify
 
     with output.ProgressDisplay(pack.name, quiet=quiet) as display:
         if source is None:
             return verify(pack, quick=quick, library=library, workers=workers, progress=display.update)
+        from packer._formats import open_pack
         from packer._packs.repair import repair
 
         repaired = repair(pack, source, workers=workers, progress=display.update)
     if not quiet:
-        made = output.counted(len(repaired.samples), "sample")
-        click.echo(f"{printable(pack)}: {made} restored from {printable(source)}")
-        _list(repaired.samples)
-    return repaired.left
-
-
-def _lost(pack: Path) -> list[str]:
-    """Return what the pack's own records tell of images and labels that its source had and the pack has not."""
-    from packer._packs.info import info
-
-    about = info(pack)
-    lines = output.losses(about.account, about.unlabeled)
-    if about.skipped:
-        lines.insert(
-            0, f"{output.counted(len(about.skipped), 'sample')} left out, which could not be used: see `packer info`"
-        )
-    return [printable(line) for line in lines]
-
-
-def _unread(pack: Path, *, quick: bool) -> str:
-    """Say why the samples were not read; nothing where they were."""
-    from packer._formats import open_pack
-
+        made = counted(len(repaired.samples), "sample")
+        click.echo(text([f"{pack}: {made} restored from {source}", *listed(repaired.samples)]))
     with open_pack(pack) as reader:
-        if not reader.has_checksums:
-            return " (without checksums: its files have the sizes and the times that were listed)"
-    return " (quick: the samples were not read)" if quick else ""
+        return Verification(repaired.left, str(pack), [] if repaired.left else notes_of(reader))
 
 
 def _digest(pack: Path, workers: int | None, *, quiet: bool) -> str:
@@ -314,24 +198,6 @@ def _claims_to_be_a_pack(path: Path) -> bool:
     from packer._formats import FORMATS
 
     return any(path.suffix.lower() in row.suffixes for row in FORMATS.values() if row.parts) or is_pack(path)
-
-
-def _report(pack: Path, damage: Sequence[Damage], *, repairing: bool) -> None:
-    """Print what is damaged: whole columns and files, and then samples, which are few beside a cause."""
-    causes = [item for item in damage if item.index is None]
-    samples = [item for item in damage if item.index is not None]
-    click.echo(f"packer: {printable(pack)}: damaged in {output.counted(len(damage), 'place')}", err=True)
-    _list(causes, err=True)
-    _list(samples, err=True, most=_LISTED_BESIDE_A_CAUSE if causes else _LISTED)
-    if repairing and causes:
-        click.echo("packer: damage outside of the samples cannot be repaired: convert the images again", err=True)
-
-
-def _list(items: Sequence[object], *, err: bool = False, most: int = _LISTED) -> None:
-    for item in items[:most]:
-        click.echo(f"  {printable(item)}", err=err)
-    if len(items) > most:
-        click.echo(f"  … and {output.count(len(items) - most)} more", err=err)
 
 
 @click.command("view", cls=PanelCommand)

@@ -22,7 +22,9 @@ from packer._cli.options import (
 )
 from packer._cli.output import progress_options
 from packer._cli.panels import PanelCommand, panel_option
+from packer._conversion import words
 from packer._conversion.options import GROUPS, OF_THE_PACK, IndexOptions, MergeOptions, SourceOptions
+from packer._display import count, counted, duration, text
 from packer.errors import ImageError, printable
 
 
@@ -59,8 +61,8 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
         with output.ProgressDisplay(dst.name, quiet=quiet) as display:
             display.phase("joining parts")
             manifest = finish(dst)
-        head = f"{printable(dst)}: {output.count(manifest.count)} samples in {len(manifest.parts)} parts"
-        say("\n".join([head, *output.outcome(dst, manifest)]), quiet=quiet)
+        head = f"{printable(dst)}: {count(manifest.count)} samples in {len(manifest.parts)} parts"
+        say(text([head, *words.outcome(dst, manifest)]), quiet=quiet)
         return status_of(manifest)
     if not packs:
         raise click.UsageError("PACKS are missing: packer merge PACK... DST")
@@ -71,7 +73,7 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
             progress=lambda p: display.update(p.done, p.total, read=p.bytes_read),
             **values,
         )
-    say(output.conversion(summary), quiet=quiet)
+    say(text(words.conversion(summary)), quiet=quiet)
     return status_of(summary.manifest)
 
 
@@ -104,12 +106,12 @@ def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     manifest = summary.manifest
     if summary.notes == ["done already"]:
         return done_already(pack, manifest, quiet=quiet)
-    name, count, _ = manifest.parts[-1]
+    name, appended, _ = manifest.parts[-1]
     head = (
-        f"{printable(pack)}: {output.counted(manifest.count, 'sample')} in {output.counted(len(manifest.parts), 'part')}, "
-        f"{output.count(count)} of them in {printable(name)}, {output.duration(summary.seconds)}"
+        f"{printable(pack)}: {counted(manifest.count, 'sample')} in {counted(len(manifest.parts), 'part')}, "
+        f"{count(appended)} of them in {printable(name)}, {duration(summary.seconds)}"
     )
-    say("\n".join([head, *output.outcome(pack, manifest, summary.notes)]), quiet=quiet)
+    say(text([head, *words.outcome(pack, manifest, summary.notes)]), quiet=quiet)
     return status_of(manifest)
 
 
@@ -145,7 +147,7 @@ def index_command(src: Path, dst: Path | None, *, base: Path | None, quiet: bool
         if dst is not None:
             raise click.UsageError("--base changes the index SRC: leave OUT.index out")
         manifest = moved(src, base)
-        say(f"{printable(src)}: {output.counted(manifest.count, 'sample')} below {printable(base)}", quiet=quiet)
+        say(f"{printable(src)}: {counted(manifest.count, 'sample')} below {printable(base)}", quiet=quiet)
         return None
     if dst is None:
         raise click.UsageError("OUT.index is missing")
@@ -155,13 +157,8 @@ def index_command(src: Path, dst: Path | None, *, base: Path | None, quiet: bool
             summary = request.make(display.update)
     except ImageError as error:
         raise ImageError(f"{error}. Put an image in its place, or leave it out: --on-error skip") from error
-    manifest = summary.manifest
-    head = (
-        f"{printable(dst)}: {output.counted(manifest.count, 'sample')}, {output.labels(manifest.label_type, len(manifest.classes))}, "
-        f"read where they lie, {output.duration(summary.seconds)}"
-    )
-    say("\n".join([head, *output.outcome(dst, manifest, summary.notes)]), quiet=quiet)
-    return status_of(manifest)
+    say(text(words.conversion(summary)), quiet=quiet)
+    return status_of(summary.manifest)
 
 
 @click.command("export", cls=PanelCommand)
@@ -188,12 +185,12 @@ def export_command(pack: Path, directory: Path, quiet: bool) -> None:
     with resumable(), output.ProgressDisplay(directory.name, quiet=quiet) as display:
         written, again = export_and_say(pack, directory, progress=display.update)
     if not quiet:
-        click.echo(f"{printable(directory)}: {output.count(written)} files")
+        click.echo(f"{printable(directory)}: {count(written)} files")
         with open_pack(pack) as reader:
             tiled = reader.manifest.findings.get(TILED, 0)
         if tiled:
             kept = reader.manifest.codec == "keep"
             note = ", which have the originals' pixels and not their bytes" if kept else ""
-            click.echo(f"  {output.count(tiled)} of them are tiled JPEGs{note}")
+            click.echo(f"  {count(tiled)} of them are tiled JPEGs{note}")
         if again is not None:
             click.echo(f"\n  to convert them to a pack again:\n  {again}")

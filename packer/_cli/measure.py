@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,19 +26,10 @@ from packer._cli.options import (
 from packer._cli.output import EXIT_STATUS, ProgressDisplay, json_option, progress_options
 from packer._cli.panels import PanelCommand, panel_option
 from packer._conversion.options import SourceOptions
-from packer._storage.remote.urls import is_url
-from packer._storage.system import in_units
 from packer.errors import OptionError, PackerError, printable
 
 if TYPE_CHECKING:
-    from packer._conversion.request import ConversionRequest
-    from packer._measuring.bench import Benchmark, Rate
-    from packer._measuring.estimate import Estimate
-    from packer._measuring.trials import Interval
-    from packer._measuring.tune import Tuning
-
-_BUSY = 0.1  # of the CPUs, that others took
-_SIDES = "packer", "torchvision"  # the ways of a recipe that has a name
+    from packer._measuring.bench import Benchmark
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
@@ -118,7 +107,7 @@ def bench_command(  # noqa: PLR0917
         measured = bench(
             paths, batch=batch, images=images, seconds=seconds, threads=threads, recipe=recipe, progress=display.spend
         )
-    click.echo(json.dumps(_as_json(measured), indent=2) if as_json else _table(measured))
+    click.echo(json.dumps(_as_json(measured), indent=2) if as_json else measured)
     for file in draw(measured, plot) if plot is not None else ():
         click.echo(f"packer: written to {printable(file)}", err=True)
 
@@ -126,72 +115,6 @@ def bench_command(  # noqa: PLR0917
 def _as_json(measured: Benchmark) -> dict[str, object]:
     rates = [{**asdict(rate), "median": rate.median, "spread": rate.spread} for rate in measured.rates]
     return {**asdict(measured), "rates": rates}
-
-
-def _spread(rate: Rate) -> str:
-    return f" ±{rate.spread:4.0%}" if len(rate.rates) > 1 else ""
-
-
-def _rounds(measured: Benchmark) -> str:
-    return f"medians of {measured.rounds} rounds in turn, ± half of their range" if measured.rounds > 1 else "one round"
-
-
-def _table(measured: Benchmark) -> str:
-    from packer._measuring.bench import LIMIT
-
-    counts = sorted({rate.threads for rate in measured.rates})
-    if any(rate.way in _SIDES for rate in measured.rates):
-        return "\n".join(map(printable, [*_steps(measured), *_below(measured)]))
-    sides = sorted(measured.sides, key=lambda side: -measured.fastest(side).median)
-    wide = max(len(side) for side in sides)
-    threads = [f"{count} thread{'s' if count > 1 else ''}" for count in counts]
-    lines = [f"{'images a second':{wide}}" + "".join(f"{name:>17}" for name in threads)]
-    for side in sides:
-        rates = {rate.threads: f"{rate.median:,.0f}{_spread(rate)}" for rate in measured.of(side)}
-        lines.append(f"{side:{wide}}" + "".join(f"{rates.get(count, ''):>17}" for count in counts))
-    ways = [side for side in sides if measured.fastest(side).way != LIMIT]  # nobody trains with the limit
-    if len(ways) > 1 and (ratio := measured.ratio(ways[0], ways[-1])) is not None:
-        lines += ["", f"{ways[0]} is {ratio:.1f} times as fast as {ways[-1]}"]
-    return "\n".join(map(printable, [*lines, *_below(measured)]))
-
-
-def _steps(measured: Benchmark) -> list[str]:
-    """Return a recipe's steps by each side: the rate down to the step, and what the step costs a thread."""
-    wide = max(map(len, measured.sides))
-    lines = [f"{'':{wide}}  images a second   ms an image of a thread"]
-    before: dict[tuple[str, int], list[float]] = {}
-    for rate in measured.rates:
-        key = rate.side.rpartition(": ")[0], rate.threads
-        costs = [1000 * rate.threads / one for one in rate.rates]
-        cost = f"{statistics.median(costs):.2f}"
-        if key in before:  # what a step costs is compared within a round
-            extra = statistics.median(now - then for now, then in zip(costs, before[key], strict=False))
-            cost = f"{cost}  ({extra:+.2f})"
-        before[key] = costs
-        lines.append(f"{rate.side:{wide}}  {rate.median:>9,.0f}{_spread(rate):6}   {cost}")
-    for path in measured.images:
-        ours, theirs = (
-            [rate.side for rate in measured.rates if (rate.path, rate.way) == (path, way)] for way in _SIDES
-        )
-        if ours and (share := measured.ratio(ours[-1], ours[0])) is not None:
-            lines += ["", f"{path}: the whole recipe has {share:.2f} of the rate of the crop alone"]
-        if ours and theirs and (times := measured.ratio(ours[-1], theirs[-1])) is not None:
-            lines.append(f"{path}: packer's is {times:.1f} times as fast as torchvision's")
-    return lines
-
-
-def _below(measured: Benchmark) -> list[str]:
-    """Return what stands below the figures: what they are of."""
-    lines = ["", *(f"not measured: {side}: {reason}" for side, reason in measured.skipped.items())]
-    for path, count in measured.images.items():
-        where = "fetched each time, or from the cache" if is_url(path) else "from memory"
-        lines.append(f"{path}: {count:,} samples of {in_units(measured.mean_bytes[path])}, {where}")
-    lines.append(
-        f"{_rounds(measured)}; batches of {measured.batch}; {measured.machine['processor']}, {measured.machine['cpus']} CPUs"
-    )
-    if measured.others is not None and measured.others > _BUSY:
-        lines.append(f"other programs took {measured.others:.0%} of the CPUs meanwhile: measure again when they rest")
-    return lines
 
 
 @click.command("tune", cls=PanelCommand)
@@ -234,22 +157,7 @@ def tune_command(  # noqa: PLR0917
 
     with ProgressDisplay("tune", quiet=quiet, unit="seconds") as display, errors_of_recipe(recipe):
         found = tune(dataset_of(pack, recipe), batch, step_ms=step_ms, seconds=seconds, progress=display.spend)
-    click.echo(json.dumps({**asdict(found), "line": found.line}, indent=2) if as_json else _said(found))
-
-
-def _said(found: Tuning) -> str:
-    lines = [f"{found.rate:,.0f} images a second, ± {max(found.error, 0.01):.0%}, found in {found.seconds:.0f} s"]
-    if found.step_ms is not None:
-        need = f"{found.batch / found.step_ms * 1000:,.0f} images a second"
-        lines.append(
-            f"a step of {found.step_ms:g} ms waits {found.wait_ms:.0f} ms for its batch: nothing on this machine gives the {need} that it takes"
-            if found.wait_ms
-            else f"keeps up with steps of {found.step_ms:g} ms, which take {need}"
-        )
-    tried = sorted(found.trials, key=lambda trial: trial.median)
-    lines += ["", *(f"  {found.batch / trial.median:9,.0f}  {trial.settings}" for trial in tried)]
-    lines += [f"  {note}" for note in found.notes]
-    return "\n".join([*map(printable, lines), "", found.line])
+    click.echo(json.dumps({**asdict(found), "line": found.line}, indent=2) if as_json else found)
 
 
 @click.command("doctor", cls=PanelCommand)
@@ -318,10 +226,6 @@ def _train(command: str, steps: int, seconds: float, as_json: bool) -> int:
     return EXIT_STATUS["ok"]
 
 
-_REMARKABLE_LOAD = 0.1  # of the processors
-_NAMED = 5  # files that cannot be converted
-
-
 @click.command("estimate", cls=CommandOfSource)
 @click.argument("src", type=UserPath())
 @click.argument("dst", metavar="[DST]", required=False, type=UserPath())
@@ -376,79 +280,4 @@ def estimate_command(
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
     else:
-        click.echo("\n".join(_described(found, src, request)))
-
-
-def _described(found: Estimate, src: Path, request: ConversionRequest) -> Iterator[str]:
-    """Yield the lines that a person reads."""
-    tried = "all of them" if found.exact else output.count(found.tried)
-    about = "" if found.looked_at == found.images else f"about, by {output.count(found.looked_at)} of them, "
-    yield f"{printable(src)}: {output.counted(found.images, 'image')}, {about}{in_units(found.bytes_in.value)}; {tried} tried"
-    yield f"  {'size':<12}{_size(found.size):<10}{_between(found.size, in_units)}".rstrip()
-    threads = output.counted(found.workers, "thread")
-    yield f"  {'time':<12}{output.duration(found.seconds.value):<10}{_between(found.seconds, output.duration)}, with {threads}"
-    if found.jobs > 1:
-        many = found.seconds_on_jobs
-        yield f"  {f'on {found.jobs} jobs':<12}{output.duration(many.value):<10}{_between(many, output.duration)}, where the disk serves all"
-    yield from _told(found, request.on_error)
-    if found.alternatives:
-        yield ""
-        width = max(32, *(len(other.options) + 2 for other in found.alternatives))
-        yield f"  {'with other options':<{width}}{'size':>10}   {'':<24}{'time':>10}"
-        for other in found.alternatives:
-            size = f"{_size(other.size):>10}   {_between(other.size, in_units):<24}"
-            yield f"  {other.options:<{width}}{size}{output.duration(other.seconds.value):>10}"
-    if found.not_tried:
-        yield f"  not tried, for want of time or room: {', '.join(found.not_tried)}"
-    yield ""
-    yield f"  {found.command}"
-    if found.part_command is not None:
-        yield f"  {found.part_command}    # in each job, K from 0"
-
-
-def _told(found: Estimate, on_error: str) -> Iterator[str]:
-    """Yield what there is to say beside size and time."""
-    if found.in_memory is not None:
-        held = f"{found.in_memory:.0%} of the files were in memory"
-        cold = "" if found.in_memory < 0.05 else ": where they are not, reading them may take longer"
-        yield f"  {'disk':<12}{held}{cold}"
-    if (found.others or 0) > _REMARKABLE_LOAD:
-        yield f"  {'others':<12}other work took {found.others:.0%} of the processors: without it, the conversion is faster"
-    lacking = found.size.high - found.room
-    fits = "enough" if lacking <= 0 else f"up to {in_units(lacking)} too little"
-    yield f"  {'room':<12}{in_units(found.room)} free: {fits}"
-    if found.remarkable.value:
-        yield f"  {'findings':<12}{_images(found.remarkable)}"
-        for name, images in found.findings.items():
-            yield f"    {printable(name)}: {_images(images)}"
-    else:
-        most = f"none, so {output.count(round(found.remarkable.high))} images at most"
-        yield f"  {'findings':<12}{'none' if found.exact else most}"
-    if found.left_out:
-        stops = "a conversion stops at the first, unless it has --on-error skip"
-        yield f"  {'unreadable':<12}{_images(found.unreadable)}; {'left out' if on_error == 'skip' else stops}"
-        for entry in found.left_out[:_NAMED]:
-            yield f"    {printable(entry['name'])}: {printable(entry['reason'])}"
-        if len(found.left_out) > _NAMED:
-            yield f"    … and {output.count(len(found.left_out) - _NAMED)} more"
-    for note in found.notes:
-        yield f"  {printable(note)}"
-
-
-def _size(size: Interval) -> str:
-    return in_units(size.value)
-
-
-def _images(number: Interval) -> str:
-    """Return how many images there are of a kind."""
-    low, value, high = (round(one) for one in (number.low, number.value, number.high))
-    return (
-        output.counted(value, "image")
-        if low == high
-        else f"{output.counted(value, 'image')} ({output.count(low)} to {output.count(high)})"
-    )
-
-
-def _between(number: Interval, said: Any) -> str:
-    """Return between which two a number is; that it is known where they are one."""
-    return "(exactly)" if number.low == number.high else f"({said(number.low)} to {said(number.high)})"
+        click.echo(found)

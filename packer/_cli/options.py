@@ -28,7 +28,7 @@ from packer._conversion.options import (
     options_of,
 )
 from packer._storage.remote.urls import is_url, shown, user_path
-from packer.errors import OptionError, SourceError, flag, printable
+from packer.errors import SourceError, flag, printable
 from packer.plugins import PluginDescriptor
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
@@ -271,10 +271,8 @@ def requested(kind: Callable[..., _T], **values: Any) -> _T:
     """Return the request that the options are; UsageError where a value is none that it takes."""
     try:
         return kind(**values)
-    except OptionError:
-        raise
     except (TypeError, ValueError) as error:
-        name, *_ = re.split(r"\W", str(error), maxsplit=1)  # a function's message begins with its parameter
+        name, *_ = re.split(r"\W", str(error), maxsplit=1)  # a function's message may begin with its parameter
         option = flag(name) if name in values else name
         raise click.UsageError(option + str(error)[len(name) :]) from error
 

@@ -1,4 +1,4 @@
-"""Output of commands: numbers and summaries for readers, progress, exit statuses, and lines of Python that read a pack.
+"""Output of commands: progress and exit statuses. `packer._conversion.words` has the words of summaries.
 
 A bar shows progress on a terminal, lines do in a log. With ``--json-progress`` programs read objects with these keys,
 which docs/clusters.md explains:
@@ -21,23 +21,17 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 
 from packer._cli.panels import HELP, panel_option
-from packer._codecs import LOSSY
+from packer._display import duration
 from packer._storage.system import in_units
 from packer.errors import printable
-
-if TYPE_CHECKING:
-    from packer._conversion.convert import Summary
-    from packer._fields import Field
-    from packer._manifest import Manifest
 
 EXIT_STATUS = {"ok": 0, "error": 1, "usage": 2, "skipped": 3, "corrupt": 4, "locked": 5, "sigint": 130, "sigterm": 143}
 
@@ -91,15 +85,6 @@ def progress_options(quiet: str | None = "Print errors only.") -> Callable[[_F],
 
 def _choose_json(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
     context.meta[_AS_JSON] = asked
-
-
-def duration(seconds: float) -> str:
-    """Return a time as a person would say it."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d} h" if hours else f"{minutes}:{seconds:02d} min"
 
 
 @dataclass
@@ -364,145 +349,6 @@ def _on_terminal() -> bool:
     return sys.stderr.isatty()
 
 
-_MOST_NAMES = 5
-_OF_THE_TOOL = {
-    *("image_id", "image_info", "annotation_id", "bbox", "iscrowd", "iscrowd_given", "keypoint_count", "members"),
-    *("caption_id", "caption_members", "annotation", "yolo"),
-}
-"""Fields that keep what a tool's annotations say, rather than what training reads."""
-
-
-def example(destination: Path | str, manifest: Manifest) -> list[str]:
-    """Return the lines that open the pack at `destination`."""
-    from packer._formats import FORMATS
-
-    dataset = FORMATS[manifest.format].dataset if manifest.format in FORMATS else "open_dataset"
-    arguments, items = repr(str(destination)), "takes ImageFolder's transform=, and fuse=True"
-    has_labels = bool(manifest.classes) or manifest.label_type != "class"
-    if manifest.fields:
-        names = ("image", *(["label"] if has_labels else []), *_chosen(manifest.fields))
-        arguments = f"{arguments}, fields={names!r}"
-        items = "each item is a dict"
-        if len(names) < len(manifest.fields) + 1:
-            items += f'; fields="all" gives all {len(manifest.fields)} fields'
-    elif not has_labels:
-        items = "without classes: every label is -1"
-    elif manifest.label_type != "class":
-        items = f"labels are {manifest.label_type}s; {items}"
-    return [f"  from packer import {dataset}", f"  dataset = {dataset}({arguments})  # {items}"]
-
-
-def _chosen(fields: Sequence[Field]) -> list[str]:
-    """Return the names of the fields that are read first."""
-    names = [field.name for field in fields]
-    return ([name for name in names if name not in _OF_THE_TOOL] or names)[:_MOST_NAMES]
-
-
-def count(number: int) -> str:
-    """Return a number with its thousands apart."""
-    return f"{number:,}"
-
-
-def counted(number: int, what: str) -> str:
-    """Return how many of something there are: ``1 sample``, ``2 samples``, ``2 classes``."""
-    return f"{count(number)} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
-
-
-def labels(label_type: str, classes: int) -> str:
-    """Return what the labels are: of how many classes, or numbers of which type."""
-    return counted(classes, "class") if label_type == "class" else f"{label_type} labels"
-
-
-def conversion(summary: Summary) -> str:
-    """Return what a person should know of a conversion that is done."""
-    manifest = summary.manifest
-    done = manifest.count + len(manifest.skipped) - summary.continued
-    rate = done / max(summary.seconds, 1e-9)
-    head = (
-        f"{printable(summary.destination)}: {counted(manifest.count, 'sample')}, {labels(manifest.label_type, len(manifest.classes))}, "
-        f"{in_units(summary.bytes_in)} in, {in_units(summary.bytes_out)} out, {duration(summary.seconds)} ({rate:,.0f} img/s)"
-    )
-    notes = list(summary.notes)
-    if summary.continued:
-        notes.insert(0, f"continued after {counted(summary.continued, 'image')} of an earlier run")
-    if summary.kept and manifest.codec != "keep":
-        notes.append(kept(summary.kept, manifest.codec))
-    return "\n".join([head, *outcome(summary.destination, manifest, notes)])
-
-
-def kept(number: int, codec: str) -> str:
-    """Return the note on files that a conversion could have encoded anew, and had no reason to."""
-    return (
-        f"{count(number)} x kept as it was, being {codec.upper()} already and not resized; --recode encodes such files"
-    )
-
-
-def outcome(destination: Path | str, manifest: Manifest, notes: Iterable[str] = ()) -> list[str]:
-    """Return lines that say what was found and left out, and how to read a pack."""
-    from packer._manifest import TILED
-
-    lines = [*fields(manifest.fields), *(f"  {printable(note)}" for note in notes)]
-    if tiled := manifest.findings.get(TILED):
-        lines.append(f"  {count(tiled)} of {counted(manifest.count, 'sample')} are tiled JPEGs")
-    lines += [f"  {line}" for line in findings(manifest.findings, manifest.codec, manifest.settings)]
-    if manifest.skipped:
-        lines.append(f"  {count(len(manifest.skipped))} x left out:")
-        lines += [f"    {printable(entry['name'])}: {printable(entry['reason'])}" for entry in manifest.skipped[:10]]
-        if len(manifest.skipped) > 10:
-            lines.append(
-                f"    … and {len(manifest.skipped) - 10} more; --report FILE lists all, as does the pack's manifest"
-            )
-    return [*lines, "", *example(destination, manifest)]
-
-
-def account(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
-    """Return what a manifest tells of its source; of an older one, which tells nothing, how many samples are unlabeled."""
-    from packer._account import Account
-
-    if recorded is not None:
-        return Account.from_json(recorded).lines() or ["nothing was left out, unlabeled or renumbered"]
-    known = f"; {counted(unlabeled, 'sample')} without a label" if unlabeled else ""
-    return [f"not recorded, as an older packer made the pack: what its source had beyond this{known}"]
-
-
-def losses(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
-    """Return the lines of `account` that speak of lost images, labels and fields, or that these were not recorded."""
-    from packer._account import Account
-
-    if recorded is None:
-        return account(recorded, unlabeled)
-    return [item.line() for item in Account.from_json(recorded).losses()]
-
-
-def fields(of: Sequence[Field]) -> list[str]:
-    """Return a line that names fields with their kinds, and scalars with their dtypes; none where there are none."""
-    said = ", ".join(f"{field.name} ({field.dtype if field.kind == 'scalar' else field.kind})" for field in of)
-    return [f"  fields: {said}"] if said else []
-
-
-def findings(found: Mapping[str, int], codec: str, settings: Mapping[str, Any]) -> list[str]:
-    """Return a line for each kind of finding, with what a person can do; of a pack with this codec and these settings."""
-    from packer._images.probe import CLIPPED, ROTATED
-    from packer._manifest import TILED
-
-    exif = settings.get("exif")
-    bytes_kept = (
-        'mode="unchanged" reads them as they are' if codec == "keep" else "--codec keep stores the files' own bytes"
-    )
-    turned = {"ignore": ": not turned, as with ImageFolder; --exif apply turns them", "apply": ": turned upright"}
-    lines = []
-    for finding, number in found.items():
-        if finding == CLIPPED:
-            have = "1 image has" if number == 1 else f"{count(number)} images have"
-            what = "16 bits or floats a pixel; read as 8-bit RGB, such images turn white or black"
-            lines.append(f"{have} {what}; {bytes_kept}")
-        elif finding == ROTATED:
-            lines.append(f"{count(number)} x {ROTATED}{turned.get(str(exif), '')}")
-        elif finding != TILED:
-            lines.append(f"{count(number)} x {printable(finding)}")
-    return lines
-
-
 def rates(nodes: Mapping[str, float], workers: int) -> dict[str, str]:
     """Return the images a second of each node, as notes of a `ProgressDisplay`; of many nodes, the least and the most."""
     if not nodes:
@@ -511,57 +357,3 @@ def rates(nodes: Mapping[str, float], workers: int) -> dict[str, str]:
         return {"workers": str(workers), **{f"img/s on {node}": f"{rate:.0f}" for node, rate in nodes.items()}}
     least, most = min(nodes.values()), max(nodes.values())
     return {"workers": str(workers), f"img/s on each of {len(nodes)} nodes": f"{least:.0f} to {most:.0f}"}
-
-
-_STORED = {"keep": "the files' own bytes", "raw": "uint8 RGB pixels"}
-_RESIZED = {
-    "short": "the shorter side resized to {size} pixels",
-    "long": "the longer side resized to {size} pixels",
-    "exact": "resized to {size} x {size} pixels",
-    "crop": "resized and cropped to {size} x {size} pixels",
-    "pad": "resized and padded to {size} x {size} pixels",
-}
-_TOLD = {
-    ("exif", "ignore"): "EXIF orientation ignored, as ImageFolder ignores it",
-    ("exif", "apply"): "EXIF orientation applied",
-    ("check", "structure"): "images were checked by type, header, size and end",
-    ("check", "decode"): "images were checked by decoding every pixel",
-    ("recode", True): "every file encoded anew",
-    ("to_8_bit", "clip"): "more than 8 bits a channel cut to 8 as Pillow cuts them",
-    ("to_8_bit", "type"): "more than 8 bits a channel scaled to 8 by the range of the type",
-    ("to_8_bit", "file"): "more than 8 bits a channel scaled to 8 by the lowest and the highest value of each file",
-}
-
-
-def settings_in_words(settings: Mapping[str, Any], codec: str) -> list[str]:
-    """Return what a manifest records of how samples of `codec` were made; what is not known to this packer, as it is."""
-    stored = [_STORED.get(codec, codec.upper())]
-    if codec in LOSSY and "quality" in settings:
-        stored[0] += f" of quality {settings['quality']}"
-    for name, value in settings.items():
-        words = _told(name, value, codec)
-        stored += [f"{name} {value}"] if words is None else [words] if words else []
-    return stored
-
-
-def _told(name: str, value: Any, codec: str) -> str | None:
-    """Return a setting in words: empty where they are said elsewhere, None where the setting is not known."""
-    from packer._images.geometry import MAX_PIXELS
-
-    if name in ("quality", "tiles") or (name, value) in (("codec", codec), ("max_pixels", MAX_PIXELS)):
-        return ""
-    if name == "resize":
-        return _resized(value)
-    if name == "max_pixels" and isinstance(value, int):
-        return f"images have {value:,} pixels or fewer"
-    return _TOLD.get((name, value)) if isinstance(value, str | bool) else None
-
-
-def _resized(value: Any) -> str | None:
-    if value is None:
-        return ""
-    if not isinstance(value, dict) or not {"size", "mode", "upscale", "interpolation"} <= set(value):
-        return None
-    mode = _RESIZED.get(value["mode"]) if isinstance(value["mode"], str) else None
-    enlarged = "enlarged too" if value["upscale"] is True else "not enlarged"
-    return mode and f"{mode.format(size=value['size'])} ({value['interpolation']}; smaller images {enlarged})"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from packer._conversion.convert import ConversionProgress, Summary
+from packer._conversion.convert import ConversionProgress, Summary, summary_of_made
 from packer._conversion.destination import part_name
 from packer._conversion.options import OF_THE_PACK, options_of, values_of
 from packer._conversion.provenance import made_before, provenance
@@ -28,7 +28,7 @@ from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, shown, user_path
 from packer._table import Names
-from packer.errors import DestinationError, OptionError, SourceError, option, printable
+from packer.errors import DestinationError, OptionError, OptionTypeError, SourceError, option, printable
 
 
 def append(
@@ -88,8 +88,7 @@ def append(
         made = _made_part(pack, whole, source, request)
         if made is not None:
             name, images = made
-            size = disk_size(pack / name)
-            return Summary(pack, whole, 0, size, 0.0, continued=images, kept=0, notes=["done already"])
+            return replace(summary_of_made(pack, whole, disk_size(pack / name), images), notes=["done already"])
         _require_new_names(pack, source)
         summary = _part(request, source, progress)
         made_of = {"kind": whole.source.get("kind", ""), "sha256": _digest([whole.source, summary.manifest.source])}
@@ -105,7 +104,7 @@ def _values(options: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known or name in OF_THE_PACK:
             decided = name in (*OF_THE_PACK, "src", "dst")
             why = "the pack decides it" if decided else "packer.convert has no such argument"
-            raise TypeError(f"append takes no {name!r}: {why}")
+            raise OptionTypeError(f"append takes no {name!r}: {why}")
     return values_of(ConversionRequest, options)
 
 
@@ -239,7 +238,7 @@ def _part(request: ConversionRequest, source: Source, progress: Callable[[Conver
         )
     remove(WorkspacePaths(path).directory)
     with open_pack(path) as reader:
-        return Summary(path, reader.manifest, 0, disk_size(path), 0.0, continued=len(reader), kept=0)
+        return summary_of_made(path, reader.manifest, disk_size(path), len(reader))
 
 
 def _digest(sources: object) -> str:

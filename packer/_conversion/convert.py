@@ -25,6 +25,7 @@ from packer._conversion.pipeline import Batch, ConversionPipeline, threads_for
 from packer._conversion.provenance import Provenance, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.stream import Stream, StreamSource
+from packer._conversion.words import conversion
 from packer._conversion.workspace import (
     Checkpoints,
     ConversionRecord,
@@ -33,6 +34,7 @@ from packer._conversion.workspace import (
     check_outside,
     check_report,
 )
+from packer._display import html, text
 from packer._fields import Field
 from packer._formats import FORMATS, Format, Writer, check_readable, format_for
 from packer._formats.contract import Contents
@@ -106,6 +108,18 @@ class Summary:
     kept: int
     notes: list[str] = field(default_factory=list)
     not_looked_at: dict[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return text(conversion(self))
+
+    def _repr_html_(self) -> str:
+        return html(conversion(self))
+
+
+def summary_of_made(destination: Path, manifest: Manifest, size: int, images: int | None = None) -> Summary:
+    """Return the summary of a pack that an earlier run made of some images; by default of all that it knows."""
+    continued = manifest.count + len(manifest.skipped) if images is None else images
+    return Summary(destination, manifest, 0, size, 0.0, continued, kept=0)
 
 
 def convert(
@@ -239,7 +253,7 @@ def convert(
 def _check_arguments(on_error: str, workers: int | None, report: str | os.PathLike[str] | None) -> None:
     require_policy(on_error)
     if workers is not None and workers < 1:
-        raise ValueError(f"workers is 1 or more, not {workers}")
+        raise OptionError(f"workers is 1 or more, not {workers}")
     if report is not None:
         check_report(report)
 
@@ -358,7 +372,7 @@ def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe)
 def require_format(name: str) -> Format:
     """Return the format of that name; ValueError where there is none."""
     if name not in FORMATS:
-        raise ValueError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
+        raise OptionError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
     return FORMATS[name]
 
 
@@ -374,7 +388,7 @@ def require_parts(format: Format) -> None:
 def require_policy(on_error: str) -> None:
     """Raise ValueError where `on_error` says neither to fail nor to skip."""
     if on_error not in ("fail", "skip"):
-        raise ValueError(f"on_error is 'fail' or 'skip', not {on_error!r}")
+        raise OptionError(f"on_error is 'fail' or 'skip', not {on_error!r}")
 
 
 def require_space(source: Source, recipe: Recipe, destination: Path, done: int = 0) -> None:

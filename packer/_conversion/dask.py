@@ -116,25 +116,17 @@ _SECONDS_TO_WAIT_FOR_A_LOST_WORKER = 120.0  # which may be alive, and still make
 
 
 @dataclass(frozen=True)
-class ClusterProgress:
+class ClusterProgress(ConversionProgress):
     """The progress of a conversion on a cluster.
 
     Attributes
     ----------
-    done, total, skipped : int
-        Images of the source.
-    bytes_read : int
-        Bytes read in this run.
     workers : int
         How many workers there are at present.
     rates : dict of str to float
         Images a second of each node, over this run.
     """
 
-    done: int
-    total: int
-    skipped: int
-    bytes_read: int
     workers: int
     rates: dict[str, float]
 

@@ -23,7 +23,7 @@ from packer._sources.index import build_index
 from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, user_path
-from packer.errors import DestinationError, printable
+from packer.errors import DestinationError, OptionTypeError, printable
 
 ProgressCallback = Callable[[int, int], None]
 
@@ -134,7 +134,7 @@ def index(
     progress = shown_progress(progress, dst)
     known = {name for name, _ in options_of(SourceOptions)}
     if unknown := [name for name in options if name not in known]:
-        raise TypeError(
+        raise OptionTypeError(
             f"index takes no {unknown[0]!r}: no argument of packer.convert that says which images there are"
         )
     values |= values_of(SourceOptions, options)

@@ -15,7 +15,7 @@ from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import user_path
 from packer._storage.safe_open import path_problem
 from packer._storage.system import require_count
-from packer.errors import OptionError, option, printable
+from packer.errors import OptionError, OptionTypeError, option, printable
 
 
 def merge(
@@ -67,11 +67,11 @@ def merge(
     """
     progress = shown_progress(progress, dst)
     if isinstance(packs, str | os.PathLike):
-        raise TypeError(f"packs is a sequence of paths, not the path {printable(user_path(packs))!r}")
+        raise OptionTypeError(f"packs is a sequence of paths, not the path {printable(user_path(packs))!r}")
     if not packs:
-        raise ValueError("packs has one path or more")
+        raise OptionError("packs has one path or more")
     if classes not in CLASS_MAPS:
-        raise ValueError(f"classes is {' or '.join(map(repr, CLASS_MAPS))}, not {classes!r}")
+        raise OptionError(f"classes is {' or '.join(map(repr, CLASS_MAPS))}, not {classes!r}")
     _require_prefixes(prefixes, len(packs))
     require_count("workers", workers)
     destination = user_path(dst)
@@ -91,10 +91,10 @@ def merge(
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
     """Raise where there is not one prefix for each pack, or one is no directory's name."""
     if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
-        raise TypeError(f"prefixes is a sequence of texts, not {prefixes!r}")
+        raise OptionTypeError(f"prefixes is a sequence of texts, not {prefixes!r}")
     for prefix in prefixes:
         if not isinstance(prefix, str):
-            raise TypeError(f"prefixes are texts, one for each of packs, not {prefix!r}")
+            raise OptionTypeError(f"prefixes are texts, one for each of packs, not {prefix!r}")
     if prefixes and len(prefixes) != packs:
         raise OptionError(f"{option('prefixes')} is said once for each pack: {packs} packs have {len(prefixes)}")
     for prefix in prefixes:

@@ -17,7 +17,7 @@ from typing import Any
 from packer._codecs import CODECS, INTERPOLATIONS, LABEL_TYPES, MAX_PIXELS, RESIZE_MODES, TO_8_BIT
 from packer._storage.remote.urls import user_path
 from packer._storage.system import require_count
-from packer.errors import flag
+from packer.errors import OptionError, flag
 
 AUDITS = ("structure", "decode")
 EXIF_POLICIES = ("ignore", "apply")
@@ -39,7 +39,7 @@ GROUPS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """What is known of an option beside its name, type and default.
+    """Facts of an option beside its name, type and default.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ def require_choices(options: Any, kind: type) -> None:
         if option.choices and value is not None and value not in option.choices:
             two = len(option.choices) == 2
             allowed = " or ".join(map(repr, option.choices)) if two else f"one of {', '.join(option.choices)}"
-            raise ValueError(f"{name} is {allowed}, not {value!r}")
+            raise OptionError(f"{name} is {allowed}, not {value!r}")
 
 
 def values_of(
@@ -158,7 +158,7 @@ def _each(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> I
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """Which images are taken, and their labels and fields."""
+    """Options that choose the images, and say their labels and fields."""
 
     labels: Path | None = _option(
         "path",
@@ -290,7 +290,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions:
-    """What is stored of an image, and how it is checked."""
+    """Options that say what is stored of an image, and how it is checked."""
 
     resize: int | None = _option(
         "count",
@@ -413,7 +413,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Where and how often a command converts: of these options, functions have `scratch` alone."""
+    """Options of a command: how often and where it converts; of these, functions have `scratch` alone."""
 
     splits: tuple[str, ...] = _several(
         "source",
@@ -448,7 +448,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexOptions:
-    """How an index is made, beside the options of its source."""
+    """Options of an index, beside those of its source."""
 
     checksums: bool = _option(
         "flag",
@@ -479,7 +479,7 @@ class IndexOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions:
-    """How packs are joined."""
+    """Options by which packs are joined."""
 
     classes: str = _option(
         "choice",

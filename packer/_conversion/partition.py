@@ -25,6 +25,7 @@ from packer._conversion.convert import (
     require_format,
     require_parts,
     require_policy,
+    summary_of_made,
 )
 from packer._conversion.destination import Destination, PartCounts, PartTask, destination_of, gone, part_name
 from packer._conversion.provenance import made_before, provenance
@@ -124,10 +125,6 @@ class Partition:
         """The names of the parts in the pack."""
         return [part_name(number, self.format) for number in range(self.parts)]
 
-    def path(self, number: int) -> Path:
-        """Return where a part lies when it is complete."""
-        return self.files.part(part_name(number, self.format))
-
     def rows(self, number: int, count: int) -> range:
         """Return which of `count` images belong to a part."""
         if not 0 <= number < self.parts:
@@ -144,10 +141,7 @@ class Partition:
 
     def listing(self) -> Path:
         """Return where every task finds the list of the source; DestinationError where no job is under way."""
-        job = self.files.job()
-        if job is None:
-            raise gone(self.files)
-        return self.files.listing(job)
+        return self.files.listing(self._job())
 
     def begin(
         self,
@@ -288,12 +282,17 @@ class Partition:
             "overwrite": self.overwrite,
         }
 
-    def _join(
-        self, open_source: Callable[[], Source], request: Mapping[str, Any], *, share: bool, compare: bool
-    ) -> Source:
+    def _job(self) -> dict[str, Any]:
+        """Return the job that is under way; DestinationError where none is."""
         job = self.files.job()
         if job is None:
             raise gone(self.files)
+        return job
+
+    def _join(
+        self, open_source: Callable[[], Source], request: Mapping[str, Any], *, share: bool, compare: bool
+    ) -> Source:
+        job = self._job()
         relaxed = self._require_same(job, request)
         listing = self.files.listing(job)
         listed = _opened_list(listing) if share and job["listed"] else None
@@ -387,8 +386,7 @@ def convert_in_parts(
     manifest = already_made(partition, request)
     if manifest is None:
         return make_all(partition, request, progress)
-    images = manifest.count + len(manifest.skipped)
-    return Summary(partition.destination, manifest, 0, partition.files.size(), 0.0, continued=images, kept=0)
+    return summary_of_made(partition.destination, manifest, partition.files.size())
 
 
 def already_made(partition: Partition, request: ConversionRequest) -> Manifest | None:

@@ -85,9 +85,9 @@ class Recipe:
         for name in ("codec", "exif", "audit", "to_8_bit"):
             value, choices = getattr(self, name), _OPTIONS[name].choices
             if value not in choices and (name, value) != ("to_8_bit", None):
-                raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+                raise OptionError(f"{name} is one of {', '.join(choices)}, not {value!r}")
         if not 1 <= self.quality <= 100:
-            raise ValueError(f"quality is 1 to 100, not {self.quality}")
+            raise OptionError(f"quality is 1 to 100, not {self.quality}")
         if self.codec == "keep" and self.resize is not None:
             raise OptionError(
                 f"{option('codec', 'keep')} stores the files' own bytes, which cannot be resized; use jpeg, "

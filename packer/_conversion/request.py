@@ -62,6 +62,7 @@ from packer._storage.system import require_count
 from packer.errors import (
     NotAPackError,
     OptionError,
+    OptionTypeError,
     PackNotFoundError,
     SourceError,
     flag,
@@ -92,9 +93,9 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
     at_url = is_url(request.src)
     if not at_url and (request.labels is not None or not is_table(request.src)):
         return None
-    for name in request.given(_OF_A_DISK):
+    if refused := next(request.given(_OF_A_DISK), None):
         raise OptionError(
-            f"{request.mention(name)} is for files on a disk, and {_shown(request.src)} is or names objects at URLs"
+            f"{request.mention(refused)} is for files on a disk, and {_shown(request.src)} is or names objects at URLs"
         )
     if request.in_place:
         raise OptionError(f"{_shown(request.src)}: objects at URLs are converted, and not indexed")
@@ -181,14 +182,14 @@ class SourceRequest(SourceOptions):
                     f"{self.mention(name)} says how to read a file of labels: say which with {option('labels')}"
                 )
             if name != "no_header" and not isinstance(getattr(self, name), str):
-                raise TypeError(f"{name} is text, not {getattr(self, name)!r}")
+                raise OptionTypeError(f"{name} is text, not {getattr(self, name)!r}")
         require_choices(self, SourceOptions)
-        for problem in (*self._contradictions(), *self._annotation_problems()):
+        if problem := next(itertools.chain(self._contradictions(), self._annotation_problems()), None):
             raise OptionError(problem)
         if self.where is not None:
             Condition(self.where)  # which refuses what is none
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
-            raise ValueError(f"delimiter is one character, not {self.delimiter!r}")
+            raise OptionError(f"delimiter is one character, not {self.delimiter!r}")
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
         """Yield those of some options that are given with another value than what happens without them."""
@@ -205,7 +206,7 @@ class SourceRequest(SourceOptions):
 
     @cached_property
     def rule(self) -> ImageRule:
-        """Which files count as images."""
+        """The rule of the files that count as images."""
         return ImageRule.of(self.extensions, self.any_image, self.skip_hidden)
 
     @cached_property
@@ -276,7 +277,7 @@ class SourceRequest(SourceOptions):
             yield f"{option('no_classes', True)} leaves no labels: leave out {others}"
         if kinds and not self._names_table:
             yield f"{option('columns')} says what a column of a table becomes: say which file with {option('labels')}"
-        if not self.annotations and not self.file_fields and any(self.given(["on_missing"])):
+        if self.on_missing in ("null", "skip") and not self.annotations and not self.file_fields:
             if self._names_table and not kinds & set(PIXELS):
                 yield _NO_FIELDS
             if not self._names_table and self.no_metadata:
@@ -285,10 +286,13 @@ class SourceRequest(SourceOptions):
             yield f"{option('allow_empty', True)} is for directories that are classes, which these options leave out"
         if rule != ImageRule() and self._names_table:
             own = next(self.given(("any_image", "extensions", "skip_hidden")))
-            yield f"{self.mention(own)} is for directories: the file of {option('labels')} names the images"
+            table = f"the file of {option('labels')}" if self.labels is not None else printable(self.src)
+            yield f"{self.mention(own)} is for directories: {table} names the images"
 
     def _annotation_problems(self) -> Iterator[str]:
         """Yield how the options of annotations contradict each other, or decide nothing."""
+        if not (self.annotations or self.masks or self.split is not None):
+            return
         coco, voc, yolo, split = map(option, ("coco", "voc", "yolo", "split"))
         if sum(map(bool, (self.coco, self.voc, self.yolo))) > 1:
             yield f"{coco}, {voc} and {yolo} each say all annotations: say one of them"
@@ -385,11 +389,11 @@ class SourceRequest(SourceOptions):
 
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         listed = is_listing(self.src)
-        if listed or is_pack(self.src):
-            for name in self.given(_OF_FILES):
-                kind = "containers of other tools" if name == "keys" else "a directory of images"
-                own = f"{printable(self.src)} says its own {_OF_FILES[name]}"
-                raise OptionError(f"{self.mention(name)} is for {kind}: {own}")
+        refused = next(self.given(_OF_FILES), None)
+        if refused is not None and (listed or is_pack(self.src)):
+            kind = "containers of other tools" if refused == "keys" else "a directory of images"
+            own = f"{printable(self.src)} says its own {_OF_FILES[refused]}"
+            raise OptionError(f"{self.mention(refused)} is for {kind}: {own}")
         if self.where is not None and (listed or not is_pack(self.src)):
             raise OptionError(
                 f"{option('where')} chooses samples of a pack, and {printable(self.src)} is none: convert it, "
@@ -404,7 +408,7 @@ class SourceRequest(SourceOptions):
             return source if self.where is None else source.where(self.where)
         if (objects := source_of_objects(self, classes)) is not None:
             return objects
-        of_directories = "".join(map(self.mention, itertools.islice(self.given(_OF_A_DIRECTORY), 1)))
+        of_directories = next(map(self.mention, self.given(_OF_A_DIRECTORY)), "")
         if (container := self._of_container(of_directories, classes)) is not None:
             return container
         if self.annotations:
@@ -419,8 +423,7 @@ class SourceRequest(SourceOptions):
         """List the samples of a container; None where `src` is none, or there are options `of_directories`."""
         paths, keys, source = named_paths(self.src), self.container_keys, None
         if paths and not of_directories:
-            for name in self.given(("no_metadata", "on_missing")):
-                refuse_of_container(self.src, self.mention(name))
+            refuse_of_container(self.src, next(map(self.mention, self.given(("no_metadata", "on_missing"))), ""))
             unlabeled, bad = self.unlabeled or self.no_classes, self.bad_samples()
             source = container_source(paths, keys, classes, in_place=self.in_place, unlabeled=unlabeled, bad=bad)
         if source is None and keys and not paths:
@@ -465,7 +468,7 @@ class SourceRequest(SourceOptions):
                 files_of=files_of,
                 allow_empty=self.allow_empty or self.allows_empty,
             )
-        if any(self.given(["on_missing"])) and not self.file_fields:
+        if self.on_missing in ("null", "skip") and not self.file_fields:
             raise OptionError(_NO_FIELDS)
         if no_classes:
             return unlabeled_source(self.src, self.rule)
@@ -525,7 +528,7 @@ def texts_of(name: str, values: Sequence[str] | Mapping[str, str]) -> Iterator[s
     if isinstance(values, Mapping):
         values = [f"{key}{_SIGNS[name]}{value}" for key, value in values.items()]
     if isinstance(values, str) or not all(isinstance(text, str) for text in values):
-        raise TypeError(f"{name} are texts, or texts by names, not {values!r}")
+        raise OptionTypeError(f"{name} are texts, or texts by names, not {values!r}")
     yield from values
 
 
@@ -550,7 +553,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What the images become."""
+        """The recipe by which samples are made of the images."""
         resize = None
         if self.resize is not None:
             mode, interpolation = self.resize_mode or "short", self.interpolation or "bilinear"
@@ -630,8 +633,9 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         why = kept if recipe.codec == "keep" else f"{option('codec', recipe.codec)} has none"
         if self.quality is not None and recipe.codec not in LOSSY:
             raise OptionError(f"{option('quality')} is for {' and '.join(LOSSY)}: {why}")
-        for name in self.given(("interpolation", "resize_mode", "upscale")) if recipe.resize is None else ():
-            raise OptionError(f"{self.mention(name)} says how to resize: say to which size with {option('resize')}")
+        resizing = next(map(self.mention, self.given(("interpolation", "resize_mode", "upscale"))), "")
+        if recipe.resize is None and resizing:
+            raise OptionError(f"{resizing} says how to resize: say to which size with {option('resize')}")
 
 
 def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:

@@ -37,7 +37,16 @@ from packer._storage.safe_open import cause_of, name_problem
 from packer._storage.stamps import ABOUT_THE_FILE
 from packer._storage.threads import results
 from packer._table import Buffer, Names
-from packer.errors import ImageError, ResumeError, SourceError, option, printable, recorded
+from packer.errors import (
+    ImageError,
+    OptionError,
+    OptionTypeError,
+    ResumeError,
+    SourceError,
+    option,
+    printable,
+    recorded,
+)
 
 _OWN = ("image", "label", "name")
 
@@ -53,9 +62,9 @@ def stream_source(
 ) -> StreamSource:
     """Return the source of a stream of samples; ValueError where the declarations make no sense."""
     if label_type not in LABEL_TYPES:
-        raise ValueError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {label_type!r}")
+        raise OptionError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {label_type!r}")
     if classes and label_type != "class":
-        raise ValueError(f"label_type={label_type!r} is of labels without classes")
+        raise OptionError(f"label_type={label_type!r} is of labels without classes")
     labels = np.empty(0, LABEL_TYPES[label_type])
     return StreamSource(
         "samples",
@@ -77,7 +86,7 @@ def _declared_fields(fields: Mapping[str, str | Field] | None) -> Iterator[Field
     for name, declaration in (fields or {}).items():
         if isinstance(declaration, Field):
             if declaration.name != name:
-                raise ValueError(f"the field {declaration.name!r} is declared as {name!r}")
+                raise OptionError(f"the field {declaration.name!r} is declared as {name!r}")
             yield declaration
             continue
         kind, *more = declaration.split(":")
@@ -89,7 +98,7 @@ def _declared_fields(fields: Mapping[str, str | Field] | None) -> Iterator[Field
             yield Field(name, kind)
         else:
             known = ", ".join([*OF_SCALARS, *(one for one in KINDS if one not in ("scalar", "array"))])
-            raise ValueError(
+            raise OptionError(
                 f"field {name!r}: {declaration!r} is no kind: kinds are {known}, and array:DTYPE[:AXES], such as "
                 "'array:float32:2'"
             )
@@ -213,7 +222,7 @@ class StreamSample:
 
     def __init__(self, index: int, sample: Mapping[str, Any], source: Source, ids: Mapping[str, int]) -> None:
         if not isinstance(sample, Mapping):
-            raise TypeError(f"sample {index}: a sample is a dict with an 'image', not {type(sample).__name__}")
+            raise OptionTypeError(f"sample {index}: a sample is a dict with an 'image', not {type(sample).__name__}")
         known = [*_OWN, *(field.name for field in source.fields)]
         if unknown := [key for key in sample if key not in known]:
             raise SourceError(

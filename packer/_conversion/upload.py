@@ -21,7 +21,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from packer._conversion.convert import Summary, conversion_settings
+from packer._conversion.convert import Summary, conversion_settings, summary_of_made
 from packer._conversion.destination import default_scratch, make_own_directory, make_scratch
 from packer._conversion.request import ConversionRequest
 from packer._conversion.resume import setting_differences, started_differently
@@ -181,5 +181,4 @@ class UploadedConversion:
         self.notes.append(
             f"the pack is complete since {when:%Y-%m-%d %H:%M:%S} UTC, and its upload goes on; --fresh converts anew"
         )
-        count = manifest.count + len(manifest.skipped)
-        return Summary(self.request.dst, manifest, 0, files.size, 0.0, continued=count, kept=0)
+        return summary_of_made(self.request.dst, manifest, files.size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from packer.errors import printable
+from packer.errors import OptionError, printable
 
 if TYPE_CHECKING:
     from packer._datasets.image_dataset import ImageDataset
@@ -69,7 +69,7 @@ def _require_same(one: ImageDataset, other: ImageDataset) -> None:
         pairs = zip(one.classes, other.classes, strict=True)
         place, names = next((place, names) for place, names in enumerate(pairs) if names[0] != names[1])
         differences = [f"class {place} is {' here and '.join(map(printable, names))} there"]
-    raise ValueError(
+    raise OptionError(
         f"{printable(one.root)} and {printable(other.root)} differ in their classes: {'; '.join(differences)}. Say "
         "classes='union' to unite them"
     )

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import ConcatDataset, Subset
 
+from packer._datasets.description import of_several, one_line, pictures
 from packer._datasets.fields import Values, require_same_parts
 from packer._datasets.image_batches import ImageBatches
 from packer._datasets.image_dataset import ImageDataset
@@ -29,10 +30,12 @@ from packer._datasets.protocol import (
     has_own,
 )
 from packer._datasets.sample_view import ColumnArrays, ColumnsInARow, NamesInARow, Samples, Targets, meeting, places_in
+from packer._display import html, text
 from packer._images.geometry import Crops
 from packer._images.numbers import NumberFormat
 from packer._images.operations import gathered
 from packer._table import Ints, Labels
+from packer.errors import OptionError, OptionTypeError
 from packer.samplers._random import earlier
 
 _FAR_APART = 0x9E3779B97F4A7C15
@@ -97,13 +100,14 @@ class ConcatImageDataset(ItemDataset):
         self.datasets = list(datasets)
         for dataset in self.datasets:
             if not isinstance(dataset, ImageDataset) or has_own(dataset, ImageDataset):
-                raise TypeError(
-                    f"datasets are such as packer.open_dataset gives, not {dataset!r}: use torch's ConcatDataset"
+                raise OptionTypeError(
+                    f"datasets are such as packer.open_dataset gives, not {one_line(dataset)}: "
+                    "use torch's ConcatDataset"
                 )
         types = sorted({dataset.reader.manifest.label_type for dataset in self.datasets})
         if len(types) != 1:
             rule = f"labels of one type, not {' and '.join(types)}" if types else "at least one pack"
-            raise ValueError(f"datasets that are read together have {rule}")
+            raise OptionError(f"datasets that are read together have {rule}")
         parts = [dataset._settings.parts for dataset in self.datasets]
         require_same_parts(parts, [dataset.root for dataset in self.datasets])
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
@@ -129,7 +133,7 @@ class ConcatImageDataset(ItemDataset):
         try:
             place = operator.index(index)
         except TypeError:
-            raise TypeError(f"an index is an integer, not {index!r}") from None
+            raise OptionTypeError(f"an index is an integer, not {index!r}") from None
         (share,) = self._shares(places_in([place], len(self)))
         dataset = self.datasets[share.number]
         return dataset._item(int(share.indices[0]) % len(dataset), self._own_seed(share.number))
@@ -205,7 +209,7 @@ class ConcatImageDataset(ItemDataset):
         first, *others = self.datasets
         for dataset in others:
             if dataset.classes != first.classes:
-                raise ValueError(
+                raise OptionError(
                     f"{first.root} and {dataset.root} have different classes, so one label says different things: open "
                     "them together, as open_dataset([a, b], classes='union')"
                 )
@@ -226,10 +230,10 @@ class ConcatImageDataset(ItemDataset):
     @targets.setter
     def targets(self, targets: Sequence[float] | Labels) -> None:
         if self._chosen is not None:
-            raise ValueError("other labels are assigned to the whole dataset, before samples are selected")
+            raise OptionError("other labels are assigned to the whole dataset, before samples are selected")
         labels = np.asarray(targets)
         if labels.shape != (len(self),):
-            raise ValueError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
+            raise OptionError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
         for dataset, own in zip(self.datasets, np.split(labels, self._ends[:-1]), strict=True):
             dataset.targets = own
 
@@ -273,7 +277,10 @@ class ConcatImageDataset(ItemDataset):
         return dataset.read_region(int(share.indices[0]) % len(dataset), top, left, height, width)
 
     def __repr__(self) -> str:
-        return f"{len(self)} samples of {self.datasets!r}"
+        return text(of_several(self))
+
+    def _repr_html_(self) -> str:
+        return html([*of_several(self), *(block for one in self.datasets[:2] for block in pictures(one))])
 
     def _in_order(self, indices: Sequence[int] | Ints, make: Callable[[Share], list[Any]]) -> list[Any]:
         """Return the items that `make` makes of each dataset's share, in the order of `indices`."""
@@ -497,7 +504,7 @@ def _in_a_row(dataset: Any) -> ConcatImageDataset:
         return ConcatImageDataset._of([_in_a_row(part) for part in dataset.datasets])
     raise UnreadableError(
         f"a Loader reads a dataset such as packer.open_dataset gives, or a Subset or ConcatDataset of such, or a "
-        f"packer.LoaderDataset, not {dataset!r}; torch's DataLoader reads any",
+        f"packer.LoaderDataset, not {one_line(dataset)}; torch's DataLoader reads any",
         f"{type(dataset).__name__} is not a dataset of packer's, nor a Subset or ConcatDataset of such",
     )
 

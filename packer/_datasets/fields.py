@@ -27,7 +27,7 @@ from packer.augment import Augmentation
 from packer.augment._boxes import moved_boxes, moved_keypoints
 from packer.crops import Crop
 from packer.crops._boxes import Moved, move_boxes, move_keypoints
-from packer.errors import ImageError, PackerError, option, printable, warn
+from packer.errors import ImageError, OptionError, OptionTypeError, PackerError, option, printable, warn
 
 OWN = ("image", "label", "name", "index")
 """The keys that every sample has."""
@@ -116,14 +116,14 @@ class Parts:
         kinds = {name: self.fields[name].kind for name in self.names if name in self.fields}
         if drawn := [name for name, kind in kinds.items() if kind == "segmentation" and not self.is_target]:
             changes = "cut" if isinstance(step, Crop) else "move"
-            raise ValueError(
+            raise OptionError(
                 f"{step!r} does not {changes} the polygons and runs of {', '.join(drawn)}: leave these out of fields=, "
                 "or say target='coco', which gives their masks"
             )
         boxes = [name for name, field in self.fields.items() if field.kind == "boxes"]
         others = [name for name in self.names if name in self.fields and self.fields[name].kind in _LISTS]
         if boxes and others and self.per_box is None:
-            raise ValueError(
+            raise OptionError(
                 f"{step!r} leaves out boxes ({', '.join(boxes)}): say with per_box= which of {', '.join(others)} have "
                 "an entry for each box, and lose it with the box; per_box=() where none has"
             )
@@ -141,7 +141,7 @@ def mode_of_images(mode: str | Mapping[str, str]) -> str:
     """Return the mode of the samples' own images."""
     own = mode if isinstance(mode, str) else mode.get("image", "RGB")
     if own not in MODES:
-        raise ValueError(f"mode is one of {', '.join(MODES)}, or a dict of fields and these, not {own!r}")
+        raise OptionError(f"mode is one of {', '.join(MODES)}, or a dict of fields and these, not {own!r}")
     return own
 
 
@@ -179,7 +179,7 @@ def parts_of(  # noqa: PLR0917
     read |= {boxes_of[name]: known[boxes_of[name]] for name in names if name in boxes_of}
     _require_no_other(known, names)
     if not 0 <= min_visible <= 1:
-        raise ValueError(f"min_visible is a share of a box's area, 0 to 1, not {min_visible!r}")
+        raise OptionError(f"min_visible is a share of a box's area, 0 to 1, not {min_visible!r}")
     return Parts(
         names,
         read,
@@ -196,9 +196,9 @@ def target_parts(
 ) -> Parts:
     """Return the parts of a detector's target; ValueError where the pack has no boxes with categories."""
     if target != "coco":
-        raise ValueError(f"target is None or 'coco', not {target!r}")
+        raise OptionError(f"target is None or 'coco', not {target!r}")
     if not {"boxes", "category"} <= known.keys():
-        raise ValueError("target='coco' needs the fields boxes and category, as `packer convert --coco` makes them")
+        raise OptionError("target='coco' needs the fields boxes and category, as `packer convert --coco` makes them")
     per_box = [name for name in ("category", "area", "iscrowd", "segmentation") if name in known]
     names = ["image", "boxes", *per_box, *(name for name in ("image_id",) if name in known)]
     parts = parts_of(known, names, "RGB", {"boxes": per_box}, None, min_visible, output, sizes)
@@ -216,7 +216,7 @@ def require_used(  # noqa: PLR0917
     """Raise ValueError where an argument of a dataset is about fields that its items do not have."""
     if fields is not None:
         if target is not None:
-            raise ValueError("target= says which fields are read, so it goes without fields=")
+            raise OptionError("target= says which fields are read, so it goes without fields=")
         return
     others = [] if isinstance(mode, str) else [name for name in mode if name != "image"]
     used = {
@@ -227,8 +227,8 @@ def require_used(  # noqa: PLR0917
     }
     for argument in (argument for argument, is_used in used.items() if is_used):
         if target is not None:
-            raise ValueError(f"target= says what becomes of the fields, so it goes without {argument}")
-        raise ValueError(
+            raise OptionError(f"target= says what becomes of the fields, so it goes without {argument}")
+        raise OptionError(
             f"{argument} is about fields, and without fields= an item is image and label: name the fields, as "
             "fields=('image', 'label', 'mask'), or 'all'"
         )
@@ -241,9 +241,9 @@ def require_same_parts(parts: Sequence[Parts | None], roots: Sequence[str]) -> N
         if one != kinds[0]:
             for (name, here), (other, there) in zip(kinds[0] or (), one or (), strict=False):
                 if name == other and here is not None and there is not None and here != there:
-                    raise ValueError(f"{roots[0]} and {root} differ in field {name!r}: {_difference(here, there)}")
+                    raise OptionError(f"{roots[0]} and {root} differ in field {name!r}: {_difference(here, there)}")
             shown = [names and ", ".join(name for name, _ in names) for names in (kinds[0], one)]
-            raise ValueError(
+            raise OptionError(
                 "datasets that are read together have the same fields= of the same kinds, not "
                 f"{shown[0] or 'image and label'}, and {shown[1] or 'image and label'}"
             )
@@ -266,14 +266,14 @@ def _difference(here: Field, there: Field) -> str:
 def _names(known: Mapping[str, Field], fields: str | Iterable[str]) -> tuple[str, ...]:
     if isinstance(fields, str):
         if fields != "all":
-            raise TypeError(f"fields is a sequence of names or 'all', not {fields!r}: say fields=({fields!r},)")
+            raise OptionTypeError(f"fields is a sequence of names or 'all', not {fields!r}: say fields=({fields!r},)")
         return ("image", "label", *known)
     names = tuple(fields)
     for name in names:
         if name not in known and name not in OWN:
-            raise ValueError(f"the pack has no field {name!r}. It has {', '.join([*OWN, *known])}")
+            raise OptionError(f"the pack has no field {name!r}. It has {', '.join([*OWN, *known])}")
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"fields are different names, one at least, not {names!r}")
+        raise OptionError(f"fields are different names, one at least, not {names!r}")
     return names
 
 
@@ -281,20 +281,20 @@ def _per_box(known: Mapping[str, Field], per_box: Iterable[str] | Mapping[str, I
     """Return the boxes of each field that has an entry for each of them."""
     boxes = [name for name, field in known.items() if field.kind == "boxes"]
     if isinstance(per_box, str):
-        raise TypeError(f"per_box is a sequence of names of fields, not {per_box!r}: say per_box=({per_box!r},)")
+        raise OptionTypeError(f"per_box is a sequence of names of fields, not {per_box!r}: say per_box=({per_box!r},)")
     if not isinstance(per_box, Mapping):
         per_box = tuple(per_box)
         if per_box and len(boxes) != 1:
-            raise ValueError(f"the pack has {len(boxes)} fields of boxes: say per_box={{boxes: fields}}")
+            raise OptionError(f"the pack has {len(boxes)} fields of boxes: say per_box={{boxes: fields}}")
         per_box = {boxes[0]: per_box} if per_box else {}
     found = {name: of for of, names in per_box.items() for name in names}
     for name, of in found.items():
         if of not in boxes:
-            raise ValueError(f"per_box: {of!r} is no field of boxes")
+            raise OptionError(f"per_box: {of!r} is no field of boxes")
         if name not in known or known[name].kind not in _ONE_A_BOX:
-            raise ValueError(f"per_box: {name!r} is no field that has an entry for each box: {', '.join(_ONE_A_BOX)}")
+            raise OptionError(f"per_box: {name!r} is no field that has an entry for each box: {', '.join(_ONE_A_BOX)}")
         if known[name].kind == "array" and known[name].rank == 0:
-            raise ValueError(f"per_box: {name!r} has arrays without axes")
+            raise OptionError(f"per_box: {name!r} has arrays without axes")
     return found
 
 
@@ -302,9 +302,9 @@ def _modes(known: Mapping[str, Field], mode: str | Mapping[str, str]) -> dict[st
     own_modes = {} if isinstance(mode, str) else {name: one for name, one in mode.items() if name != "image"}
     for name, one in own_modes.items():
         if name not in known or known[name].kind != "image":
-            raise ValueError(f"mode: {name!r} is no field of images")
+            raise OptionError(f"mode: {name!r} is no field of images")
         if one not in MODES:
-            raise ValueError(f"mode: {name!r} is decoded as one of {', '.join(MODES)}, not {one!r}")
+            raise OptionError(f"mode: {name!r} is decoded as one of {', '.join(MODES)}, not {one!r}")
     return {name: own_modes.get(name, "unchanged") for name, field in known.items() if field.kind == "image"}
 
 
@@ -312,19 +312,19 @@ def _filling(known: Mapping[str, Field], name: str, value: Any) -> Any:
     """Return the fill value of a field, as the field decodes its values; of a mask, a number."""
     field = known.get(name)
     if field is None:
-        raise ValueError(f"fill: the pack has no field {name!r}")
+        raise OptionError(f"fill: the pack has no field {name!r}")
     try:
         if field.kind == "mask":
             return int(np.uint16(value))
         if field.kind == "scalar" and field.dtype.startswith("float"):
             return float(value)  # also NaN, which no value is
         if field.kind == "image" or value is None:
-            raise ValueError(f"fill is {_FILLABLE}")
+            raise OptionError(f"fill is {_FILLABLE}")
         if field.kind == "class":
             return int(value)
         return field.decode(field.encode(value))
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"fill: {value!r} cannot stand in the place of {name!r}: {error}") from error
+        raise OptionError(f"fill: {value!r} cannot stand in the place of {name!r}: {error}") from error
 
 
 def _require_no_other(known: Mapping[str, Field], names: Sequence[str]) -> None:
@@ -332,7 +332,7 @@ def _require_no_other(known: Mapping[str, Field], names: Sequence[str]) -> None:
     for name in names:
         other = name + VISIBILITY
         if name in known and known[name].kind == "keypoints" and other in names:
-            raise ValueError(f"an item cannot have {other!r} twice: it is the visibility of {name!r}, and a field")
+            raise OptionError(f"an item cannot have {other!r} twice: it is the visibility of {name!r}, and a field")
 
 
 def _has_tv_tensors() -> bool:
@@ -351,7 +351,7 @@ def in_form(output: str, pixels: npt.NDArray[Any]) -> Any:
     if output == "numpy":
         return pixels
     if pixels.dtype == np.uint16 and pixels.shape[2] > 1:
-        raise ValueError("Pillow has no images of 16 bits in colour: say output='tensor' or 'numpy'")
+        raise OptionError("Pillow has no images of 16 bits in colour: say output='tensor' or 'numpy'")
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
 
@@ -485,7 +485,7 @@ def _rows(value: Any, dtype: Any) -> Any:
 def _masks(segmentations: Any, size: tuple[int, int]) -> Any:
     needed = len(segmentations) * size[0] * size[1]
     if needed > _MOST_BYTES:
-        raise ValueError(f"{len(segmentations):,} masks of {size[0]} x {size[1]} pixels are more than 2 GiB")
+        raise OptionError(f"{len(segmentations):,} masks of {size[0]} x {size[1]} pixels are more than 2 GiB")
     masks = np.empty((len(segmentations), *size), np.uint8)
     for mask, segmentation in zip(masks, segmentations, strict=True):
         mask[...] = mask_of(runs_of(segmentation, *size), *size)

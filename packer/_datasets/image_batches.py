@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from packer._datasets.description import named
 from packer._datasets.fields import Values
 from packer._datasets.generators import seeder
 from packer._datasets.items import BAD, good, item_maker, slice_of
@@ -43,7 +44,7 @@ class ImageBatches(TorchDataset):
         return len(self.dataset)
 
     def __repr__(self) -> str:
-        return repr(self.dataset)
+        return named(self.dataset)
 
     def traits(self, transform: Transform = None) -> Traits:
         dataset, pipeline = self.dataset, self.dataset._pipeline_with(transform)

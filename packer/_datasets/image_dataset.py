@@ -19,6 +19,7 @@ from PIL import Image
 from packer._codecs import IMAGE_SUFFIXES
 from packer._datasets import staging
 from packer._datasets.batch_decoder import BatchDecoder
+from packer._datasets.description import of_dataset, pictures
 from packer._datasets.fields import (
     FieldDecoder,
     in_form,
@@ -50,6 +51,7 @@ from packer._datasets.sample_view import (
     row_of,
     valid_rows,
 )
+from packer._display import html, text
 from packer._formats import FORMATS, Reader, open_pack
 from packer._formats.index import IndexReader
 from packer._images.decode import fast_decoder, warn_of_slow_decoding
@@ -61,7 +63,7 @@ from packer._storage.system import require_count
 from packer._table import Ints, Labels
 from packer.augment import Augmentation, View
 from packer.crops import Crop
-from packer.errors import NotAPackError, printable, warn
+from packer.errors import NotAPackError, OptionError, OptionTypeError, printable, warn
 from packer.samplers._random import seed_of, uniforms
 
 _MADE_AGAIN = {"_decoder", "_fields", "_mask_dtypes", "_own_pipeline", "_loaders_pipeline"}
@@ -244,19 +246,21 @@ class ImageDataset(ItemDataset):
     ) -> None:
         self.__class__ = as_vision(type(self))
         if output is not None and output not in OUTPUTS:
-            raise ValueError(f"output is one of {', '.join(OUTPUTS)}, not {output!r}")
+            raise OptionError(f"output is one of {', '.join(OUTPUTS)}, not {output!r}")
         if cache not in (None, "ram"):
-            raise ValueError(f"cache is None or 'ram', not {cache!r}")
+            raise OptionError(f"cache is None or 'ram', not {cache!r}")
         choose_reading([root], cache_dir, cache_size, timeout)
         require_count("threads", threads)
         fast_decoder(decoder)  # refuses an unknown or missing one here rather than in a worker
         require_known_loader(loader)
         if type(self).find_classes is not ImageDataset.find_classes:
-            raise TypeError("find_classes of a pack cannot be overridden: its classes were chosen by `packer convert`")
+            raise OptionTypeError(
+                "find_classes of a pack cannot be overridden: its classes were chosen by `packer convert`"
+            )
         require_callable("transforms", transforms)
         settings = ItemSettings(output, mode_of_images(mode), fuse, transforms)
         if fuse and settings.mode != "RGB":
-            raise ValueError(f"fuse=True is for images in RGB, and goes without mode={mode!r}")
+            raise OptionError(f"fuse=True is for images in RGB, and goes without mode={mode!r}")
         require_used(fields, target, mode, per_box, fill, min_visible)
         settings = settings.with_transform("transform", transform).with_transform("target_transform", target_transform)
         settings = settings.with_crop(crop)
@@ -328,7 +332,7 @@ class ImageDataset(ItemDataset):
         try:
             place = operator.index(index)
         except TypeError:
-            raise TypeError(f"an index is an integer, not {index!r}") from None
+            raise OptionTypeError(f"an index is an integer, not {index!r}") from None
         return self._item(place, self.seed)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
@@ -492,12 +496,12 @@ class ImageDataset(ItemDataset):
         """
         output = self.output
         if output == "bytes":
-            raise ValueError("output='bytes' gives the stored bytes, of which no region is read")
+            raise OptionError("output='bytes' gives the stored bytes, of which no region is read")
         (number,) = self._view.rows_of([index]).tolist()
         row = self.reader._row(number)
         top, left, height, width = map(operator.index, (top, left, height, width))
         if not (height >= 1 <= width and 0 <= top <= row.height - height and 0 <= left <= row.width - width):
-            raise ValueError(
+            raise OptionError(
                 f"a rectangle of {width} x {height} pixels from ({left}, {top}) does not lie inside of sample {index}, "
                 f"which has {row.width} x {row.height}"
             )
@@ -519,9 +523,10 @@ class ImageDataset(ItemDataset):
         return image
 
     def __repr__(self) -> str:
-        samples = f"{len(self)} sample{'s' * (len(self) != 1)}"
-        classes = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
-        return f"{type(self).__name__}({printable(self.reader.path)!r}): {samples}, {classes}, {self._pipeline}"
+        return text(of_dataset(self))
+
+    def _repr_html_(self) -> str:
+        return html([*of_dataset(self), *pictures(self)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made_anew, (own_class(type(self)), self._attributes())

@@ -25,7 +25,7 @@ from packer._datasets.memory import IMAGES
 from packer._datasets.pipeline import Pipeline
 from packer._images.geometry import Crops
 from packer._table import Ints
-from packer.errors import CorruptPackError, ImageError, PackError, printable, warn
+from packer.errors import CorruptPackError, ImageError, OptionError, PackError, printable, warn
 
 
 class Item(NamedTuple):
@@ -288,7 +288,7 @@ class Replaced:
 
     def __init__(self, most: float) -> None:
         if not 0 <= most <= 1:
-            raise ValueError(f"max_bad is a share of the samples, 0 to 1, not {most!r}")
+            raise OptionError(f"max_bad is a share of the samples, 0 to 1, not {most!r}")
         self.most = most
         self.reasons: list[str] = []
 
@@ -309,7 +309,7 @@ class Replaced:
 def replaced_from(on_error: str, max_bad: float) -> Replaced | None:
     """Return where replaced samples are noted; None where a bad sample is an error."""
     if on_error not in ("raise", "replace"):
-        raise ValueError(f"on_error is 'raise' or 'replace', not {on_error!r}")
+        raise OptionError(f"on_error is 'raise' or 'replace', not {on_error!r}")
     replaced = Replaced(max_bad)  # which refuses a number that is no share
     return replaced if on_error == "replace" else None
 

@@ -455,14 +455,14 @@ def open_dataset(  # noqa: PLR0917
     settings = {name: arguments[name] for name in _SETTINGS}
     progress = shown_progress(progress, "index")
     if classes not in _CLASSES:
-        raise ValueError(f"classes is {' or '.join(map(repr, _CLASSES))}, not {classes!r}")
+        raise OptionError(f"classes is {' or '.join(map(repr, _CLASSES))}, not {classes!r}")
     choose_reading(root if isinstance(root, list | tuple) else [root], cache_dir, cache_size, timeout)
     named_keys = dict(keys) if isinstance(keys, Mapping) else parse_keys(keys)
     options = InPlaceOptions(named_keys, on_error == "replace", unlabeled, allow_empty)
     if not isinstance(root, list | tuple):
         return _opened(_pack_of(root, index, options, progress), settings)
     if index is not None:
-        raise ValueError("index= is for one directory or container; each of several has an index of its own")
+        raise OptionError("index= is for one directory or container; each of several has an index of its own")
     with contextlib.ExitStack() as opened:
         datasets = [opened.enter_context(_opened(_pack_of(path, None, options, progress), settings)) for path in root]
         joined = ConcatImageDataset(datasets)
@@ -475,11 +475,11 @@ def _pack_of(root: Any, index: Any, options: InPlaceOptions, progress: Callable[
     """Return the pack at a path, or the index of images at that path."""
     if is_url(root):
         if options.keys or index is not None:
-            raise ValueError(f"{'keys' if options.keys else 'index'}= is for containers on this machine's disks")
+            raise OptionError(f"{'keys' if options.keys else 'index'}= is for containers on this machine's disks")
         return place_of(root)  # the version of the object is requested once
     if index is None and is_pack(root):
         if options.keys:
-            raise ValueError(
+            raise OptionError(
                 f"keys= is for containers, and {printable(user_path(root))} is a pack, which has names for its fields"
             )
         return root

@@ -25,7 +25,7 @@ from packer.augment._affine import interpolations
 from packer.augment._base import chain_of
 from packer.crops import Compose, Crop
 from packer.crops._fuse import Snapshot, begins_with_pil, pointwise, split_by
-from packer.errors import warn
+from packer.errors import OptionError, OptionTypeError, warn
 
 OUTPUTS = ("tensor", "numpy", "pil", "bytes")
 
@@ -221,7 +221,7 @@ class ItemSettings:
         """Return settings with another `transform` or `target_transform`; TypeError or ValueError where it is none."""
         require_callable(name, transform)
         if transform is not None and self.transforms is not None:
-            raise ValueError("transforms= takes image and label together: it goes without transform= and its like")
+            raise OptionError("transforms= takes image and label together: it goes without transform= and its like")
         changed: dict[str, Any] = {name: transform}
         return replace(self, **changed)
 
@@ -230,14 +230,14 @@ class ItemSettings:
         if isinstance(crop, (list, tuple)):
             crop = Compose(crop)
         if crop is not None and not isinstance(crop, Crop):
-            raise TypeError(
+            raise OptionTypeError(
                 f"crop is one of packer's crops, such as packer.RandomResizedCrop(224), not {crop!r}. To take "
                 "the crop of a transform, say packer.crops.split(transform)[0], or transform= with fuse=True"
             )
         if crop is not None and self.fuse:
-            raise ValueError("fuse=True takes the crop out of transform=, so it goes without crop=: say one of them")
+            raise OptionError("fuse=True takes the crop out of transform=, so it goes without crop=: say one of them")
         if crop is not None and self.output == "bytes":
-            raise ValueError("output='bytes' gives the stored bytes, of which no crop is made")
+            raise OptionError("output='bytes' gives the stored bytes, of which no crop is made")
         self._require_no_views("crop", crop)
         return replace(self, crop=crop)
 
@@ -260,7 +260,7 @@ class ItemSettings:
         """
         made = self._compiled(transform, self.transforms if transform is self.transform else None)
         if self.parts is not None and transform is not None and "image" not in self.parts.names:
-            raise ValueError("transform= is applied to the image, which fields= does not name: say transforms=")
+            raise OptionError("transform= is applied to the image, which fields= does not name: say transforms=")
         if self.parts is not None and made.crop is not None:
             self.parts.require_step(made.crop)
         if self.parts is not None and made.augment is not None and interpolations(made.augment):
@@ -301,24 +301,26 @@ class ItemSettings:
 
     def _require_no_views(self, name: str, value: object) -> None:
         if value is not None and self.views is not None:
-            raise ValueError(f"each of views= has a crop and an augmentation of its own, so they go without {name}=")
+            raise OptionError(f"each of views= has a crop and an augmentation of its own, so they go without {name}=")
 
     def _usable_views(self, views: Sequence[View]) -> tuple[View, ...]:
         """Return views of this dataset's images, or say why there can be none."""
         if not isinstance(views, (list, tuple)) or not views or not all(isinstance(view, View) for view in views):
-            raise TypeError(
+            raise OptionTypeError(
                 f"views is a list of views, such as [packer.View(packer.RandomResizedCrop(224))] * 2, not {views!r}"
             )
         others = {"crop=": self.crop, "augment=": self.augment, "fuse=True": self.fuse or None}
         for name in (name for name, value in others.items() if value is not None):
-            raise ValueError(f"each of views= has a crop and an augmentation of its own, so they go without {name}")
+            raise OptionError(f"each of views= has a crop and an augmentation of its own, so they go without {name}")
         if self.transforms is not None:
-            raise ValueError("transforms= takes one image, and views= make several: transform= is applied to each view")
+            raise OptionError(
+                "transforms= takes one image, and views= make several: transform= is applied to each view"
+            )
         if self.output == "bytes":
-            raise ValueError("output='bytes' gives the stored bytes, of which no views are made")
+            raise OptionError("output='bytes' gives the stored bytes, of which no views are made")
         if self.parts is not None and self.parts.cropped:
             fields = ", ".join(self.parts.cropped)
-            raise ValueError(
+            raise OptionError(
                 f"views= make several images of a sample, and {fields} would be that of one: leave it out of fields="
             )
         for view in views:
@@ -332,12 +334,12 @@ class ItemSettings:
         """Return an augmentation of this dataset's images, or say why there can be none."""
         chain = chain_of(augment)
         if self.output == "bytes":
-            raise ValueError("output='bytes' gives the stored bytes, which are not augmented")
+            raise OptionError("output='bytes' gives the stored bytes, which are not augmented")
         if self.mode != "RGB":
-            raise ValueError(f"augment= changes images in RGB, and goes without mode={self.mode!r}")
+            raise OptionError(f"augment= changes images in RGB, and goes without mode={self.mode!r}")
         others = self.parts.further_images if self.parts is not None else ()
         if others and "bilinear" in interpolations(chain):
-            raise ValueError(
+            raise OptionError(
                 f"augment= moves further images to the nearest pixel: with {', '.join(others)} say "
                 "interpolation='nearest', or leave these out of fields="
             )
@@ -488,6 +490,10 @@ def require_callable(name: str, transform: object) -> None:
     for step in (transform, *(steps if isinstance(steps, (list, tuple)) else ())):
         if isinstance(step, (Augmentation, Crop)):
             option = "augment=[...]" if isinstance(step, Augmentation) else "crop="
-            raise TypeError(f"{step!r} is no step of {name}=: give it to the dataset as {option}, which comes before")
+            raise OptionTypeError(
+                f"{step!r} is no step of {name}=: give it to the dataset as {option}, which comes before"
+            )
     if transform is not None and not callable(transform):
-        raise TypeError(f"{name} is a callable, which is applied to what a dataset or a Loader has, not {transform!r}")
+        raise OptionTypeError(
+            f"{name} is a callable, which is applied to what a dataset or a Loader has, not {transform!r}"
+        )

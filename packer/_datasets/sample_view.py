@@ -20,7 +20,7 @@ from packer._fields import Column, Condition
 from packer._formats import Reader
 from packer._formats.reader import PackColumns
 from packer._table import Ints, Labels, Names, encode_name
-from packer.errors import CorruptPackError, OptionError, printable
+from packer.errors import CorruptPackError, NoSampleError, OptionError, OptionTypeError, printable
 from packer.samplers._random import earlier
 
 _SEARCHED = 1 << 20  # bytes of names that are searched at a time
@@ -161,7 +161,7 @@ class SampleView:
         """Return a view of these samples with other labels; ValueError where they are none."""
         labels: Any = np.array(targets)
         if labels.shape != (len(self),) or labels.dtype.kind not in "iuf":
-            raise ValueError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
+            raise OptionError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
         return replace(self, own_labels=labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64))
 
     def with_classes(self, classes: list[str]) -> SampleView:
@@ -462,7 +462,7 @@ class Targets(np.ndarray[Any, np.dtype[Any]]):
         begin, end, _ = slice(start, stop).indices(len(self))
         found = np.flatnonzero(self._are(label)[begin:end])
         if not len(found):
-            raise ValueError(f"{label!r} is not among the targets")
+            raise OptionError(f"{label!r} is not among the targets")
         return begin + int(found[0])
 
     def _are(self, label: object) -> npt.NDArray[np.bool_]:
@@ -498,7 +498,7 @@ def meeting(condition: str | npt.ArrayLike, columns: Mapping[str, Column], lengt
         return np.flatnonzero(Condition(condition).chosen(columns))
     mask: Any = np.ma.filled(condition, False) if np.ma.isMaskedArray(condition) else np.asarray(condition)
     if mask.dtype != bool or mask.shape != (length,):
-        raise ValueError(
+        raise OptionError(
             f"where= is a condition or a mask of {length} bools, one a sample, not {mask.dtype} of shape {mask.shape}"
         )
     return np.flatnonzero(mask)
@@ -508,7 +508,7 @@ def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:
     """Return the places of a selection of `length` that indices mean; IndexError out of range."""
     places = np.asarray(indices)
     if places.dtype.kind == "b" or places.ndim != 1:
-        raise TypeError(
+        raise OptionTypeError(
             f"indices are a sequence of integers, not {places.dtype} of shape {places.shape}. For a mask say "
             "dataset.where(mask)"
         )
@@ -521,7 +521,7 @@ def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:
 
 
 def _out_of_range(index: int, length: int) -> IndexError:
-    return IndexError(f"index {index} is out of range: the dataset has {length} samples")
+    return NoSampleError(f"index {index} is out of range: the dataset has {length} samples")
 
 
 def require_known_loader(loader: Callable[[str], Any] | None) -> None:
@@ -529,7 +529,7 @@ def require_known_loader(loader: Callable[[str], Any] | None) -> None:
     folder = sys.modules.get("torchvision.datasets.folder")
     known = [getattr(folder, name, None) for name in ("default_loader", "pil_loader")]
     if loader is not None and loader not in known:
-        raise TypeError(
+        raise OptionTypeError(
             f"loader={loader!r} loads files, and the images of a pack are no files: say output='bytes', which gives "
             "transform= the bytes of each file"
         )

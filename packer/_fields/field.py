@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._fields import encoding
+from packer.errors import OptionError
 
 Stored = int | float | bytes | bytearray | memoryview | None
 """A value as a pack holds it: a number of a scalar or a class, bytes of any other kind; None if it is missing."""
@@ -129,23 +130,23 @@ class Field:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in RESERVED:
-            raise ValueError(
+            raise OptionError(
                 f"a field cannot have the name {self.name!r}: names are letters, digits and underscores, "
                 f"64 at most, and none of {', '.join(RESERVED)}"
             )
         if self.kind not in KINDS:
-            raise ValueError(f"field {self.name!r}: a kind is one of {', '.join(KINDS)}, not {self.kind!r}")
+            raise OptionError(f"field {self.name!r}: a kind is one of {', '.join(KINDS)}, not {self.kind!r}")
         dtypes = {"scalar": OF_SCALARS, "array": tuple(DTYPES)}.get(self.kind, ("",))
         if self.dtype not in dtypes:
-            raise ValueError(f"field {self.name!r}: {self.dtype!r} is no dtype of the kind {self.kind}: {dtypes}")
+            raise OptionError(f"field {self.name!r}: {self.dtype!r} is no dtype of the kind {self.kind}: {dtypes}")
         if not 0 <= self.rank <= 8 or (self.rank and self.kind != "array"):
-            raise ValueError(f"field {self.name!r}: the kind {self.kind} has no {self.rank} axes")
+            raise OptionError(f"field {self.name!r}: the kind {self.kind} has no {self.rank} axes")
         if (self.classes or self.ids) and self.kind not in ("class", "labels"):
-            raise ValueError(f"field {self.name!r}: the kind {self.kind} has no classes")
+            raise OptionError(f"field {self.name!r}: the kind {self.kind} has no classes")
         if any(number <= _NO_CLASS for number in self.ids):
-            raise ValueError(f"field {self.name!r}: {min(self.ids)} is no id of a class: ids are 0 or more")
+            raise OptionError(f"field {self.name!r}: {min(self.ids)} is no id of a class: ids are 0 or more")
         if self.ids and (len(self.ids) != len(self.classes) or len(set(self.ids)) != len(self.ids)):
-            raise ValueError(f"field {self.name!r}: {len(self.classes)} classes have {len(set(self.ids))} ids")
+            raise OptionError(f"field {self.name!r}: {len(self.classes)} classes have {len(set(self.ids))} ids")
 
     @property
     def is_blob(self) -> bool:

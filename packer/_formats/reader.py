@@ -24,7 +24,7 @@ from packer._storage.files import AppendFile, sync_directory
 from packer._storage.packfile import LOCATION, MEMORY, NOWHERE, Descriptor, PackFile
 from packer._storage.place import Place, place_of
 from packer._table import LONGEST_NAME, NO_VALUE, Buffer, Ints, Labels, Names, Row, Table, Vector, value_checksum
-from packer.errors import CorruptPackError, NotAPackError, PackError, printable
+from packer.errors import CorruptPackError, NoSampleError, NotAPackError, PackError, printable
 
 _MOST_TOGETHER = 1 << 26  # bytes: larger blobs are read one by one
 
@@ -84,7 +84,9 @@ class Reader(PackAccess):
         except TypeError:
             raise TypeError(f"an index is an integer, not {index!r}") from None
         except IndexError:
-            raise IndexError(f"index {index} is out of range: {printable(self.path)} has {len(self)} samples") from None
+            raise NoSampleError(
+                f"index {index} is out of range: {printable(self.path)} has {len(self)} samples"
+            ) from None
 
     def read(self, index: int) -> Buffer:
         """Return the data of one sample.

@@ -20,7 +20,7 @@ from packer._images import extension, jpeg, native, pillow, pillow as bmp, png
 from packer._images.geometry import MAX_PIXELS
 from packer._images.probe import require_affordable
 from packer._table import Buffer
-from packer.errors import ImageError, MissingDependencyError, pip_install, warn
+from packer.errors import ImageError, MissingDependencyError, OptionError, pip_install, warn
 
 LIBJPEG_TURBO = ("turbojpeg", "pyturbojpeg")
 """libjpeg-turbo: simplejpeg's, and the system's. Both decode parts of JPEGs."""
@@ -55,7 +55,7 @@ def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
         If that one is not installed.
     """
     if name not in ("auto", *DECODERS):
-        raise ValueError(f"decoder is 'auto' or one of {DECODERS}, not {name!r}")
+        raise OptionError(f"decoder is 'auto' or one of {DECODERS}, not {name!r}")
     if name == "auto":
         for candidate in AUTOMATIC[:-1]:
             try:

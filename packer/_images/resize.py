@@ -16,6 +16,7 @@ from packer._codecs import INTERPOLATIONS, MAX_PIXELS, RESIZE_MODES
 from packer._images import native
 from packer._images.geometry import Box, require_affordable
 from packer._images.pillow import require_pixels
+from packer.errors import OptionError
 
 if TYPE_CHECKING:
     import torch
@@ -128,11 +129,11 @@ class ResizeSpec:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise ValueError(f"the size is 1 or more, not {self.size}")
+            raise OptionError(f"the size is 1 or more, not {self.size}")
         if self.mode not in RESIZE_MODES:
-            raise ValueError(f"the mode is one of {RESIZE_MODES}, not {self.mode!r}")
+            raise OptionError(f"the mode is one of {RESIZE_MODES}, not {self.mode!r}")
         if self.interpolation not in INTERPOLATIONS:
-            raise ValueError(f"the interpolation is one of {INTERPOLATIONS}, not {self.interpolation!r}")
+            raise OptionError(f"the interpolation is one of {INTERPOLATIONS}, not {self.interpolation!r}")
 
     def settings(self) -> dict[str, Any]:
         """Return the fields as the manifest records them."""

@@ -29,6 +29,7 @@ from packer._table import Ints, Labels
 from packer.augment import Mixing
 from packer.augment._mixup import mixed_labels
 from packer.augment._settings import named
+from packer.errors import OptionError, OptionTypeError
 from packer.samplers._random import uniforms
 
 _BATCHES_TOGETHER, _IMAGES_TOGETHER = 8, 1024
@@ -111,12 +112,12 @@ class BatchPlan:
         _refuse_mixing(self.batch_transform)
         layout = layout_of(self.dataset.layout(self.transform)) if self.collate is default_collate else None
         if self.augments_on_device and (layout is None or traits.parts is not None or self.batch_transform is not None):
-            raise ValueError(
+            raise OptionError(
                 'augment_on="device" is for images that are decoded into their batch: give the dataset a crop= of a '
                 "fixed size or views=, and neither fields= nor transform= nor batch_transform= nor collate_fn="
             )
         if self.batch_transform is not None and (layout is None or not layout.with_images or layout.views):
-            raise ValueError(
+            raise OptionError(
                 "batch_transform is for RGB images that are decoded into their batch: give the dataset a crop= of a "
                 "fixed size, and neither transform= nor collate_fn= nor views= nor another mode="
             )
@@ -128,11 +129,11 @@ class BatchPlan:
         """Return a layout in which workers write images as numbers, where they can."""
         normalizer, mix = self.normalizer, self.mix
         if normalizer.channels != 3:
-            raise ValueError(
+            raise OptionError(
                 f"normalize has {normalizer.channels} means, and the images of the dataset have 3 channels"
             )
         if mix is not None and mix.makes_fractions and not normalizer.makes_fractions:
-            raise ValueError(f"{mix!r} makes fractions of pixels: say normalize= or dtype=torch.float32")
+            raise OptionError(f"{mix!r} makes fractions of pixels: say normalize= or dtype=torch.float32")
         numbers = None if self.on_device else normalizer.numbers
         if numbers is None or _has_other_images(parts):
             return layout
@@ -235,7 +236,7 @@ class BatchPlan:
         try:
             return self.collation.of_items(results) if memory is None else self.collation.batch(memory, results)
         except UnevenError as error:
-            raise ValueError(f"{self.dataset.describe(int(job.indices[error.place]))}: {error.reason}") from None
+            raise OptionError(f"{self.dataset.describe(int(job.indices[error.place]))}: {error.reason}") from None
 
 
 class BatchFuture(Protocol):
@@ -353,7 +354,7 @@ def _transform_in_place(transform: Callable[[Any], Any], images: torch.Tensor, s
         made = transform(images)
     if not isinstance(made, torch.Tensor) or made.dtype != torch.uint8 or made.shape != images.shape:
         got = f"{tuple(made.shape)} {made.dtype}" if isinstance(made, torch.Tensor) else f"{made!r:.80}"
-        raise ValueError(
+        raise OptionError(
             f"batch_transform gets {tuple(images.shape)} uint8 images and gives as many of that size, uint8, not {got}"
             ": crop= decides on the size, and normalize= and dtype= convert what the transform gives"
         )
@@ -385,16 +386,16 @@ def _require_mixable(mix: Any, parts: Parts | None, views: int) -> None:
     if mix is None:
         return
     if not isinstance(mix, Mixing):
-        raise TypeError(
+        raise OptionTypeError(
             "mix is packer's, such as packer.augment.MixUp(num_classes=1000), or packer.augment.RandomChoice of such, "
             f"not {named(mix)}"
         )
     if views:
-        raise ValueError("mix= mixes one image of each sample with another, and views= make several")
+        raise OptionError("mix= mixes one image of each sample with another, and views= make several")
     if parts is None:
         return
     if parts.is_target or parts.cropped or not {"image", "label"} <= set(parts.names):
-        raise ValueError(
+        raise OptionError(
             "mix= mixes images and class labels, and neither places nor pixels of fields: items of "
             f"fields={parts.names!r} cannot be mixed"
         )
@@ -408,7 +409,7 @@ def _refuse_mixing(batch_transform: Any) -> None:
         steps += nested if isinstance(nested, (list, tuple)) else ()
         kind = type(step)
         if kind.__name__ in ("MixUp", "CutMix") and kind.__module__.startswith("torchvision."):
-            raise TypeError(
+            raise OptionTypeError(
                 f"batch_transform gets images without their labels, which {kind.__name__} mixes too: say "
                 f"mix=packer.augment.{kind.__name__}(num_classes=...)"
             )
@@ -420,7 +421,7 @@ def _with_mixed_labels(batch: Any, mixture: Mixture) -> Any:
     is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2
     labels = batch.get("label") if is_dict else batch[1] if is_pair else None
     if not isinstance(labels, torch.Tensor):
-        raise ValueError(f"mix= mixes a batch of images and labels, which are a tensor, and these are {labels!r:.80}")
+        raise OptionError(f"mix= mixes a batch of images and labels, which are a tensor, and these are {labels!r:.80}")
     mixed = mixed_labels(labels, mixture)
     if is_dict:
         return {**batch, "label": mixed}

@@ -13,6 +13,7 @@ from packer._datasets.fields import Parts, Values, as_tensor, tensor_dtype
 from packer._datasets.memory import IMAGES, images_in
 from packer._fields import Field
 from packer._storage.system import require_count
+from packer.errors import OptionError
 
 _COUNT = "_count"
 """The suffix of a padded field's name in the name of its counts."""
@@ -32,7 +33,7 @@ def collate_items(collate: Callable[[list[Any]], Any], items: list[Any]) -> Any:
         shapes = next((sorted(made) for view in zip(*images) if len(made := set(map(_shape, view))) > 1), [])  # noqa: B905
         if collate is not default_collate or len(shapes) < 2:
             raise
-        raise ValueError(
+        raise OptionError(
             f"the images of a batch have different shapes, such as {shapes[0]} and {shapes[-1]}: give the dataset "
             "a crop= of a fixed size, as packer.CenterCrop(224), or the Loader a collate_fn= that does not stack them"
         ) from error
@@ -46,7 +47,7 @@ def collation_of(parts: Parts | None, pad: Pad) -> Collation | None:
     """Return the collation of items that are dicts; None where they are pairs."""
     if parts is None:
         if pad is not None:
-            raise ValueError("pad is for a dataset that was opened with fields=")
+            raise OptionError("pad is for a dataset that was opened with fields=")
         return None
     return Collation(parts, pad)
 
@@ -87,7 +88,7 @@ class Collation:
         self._lengths = _lengths(parts, pad)
         taken = [name + _COUNT for name in self._lengths if name + _COUNT in parts.keys]
         if taken:
-            raise ValueError(f"pad: a batch cannot have {taken[0]!r} twice: it is a count, and a field")
+            raise OptionError(f"pad: a batch cannot have {taken[0]!r} twice: it is a count, and a field")
 
     def batch(self, memory: Mapping[str, torch.Tensor], values: Sequence[Values]) -> dict[str, Any]:
         """Return the batch of N samples.
@@ -222,11 +223,11 @@ def _lengths(parts: Parts, pad: Pad) -> dict[str, int | None]:
         alike = [name for name in paddable if fields[name].kind in _RAGGED or name in (parts.per_box or {})]
         pad = dict.fromkeys(alike, pad)
         if not pad:
-            raise ValueError("pad: the items have no fields of boxes, labels or keypoints")
+            raise OptionError("pad: the items have no fields of boxes, labels or keypoints")
     lengths = dict(pad)
     for name, length in pad.items():
         if name not in paddable:
-            raise ValueError(f"pad: {name!r} is none of the items' fields that can be padded: {', '.join(paddable)}")
+            raise OptionError(f"pad: {name!r} is none of the items' fields that can be padded: {', '.join(paddable)}")
         if length is not None:
             require_count(f"pad[{name!r}]", length)
     for name, of in (parts.per_box or {}).items():

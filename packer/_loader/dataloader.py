@@ -30,15 +30,17 @@ from torch.utils.data.dataloader import (
 )
 
 from packer._datasets.concat import UnreadableError, readable
+from packer._datasets.description import named, one_line
 from packer._datasets.memory import require_same_process
 from packer._datasets.protocol import ItemsError, TorchDataset
+from packer._display import Table, text
 from packer._loader.batch import BatchJob, BatchPlan
 from packer._loader.loader import WorkerCache
 from packer._loader.prefetch import Normalizer
 from packer._loader.sampling import Turns, order_of, warn_of_random_order
 from packer._loader.threads import Workers, WorkerSettings
 from packer._table import Ints
-from packer.errors import warn
+from packer.errors import OptionError, OptionTypeError, warn
 from packer.samplers import OrderSampler
 from packer.samplers._orders import number_in, require_same, require_version
 
@@ -101,6 +103,11 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     @functools.cached_property
     def _epochs(self) -> _Epochs:
         return _Epochs()
+
+    def __repr__(self) -> str:
+        workers = f"num_workers={self.num_workers}, batch_size={self.batch_size}"
+        rows = [("dataset", named(self.dataset)), ("order", one_line(self.sampler))]
+        return text([f"{type(self).__name__}: {workers}", Table(rows, ("<7", ""))])
 
     def __iter__(self) -> _BaseDataLoaderIter:
         plan = self._plan()
@@ -229,14 +236,14 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
             If `state` is no such state, or of other samples or another order.
         """
         if not isinstance(state, Mapping):
-            raise TypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
+            raise OptionTypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
         require_version(state, _VERSION)
         handed_out = number_in(state, "batches", 0)
-        require_same(state, "pack", self._pack, f"Here is {self.dataset!r}: open the samples of that run.")
+        require_same(state, "pack", self._pack, f"Here is {named(self.dataset)}: open the samples of that run.")
         sampler, order = state.get("sampler"), self._order
         if (order is None) != (sampler is None):
             kind = "a sampler that is not packer's" if sampler is None else "one of packer's samplers"
-            raise ValueError(
+            raise OptionError(
                 f"the state is of {kind}, and here the order is that of {self.sampler!r}: make the DataLoader with the "
                 "sampler of that run"
             )

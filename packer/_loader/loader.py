@@ -19,8 +19,10 @@ import torch
 from torch.utils.data import default_collate
 
 from packer._datasets.concat import readable
+from packer._datasets.description import named, one_line
 from packer._datasets.memory import require_same_process
 from packer._datasets.pipeline import require_callable
+from packer._display import Block, Table, counted, html, text
 from packer._loader.autotune import ThreadTuner
 from packer._loader.batch import BatchJob, BatchPlan, cancel, chunk_size
 from packer._loader.collate import collation_of
@@ -31,6 +33,7 @@ from packer._loader.threads import Threads, Workers, WorkerSettings
 from packer._storage.system import available_cpus, require_count
 from packer._table import Ints
 from packer.augment import Mixing
+from packer.errors import OptionError, OptionTypeError
 
 
 class Loader:
@@ -270,7 +273,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         if self._worker_cache.closed:
-            raise ValueError("the Loader is closed: make a new one")
+            raise OptionError("the Loader is closed: make a new one")
         self._pass_waits = True
         return self._pass()
 
@@ -367,13 +370,25 @@ class Loader:
                 self._threads, self._tuner = tuner.threads, None
 
     def __repr__(self) -> str:
-        threads = f"{self.threads}{' (auto)' if self._tuner else ''}"
-        settings = ((name, getattr(self, name)) for name in ("transform", "batch_transform", "mix"))
-        more = "".join(f", {name}={' '.join(repr(value).split())}" for name, value in settings if value is not None)
-        return (
-            f"Loader({self.dataset!r}, batch_size={self.batch_size}, sampler={self.sampler!r}, threads={threads}, "
-            f"processes={self.processes}, device={self.device}{more})"
-        )
+        return text(self._blocks())
+
+    def _repr_html_(self) -> str:
+        return html(self._blocks())
+
+    def _blocks(self) -> Iterator[Block]:
+        threads = f"threads={self.threads}{' (auto)' if self._tuner else ''}"
+        try:
+            batches = counted(len(self), "batch")
+        except TypeError:  # of a sampler that does not say how many samples it gives
+            batches = "batches"
+        yield f"{type(self).__name__} of {batches}, batch_size={self.batch_size}"
+        rows = [("dataset", named(self.dataset)), ("order", one_line(self.sampler))]
+        rows.append(("workers", f"{threads}, processes={self.processes}, prefetch={self.prefetch}"))
+        names = ("device", "drop_last", "transform", "batch_transform", "mix")
+        given = {name: value for name in names if (value := getattr(self, name))}
+        given |= {name: value for name, value in self._numbers.items() if name != "channels_last" and value is not None}
+        rows += [(name, " ".join(repr(value).split())) for name, value in given.items()]
+        yield Table(rows, (f"<{max(len(name) for name, _ in rows)}", ""))
 
 
 @dataclass
@@ -471,20 +486,20 @@ def _refuse_unknown(names: Iterable[str]) -> None:
     """Raise TypeError for arguments that a Loader does not have, with advice."""
     for name in names:
         advice = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
-        raise TypeError(f"a Loader has no argument {name!r}{advice}")
+        raise OptionTypeError(f"a Loader has no argument {name!r}{advice}")
 
 
 def _require_threads(threads: object) -> None:
     """Raise TypeError or ValueError where `threads` is neither None nor "auto" nor a number of threads."""
     if isinstance(threads, str) and threads != "auto":
-        raise TypeError(f'threads is a whole number, or "auto", not {threads!r}')
+        raise OptionTypeError(f'threads is a whole number, or "auto", not {threads!r}')
     require_count("threads", None if threads == "auto" else threads)
 
 
 def _augments_on_device(augment_on: object, device: object) -> bool:
     """Tell whether images are augmented on the device; ValueError for another place, or without a device."""
     if augment_on not in {"threads", "device"}:
-        raise ValueError(f'augment_on is "threads" or "device", not {augment_on!r}')
+        raise OptionError(f'augment_on is "threads" or "device", not {augment_on!r}')
     if augment_on == "device" and device is None:
-        raise ValueError('augment_on="device" needs device=, such as device="cuda"')
+        raise OptionError('augment_on="device" needs device=, such as device="cuda"')
     return augment_on == "device"

@@ -18,6 +18,7 @@ from packer._images.operations import Operations
 from packer._images.torch_ops import operate
 from packer._storage.system import require_count
 from packer.augment._mixup import mixed_images
+from packer.errors import OptionError
 
 _SHOWN = 8  # tensors that an error describes
 
@@ -68,7 +69,7 @@ class Normalizer:
         channels_last: bool = True,
     ) -> None:
         if dtype is not None and normalize is not None and not dtype.is_floating_point:
-            raise ValueError(f"normalised images are floating point numbers, which {dtype} is not")
+            raise OptionError(f"normalised images are floating point numbers, which {dtype} is not")
         self.dtype = dtype or (torch.float32 if normalize is not None else None)
         self.channels_last = channels_last
         self._mean = self._std = torch.empty(0)
@@ -165,7 +166,7 @@ def images_of(batch: Any) -> torch.Tensor:
     for tensor in _tensors(where):
         if tensor.dim() == 4:
             return tensor
-    raise ValueError("mix= mixes (N, C, H, W) images, and a batch has no such tensor: images have to be of one size")
+    raise OptionError("mix= mixes (N, C, H, W) images, and a batch has no such tensor: images have to be of one size")
 
 
 def _mean_and_std(normalize: tuple[Sequence[float], Sequence[float]]) -> list[torch.Tensor]:
@@ -176,12 +177,12 @@ def _mean_and_std(normalize: tuple[Sequence[float], Sequence[float]]) -> list[to
         mean = std = torch.empty(())
     sound = mean.dim() == 1 and len(mean) > 0 and mean.shape == std.shape and (std > 0).all()
     if not sound or not torch.isfinite(torch.stack([mean, std])).all():
-        raise ValueError(
+        raise OptionError(
             "normalize is (mean, std), a number a channel each and no std 0, such as "
             f"((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), not {normalize!r}"
         )
     if mean.abs().max() > 1:
-        raise ValueError(f"normalize is in units of 0 to 1, and {normalize!r} is not: divide mean and std by 255")
+        raise OptionError(f"normalize is in units of 0 to 1, and {normalize!r} is not: divide mean and std by 255")
     return [mean.view(-1, 1, 1), std.view(-1, 1, 1)]
 
 
@@ -269,12 +270,12 @@ def usable_device(device: torch.device | str) -> torch.device:
     """Return a device; ValueError where torch cannot use it here."""
     found = torch.device(device)
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {str(found)!r}: torch finds no CUDA device here; 'cpu' does the same work")
+        raise OptionError(f"device {str(found)!r}: torch finds no CUDA device here; 'cpu' does the same work")
     if found.type not in ("cpu", "cuda"):
         try:
             torch.empty(0, device=found)
         except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
-            raise ValueError(f"device {str(found)!r}: torch cannot use it here; 'cpu' does the same work") from error
+            raise OptionError(f"device {str(found)!r}: torch cannot use it here; 'cpu' does the same work") from error
     return found
 
 

@@ -34,7 +34,7 @@ from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Postproc
 from packer._loader.threads import BATCHES_THE_LOOP_MAY_KEEP, Choices, Threads, Workers, WorkerSettings
 from packer._storage.system import interrupts_held
 from packer._table import Ints
-from packer.errors import WorkerError
+from packer.errors import OptionTypeError, WorkerError
 
 _REQUESTS_A_PROCESS = 4  # that a process's share of the images in work is cut into: none waits for the slowest image
 _SENT = 2  # requests that a process has at a time: one to work at, and the next
@@ -241,7 +241,7 @@ def _pickled(settings: Mapping[str, Any]) -> bytes:
             with contextlib.suppress(*cannot):
                 pickle.dumps(value)
                 continue
-            raise TypeError(
+            raise OptionTypeError(
                 f"processes= pickles the {name}, and that fails ({error}): its functions have to stand at the top of a "
                 "module, which lambdas and functions within others do not; or leave out processes="
             ) from error

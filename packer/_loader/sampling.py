@@ -16,7 +16,7 @@ from packer._datasets.concat import ConcatBatches
 from packer._datasets.protocol import LoaderDataset
 from packer._datasets.sample_view import places_in
 from packer._table import Ints
-from packer.errors import warn
+from packer.errors import OptionError, OptionTypeError, warn
 from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
 from packer.samplers._orders import (
     agreed,
@@ -67,9 +67,11 @@ class SamplingState:
         self._agreed_among = 1
         self._restored: int | None = None  # the seed of the crops of a state
         if sampler is not None and shuffle:
-            raise ValueError("shuffle goes without a sampler: the sampler decides the order")
+            raise OptionError("shuffle goes without a sampler: the sampler decides the order")
         if sampler is not None and seed is not None:
-            raise ValueError("seed goes without a sampler: the order's seed is the sampler's, the crops' the dataset's")
+            raise OptionError(
+                "seed goes without a sampler: the order's seed is the sampler's, the crops' the dataset's"
+            )
         if sampler is not None:
             self.sampler = sampler
         else:
@@ -161,9 +163,9 @@ class SamplingState:
             The state must have this one; without it, any.
         """
         if isinstance(self.order, IterableOrder):
-            raise TypeError(f"only packer's samplers go on at any sample, not {self.sampler!r}")
+            raise OptionTypeError(f"only packer's samplers go on at any sample, not {self.sampler!r}")
         if not isinstance(state, Mapping):
-            raise TypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
+            raise OptionTypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
         if "version" not in state:
             order_seed = None if self._chose_order else self.order.seed
             traits = self.images.traits()
@@ -278,9 +280,9 @@ class IterableOrder:
         try:
             once = iter(indices) is indices
         except TypeError:
-            raise TypeError(f"a sampler is an iterable of indices, which {indices!r} is not") from None
+            raise OptionTypeError(f"a sampler is an iterable of indices, which {indices!r} is not") from None
         if once:
-            raise TypeError(
+            raise OptionTypeError(
                 f"a sampler gives its indices anew for each epoch, and {indices!r} gives them once: make it a list, or "
                 "a class with `__iter__`"
             )
@@ -305,7 +307,7 @@ class IterableOrder:
         try:
             length = len(self.indices)  # type: ignore[arg-type]
         except (TypeError, NotImplementedError):
-            raise TypeError(
+            raise OptionTypeError(
                 f"the sampler has no len(), so nobody knows how many batches come: {self.indices!r}"
             ) from None
         return math.ceil(length / self._ranks)
@@ -337,7 +339,7 @@ class IterableOrder:
         """Return this rank's share of rank 0's indices."""
         # A sampler may draw other indices on each rank. A list that differs is a share already, and not divided again.
         if not isinstance(self.indices, Sampler) and len(set(gathered(indices.tobytes()))) > 1:
-            raise ValueError(
+            raise OptionError(
                 "the ranks were given different lists of indices as sampler=. A Loader divides the indices among the "
                 "ranks itself: give each rank the same whole list"
             )
@@ -349,7 +351,7 @@ class IterableOrder:
 
     def state_dict(self, done: int = 0) -> dict[str, Any]:
         """Raise TypeError: only the iterable knows where it stands."""
-        raise TypeError(
+        raise OptionTypeError(
             f"an epoch in the order of sampler={type(self.indices).__name__} cannot be resumed, so it has no state; "
             "only packer's samplers go on at any sample, such as packer.ShuffleSampler, packer.BlockShuffleSampler and "
             "packer.samplers.WeightedSampler"
@@ -362,7 +364,9 @@ class IterableOrder:
 
 def _index(index: Any) -> int:
     if isinstance(index, (bool, np.bool_)):
-        raise TypeError("a sampler gives indices, integers, and no mask of booleans: say np.flatnonzero(mask).tolist()")
+        raise OptionTypeError(
+            "a sampler gives indices, integers, and no mask of booleans: say np.flatnonzero(mask).tolist()"
+        )
     return operator.index(index)
 
 

@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from packer._display import html, text
 from packer._formats import open_pack
 from packer._manifest import TILED
+from packer._measuring.description import of_benchmark
 from packer._measuring.harness import (
     ChildProcess,
     Measurement,
@@ -38,7 +40,6 @@ from packer.errors import NotAPackError, OptionError, PackNotFoundError, SourceE
 
 RECIPES = ("trivial", "rand", "three", "dino")
 """The recipes that have a name: see `packer._measuring.loaders`."""
-LIMIT = "limit"
 
 _SHORTEST, _LONGEST = 0.3, 2.0  # seconds of a measurement
 _ROUNDS = 3, 15  # that there shall be at least, and are at most
@@ -137,6 +138,12 @@ class Benchmark:
     def ratio(self, side: str, other: str) -> float | None:
         """Return the highest rate of one side by that of another, the median of the rounds; None if one has none."""
         return ratio(self.fastest(side).rates, self.fastest(other).rates)
+
+    def __repr__(self) -> str:
+        return text(of_benchmark(self))
+
+    def _repr_html_(self) -> str:
+        return html(of_benchmark(self))
 
 
 @dataclass

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from packer._display import html, text
 from packer._measuring.harness import Cost, keeping_random_states
 from packer._measuring.loader_stages import (
     LoaderInfo,
@@ -30,7 +31,7 @@ from packer._measuring.loader_stages import (
 )
 from packer._measuring.timing import Timings
 from packer._storage.system import available_cpus, require_count
-from packer.errors import printable
+from packer.errors import OptionError, OptionTypeError, printable
 
 CAUSES = {
     "step": "the training step itself takes the time",
@@ -100,8 +101,11 @@ class ProfileReport:
     packing_helps: bool = False
     sentences: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        return "\n".join(self.sentences)
+    def __repr__(self) -> str:
+        return text(self.sentences)
+
+    def _repr_html_(self) -> str:
+        return html(self.sentences)
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as numbers, strings, lists and dicts."""
@@ -566,10 +570,10 @@ class Profile:
         self, loader: Iterable[Any], *, steps: int | None = None, seconds: float = 10.0, show: bool = True
     ) -> None:
         if not hasattr(loader, "__iter__"):
-            raise TypeError(f"loader is what a training loop iterates over, not {loader!r}")
+            raise OptionTypeError(f"loader is what a training loop iterates over, not {loader!r}")
         require_count("steps", steps)
         if not seconds >= 0:
-            raise ValueError(f"seconds is 0 or more, not {seconds!r}")
+            raise OptionError(f"seconds is 0 or more, not {seconds!r}")
         self.loader = loader
         self._steps, self._seconds = steps, seconds
         self._show = show and os.environ.get("RANK", "0") == "0"
@@ -599,7 +603,9 @@ class Profile:
             If there was no pass, or it gave no batch.
         """
         if self._timings is None or not self._timings.steps:
-            raise ValueError("no batch was taken yet: iterate over what packer.profile gave, and then ask for a report")
+            raise OptionError(
+                "no batch was taken yet: iterate over what packer.profile gave, and then ask for a report"
+            )
         if self._report is None or seconds is not None:
             self._report = diagnose(self.loader, self._timings, self._seconds if seconds is None else seconds)
         return self._report

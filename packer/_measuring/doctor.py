@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from packer._display import html, text
+from packer._measuring.description import of_diagnosis
 from packer._measuring.disk import THREADS, DiskReadings, FileSystem, file_system, read_disk
 from packer._measuring.machine import Finding, available_now, describe_machine
 from packer._storage.files import disk_size
@@ -43,8 +45,11 @@ class Diagnosis:
         """Return the findings as numbers, strings, lists and dicts."""
         return asdict(self)
 
-    def __str__(self) -> str:
-        return "\n".join(line for finding in self.findings for line in _lines(finding))
+    def __repr__(self) -> str:
+        return text(of_diagnosis(self))
+
+    def _repr_html_(self) -> str:
+        return html(of_diagnosis(self))
 
 
 def doctor(path: str | os.PathLike[str] | None = None, *, seconds: float = 5.0) -> Diagnosis:
@@ -76,14 +81,6 @@ def doctor(path: str | os.PathLike[str] | None = None, *, seconds: float = 5.0) 
         where = local_path(path)
         findings = list(_disk(where, seconds))
     return Diagnosis(None if path is None else os.fspath(path), [*describe_machine(), *findings])
-
-
-def _lines(finding: Finding) -> Iterator[str]:
-    yield f"{finding.topic}: {printable(finding.found)}"
-    if finding.means:
-        yield f"    {printable(finding.means)}"
-    if finding.advice:
-        yield f"  > {printable(finding.advice)}"
 
 
 def _disk(path: Path, seconds: float) -> Iterator[Finding]:

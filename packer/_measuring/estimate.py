@@ -25,7 +25,9 @@ from packer._conversion.convert import BESIDE_A_SAMPLE, note_on_overhead, requir
 from packer._conversion.options import options_of, values_of
 from packer._conversion.request import ConversionRequest, texts_of
 from packer._conversion.workspace import check_outside, check_place
+from packer._display import html, text
 from packer._images.probe import is_beyond_8_bit
+from packer._measuring.description import of_estimate
 from packer._measuring.harness import TimeLimit, scratch_directory
 from packer._measuring.trials import Interval, Population, ShowTrial, Trials, run_trials
 from packer._sources.base import Source
@@ -35,7 +37,7 @@ from packer._storage.remote.urls import local_path
 from packer._storage.safe_open import open_regular
 from packer._storage.system import require_count, require_seconds
 from packer._table import Ints
-from packer.errors import DestinationError, OptionError, PackerError, SourceError, flag, printable
+from packer.errors import DestinationError, OptionError, OptionTypeError, PackerError, SourceError, flag, printable
 
 _LEAST_SECONDS = 0.1  # of the trials of an alternative
 
@@ -271,6 +273,12 @@ class Estimate:
     notes: list[str]
     command: str
     part_command: str | None
+
+    def __repr__(self) -> str:
+        return text(of_estimate(self))
+
+    def _repr_html_(self) -> str:
+        return html(of_estimate(self))
 
 
 def estimate_request(
@@ -512,7 +520,7 @@ def requested(
     known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
         if name not in known:
-            raise TypeError(f"estimate takes no {name!r}: packer.convert has no such argument")
+            raise OptionTypeError(f"estimate takes no {name!r}: packer.convert has no such argument")
     destination = default_destination(local_path(src), options.get("format")) if dst is None else local_path(dst)
     return ConversionRequest(src=local_path(src), dst=destination, **values_of(ConversionRequest, options, local_path))
 

@@ -19,8 +19,10 @@ import torch
 from packer._datasets.concat import readable
 from packer._datasets.memory import layout_of
 from packer._datasets.open import open_dataset
+from packer._display import html, text
 from packer._loader.autotune import TOLERANCE, Race, median_error, thread_counts
 from packer._loader.loader import Loader
+from packer._measuring.description import of_tuning
 from packer._measuring.harness import (
     ShowSeconds as TuningProgress,
     TimeLimit,
@@ -111,6 +113,12 @@ class Tuning:
     def line(self) -> str:
         """The line of Python that makes the Loader."""
         return f"loader = packer.Loader(dataset, {self.batch}, {self.settings})"
+
+    def __repr__(self) -> str:
+        return text(of_tuning(self))
+
+    def _repr_html_(self) -> str:
+        return html(of_tuning(self))
 
 
 @dataclass
@@ -222,13 +230,13 @@ def tune(
     if step_ms is not None:
         require_seconds("step_ms", step_ms)
     if rank_and_world()[1] > 1:
-        raise ValueError("tune before torch.distributed is initialised: ranks would wait for each other")
+        raise OptionError("tune before torch.distributed is initialised: ranks would wait for each other")
     enough = step_ms * _MARGIN / 1000 if step_ms is not None else 0.0
     with contextlib.ExitStack() as held:
         if isinstance(dataset, (str, os.PathLike)):
             dataset = held.enter_context(dataset_of(dataset))
         if len(dataset) == 0:
-            raise ValueError("the dataset is empty: there is nothing to measure")
+            raise OptionError("the dataset is empty: there is nothing to measure")
         search = _Search(dataset, batch, enough, TimeLimit(seconds, show))
         held.callback(search.close)
         with keeping_random_states():

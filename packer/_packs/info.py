@@ -27,10 +27,12 @@ from typing import Any
 
 import numpy as np
 
+from packer._display import html, text
 from packer._fields import Field
 from packer._formats import Reader, open_pack
 from packer._formats.index import IndexReader
 from packer._manifest import TILED
+from packer._packs.description import description
 from packer._packs.walk import blobs_of, over_samples
 from packer._storage.progress import shown_progress
 from packer._storage.system import require_count
@@ -134,6 +136,12 @@ class PackInfo:
     files: int = 0
     checksums: bool = True
     account: list[dict[str, Any]] | None = None
+
+    def __repr__(self) -> str:
+        return text(description(self))
+
+    def _repr_html_(self) -> str:
+        return html(description(self))
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ import numpy as np
 from packer._conversion.field_values import prepare_values
 from packer._conversion.pipeline import prepare, prepare_sample
 from packer._conversion.recipe import Recipe
+from packer._display import Block, counted, html, text
 from packer._fields import Field
 from packer._formats import Reader, open_pack
-from packer._packs.verify import Damage, verify
+from packer._packs.verify import Damage, listed, verify
 from packer._sources.base import FileColumn, ReadBuffer, Source
 from packer._sources.pack import PackSource, pack_source
 from packer._sources.sidecar_files import FileField
@@ -134,6 +135,19 @@ class Repaired:
 
     samples: list[str]
     left: list[Damage]
+
+    def __repr__(self) -> str:
+        return text(self._blocks())
+
+    def _repr_html_(self) -> str:
+        return html(self._blocks())
+
+    def _blocks(self) -> Iterator[Block]:
+        yield f"{counted(len(self.samples), 'sample')} made again"
+        yield from listed(self.samples)
+        if self.left:
+            yield f"damaged in {counted(len(self.left), 'place')} still"
+            yield from listed(self.left)
 
 
 class _Origin:

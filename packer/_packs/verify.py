@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._codecs import UNLABELED
 from packer._conversion.field_values import require_size_of_runs
+from packer._conversion.words import losses
+from packer._display import Block, count, counted, html, text
 from packer._fields import MARGIN, PIXELS, Field
 from packer._formats import Reader, open_pack
 from packer._formats.lmdb import sample_key
@@ -58,7 +61,7 @@ def verify(
     library: str | None = None,
     workers: int | None = None,
     progress: Callable[[int, int], None] | bool | None = None,
-) -> list[Damage]:
+) -> Verification:
     """Check a pack: its structure, its table, and unless `quick` the checksum of every sample.
 
     The numbers of fields in the table are looked at. Unless `quick`, every other value is compared with its checksum
@@ -85,8 +88,8 @@ def verify(
 
     Returns
     -------
-    list of Damage
-        Empty for an intact pack. The defects of whole columns and files come before those of samples.
+    Verification
+        A list of `Damage`, empty for an intact pack. Defects of whole columns and files come first.
 
     Raises
     ------
@@ -103,7 +106,7 @@ def verify(
     progress = shown_progress(progress, path)
     require_count("workers", workers)
     if library not in (None, *LIBRARIES):
-        raise ValueError(f"library is {' or '.join(map(repr, LIBRARIES))}, not {library!r}")
+        raise OptionError(f"library is {' or '.join(map(repr, LIBRARIES))}, not {library!r}")
     with open_pack(path) as reader:
         damage = [*_check_table(reader), *(Damage(reason) for reason in reader.check_structure())]
         if quick or not reader.has_checksums:
@@ -112,7 +115,8 @@ def verify(
             damage += _check_samples(reader, workers, progress)
         if library is not None and not damage:  # which could else crash
             damage += disagreements(reader, library, progress)
-    return sorted(damage, key=lambda item: item.index is not None)
+        found = sorted(damage, key=lambda item: item.index is not None)
+        return Verification(found, reader.place.given, [] if found else notes_of(reader, quick=quick))
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,67 @@ class Damage:
     def __str__(self) -> str:
         name = f" ({printable(self.name)})" if self.name else ""
         return self.reason if self.index is None else f"sample {self.index}{name}: {self.reason}"
+
+
+_LISTED_AT_MOST = 20
+_LISTED_BESIDE_A_CAUSE = 3
+
+
+class Verification(list[Damage]):
+    """The defects of a pack: a list of `Damage`, empty for an intact pack. It is shown as `packer verify` prints it.
+
+    Parameters
+    ----------
+    damage : iterable of Damage
+    path : str
+        The pack.
+    notes : sequence of str
+        Of an intact pack: why samples were not read, if they were not, and then what the source had beyond the pack.
+    """
+
+    def __init__(self, damage: Iterable[Damage] = (), path: str = "", notes: Sequence[str] = ("",)) -> None:
+        super().__init__(damage)
+        self.path, self.notes = path, list(notes)
+
+    def __repr__(self) -> str:
+        return text(self._blocks())
+
+    def _repr_html_(self) -> str:
+        return html(self._blocks())
+
+    def _blocks(self) -> Iterator[Block]:
+        """Yield what is damaged: whole columns and files, and then samples, which are few beside a cause."""
+        if not self:
+            unread, *lost = self.notes
+            yield f"{self.path}: intact{unread}"
+            yield from (f"  {line}" for line in lost)
+            return
+        causes = [item for item in self if item.index is None]
+        samples = [item for item in self if item.index is not None]
+        yield f"{self.path}: damaged in {counted(len(self), 'place')}"
+        yield from listed(causes)
+        yield from listed(samples, _LISTED_BESIDE_A_CAUSE if causes else _LISTED_AT_MOST)
+
+
+def listed(items: Sequence[object], most: int = _LISTED_AT_MOST) -> Iterator[str]:
+    """Yield a line for each of the first items, and how many there are beyond them."""
+    yield from (f"  {item}" for item in items[:most])
+    if len(items) > most:
+        yield f"  … and {count(len(items) - most)} more"
+
+
+def notes_of(reader: Reader, *, quick: bool = False) -> list[str]:
+    """Return the notes on an intact pack: why the samples were not read, if so, and what the source had beyond it."""
+    unread = " (quick: the samples were not read)" if quick else ""
+    if not reader.has_checksums:
+        unread = " (without checksums: its files have the sizes and the times that were listed)"
+    manifest = reader.manifest
+    unlabeled = int(np.count_nonzero(reader.table.label == UNLABELED)) if manifest.label_type == "class" else 0
+    lines = losses(manifest.account, unlabeled)
+    if manifest.skipped:
+        left_out = counted(len(manifest.skipped), "sample")
+        lines.insert(0, f"{left_out} left out, which could not be used: see `packer info`")
+    return [unread, *lines]
 
 
 def _check_table(reader: Reader) -> Iterator[Damage]:

@@ -1,1 +1,1 @@
-"""Where images come from: an ordered list of what to read."""
+"""Sources of images: ordered lists of what to read, a module each."""

@@ -416,7 +416,7 @@ _BLOCK = 65536  # rows of a digest at a time
 
 @dataclass(frozen=True, slots=True)
 class StoredSample:
-    """What a pack knows of one of its samples.
+    """Codec, size and EXIF policy of a sample of a pack.
 
     Attributes
     ----------
@@ -790,9 +790,11 @@ def _rows_of(values: Any, rows: Rows) -> Any:
     """Return some rows of a member of a source: of an array, of names, of ranges, or of several columns."""
     if isinstance(values, tuple):
         return tuple(_rows_of(column, rows) for column in values)
-    if values is None or isinstance(values, np.ndarray):
-        return None if values is None else values[rows]
-    return values.taken(rows)
+    if isinstance(values, range) and not isinstance(rows, slice):
+        return np.asarray(values)[rows]
+    if isinstance(values, np.ndarray | range):
+        return values[rows]
+    return None if values is None else values.taken(rows)
 
 
 def spread(count: int, length: int) -> Ints:

@@ -47,7 +47,7 @@ class Segmentation(NamedTuple):
 
 @dataclass(slots=True)
 class CocoImage:
-    """What files say of one image.
+    """The entry and the annotations of one image.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class CocoImage:
 
 @dataclass
 class Joined:
-    """What several files say of the same images.
+    """The contents of several files about the same images.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class Joined:
 
 
 class _Unsound(str):
-    """Why a segmentation is none, in its place."""
+    """The reason why a segmentation is none, in its place."""
 
     __slots__ = ()
 

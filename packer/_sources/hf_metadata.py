@@ -26,7 +26,7 @@ from packer._fields import MOST_FIELDS, Field
 from packer._fields.encoding import parsed_json
 from packer._sources.base import Column, FileColumn, Source, joined
 from packer._sources.imagefolder import FilesOf, ImageRule, imagefolder_source, unlabeled_source
-from packer._sources.sidecar_files import Missing, looked_up, paths_inside
+from packer._sources.sidecar_files import Missing, with_columns
 from packer._sources.table_source import TableRows, TreeImages
 from packer._sources.tables import (
     Cells,
@@ -145,7 +145,7 @@ def metadata_source(
         rows.require_sound()
         columns = rows.columns(root)
     flat = not has_classes or any("/" not in name.replace("\\", "/") for name in rows.names)
-    own = _files(rows, columns)
+    own = rows.files(columns)
     if flat:
         listed = unlabeled_source(root, rule).without(own)
     else:
@@ -172,9 +172,7 @@ def metadata_source(
     _account_for_columns(source, rows, unnamed)
     source = replace(source, notes=[*source.notes, *rows.notes, *notes], doubts=tuple(table.bad.found))
     found = [joined(column, image_rows) for column in columns]
-    source = source.having(*(column for column in found if not isinstance(column, FileColumn)))
-    files = [column for column in found if isinstance(column, FileColumn)]
-    return looked_up(source, files, on_missing, skip=table.bad.skip) if files else source
+    return with_columns(source, found, on_missing, skip=table.bad.skip)
 
 
 def _leave_out_strangers(rows: TableRows, columns: Iterable[Column]) -> bool:
@@ -252,17 +250,6 @@ def _without_table(source: Source, name: str) -> Source:
     before = list(map(recorded, source.others.notes()))
     notes = (others.notes() if note in before else [note] for note in source.notes)
     return replace(source, others=others, notes=list(itertools.chain.from_iterable(notes)))
-
-
-def _files(rows: TableRows, columns: Iterable[Column]) -> dict[str, str]:
-    """Return the files below the root that rows name, each with the image of its row."""
-    files = [column for column in columns if isinstance(column, FileColumn)]
-    return {
-        path: name
-        for column in files
-        for name, path in zip(rows.names, paths_inside(rows.root, column.names()), strict=True)
-        if path
-    }
 
 
 def _specs(header: Sequence[str], kinds: dict[str, str], own: set[str | None]) -> tuple[list[ColumnSpec], list[str]]:

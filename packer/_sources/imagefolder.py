@@ -44,7 +44,7 @@ _HEAD = 16  # bytes by which a file is known
 
 @dataclass(frozen=True)
 class ImageRule:
-    """Which files count as images.
+    """A rule that tells which files count as images.
 
     Attributes
     ----------
@@ -273,7 +273,7 @@ FilesOf = Callable[[Iterable[str]], Mapping[str, str]]
 _TRAINING = ("train", "training")
 
 HIDDEN_CLASS = "a hidden directory is a class, as for ImageFolder; --skip-hidden leaves it out"
-"""What an account says of a class whose name begins with a dot."""
+"""The reason in an account for a class whose name begins with a dot."""
 
 
 def imagefolder_source(

@@ -38,7 +38,7 @@ from packer.errors import ImageError, OptionError, PackError, SourceError, print
 
 @dataclass(frozen=True, eq=False)
 class IndexLocations:
-    """Where the images and the values of fields lie.
+    """Locations of images and of the values of fields.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class IndexLocations:
 
     @functools.cached_property
     def starts(self) -> Ints:
-        """Where each file begins, counted through all; and last, where the index's own data begin."""
+        """The begin of each file, counted through all; and last, that of the index's own data."""
         sizes = np.maximum(self.files.stamps[:, 0], 0)
         return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
@@ -103,7 +103,7 @@ class IndexLocations:
 
 
 class _Listed:
-    """All files of a source below one directory: those of the images, and then those of fields, each once."""
+    """Lists the files of a source below one directory: those of the images, and then those of fields, each once."""
 
     def __init__(self, source: Source, columns: list[FileColumn]) -> None:
         self.root, self.names = Path(os.path.abspath(source.root)), source.names
@@ -128,7 +128,7 @@ class _Listed:
 
 @dataclass(eq=False)
 class Surveyed:
-    """What rows of the table say of a block of images, beside their names, their labels and where they lie.
+    """Sizes, checksums and values of a block of images, for rows of the table.
 
     Attributes
     ----------

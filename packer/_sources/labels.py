@@ -85,7 +85,7 @@ _WANTED = {"int": "a whole number of 64 bits", "float": "a finite number"}
 _CLASS, _INT, _FLOAT = (option("label_type", one) for one in LABEL_TYPES)
 
 NO_IMAGE = "no image has it; it keeps its id, as --classes-from says"
-"""What an account says of a given class."""
+"""The reason in an account for a given class without images."""
 
 Refuse = Callable[[int | None, str], SourceError]
 """Makes the error on the label of a row, of the row's number from 0 and what is wrong; or on all labels, of None."""
@@ -93,7 +93,7 @@ Refuse = Callable[[int | None, str], SourceError]
 
 @dataclass(frozen=True)
 class Meaning:
-    """What the labels of a list mean.
+    """The meaning of the labels of a list.
 
     Attributes
     ----------
@@ -493,7 +493,7 @@ def _name(field: Field, number: int) -> str:
 
 
 _GRAY, _PALETTE = 0, 3
-"""What byte 25 of a PNG says of its pixels."""
+"""Values of byte 25 of a PNG, its type of pixels."""
 
 
 def notes_on_gray_files(source: Source, texts: Iterable[str]) -> Iterator[str]:

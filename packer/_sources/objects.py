@@ -33,7 +33,7 @@ from packer._table import Names
 from packer.errors import ImageError, RemoteError, SourceError, option, printable
 
 AT_ONCE = 32
-"""How many objects are read at a time at least, whatever the number of processors: each lets one wait."""
+"""Objects that are read at a time at least, whatever the number of processors: each lets one wait."""
 
 _LOOKED_AT_ONCE = 64
 _HEAD = 16  # bytes by which an object is known

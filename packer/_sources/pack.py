@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ from packer._storage.stamps import Stamp
 from packer._table import Ints, Labels, Names, blocks, decode_name
 from packer.errors import CorruptPackError, ImageError, OptionError, PackError, SourceError, option, printable
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PackSource(Source):
@@ -35,43 +38,37 @@ class PackSource(Source):
     readers : list of Reader
     starts : (P,) int64 array
         Which index of all samples is the first of each pack.
-    first : int
-        Which index of all samples is the first of this source.
+    samples : range or (N,) int64 array
+        Which of all samples this source has.
     repeated : frozenset of int
         Which of all samples have the name of an earlier one. Several packs have none such.
     overlapping : frozenset of int
         Which of all samples share bytes with an earlier one: of a few bytes any number of samples could be made.
     united : Manifest
         What the packs' manifests say together.
-    chosen : (N,) int64 array, optional
-        Which of all samples this source has, where these are no neighbours.
     condition : str
         What these samples were chosen by; empty where nobody asked.
     """
 
+    _by_row: ClassVar[tuple[str, ...]] = (*Source._by_row, "samples")
+
     readers: list[Reader]
     starts: npt.NDArray[np.int64]
-    first: int
+    samples: range | Ints
     repeated: frozenset[int]
     overlapping: frozenset[int]
     united: Manifest
-    chosen: npt.NDArray[np.int64] | None = None
     condition: str = ""
 
     def taken(self, rows: Rows) -> PackSource:
         """Return a source of some samples, in their order; the classes stay."""
         part = super().taken(rows)
         assert isinstance(part, PackSource)
-        if isinstance(rows, slice):
-            first = self.first + rows.indices(len(self))[0]
-            part = replace(part, first=first, chosen=None if self.chosen is None else self.chosen[rows])
-            united = replace(self.united, source=part.describe())
-            if first:  # else the parts of a pack would repeat them
-                united = replace(united, skipped=[], findings={}, account=None if united.account is None else [])
-        else:
-            part = replace(part, first=0, chosen=self._all_samples()[rows])
-            # What was counted and left out was of all samples.
-            united = replace(self.united, source=part.describe(), skipped=[], findings={})
+        united = replace(self.united, source=part.describe())
+        if not isinstance(rows, slice):  # what was counted and left out was of all samples
+            united = replace(united, skipped=[], findings={})
+        elif rows.indices(len(self))[0]:  # else the parts of a pack would repeat them
+            united = replace(united, skipped=[], findings={}, account=None if united.account is None else [])
         return replace(part, united=united)
 
     def limited(self, count: int) -> PackSource:
@@ -95,16 +92,12 @@ class PackSource(Source):
         """
         meets = Condition(condition).chosen
         met = np.concatenate([meets(PackColumns(reader)) for reader in self.readers])
-        rows = np.flatnonzero(met[self._all_samples()])
+        rows = np.flatnonzero(met[np.asarray(self.samples)])
         if not len(rows):
             raise OptionError(f"{option('where')} chooses none of the {len(self):,} samples of {printable(self.root)}")
         account = Account()
         account.left_out("sample", "--where does not choose them", count=len(self) - len(rows), chosen=True)
         return replace(self, condition=condition, account=account).taken(rows)
-
-    def _all_samples(self) -> Ints:
-        """Return which of all samples those of this source are."""
-        return np.arange(self.first, self.first + len(self)) if self.chosen is None else self.chosen
 
     def describe(self) -> dict[str, str]:
         """Return kind and digest of names, labels and classes, and the condition, for the manifest."""
@@ -112,7 +105,8 @@ class PackSource(Source):
 
     def sizes(self) -> Ints:
         """Return how many bytes the image of each sample has."""
-        return np.concatenate([reader.table.size for reader in self.readers])[self._all_samples()]
+        sizes: Ints = np.concatenate([reader.table.size for reader in self.readers])[np.asarray(self.samples)]
+        return sizes
 
     def stamped(self) -> PackSource:
         """Return the source: its samples have checksums, and its packs identities."""
@@ -132,23 +126,20 @@ class PackSource(Source):
     def ahead(self, indices: range) -> None:
         by_reader: dict[int, list[int]] = {}
         for index in indices if any(reader.remote for reader in self.readers) else ():
-            whole = self._whole(index)
-            by_reader.setdefault(int(np.searchsorted(self.starts, whole, side="right")) - 1, []).append(whole)
-        for number, some in by_reader.items():
-            self.readers[number].ahead_whole([whole - int(self.starts[number]) for whole in some])
+            number, sample = self._reader_of(index)
+            by_reader.setdefault(number, []).append(sample)
+        for number, samples in by_reader.items():
+            self.readers[number].ahead_whole(samples)
 
     def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
         """Read sample `index`; ImageError where it or its row is damaged, SourceError where the disk fails."""
-        reader, number = self._located(index)
-        try:
+
+        def read(reader: Reader, number: int) -> tuple[memoryview, Stamp]:
             data = reader.read(number)
             self._require_row(index, reader, number)
-        except CorruptPackError as error:
-            where = f"{printable(reader.path)}, sample {number}"
-            raise ImageError(f"{where}: {error.reason}", self.names.get(index)) from error
-        except PackError as error:
-            raise SourceError(str(error)) from error
-        return memoryview(data), (len(data), int(reader.table.crc32c[number]))
+            return memoryview(data), (len(data), int(reader.table.crc32c[number]))
+
+        return self._of_pack(index, read)
 
     def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
         """Return the values of sample `index`; errors as for `read`, which name the field."""
@@ -156,17 +147,14 @@ class PackSource(Source):
 
     def value(self, index: int, name: str) -> Stored:
         """Return the value of one field of sample `index`; errors as for `values`."""
-        reader, number = self._located(index)
-        try:
+
+        def value(reader: Reader, number: int) -> Stored:
             stored = reader.value(number, name)
             if reason := reader.fields[name].misfit(stored):
                 raise CorruptPackError(f"field {name!r}: {reason}", reader.path, number, self.names.get(index))
             return stored
-        except CorruptPackError as error:
-            where = f"{printable(reader.path)}, sample {number}"
-            raise ImageError(f"{where}: {error.reason}", self.names.get(index)) from error
-        except PackError as error:
-            raise SourceError(str(error)) from error
+
+        return self._of_pack(index, value)
 
     def stamp(self, index: int) -> Stamp:
         """Return the size and the checksum of sample `index`."""
@@ -187,23 +175,35 @@ class PackSource(Source):
             reason = reader.manifest.misfit(row.label)
         elif row.height < 1 or row.width < 1:
             reason = f"its row in the table says {row.width} x {row.height} pixels"
-        elif self._whole(index) in self.repeated:
+        elif self.samples[index] in self.repeated:
             reason = "another sample has the same name"
-        elif self._whole(index) in self.overlapping:
+        elif self.samples[index] in self.overlapping:
             reason = "its bytes overlap another sample's"
         else:
             reason = name_problem(name) or ""
         if reason:
             raise CorruptPackError(reason, reader.path, number, name)
 
-    def _located(self, index: int) -> tuple[Reader, int]:
-        whole = self._whole(index)
-        number = int(np.searchsorted(self.starts, whole, side="right")) - 1
-        return self.readers[number], whole - int(self.starts[number])
+    def _of_pack(self, index: int, read: Callable[[Reader, int], _T]) -> _T:
+        """Read something of sample `index`; errors as of `read`."""
+        reader, number = self._located(index)
+        try:
+            return read(reader, number)
+        except CorruptPackError as error:
+            where = f"{printable(reader.path)}, sample {number}"
+            raise ImageError(f"{where}: {error.reason}", self.names.get(index)) from error
+        except PackError as error:
+            raise SourceError(str(error)) from error
 
-    def _whole(self, index: int) -> int:
-        """Return which of all samples sample `index` of this source is."""
-        return self.first + index if self.chosen is None else int(self.chosen[index])
+    def _located(self, index: int) -> tuple[Reader, int]:
+        """Return the reader of sample `index`, and which of its samples that is."""
+        number, sample = self._reader_of(index)
+        return self.readers[number], sample
+
+    def _reader_of(self, index: int) -> tuple[int, int]:
+        sample = int(self.samples[index])
+        number = int(np.searchsorted(self.starts, sample, side="right")) - 1
+        return number, sample - int(self.starts[number])
 
 
 _SHOWN = 5
@@ -318,7 +318,7 @@ def pack_source(
         list(classes),
         readers=readers,
         starts=starts,
-        first=0,
+        samples=range(len(names)),
         repeated=repeated,
         overlapping=frozenset(
             start + index

@@ -181,7 +181,7 @@ def listed_columns(
 
     def array(length: int, dtype: str) -> npt.NDArray[Any]:
         nonlocal start
-        start += padding(start)
+        start += _field_padding(start)
         values = file.array(start, length, dtype)
         start += values.nbytes
         return values
@@ -196,19 +196,10 @@ def listed_columns(
         starts, sizes = array(count, "<i8"), array(count, "<i8")
         blobs = BlobColumn(field, array(size, "|u1"), starts, sizes)
         columns.append(FileColumn(field, root, blobs) if one["files"] else blobs)
-    return tuple(columns), start + padding(start)
+    return tuple(columns), start + _field_padding(start)
 
 
-def block_checksum(columns: Sequence[Column], start: int, stop: int) -> int:
-    """Return the CRC-32C of the values of rows `start` to `stop` - 1; of any number, where the list is damaged."""
-    crc = 0
-    for column in columns:
-        for piece in column.content(start, min(stop, len(column))):
-            crc = google_crc32c.extend(crc, piece)
-    return int(crc)
-
-
-def padding(position: int) -> int:
+def _field_padding(position: int) -> int:
     """Return how many zeros stand before a column."""
     return -position % _FIELD_ALIGNMENT
 
@@ -374,7 +365,7 @@ def write_listing(source: Source, path: Path) -> None:
         if source.columns:
             of_columns = np.array([_checksum_of_fields(source.columns, block) for block in blocks], np.uint32)
             for column in (*stored_columns(source.columns), of_columns):
-                file.append(bytes(padding(file.size)))
+                file.append(bytes(_field_padding(file.size)))
                 _append(file, column)
 
 
@@ -480,7 +471,12 @@ def _block_checksum(names: Names, labels: Labels, block: int) -> int:
 
 
 def _checksum_of_fields(columns: Sequence[Column], block: int) -> int:
-    return block_checksum(columns, block * _BLOCK, (block + 1) * _BLOCK)
+    """Return the CRC-32C of a block of values; of any number, where the list is damaged."""
+    crc = 0
+    for column in columns:
+        for piece in column.content(block * _BLOCK, min((block + 1) * _BLOCK, len(column))):
+            crc = google_crc32c.extend(crc, piece)
+    return int(crc)
 
 
 def _stamp_checksums(stamps: Stamps) -> npt.NDArray[np.int64]:
@@ -506,7 +502,7 @@ Hashes = npt.NDArray[np.int64]
 
 
 class Texts(Protocol):
-    """What gives texts by their index, from 0, and all in their order, each time anew."""
+    """A sequence of texts, which may be read again and again."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> str: ...

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from packer._account import REPORTED, Account
 from packer._codecs import IMAGE_SUFFIXES
 from packer._fields import Field
-from packer._sources.base import FileColumn, Source, npy_array
+from packer._sources.base import Column, FileColumn, Source, npy_array
 from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, option, printable
 
@@ -109,6 +109,13 @@ def with_files(
     return looked_up(source, columns, on_missing, skip=skip)
 
 
+def with_columns(source: Source, columns: Sequence[Column], on_missing: str, *, skip: bool = False) -> Source:
+    """Return a source with more fields, the values of some of which may be files; errors as `with_files`."""
+    files = [column for column in columns if isinstance(column, FileColumn)]
+    source = source.having(*(column for column in columns if not isinstance(column, FileColumn)))
+    return looked_up(source, files, on_missing, skip=skip) if files else source
+
+
 def looked_up(source: Source, columns: Sequence[FileColumn], on_missing: str, *, skip: bool = False) -> Source:
     """Return a source with fields whose files there are; errors as `with_files`."""
     present, missing = Present(source.root), Missing(source, on_missing)
@@ -151,7 +158,7 @@ def paths_inside(root: Path, paths: Iterable[str | None]) -> Iterator[str]:
 
 
 class Present:
-    """Which files there are, found by listing each of their directories once.
+    """The files that are there, found by listing each of their directories once.
 
     Parameters
     ----------
@@ -185,7 +192,7 @@ class Present:
 
 
 class Missing:
-    """Which images of a source lack what, and what becomes of them.
+    """The images of a source that lack a file or a row, and their fate.
 
     Parameters
     ----------
@@ -328,4 +335,4 @@ _PLACEHOLDERS: Mapping[str, Callable[[str], str]] = {
     "stem": lambda name: posixpath.splitext(_base(name))[0],
     "class": lambda name: name.partition("/")[0] if "/" in name else ".",
 }
-"""What each placeholder stands for, by an image's path; the directory of an image at the top is ``.``."""
+"""The text of each placeholder, made of an image's path; the directory of an image at the top is ``.``."""

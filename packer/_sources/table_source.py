@@ -29,7 +29,7 @@ from packer._sources.base import Column, FileColumn, Source
 from packer._sources.imagefolder import FilesOf, ImageRule, Walk, class_directories
 from packer._sources.labels import Meaning, class_ids, meaning_of, quoted, unusable_labels
 from packer._sources.objects import ObjectSource, stamp_of_version, versions_of
-from packer._sources.sidecar_files import looked_up, paths_inside
+from packer._sources.sidecar_files import paths_inside, with_columns
 from packer._sources.tables import (
     Cells,
     LabelTable,
@@ -62,7 +62,7 @@ _FORMS: tuple[tuple[str, Form], ...] = (
     ("without the quoting of URLs", urllib.parse.unquote),
     ("in upper or lower case", lambda name: unicodedata.normalize("NFC", name.casefold())),
 )
-"""What names may differ in, in the order in which it is tried: each form is one of the form before it."""
+"""Differences between names, in the order in which they are tried: each form is one of the form before it."""
 
 _WITH_SUFFIX = "with the suffix that the table leaves out"
 
@@ -183,7 +183,7 @@ def _stem(name: str) -> str:
 
 
 NO_COLUMN = "no --column takes it"
-"""What an account says of a column that is not read."""
+"""The reason in an account for a column that is not read."""
 
 _UNNAMED = "the table does not name it"
 _SHOWN = 20  # columns in a message
@@ -241,16 +241,13 @@ def csv_source(
     rows.require_sound()
     rows.leave_out_unusable()
     columns = rows.columns(root)
-    files = [column for column in columns if isinstance(column, FileColumn)]
-    own = [path for column in files for path in paths_inside(root, column.names())]
-    own += files_of(rows.names) if files_of is not None else ()
+    own = {**rows.files(columns), **(files_of(rows.names) if files_of is not None else {})}
     meaning = _by_directory(rows, own) if by_directory else rows.meaning(header)
     account = Account()
     unnamed = sorted(present.images.difference(rows.names, own, (one["name"] for one in rows.table.left.values())))
     account.left_out("image", _UNNAMED, unnamed)
     source = Source(**rows.members(meaning, account, present.notes))
-    source = source.having(*(column for column in columns if not isinstance(column, FileColumn)))
-    return looked_up(source, files, on_missing, skip=rows.table.bad.skip) if files else source
+    return with_columns(source, columns, on_missing, skip=rows.table.bad.skip)
 
 
 class TreeImages:
@@ -406,6 +403,16 @@ class TableRows:
         """Return the values of the fields; the paths of files are relative to `root`."""
         made = [reading.column(root) for reading in self.readings]
         return made if self._kept is None else [column.taken(np.array(self._kept, np.int64)) for column in made]
+
+    def files(self, columns: Iterable[Column]) -> dict[str, str]:
+        """Return the files below the root that columns name, each with the image of its row."""
+        return {
+            path: name
+            for column in columns
+            if isinstance(column, FileColumn)
+            for name, path in zip(self.names, paths_inside(self.root, column.names()), strict=True)
+            if path
+        }
 
     def require_sound(self) -> None:
         """Raise SourceError where there are no rows, or two name one image."""

@@ -89,7 +89,7 @@ _LIMITING = Lock()
 
 
 class TableImageColumn(NamedTuple):
-    """Which paths of a column are images that are there."""
+    """A column of paths, and a test whether an image is there."""
 
     column: str
     has: Callable[[str], bool]
@@ -97,7 +97,7 @@ class TableImageColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows of a table, one or more.
+    """One row of a table, or several.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """What the columns of a table are, and which of its rows can be used.
+    """Options of a table: its columns, and the rows that can be used.
 
     Attributes
     ----------
@@ -767,7 +767,7 @@ _WIDER = {
     frozenset(("int64", "float64")): "float64",
     frozenset(("int64", _LARGE)): _LARGE,
 }
-"""What a column is that is two things in two parts of a table; anything else is JSON."""
+"""The kind of a column that is of two kinds in two parts of a table; any other pair is JSON."""
 
 
 def kinds_of(table: LabelTable, header: Sequence[str]) -> dict[str, str]:

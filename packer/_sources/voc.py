@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,12 +22,12 @@ import numpy as np
 
 from packer._account import BadSamples
 from packer._fields import MARGIN, Field
+from packer._sources.annotations import account_for_split, read_each
 from packer._sources.base import BlobColumn, Column, FileColumn, Source
 from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
-from packer._sources.table_source import called_otherwise
 from packer._sources.tables import encoding_of, file_text
 from packer._storage.safe_open import open_regular
-from packer.errors import SourceError, option, printable
+from packer.errors import SourceError, printable
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _FARTHEST = 1e30  # pixels; boxes are float32
@@ -41,7 +41,7 @@ _REMEDY = "Correct the file, or take the object out of it."
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What a file says.
+    """The contents of a file of annotations.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Annotation:
 
 
 class _ProblemError(ValueError):
-    """What a file says is no annotation; the message says why."""
+    """A file holds no annotation; the message says why."""
 
 
 def read_annotation(path: Path) -> Annotation:
@@ -258,14 +258,8 @@ def voc_source(
     stems, notes = list(images), walk.notes()
     if split is not None:
         stems, missing = _chosen(directory, split, images)
-        walk.account.left_out("image", f"--split {split}", count=len(images) - len(stems), chosen=True)
-        if missing and on_missing != "skip":
-            otherwise = called_otherwise(set(images).difference(stems), missing)
-            raise SourceError(
-                f"{printable(root / folder)}: {_some(missing)} of split {printable(split)} not in it.{otherwise} "
-                f"{option('on_missing', 'skip')} leaves out images that are not there."
-            )
-        walk.account.left_out("image", "the split names it, and it is not there; --on-missing", missing, chosen=True)
+        others = set(images).difference(stems)
+        account_for_split(walk.account, split, others, missing, on_missing, printable(root / folder))
     if not stems:
         raise SourceError(f"{printable(root / folder)}: no images ({rule or ImageRule()}) in it")
     present = {entry.name for entry in os.scandir(annotations)}
@@ -273,9 +267,11 @@ def voc_source(
     walk.account.left_out("file", "it has annotations of an image that is not there", stray)
     bad = bad or BadSamples()
     names = {stem: f"{folder}{images[stem]}" for stem in stems}
-    stems, read = _read(annotations, stems, present, names, bad)
-    if not stems:
-        raise SourceError(f"{printable(annotations)}: no image can be used: {bad.found[0]['reason']}")
+
+    def annotation(stem: str) -> Annotation | None:
+        return read_annotation(annotations / f"{stem}.xml") if f"{stem}.xml" in present else None
+
+    stems, read = read_each(names, annotation, printable(annotations), bad)
     if not any(read):
         raise SourceError(f"{printable(annotations)}: none of the {len(stems):,} images has a file there")
     without = [names[stem] for stem, one in zip(stems, read, strict=True) if one is None]
@@ -286,21 +282,6 @@ def voc_source(
     columns += _of_masks(directory, stems, inside=bool(folder))
     usable = (names[stem] for stem in stems)
     return images_without_labels("voc", root, usable, walk, notes, columns=columns, doubts=tuple(bad.found))
-
-
-def _read(
-    annotations: Path, stems: Sequence[str], present: Collection[str], names: Mapping[str, str], bad: BadSamples
-) -> tuple[list[str], list[Annotation | None]]:
-    """Return the stems of the images whose annotations can be used, or that have none; and the annotations."""
-    usable, read = list[str](), list[Annotation | None]()
-    for stem in stems:
-        try:
-            read.append(read_annotation(annotations / f"{stem}.xml") if f"{stem}.xml" in present else None)
-        except SourceError as error:
-            bad.add(names[stem], error)
-        else:
-            usable.append(stem)
-    return usable, read
 
 
 def _by_stem(names: Iterable[str], root: Path) -> dict[str, str]:
@@ -390,8 +371,3 @@ def _of_masks(directory: Path, stems: Sequence[str], *, inside: bool) -> list[Co
             field = Field(name, "mask", file=f"{'' if inside else '../'}{folder}/{{stem}}.png")
             columns.append(FileColumn.of(field, directory / folder, files))
     return columns
-
-
-def _some(stems: Sequence[str]) -> str:
-    shown = ", ".join(map(printable, stems[:5])) + (", …" if len(stems) > 5 else "")
-    return f"{len(stems):,} images ({shown})"

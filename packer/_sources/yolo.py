@@ -10,7 +10,6 @@ import contextlib
 import functools
 import math
 import os
-import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +22,9 @@ from packer._account import BadSamples
 from packer._fields import MARGIN, Field, Stored
 from packer._fields.encoding import is_text, short
 from packer._images.probe import inspect
+from packer._sources.annotations import account_for_split, read_each
 from packer._sources.base import BlobColumn, ComputedFields, ReadBuffer, Source
 from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
-from packer._sources.table_source import called_otherwise
 from packer._sources.tables import file_text, text_of
 from packer._storage.safe_open import open_regular
 from packer.errors import ImageError, MissingDependencyError, SourceError, option, pip_install, printable
@@ -48,7 +47,7 @@ _TURNS = {
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a file says.
+    """The objects in a file of labels.
 
     Attributes
     ----------
@@ -212,28 +211,16 @@ def yolo_source(
     notes = walk.notes()
     stray = _stray_labels(root, names)
     if split is not None:
-        below, count = names, len(names)
+        below = set(names)
         names, missing = described.chosen(root, names)
-        walk.account.left_out("image", f"--split {split}", count=count - len(names), chosen=True)
-        if missing:
-            problem = (
-                f"{len(missing):,} images of split {printable(split)} are not there, such as {printable(missing[0])}"
-            )
-            if on_missing != "skip":
-                files = {posixpath.basename(name) for name in set(below).difference(names)}
-                otherwise = called_otherwise(files, [posixpath.basename(name.replace("\\", "/")) for name in missing])
-                raise SourceError(
-                    f"{printable(data)}: {problem}.{otherwise} {option('on_missing', 'skip')} leaves them out."
-                )
-            walk.account.left_out(
-                "image", "the split names it, and it is not there; --on-missing", missing, chosen=True
-            )
+        account_for_split(walk.account, split, below.difference(names), missing, on_missing, printable(data))
     walk.account.left_out("file", "it has labels of an image that is not there", stray)
     if not names:
         raise SourceError(f"{printable(root)}: no images ({rule}) in it{' that the split names' if split else ''}")
     names.sort()
     bad = bad or BadSamples()
-    names, texts = _labels_of(root, names, described, bad)
+    keys = dict(zip(names, names, strict=True))
+    names, texts = read_each(keys, lambda name: _text(os.path.join(root, name), described), printable(root), bad)
     if not any(text is not None for text in texts):
         raise SourceError(
             f"{printable(root)}: none of the {len(names):,} images has a file of labels. That of {printable(names[0])} "
@@ -274,23 +261,6 @@ def _values_in_pixels(  # noqa: PLR0917
     return tuple(field.encode(values[field.name]) for field in derived)
 
 
-def _labels_of(
-    root: Path, names: Sequence[str], described: _Description, bad: BadSamples
-) -> tuple[list[str], list[str | None]]:
-    """Return the images whose labels can be used, or that have none, and the text of their labels."""
-    usable, texts = list[str](), list[str | None]()
-    for name in names:
-        try:
-            texts.append(_text(os.path.join(root, name), described))
-        except SourceError as error:
-            bad.add(name, error)
-        else:
-            usable.append(name)
-    if not usable:
-        raise SourceError(f"{printable(root)}: no image can be used: {bad.found[0]['reason']}")
-    return usable, texts
-
-
 def _stray_labels(root: Path, names: Iterable[str]) -> list[str]:
     """Return the files of labels, in directories of labels, of which there is no image."""
     expected: dict[str, set[str]] = {}
@@ -306,7 +276,7 @@ def _stray_labels(root: Path, names: Iterable[str]) -> list[str]:
 
 
 class _Description:
-    """What a ``data.yaml`` says.
+    """The contents of a ``data.yaml``.
 
     Attributes
     ----------

@@ -1,14 +1,16 @@
-"""Progress bars: ``progress=True`` shows one of tqdm, in a notebook the notebook's kind."""
+"""Progress bars: ``progress=True`` shows one of tqdm, in a notebook the notebook's kind, and none in a log."""
 
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from packer._display import in_notebook
 from packer._storage.remote.urls import is_url, shown
-from packer.errors import printable
+from packer.errors import OptionTypeError, printable
 
 _C = TypeVar("_C", bound=Callable[..., None])
 _OF_SECONDS = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt} of {total_fmt} s{postfix}"
@@ -20,7 +22,8 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
     Parameters
     ----------
     progress : callable, bool or None
-        True asks for a bar; False and None ask for nothing; a callable is returned as it is.
+        True asks for a bar, in a notebook and on a terminal; False and None ask for nothing; a callable is returned as
+        it is.
     what : str or path
         The bar's subject, such as the pack that is written.
     unit : {"img", "files", "B", "s"}
@@ -34,10 +37,12 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
     if progress is None or progress is False:
         return None
     if progress is True:
+        if not in_notebook() and not sys.stderr.isatty():  # a log would get a line for each step
+            return None
         name = shown(what) if is_url(what) else os.path.normpath(what)
         return cast(_C, _Bar(os.path.basename(name), unit))
     if not callable(progress):
-        raise TypeError(f"progress is True, False or a callable, not {progress!r}")
+        raise OptionTypeError(f"progress is True, False or a callable, not {progress!r}")
     return progress
 
 

@@ -19,6 +19,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from packer.errors import OptionError, OptionTypeError
+
 _ROOT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 
@@ -59,17 +61,17 @@ def require_count(name: str, value: object, least: int = 1, most: int | None = N
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{name} is a whole number, not {value!r}") from None
+        raise OptionTypeError(f"{name} is a whole number, not {value!r}") from None
     if isinstance(value, bool):
-        raise TypeError(f"{name} is a whole number, not {value!r}")
+        raise OptionTypeError(f"{name} is a whole number, not {value!r}")
     if number < least or (most is not None and number > most):
-        raise ValueError(f"{name} is {least} {'or more' if most is None else f'to {most}'}, not {value}")
+        raise OptionError(f"{name} is {least} {'or more' if most is None else f'to {most}'}, not {value}")
 
 
 def require_seconds(name: str, value: float) -> None:
     """Raise ValueError if `value` is no time that something can take: a finite number above 0."""
     if not 0 < value < math.inf:
-        raise ValueError(f"{name} is a number above 0, not {value!r}")
+        raise OptionError(f"{name} is a number above 0, not {value!r}")
 
 
 def _affinity() -> int:

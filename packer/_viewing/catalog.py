@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._display import legible
 from packer._fields import Condition, Field
 from packer._formats import Reader
 from packer._formats.reader import PackColumns
@@ -28,22 +29,11 @@ from packer._storage.place import place_of
 from packer._storage.remote.urls import user_path
 from packer._storage.system import in_units
 from packer._table import Ints, Labels, Table
-from packer.errors import OptionError, PackError, printable
+from packer.errors import OptionError, PackError
 
 if TYPE_CHECKING:  # with datasets comes torch, which histograms of a table do not need
     from packer._datasets.concat import ConcatImageDataset
     from packer._datasets.image_dataset import ImageDataset
-
-_LONGEST = 1000  # characters of what a pack calls something
-
-
-def legible(text: str) -> str:
-    """Return a name as a page shows it: as `printable` does, and of a very long one its beginning and its end.
-
-    A stranger's pack may have one of 64 kB for each of the pictures on a screen, and classes of any length.
-    """
-    cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
-    return printable(cut)
 
 
 UNLABELED = -1

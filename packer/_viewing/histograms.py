@@ -8,16 +8,16 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from packer._display import safe
 from packer._storage.files import PICTURES, require_output, write_output
 from packer._table import Ints
-from packer._viewing.catalog import Catalog, legible, measure
+from packer._viewing.catalog import Catalog, measure
 from packer.errors import MissingDependencyError, OptionError, pip_install, printable
 
 _BARS = 40
@@ -159,7 +159,7 @@ _STYLE = (
 
 def draw(histogram: Histogram) -> str:
     """Return a histogram as an ``<svg>`` element; each bar says its range in ``data-low`` and ``data-high``."""
-    size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_safe(histogram.title)}"'
+    size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{safe(histogram.title)}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(_elements(histogram))}</svg>'
 
 
@@ -209,7 +209,7 @@ def _sheet(title: str, histograms: Sequence[Histogram]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
         f"<style>{_STYLE}</style>",
-        f'<text class="title" x="{_LEFT}" y="26">{_safe(title)}</text>',
+        f'<text class="title" x="{_LEFT}" y="26">{safe(title)}</text>',
     ]
     for number, histogram in enumerate(histograms):
         x, y = number % 2 * (_WIDTH + _GAP), _HEAD + number // 2 * (_HEIGHT + _GAP)
@@ -220,7 +220,7 @@ def _sheet(title: str, histograms: Sequence[Histogram]) -> str:
 def _elements(histogram: Histogram) -> Iterator[str]:
     """Yield the title, the axes and the bars of a histogram."""
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
-    yield f'<text class="title" x="{_LEFT}" y="22">{_safe(histogram.title)}</text>'
+    yield f'<text class="title" x="{_LEFT}" y="22">{safe(histogram.title)}</text>'
     top, step = _scale(max([*histogram.counts, 1]))
     for count in range(0, top + 1, step):
         y = bottom - (bottom - _TOP) * count / top
@@ -236,23 +236,19 @@ def _elements(histogram: Histogram) -> Iterator[str]:
         height = max((bottom - _TOP) * count / top, 1.0 if count else 0.0)
         yield (
             f'<rect class="bar" x="{x:.2f}" y="{bottom - height:.2f}" width="{shown:.2f}" height="{height:.2f}"'
-            f' data-low="{low!r}" data-high="{high!r}"><title>{_safe(text.strip())}: {count:,}</title></rect>'
+            f' data-low="{low!r}" data-high="{high!r}"><title>{safe(text.strip())}: {count:,}</title></rect>'
         )
     for share, text in _ticks(histogram):
         anchor = "start" if share == 0 else "end" if share == 1 else "middle"
         x = _LEFT + (right - _LEFT) * share
-        yield f'<text class="label" x="{x:.1f}" y="{bottom + 17}" text-anchor="{anchor}">{_safe(text)}</text>'
+        yield f'<text class="label" x="{x:.1f}" y="{bottom + 17}" text-anchor="{anchor}">{safe(text)}</text>'
     caption = _caption(histogram)
-    yield f'<text class="label" x="{right}" y="{bottom + 36}" text-anchor="end">{_safe(caption)}</text>'
+    yield f'<text class="label" x="{right}" y="{bottom + 36}" text-anchor="end">{safe(caption)}</text>'
 
 
 def _caption(histogram: Histogram) -> str:
     """Return the caption of the horizontal axis: the unit, and whether the axis is logarithmic."""
     return ", ".join(filter(None, [histogram.unit, "logarithmic axis" if histogram.logarithmic else ""]))
-
-
-def _safe(text: str) -> str:
-    return escape(legible(text))
 
 
 def _share(histogram: Histogram, value: float) -> float:

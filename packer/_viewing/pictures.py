@@ -18,44 +18,21 @@ import numpy.typing as npt
 from PIL import Image
 
 from packer._datasets.batch_decoder import BatchDecoder
+from packer._datasets.thumbnails import Picture, thumbnails
 from packer._fields import PIXELS, Field
 from packer._fields.coco import Runs, runs_of, segmentation_problem
 from packer._formats import Reader
 from packer._images.encode import encode, encode_png
-from packer._images.geometry import CROP, Box, Crops, require_affordable
+from packer._images.geometry import CROP, Box
 from packer._images.modes import decode_as, decode_unchanged
 from packer._images.probe import CLIPPED, DEEP, inspect
 from packer._storage.system import available_cpus, in_units
 from packer._table import Buffer, Ints
-from packer._viewing.catalog import Catalog, class_names, legible
+from packer._viewing.catalog import Catalog, class_names
 from packer.crops import RandomResizedCrop
-from packer.errors import CorruptPackError, ImageError, PackerError, PackError
-
-SMALL_QUALITY = 80
-"""The quality of JPEGs in a grid; a picture that is looked at alone has `_QUALITY`."""
+from packer.errors import ImageError, PackError
 
 _QUALITY = 92
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A sample as a JPEG, or why there is none.
-
-    Attributes
-    ----------
-    index : int
-    jpeg : bytes
-        Empty where the sample cannot be shown.
-    error : str
-        Why it cannot be shown; empty if it can.
-    is_damaged : bool
-        Whether it is the sample that is wrong; no memory, a disk that fails and too many open files are the machine's.
-    """
-
-    index: int
-    jpeg: bytes = b""
-    error: str = ""
-    is_damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +73,7 @@ class Pictures:
         found: list[Picture] = [Picture(0)] * len(indices)
         with self.turn:
             for share in self._catalog.shares(indices):
-                pictures = _pictures(self._decoders[share.pack], share.rows, side, SMALL_QUALITY)
+                pictures = thumbnails(self._decoders[share.pack], share.rows, side)
                 for position, picture in zip(share.positions.tolist(), pictures, strict=True):
                     found[position] = replace(picture, index=int(indices[position]))
         return found
@@ -108,7 +85,7 @@ class Pictures:
         """
         pack, row = self._catalog.locate(index)
         with self.turn:
-            (picture,) = _pictures(self._decoders[pack], np.array([row]), side, _QUALITY)
+            (picture,) = thumbnails(self._decoders[pack], np.array([row]), side, _QUALITY)
         return replace(picture, index=index)
 
     def cuts(self, index: int, crop: RandomResizedCrop, seed: int, epochs: Sequence[int]) -> list[Cut]:
@@ -128,41 +105,6 @@ class Pictures:
             Cut(epoch, *Box(*chosen).rectangle, encode(image, "jpeg", _QUALITY))
             for epoch, chosen, image in zip(epochs, crops.tolist(), images, strict=True)
         ]
-
-
-def _pictures(decoder: BatchDecoder, rows: Ints, side: int, quality: int) -> list[Picture]:
-    """Return pictures of rows of a pack; all at once, and one by one where that fails.
-
-    One may fail for lack of memory too, which torch calls a RuntimeError: the others are shown all the same.
-    """
-    try:
-        images = decoder.cut(rows, _fitting(decoder, rows, side))
-        return [Picture(0, encode(image, "jpeg", quality)) for image in images]
-    except (PackerError, OSError, ValueError, MemoryError, RuntimeError) as error:
-        if len(rows) == 1:
-            damaged = isinstance(error, CorruptPackError | ImageError | ValueError)
-            return [Picture(0, error=legible(str(error) or type(error).__name__), is_damaged=damaged)]
-    return [picture for row in rows for picture in _pictures(decoder, np.array([row]), side, quality)]
-
-
-def _fitting(decoder: BatchDecoder, rows: Ints, side: int) -> Crops:
-    """Return crops that are whole images, made smaller where they do not fit into a square of `side` pixels.
-
-    PackerError if a size in the table is none, or the table was cut short.
-    """
-    decoder.reader.require_table()
-    table = decoder.reader.table
-    heights, widths = table.height[rows].astype(np.int64), table.width[rows].astype(np.int64)
-    for wrong in np.flatnonzero(np.minimum(heights, widths) < 1)[:1]:
-        raise ImageError(f"its row in the table says {widths[wrong]} x {heights[wrong]} pixels")
-    scale = np.minimum(1.0, side / np.maximum(heights, widths))
-    crops = np.zeros(len(rows), CROP)
-    for name, size in (("height", heights), ("width", widths)):
-        crops[f"crop_{name}"] = size
-        crops[f"scaled_{name}"] = crops[f"out_{name}"] = np.maximum(1, np.rint(size * scale))
-    for record in crops.tolist():
-        require_affordable(Box(*record))
-    return crops
 
 
 _MOST_PAINTED = 1 << 29  # pixels of a picture, times the objects that are painted over each other there

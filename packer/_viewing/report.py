@@ -5,19 +5,20 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Iterable, Iterator
-from html import escape
 from importlib import resources
 
 import numpy as np
 
+from packer._datasets.thumbnails import Picture
+from packer._display import safe
 from packer._packs.walk import over_samples
 from packer._storage.files import require_output, write_output
 from packer._storage.system import in_units
 from packer._table import Ints
 from packer._version import __version__
-from packer._viewing.catalog import UNLABELED, Catalog, find_duplicates, legible
+from packer._viewing.catalog import UNLABELED, Catalog, find_duplicates
 from packer._viewing.histograms import draw, histograms
-from packer._viewing.pictures import Picture, Pictures
+from packer._viewing.pictures import Pictures
 
 _MOST_PICTURES = 600  # 5 to 8 kB each
 _MOST_OF_A_CLASS = 12
@@ -68,12 +69,12 @@ def require_report(target: str | os.PathLike[str]) -> None:
 def _page(catalog: Catalog, progress: Progress | None) -> Iterator[str]:
     style = resources.files("packer._viewing").joinpath("page").joinpath("report.css").read_text("utf-8")
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-    title = _safe(catalog.title)
+    title = safe(catalog.title)
     yield f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
     yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<style>{style}</style></head><body><h1>{title}</h1>"
-    facts = (f"<div><dt>{_safe(name)}</dt><dd>{_safe(text)}</dd></div>" for name, text in catalog.facts())
+    facts = (f"<div><dt>{safe(name)}</dt><dd>{safe(text)}</dd></div>" for name, text in catalog.facts())
     yield f"<dl>{''.join(facts)}</dl>"
     yield f'<h2>Sizes and labels</h2><div class="charts">{"".join(map(draw, histograms(catalog)))}</div>'
     yield from _classes(catalog)
@@ -87,10 +88,6 @@ def _page(catalog: Catalog, progress: Progress | None) -> Iterator[str]:
     yield f"<footer>packer {__version__}</footer></body></html>\n"
 
 
-def _safe(text: str) -> str:
-    return escape(legible(text))
-
-
 def _classes(catalog: Catalog) -> Iterator[str]:
     if not catalog.classes:
         return
@@ -98,7 +95,7 @@ def _classes(catalog: Catalog) -> Iterator[str]:
     if catalog.unlabeled:
         counts.insert(0, ("without a label", catalog.unlabeled))
     yield f"<h2>Classes</h2>{_more(len(counts), _MOST_CLASSES)}"
-    rows = (f"<div><span>{_safe(name)}</span><span>{count:,}</span></div>" for name, count in counts[:_MOST_CLASSES])
+    rows = (f"<div><span>{safe(name)}</span><span>{count:,}</span></div>" for name, count in counts[:_MOST_CLASSES])
     listed = f'<div class="classes">{"".join(rows)}</div>'
     yield listed if len(counts) <= 100 else f"<details><summary>{len(counts):,} classes</summary>{listed}</details>"
 
@@ -120,7 +117,7 @@ def _samples(catalog: Catalog) -> Iterator[tuple[str, Ints]]:
     for label in labels.tolist():
         begin, end = np.searchsorted(sorted_labels, [label, label + 1]).tolist()
         name = catalog.classes[label] if label >= 0 else "without a label"
-        yield f"{_safe(name)}<small>{end - begin:,}</small>", _spread(order[begin:end], each)
+        yield f"{safe(name)}<small>{end - begin:,}</small>", _spread(order[begin:end], each)
 
 
 def _spread(indices: Ints, most: int) -> Ints:
@@ -146,11 +143,11 @@ def _figure(catalog: Catalog, picture: Picture) -> str:
     name = catalog.name(picture.index)
     label = catalog.label(picture.index)
     if picture.error:
-        image = f'<div class="why">damaged: {_safe(picture.error)}</div>'
+        image = f'<div class="why">damaged: {safe(picture.error)}</div>'
     else:
         image = f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(picture.jpeg).decode()}">'
-    text = _safe(f"{name}: {label}" if label else name)
-    return f'<figure title="{text}">{image}<figcaption>{_safe(name.rpartition("/")[2])}</figcaption></figure>'
+    text = safe(f"{name}: {label}" if label else name)
+    return f'<figure title="{text}">{image}<figcaption>{safe(name.rpartition("/")[2])}</figcaption></figure>'
 
 
 def _damaged(catalog: Catalog, pictures: Pictures, shown: Ints, progress: Progress | None) -> Iterator[str]:
@@ -170,7 +167,7 @@ def _damaged(catalog: Catalog, pictures: Pictures, shown: Ints, progress: Progre
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:
-    cells = "".join(f"<tr><td>{_safe(name)}</td><td>{_safe(text)}</td></tr>" for name, text in rows)
+    cells = "".join(f"<tr><td>{safe(name)}</td><td>{safe(text)}</td></tr>" for name, text in rows)
     return f"<table>{cells}</table>" if cells else ""
 
 
@@ -186,7 +183,7 @@ def _duplicates(catalog: Catalog, pictures: Pictures) -> Iterator[str]:
     found = find_duplicates(catalog)
     yield "<h2>Duplicates</h2>"
     if found.reason or not found.candidates:
-        yield f"<p>{_safe(found.reason or 'No image is there twice.')}</p>"
+        yield f"<p>{safe(found.reason or 'No image is there twice.')}</p>"
         return
     yield f"<p>Groups of samples that have the same checksum and size: {found.candidates:,}.</p>"
     yield _more(len(found.groups), 20)

@@ -33,13 +33,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from packer._datasets.thumbnails import Picture
+from packer._display import legible
 from packer._images.jpeg_tiles import read_tiles
 from packer._images.probe import inspect
 from packer._manifest import TILED
-from packer._viewing.catalog import Catalog, DamageLog, find_duplicates, legible
+from packer._viewing.catalog import Catalog, DamageLog, find_duplicates
 from packer._viewing.finder import ORDERS, Finder, Query
 from packer._viewing.histograms import draw, histograms
-from packer._viewing.pictures import Picture, Pictures, annotations_of, further_image, mask_picture
+from packer._viewing.pictures import Pictures, annotations_of, further_image, mask_picture
 from packer.crops import RandomResizedCrop
 from packer.errors import CorruptPackError, DestinationError, ImageError, PackerError, PackError, printable
 
@@ -335,10 +337,11 @@ _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+_POLICY = "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'none'"
+_NOTEBOOKS = "http://127.0.0.1:* http://localhost:* https://127.0.0.1:* https://localhost:* vscode-webview:"
+"""The pages that may show the viewer within them, where it was started in a notebook."""
 _HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -354,6 +357,8 @@ class Server(ThreadingHTTPServer):
     catalog : Catalog
     port : int
         0 for any that is free.
+    framed : bool
+        Whether notebooks on the loopback, and those of VS Code, may show the page within theirs.
 
     Attributes
     ----------
@@ -372,7 +377,8 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 64
     allow_reuse_address = os.name != "nt"  # where it would let another server take this one's requests
 
-    def __init__(self, catalog: Catalog, port: int = 0) -> None:
+    def __init__(self, catalog: Catalog, port: int = 0, *, framed: bool = False) -> None:
+        self.ancestors = _NOTEBOOKS if framed else "'none'"
         self.secret = secrets.token_urlsafe(24)
         self._once = secrets.token_urlsafe(24)
         self.catalog, self.routes = catalog, Endpoints(catalog).routes
@@ -527,6 +533,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)
+        self.send_header("Content-Security-Policy", f"{_POLICY}; frame-ancestors {self.server.ancestors}")
         if status is HTTPStatus.SEE_OTHER:
             self.send_header("Location", self.server.address)
         if self.close_connection:

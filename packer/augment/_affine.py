@@ -15,6 +15,7 @@ from packer.augment._settings import angles_of, colour_of, filter_of, kept_colou
 from packer.crops._geometry import Pairs
 from packer.crops._rules import probability, range_of
 from packer.crops._steps import Floats, below, between, inside
+from packer.errors import OptionError, OptionTypeError
 
 
 def inverse_matrices(angle: Floats, shift: Floats, scale: Floats, shear: Floats, center: Floats) -> Floats:
@@ -109,7 +110,7 @@ class RandomRotation(Augmentation):
         fill: int | Sequence[int] | None = 0,
     ) -> None:
         if expand is not False:
-            raise ValueError(f"expand is False, not {expand!r}: the images of a batch keep their size")
+            raise OptionError(f"expand is False, not {expand!r}: the images of a batch keep their size")
         middle = None if center is None else pair_of("center", center)
         name = FILTERS[filter_of(interpolation)]
         turns, colour = angles_of("degrees", degrees), kept_colour(fill)
@@ -233,14 +234,14 @@ class RandomErasing(Augmentation):
         inplace: bool = False,
     ) -> None:
         if isinstance(value, str) and value == "random":
-            raise ValueError("value='random' is noise, which packer lacks: torchvision's RandomErasing makes it")
+            raise OptionError("value='random' is noise, which packer lacks: torchvision's RandomErasing makes it")
         chance, shares, ratios = probability("p", p), pair_of("scale", scale, 0, 1), range_of("ratio", ratio)
         if shares[0] > shares[1] or ratios[0] == 0:
-            raise ValueError(f"scale and ratio begin with the smaller one, ratio above 0: not {scale!r} and {ratio!r}")
+            raise OptionError(f"scale and ratio begin with the smaller one, ratio above 0: not {scale!r} and {ratio!r}")
         if value is None:
-            raise TypeError("value is the colour of what is erased, an integer or three, not None")
+            raise OptionTypeError("value is the colour of what is erased, an integer or three, not None")
         if not isinstance(inplace, bool):
-            raise TypeError(f"inplace is True or False, not {inplace!r}")
+            raise OptionTypeError(f"inplace is True or False, not {inplace!r}")
         self._be(3 + 2 * _ATTEMPTS, 1, p=chance, scale=shares, ratio=ratios, value=kept_colour(value, "value"))
 
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:

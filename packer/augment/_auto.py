@@ -18,6 +18,7 @@ from packer.augment._base import Augmentation, Coded, coded, joined
 from packer.augment._settings import colour_of, count_of, filter_of, kept_colour
 from packer.crops._geometry import Pairs
 from packer.crops._steps import Floats, below
+from packer.errors import OptionError
 
 ALL = (
     "Identity",
@@ -382,7 +383,7 @@ class RandAugment(_Automatic):
     ) -> None:
         count, bins = count_of("num_ops", num_ops, 0), count_of("num_magnitude_bins", num_magnitude_bins, 2)
         if count_of("magnitude", magnitude, 0) >= bins:
-            raise ValueError(f"magnitude is less than num_magnitude_bins={bins}, not {magnitude!r}")
+            raise OptionError(f"magnitude is less than num_magnitude_bins={bins}, not {magnitude!r}")
         settings = {"num_ops": count, "magnitude": int(magnitude), "num_magnitude_bins": bins}
         self._be_automatic(2 * count, count, interpolation, fill, **settings)
 
@@ -420,7 +421,7 @@ class AutoAugment(_Automatic):
     ) -> None:
         name = getattr(policy, "value", policy)
         if name not in POLICIES:
-            raise ValueError(f"policy is one of {', '.join(POLICIES)}, not {policy!r}")
+            raise OptionError(f"policy is one of {', '.join(POLICIES)}, not {policy!r}")
         self._be_automatic(5, 2, interpolation, fill, policy=name)
 
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:

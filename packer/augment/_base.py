@@ -22,7 +22,7 @@ from packer.crops._crop import Crop, Frozen
 from packer.crops._geometry import Pairs
 from packer.crops._rules import probability
 from packer.crops._steps import Floats, refuse
-from packer.errors import ImageError
+from packer.errors import ImageError, OptionTypeError
 
 
 class Coded(NamedTuple):
@@ -233,17 +233,17 @@ def chain_of(augment: Any) -> Augmentation:
 def _rules(name: str, augmentations: Any) -> tuple[Augmentation, ...]:
     """Return the augmentations of a list; TypeError where one is none, or there is no list."""
     if isinstance(augmentations, (Frozen, str)) or not isinstance(augmentations, Sequence):
-        raise TypeError(
+        raise OptionTypeError(
             f"{name} is a list of packer's augmentations, such as [packer.augment.TrivialAugmentWide()], not "
             f"{named(augmentations)}"
         )
     for rule in augmentations:
         if isinstance(rule, Mixing):
-            raise TypeError(f"{rule!r} mixes the images of a batch: give it to a Loader, as mix=")
+            raise OptionTypeError(f"{rule!r} mixes the images of a batch: give it to a Loader, as mix=")
         if isinstance(rule, Crop):
-            raise TypeError(f"{rule!r} is a crop, which comes before the augmentations: give it as crop=")
+            raise OptionTypeError(f"{rule!r} is a crop, which comes before the augmentations: give it as crop=")
         if not isinstance(rule, Augmentation):
-            raise TypeError(
+            raise OptionTypeError(
                 "augmentations are packer's, such as packer.augment.TrivialAugmentWide(), not "
                 f"{named(rule)}: others go into transform=, or into batch_transform= of a Loader"
             )

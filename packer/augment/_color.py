@@ -13,6 +13,7 @@ from packer.augment._settings import count_of, pair_of, real, within
 from packer.crops._geometry import Pairs
 from packer.crops._rules import probability, range_of, sides
 from packer.crops._steps import Floats, inside, refuse
+from packer.errors import OptionError
 
 _JITTERED = ("brightness", "contrast", "saturation", "hue")
 
@@ -71,7 +72,7 @@ def _limits(
         spread = within(name, value, 0, most)
         low, high = max(neutral - spread, least), neutral + spread
     if low > high:
-        raise ValueError(f"{name} begins with the smaller one, not {value!r}")
+        raise OptionError(f"{name} begins with the smaller one, not {value!r}")
     return None if low == high == neutral else (low, high)
 
 
@@ -94,10 +95,10 @@ class GaussianBlur(Augmentation):
     def __init__(self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
         kernel = sides("kernel_size", kernel_size, "(width, height)")
         if not all(side % 2 for side in kernel):
-            raise ValueError(f"kernel_size is odd, not {kernel_size!r}")
+            raise OptionError(f"kernel_size is odd, not {kernel_size!r}")
         limits = range_of("sigma", sigma) if isinstance(sigma, Sequence) else (real("sigma", sigma),) * 2
         if limits[0] <= 0:
-            raise ValueError(f"sigma is more than 0, not {sigma!r}")
+            raise OptionError(f"sigma is more than 0, not {sigma!r}")
         self._be(1, 1, kernel_size=kernel, sigma=limits)
 
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
@@ -125,7 +126,7 @@ class Grayscale(Augmentation):
 
     def __init__(self, num_output_channels: int = 1) -> None:
         if num_output_channels != 3:
-            raise ValueError(
+            raise OptionError(
                 f"num_output_channels is 3, as the images of a batch have three, not {num_output_channels!r}: "
                 "say Grayscale(3)"
             )

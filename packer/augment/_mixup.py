@@ -19,6 +19,7 @@ from packer._images.numbers import Mixture
 from packer.augment._settings import count_of, real
 from packer.crops._crop import Frozen
 from packer.crops._steps import Floats
+from packer.errors import OptionError, OptionTypeError
 
 _LEAST_ALPHA = 1e-100  # of less, numpy makes NaN
 _of_thread = threading.local()  # has `source`, a generator that is seeded anew each time
@@ -94,11 +95,11 @@ class Mixing(Frozen, abc.ABC):
         """
         pair = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], (tuple, list)) else inputs
         if len(pair) != 2 or not all(isinstance(part, torch.Tensor) for part in pair):
-            raise TypeError("a batch of images and labels is mixed: two tensors")
+            raise OptionTypeError("a batch of images and labels is mixed: two tensors")
         images, labels = pair
         if images.ndim != 4 or len(images) != len(labels):
             shapes = tuple(images.shape), tuple(labels.shape)
-            raise ValueError(
+            raise OptionError(
                 f"images of (N, C, H, W) and N labels are mixed, not tensors of {shapes[0]} and {shapes[1]}"
             )
         mixture = self.choose(*images.shape[-2:])
@@ -185,13 +186,13 @@ class ChoiceOfMixings(Mixing):
 def shares_of(p: Sequence[float] | None, count: int) -> tuple[float, ...]:
     """Return the probability of each of `count` rules, by the weights that a user gave, or ValueError."""
     if not count:
-        raise ValueError("a choice is of one augmentation or more, and there is none")
+        raise OptionError("a choice is of one augmentation or more, and there is none")
     try:
         weights = np.ones(count) if p is None else np.asarray(p, np.float64)
     except (TypeError, ValueError):
         weights = np.empty(0)
     if weights.shape != (count,) or not (weights >= 0).all() or not 0 < weights.sum() < np.inf:
-        raise ValueError(f"p is a weight, 0 or more, for each of the {count} augmentations, not {p!r}")
+        raise OptionError(f"p is a weight, 0 or more, for each of the {count} augmentations, not {p!r}")
     shares: tuple[float, ...] = tuple((weights / weights.sum()).tolist())
     return shares
 
@@ -200,7 +201,7 @@ def mixed_images(images: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     """Return (N, C, H, W) images, each mixed with the one before it; ValueError where whole numbers would be."""
     if mixture.box is None:
         if not images.is_floating_point():
-            raise ValueError(
+            raise OptionError(
                 f"MixUp makes fractions, which {images.dtype} has not: convert the images first, as a Loader does with "
                 "normalize= or dtype="
             )
@@ -222,7 +223,7 @@ def mixed_labels(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     if labels.ndim == 1:
         return _mixed_ids(labels, mixture)
     if labels.ndim != 2 or (mixture.num_classes not in (None, labels.shape[1])):
-        raise ValueError(
+        raise OptionError(
             f"labels of shape {tuple(labels.shape)} are neither (N,) class ids nor (N, num_classes) shares, with "
             f"num_classes={mixture.num_classes}"
         )
@@ -234,9 +235,13 @@ def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     """Mix class ids, of which most shares are 0; see `mixed_labels`."""
     classes, share = mixture.num_classes, mixture.share
     if labels.is_floating_point():
-        raise ValueError("labels that are mixed are class ids or shares of classes, and not numbers of another meaning")
+        raise OptionError(
+            "labels that are mixed are class ids or shares of classes, and not numbers of another meaning"
+        )
     if classes is None:
-        raise ValueError("the labels are class ids: say of how many classes, as packer.augment.MixUp(num_classes=1000)")
+        raise OptionError(
+            "the labels are class ids: say of how many classes, as packer.augment.MixUp(num_classes=1000)"
+        )
     if _native is not None and labels.dtype == torch.int64 and labels.device.type == "cpu" and labels.is_contiguous():
         count, own_and_other = labels.shape[0], np.array([share, 1.0 - share], np.float32)
         shares = torch.empty(count, classes, dtype=torch.float32)
@@ -250,18 +255,18 @@ def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     least, most = map(int, ids.aminmax())
     if not (least >= 0 and most < classes):
         wrong = least if least < 0 else most
-        raise ValueError(f"num_classes={classes}, and there is a label {wrong}; -1 is one that is not known")
+        raise OptionError(f"num_classes={classes}, and there is a label {wrong}; -1 is one that is not known")
     shares.scatter_(1, ids.roll(1, 0), 1.0 - share)
     return shares.scatter_(1, ids, shares.gather(1, ids) + share)
 
 
 def _settings(alpha: object, num_classes: object, labels_getter: object) -> dict[str, Any]:
     if labels_getter != "default":
-        raise ValueError(
+        raise OptionError(
             f"labels_getter is 'default', not {labels_getter!r}: labels are the second of a batch, or a dict's label"
         )
     if not real("alpha", alpha) >= _LEAST_ALPHA:
-        raise ValueError(f"alpha is more than 0, and {_LEAST_ALPHA:g} at least, not {alpha!r}")
+        raise OptionError(f"alpha is more than 0, and {_LEAST_ALPHA:g} at least, not {alpha!r}")
     classes = None if num_classes is None else count_of("num_classes", num_classes, 1)
     return {"alpha": real("alpha", alpha), "num_classes": classes}
 

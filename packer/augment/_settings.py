@@ -9,16 +9,17 @@ from typing import Any
 
 from packer._images.operations import FILTERS, NO_FILL
 from packer.crops._rules import fill_of
+from packer.errors import OptionError, OptionTypeError
 
 _FARTHEST = 1e100  # so that whatever is computed of such numbers is one, and not infinite
 
 
 def real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise TypeError(f"{name} is a number, not {value!r}")
+        raise OptionTypeError(f"{name} is a number, not {value!r}")
     number = float(value)
     if abs(number) > _FARTHEST:
-        raise ValueError(f"{name} is a number of -{_FARTHEST:g} to {_FARTHEST:g}, not {value!r}")
+        raise OptionError(f"{name} is a number of -{_FARTHEST:g} to {_FARTHEST:g}, not {value!r}")
     return number
 
 
@@ -26,22 +27,22 @@ def within(name: str, value: object, low: float, high: float) -> float:
     number = real(name, value)
     if not low <= number <= high:
         allowed = f"{low:g} or more" if high == math.inf else f"a number of {low:g} to {high:g}"
-        raise ValueError(f"{name} is {allowed}, not {value!r}")
+        raise OptionError(f"{name} is {allowed}, not {value!r}")
     return number
 
 
 def count_of(name: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} is an integer, not {value!r}")
+        raise OptionTypeError(f"{name} is an integer, not {value!r}")
     if value < least:
-        raise ValueError(f"{name} is {least} or more, not {value!r}")
+        raise OptionError(f"{name} is {least} or more, not {value!r}")
     return int(value)
 
 
 def pair_of(name: str, values: object, low: float = -math.inf, high: float = math.inf) -> tuple[float, float]:
     """Return two numbers of `low` to `high`."""
     if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != 2:
-        raise TypeError(f"{name} is two numbers, not {values!r}")
+        raise OptionTypeError(f"{name} is two numbers, not {values!r}")
     first, second = (within(name, value, low, high) for value in values)
     return first, second
 
@@ -59,7 +60,7 @@ def filter_of(interpolation: object) -> int:
     name = getattr(interpolation, "value", interpolation)
     name = {0: "nearest", 2: "bilinear"}.get(name, name) if isinstance(name, int) else name
     if name not in FILTERS:
-        raise ValueError(f"interpolation is one of {', '.join(FILTERS)}, not {interpolation!r}")
+        raise OptionError(f"interpolation is one of {', '.join(FILTERS)}, not {interpolation!r}")
     return FILTERS.index(str(name))
 
 

@@ -8,6 +8,7 @@ from packer.augment._base import Augmentation, chain_of
 from packer.augment._settings import named
 from packer.crops import Compose, Crop
 from packer.crops._crop import Frozen
+from packer.errors import OptionTypeError
 
 
 class View(Frozen):
@@ -39,7 +40,9 @@ class View(Frozen):
         rule = Compose(crop) if isinstance(crop, (list, tuple)) else crop
         chain = None if augment is None else chain_of(augment)
         if not isinstance(rule, Crop):
-            raise TypeError(f"crop is one of packer's crops, such as packer.RandomResizedCrop(224), not {named(crop)}")
+            raise OptionTypeError(
+                f"crop is one of packer's crops, such as packer.RandomResizedCrop(224), not {named(crop)}"
+            )
         vars(self).update(crop=rule, augment=chain, _settings={"crop": rule, "augment": chain})
 
     @property

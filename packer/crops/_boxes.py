@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._images.geometry import PADDINGS, Box, is_padded
+from packer.errors import OptionError
 
 Numbers = npt.NDArray[np.float32]
 Points = npt.NDArray[np.float64]
@@ -171,7 +172,7 @@ def turn_points(points: Points, orientation: int, size: tuple[int, int]) -> Poin
 def _placed(points: Points, box: Box) -> Points:
     """Return where (..., 2) points, x and y, of the image lie in the resized rectangle."""
     if is_padded(box) and PADDINGS[box.padding] != "constant":
-        raise ValueError(
+        raise OptionError(
             f"boxes and keypoints cannot be moved by a crop with {PADDINGS[box.padding]} padding, which shows pixels "
             "of the image again: use constant padding"
         )

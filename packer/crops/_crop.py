@@ -31,6 +31,7 @@ from packer.crops._steps import (
     Step,
 )
 from packer.crops._torch_rng import Ahead, drawing
+from packer.errors import OptionError, OptionTypeError
 
 
 def coded(steps: Sequence[Step]) -> npt.NDArray[Any] | None:
@@ -349,10 +350,10 @@ class Compose(Crop):
         crops, record = tuple(crops), Record()
         for number, crop in enumerate(crops, 1):
             if not isinstance(crop, Crop):
-                raise TypeError(f"crops are packer's crops, such as RandomCrop(32), not {crop!r}")
+                raise OptionTypeError(f"crops are packer's crops, such as RandomCrop(32), not {crop!r}")
             for step in crop._steps:
                 try:
                     record = step.after(record)
                 except ValueError as error:
-                    raise ValueError(f"Compose cannot apply its crop {number}, {crop!r}: {error}") from None
+                    raise OptionError(f"Compose cannot apply its crop {number}, {crop!r}: {error}") from None
         self._be(*(step for crop in crops for step in crop._steps), crops=crops)

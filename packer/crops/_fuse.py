@@ -46,6 +46,7 @@ from packer.crops._steps import (
     refuse,
 )
 from packer.crops._torch_rng import NumberSource
+from packer.errors import OptionError
 
 _FAMILIES = {
     "torch.nn.modules.container": "torch",
@@ -293,7 +294,7 @@ class RandomResizedCropAndInterpolation(Crop):
         out, shares, ratios = sides("size", size), range_of("scale", scale), range_of("ratio", ratio)
         names = tuple(map(interpolation_of, interpolations))
         if ratios[0] == 0:
-            raise ValueError(f"ratio is more than 0, not {ratio!r}")
+            raise OptionError(f"ratio is more than 0, not {ratio!r}")
         step = _ResizedCut(out, shares, ratios, names)
         self._be(step, size=out, scale=shares, ratio=ratios, interpolations=names)
 

@@ -12,6 +12,7 @@ from packer._images.geometry import INTERPOLATIONS, MAX_PIXELS, PADDINGS
 from packer.crops._crop import Crop
 from packer.crops._geometry import Padding
 from packer.crops._steps import CenterCut, Mirrored, Padded, RandomCut, RandomResizedCut, Resized, Step
+from packer.errors import OptionError, OptionTypeError
 
 
 def sides(name: str, size: object, order: str = "(height, width)") -> tuple[int, int]:
@@ -25,12 +26,12 @@ def side_or_pair(name: str, size: object, order: str = "(height, width)") -> int
     is_sequence = isinstance(size, Sequence) and not isinstance(size, str)
     values = [_integer(side) for side in (size if is_sequence else [size])]  # type: ignore[attr-defined]
     if len(values) not in (1, 2) or None in values:
-        raise TypeError(f"{name} is an integer or {order}, not {size!r}")
+        raise OptionTypeError(f"{name} is an integer or {order}, not {size!r}")
     first, second = values[0] or 0, values[-1] or 0
     if min(first, second) < 1:
-        raise ValueError(f"{name} is at least 1 pixel, not {size!r}")
+        raise OptionError(f"{name} is at least 1 pixel, not {size!r}")
     if first * second > MAX_PIXELS:
-        raise ValueError(f"{name} is at most {math.isqrt(MAX_PIXELS)}, or {MAX_PIXELS} pixels in all, not {size!r}")
+        raise OptionError(f"{name} is at most {math.isqrt(MAX_PIXELS)}, or {MAX_PIXELS} pixels in all, not {size!r}")
     return first if len(values) == 1 else (first, second)
 
 
@@ -41,16 +42,16 @@ def range_of(name: str, limits: object) -> tuple[float, float]:
         if any(isinstance(limit, str) for limit in limits):  # type: ignore[attr-defined]
             raise TypeError
     except (TypeError, ValueError):
-        raise TypeError(f"{name} is two numbers, not {limits!r}") from None
+        raise OptionTypeError(f"{name} is two numbers, not {limits!r}") from None
     if not (0 <= low <= high < math.inf and high > 0):
-        raise ValueError(f"{name} is two numbers that are not negative, the smaller one first, not {limits!r}")
+        raise OptionError(f"{name} is two numbers that are not negative, the smaller one first, not {limits!r}")
     return low, high
 
 
 def require_antialias(antialias: object) -> None:
     """Raise ValueError where somebody wants images resized without anti-aliasing."""
     if antialias is not True:
-        raise ValueError(
+        raise OptionError(
             f"antialias is True, not {antialias!r}: packer resizes anti-aliased, as torchvision does by default. "
             "For another resizing, give the dataset torchvision's transform"
         )
@@ -58,9 +59,9 @@ def require_antialias(antialias: object) -> None:
 
 def probability(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} is a number, a probability of 0 to 1, not {value!r}")
+        raise OptionTypeError(f"{name} is a number, a probability of 0 to 1, not {value!r}")
     if not 0 <= float(value) <= 1:
-        raise ValueError(f"{name} is a probability, 0 to 1, not {value!r}")
+        raise OptionError(f"{name} is a probability, 0 to 1, not {value!r}")
     return float(value)
 
 
@@ -69,7 +70,7 @@ def interpolation_of(interpolation: object) -> str:
     name = getattr(interpolation, "value", interpolation)
     name = {2: "bilinear", 3: "bicubic"}.get(name, name) if isinstance(name, int) else name
     if name not in INTERPOLATIONS:
-        raise ValueError(f"interpolation is one of {', '.join(INTERPOLATIONS)}, not {interpolation!r}")
+        raise OptionError(f"interpolation is one of {', '.join(INTERPOLATIONS)}, not {interpolation!r}")
     return str(name)
 
 
@@ -78,12 +79,12 @@ def margins_of(padding: object) -> tuple[int, int, int, int]:
     is_sequence = isinstance(padding, Sequence) and not isinstance(padding, str)
     values = [_integer(margin) for margin in (padding if is_sequence else [padding])]  # type: ignore[attr-defined]
     if len(values) not in (1, 2, 4) or None in values:
-        raise TypeError(
+        raise OptionTypeError(
             f"padding is an integer, (left and right, top and bottom) or (left, top, right, bottom), not {padding!r}"
         )
     left, top, right, bottom = (margin or 0 for margin in values * (4 // len(values)))
     if min(left, top, right, bottom) < 0 or max(left, top, right, bottom) > MAX_PIXELS:
-        raise ValueError(f"padding is 0 to {MAX_PIXELS} pixels, not {padding!r}")
+        raise OptionError(f"padding is 0 to {MAX_PIXELS} pixels, not {padding!r}")
     return left, top, right, bottom
 
 
@@ -92,17 +93,17 @@ def fill_of(fill: object, name: str = "fill") -> tuple[int, int, int]:
     is_sequence = isinstance(fill, Sequence) and not isinstance(fill, str)
     values = [_level(colour) for colour in (fill if is_sequence else [fill])]  # type: ignore[attr-defined]
     if len(values) not in (1, 3) or None in values:
-        raise TypeError(f"{name} is an integer, or three for red, green and blue, not {fill!r}")
+        raise OptionTypeError(f"{name} is an integer, or three for red, green and blue, not {fill!r}")
     red, green, blue = (colour or 0 for colour in values * (3 // len(values)))
     if min(red, green, blue) < 0 or max(red, green, blue) > 255:
-        raise ValueError(f"{name} is 0 to 255, not {fill!r}")
+        raise OptionError(f"{name} is 0 to 255, not {fill!r}")
     return red, green, blue
 
 
 def padding_of(fill: object, mode: object) -> Padding:
     red, green, blue = fill_of(fill)
     if mode not in PADDINGS:
-        raise ValueError(f"padding_mode is one of {', '.join(PADDINGS)}, not {mode!r}")
+        raise OptionError(f"padding_mode is one of {', '.join(PADDINGS)}, not {mode!r}")
     return Padding(str(mode), red + 256 * green + 65536 * blue if mode == "constant" else 0)
 
 
@@ -163,7 +164,7 @@ class RandomResizedCrop(Crop):
         require_antialias(antialias)
         out, shares, ratios = sides("size", size), range_of("scale", scale), range_of("ratio", ratio)
         if ratios[0] == 0:
-            raise ValueError(f"ratio is of width to height, and more than 0, not {ratio!r}")
+            raise OptionError(f"ratio is of width to height, and more than 0, not {ratio!r}")
         name, p = interpolation_of(interpolation), probability("flip", flip)
         self._be(
             RandomResizedCut(out, shares, ratios, (name,)),
@@ -197,7 +198,9 @@ class CenterCrop(Crop):
 
     def __init__(self, size: Size, resize: None = None) -> None:
         if resize is not None:
-            raise TypeError(f"CenterCrop does not resize; ResizeCenterCrop({size!r}, {resize!r}) resizes and then cuts")
+            raise OptionTypeError(
+                f"CenterCrop does not resize; ResizeCenterCrop({size!r}, {resize!r}) resizes and then cuts"
+            )
         out = sides("size", size)
         self._be(CenterCut(out), size=out)
 
@@ -231,10 +234,10 @@ class Resize(Crop):
         new, name = side_or_pair("size", size), interpolation_of(interpolation)
         if max_size is not None:
             if isinstance(new, tuple):
-                raise ValueError(f"max_size goes with the size of the shorter side alone, not with {size!r}")
+                raise OptionError(f"max_size goes with the size of the shorter side alone, not with {size!r}")
             max_size = sides("max_size", [max_size])[0]
             if max_size <= new:
-                raise ValueError(f"max_size is more than size, {new}, not {max_size}")
+                raise OptionError(f"max_size is more than size, {new}, not {max_size}")
         self._be(Resized(new, name, max_size), size=new, interpolation=name, max_size=max_size)
 
 

@@ -22,7 +22,7 @@ from packer._images.geometry import INTERPOLATIONS, Crops
 from packer._table import Ints
 from packer.crops._geometry import Padding, Pairs, cropped, mirrored, padded, resized
 from packer.crops._torch_rng import NumberSource
-from packer.errors import ImageError
+from packer.errors import ImageError, OptionError
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,9 +68,9 @@ class Record:
 
     def after_resizing(self, least: tuple[int, int]) -> Record:
         if self.resized:
-            raise ValueError("the image is resized before, and can be resized once")
+            raise OptionError("the image is resized before, and can be resized once")
         if self.padding is not None:
-            raise ValueError("the image may be padded before, and padding is not resized")
+            raise OptionError("the image may be padded before, and padding is not resized")
         return replace(self, least=least, resized=True)
 
     def after_cut(self, size: tuple[int, int]) -> Record:
@@ -80,11 +80,11 @@ class Record:
     def after_padding(self, padding: Padding, least: tuple[int, int]) -> Record:
         if self.hides:
             before = "padded" if self.padding is not None else "resized"
-            raise ValueError(f"it pads an image that is {before} and cut before, whose cut pixels would show again")
+            raise OptionError(f"it pads an image that is {before} and cut before, whose cut pixels would show again")
         if self.padding is not None and self.padding != padding:
-            raise ValueError(f"it adds {padding}, and the image may have {self.padding} before")
+            raise OptionError(f"it adds {padding}, and the image may have {self.padding} before")
         if self.padding is not None and padding.mode not in _ADDITIVE:
-            raise ValueError(f"the image may be padded before, and {padding.mode} padding of padding is another one")
+            raise OptionError(f"the image may be padded before, and {padding.mode} padding of padding is another one")
         return replace(self, least=least, padding=padding)
 
 

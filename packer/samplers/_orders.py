@@ -15,7 +15,7 @@ from torch.utils.data import Sampler
 
 from packer._storage.system import require_count
 from packer._table import Ints
-from packer.errors import warn
+from packer.errors import OptionError, OptionTypeError, warn
 from packer.samplers._random import digest_of, earlier, permute, seed_of
 
 _CHUNK = 1 << 14
@@ -70,9 +70,9 @@ class OrderSampler(Sampler[int], abc.ABC):
         self.begun = False
         self._rank, self._world = rank, world
         if not 0 <= self.rank < self.world:
-            raise ValueError(f"rank {self.rank} is not one of {self.world}")
+            raise OptionError(f"rank {self.rank} is not one of {self.world}")
         if uneven not in ("pad", "keep", "drop"):
-            raise ValueError(f"uneven is 'pad', 'keep' or 'drop', not {uneven!r}")
+            raise OptionError(f"uneven is 'pad', 'keep' or 'drop', not {uneven!r}")
 
     @abc.abstractmethod
     def order(self, places: Ints) -> Ints:
@@ -100,7 +100,7 @@ class OrderSampler(Sampler[int], abc.ABC):
     def require_samples(self, count: int) -> None:
         """Raise ValueError where the order is not one of a dataset of `count` samples."""
         if count != self._samples:
-            raise ValueError(f"the sampler orders {self._samples} samples, and the dataset has {count}")
+            raise OptionError(f"the sampler orders {self._samples} samples, and the dataset has {count}")
 
     @property
     def _samples(self) -> int:
@@ -166,12 +166,14 @@ class OrderSampler(Sampler[int], abc.ABC):
             require_version(state, _VERSION)
             for name, value in self.fingerprint().items():
                 if state.get(name) != value:
-                    raise ValueError(
+                    raise OptionError(
                         f"the state is of another order: its {name} is {state.get(name)!r}, and this sampler's is "
                         f"{value!r}. Make the sampler as it was made when the state was taken."
                     )
         elif start > 2 * self.length:  # up to so many where ranks were padded
-            raise ValueError(f"the state is at sample {start}, and there are only {self.length}: it is of another pack")
+            raise OptionError(
+                f"the state is at sample {start}, and there are only {self.length}: it is of another pack"
+            )
         self.seed = seed
         self.set_epoch(epoch)
         self.start = min(start, self.length)
@@ -395,7 +397,7 @@ class SubsetSampler(OrderSampler):
     def require_samples(self, count: int) -> None:
         """Raise ValueError where a dataset of `count` samples lacks one of the indices."""
         if self.length and self._indices.max() >= count:
-            raise ValueError(f"the sampler gives index {self._indices.max()}, and the dataset has {count} samples")
+            raise OptionError(f"the sampler gives index {self._indices.max()}, and the dataset has {count} samples")
 
     def fingerprint(self) -> dict[str, Any]:
         return {**super().fingerprint(), "indices": self._digest}
@@ -404,7 +406,7 @@ class SubsetSampler(OrderSampler):
 def _indices_of(values: Any) -> Ints:
     indices = np.asarray(values)
     if indices.ndim != 1 or indices.dtype.kind == "b":
-        raise TypeError(
+        raise OptionTypeError(
             f"indices are integers in a row, not {indices.dtype} of shape {indices.shape}. For a mask say "
             "np.flatnonzero(mask)"
         )
@@ -412,9 +414,9 @@ def _indices_of(values: Any) -> Ints:
         try:
             indices = np.array([operator.index(index) for index in values], np.int64)
         except TypeError:
-            raise TypeError(f"indices are integers, not {indices.dtype}") from None
+            raise OptionTypeError(f"indices are integers, not {indices.dtype}") from None
     if len(indices) and indices.min() < 0:
-        raise ValueError(f"indices are numbers of 0 or more, and one is {indices.min()}")
+        raise OptionError(f"indices are numbers of 0 or more, and one is {indices.min()}")
     return indices.astype(np.int64)
 
 
@@ -454,7 +456,7 @@ def require_version(state: Mapping[str, Any], known: int) -> None:
     """Raise ValueError where a state is of a version that this packer does not know."""
     version = number_in(state, "version", 1)
     if version > known:
-        raise ValueError(f"a newer packer made the state (version {version}, and this one knows {known}): install it")
+        raise OptionError(f"a newer packer made the state (version {version}, and this one knows {known}): install it")
 
 
 def number_in(state: Mapping[str, Any], name: str, least: int | None = None) -> int:
@@ -462,16 +464,16 @@ def number_in(state: Mapping[str, Any], name: str, least: int | None = None) -> 
     try:
         number = operator.index(state[name])
     except (KeyError, TypeError, IndexError):
-        raise ValueError(f"this is not a state that `state_dict` gave: it has no number {name!r}: {state!r}") from None
+        raise OptionError(f"this is not a state that `state_dict` gave: it has no number {name!r}: {state!r}") from None
     if least is not None and number < least:
-        raise ValueError(f"this is not a state that `state_dict` gave: its {name} is {number}")
+        raise OptionError(f"this is not a state that `state_dict` gave: its {name} is {number}")
     return number
 
 
 def require_same(state: Mapping[str, Any], name: str, value: Any, advice: str) -> None:
     """Raise ValueError where a state has another value than this run; older states may lack it."""
     if state.get(name, value) != value:
-        raise ValueError(
+        raise OptionError(
             f"the state is of another run: its {name} is {state[name]!r}, and here it is {value!r}. {advice}"
         )
 
@@ -488,13 +490,13 @@ def require_same_seeds(state: Mapping[str, Any], order_seed: int | None, crop_se
     """
     seed, _epoch, _start = (number_in(state, name) for name in ("seed", "epoch", "start"))
     if order_seed is not None and order_seed != seed:
-        raise ValueError(
+        raise OptionError(
             f"the state of packer 0.1.0 has seed {seed}, and the sampler has seed {order_seed}: nobody can tell which "
             "order the state is of. Where it is this sampler's, give it to the sampler: "
             f"loader.sampler.load_state_dict({{'epoch': {state['epoch']!r}, 'start': {state['start']!r}}}). "
             f"The crops have seed {seed}, which is then to be the dataset's."
         )
     if crop_seed is not None and crop_seed != seed:
-        raise ValueError(
+        raise OptionError(
             f"the crops of this state have seed {seed}: open the dataset with seed={seed}, not {crop_seed}"
         )

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from packer._images.extension import _native
 from packer._images.native import crop_steps
 from packer._table import Ints
+from packer.errors import OptionError, OptionTypeError
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
@@ -41,7 +42,7 @@ def seed_of(seed: object) -> int:
     try:
         return operator.index(seed)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"seed is an integer, not {seed!r}") from None
+        raise OptionTypeError(f"seed is an integer, not {seed!r}") from None
 
 
 def _mix(values: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
@@ -126,14 +127,14 @@ def numbers_of(name: str, values: Any) -> npt.NDArray[np.float64]:
     try:
         numbers = np.asarray(values, np.float64)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} are numbers of 0 or more, not {values!r}") from None
+        raise OptionTypeError(f"{name} are numbers of 0 or more, not {values!r}") from None
     if numbers.ndim != 1:
-        raise TypeError(f"{name} are numbers in a row, not an array of shape {numbers.shape}")
+        raise OptionTypeError(f"{name} are numbers in a row, not an array of shape {numbers.shape}")
     wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(wrong):
-        raise ValueError(f"{name} are numbers of 0 or more, and number {wrong[0]} is {numbers[wrong[0]]:g}")
+        raise OptionError(f"{name} are numbers of 0 or more, and number {wrong[0]} is {numbers[wrong[0]]:g}")
     if not numbers.any() or not np.isfinite(numbers.sum()):
-        raise ValueError(f"{name} have a finite sum above 0, and these have {numbers.sum():g}")
+        raise OptionError(f"{name} have a finite sum above 0, and these have {numbers.sum():g}")
     return numbers
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._table import Ints
+from packer.errors import OptionError, OptionTypeError
 from packer.samplers._orders import OrderSampler
 from packer.samplers._random import digest_of, numbers_of, permute_each, uniforms
 
@@ -65,7 +66,7 @@ class WeightedSampler(OrderSampler):
         super().__init__(len(numbers) if length is None else length, seed=seed, rank=rank, world=world, uneven=uneven)
         possible = int(np.count_nonzero(numbers))
         if not replacement and self.length > possible:
-            raise ValueError(
+            raise OptionError(
                 f"without replacement an epoch has at most {possible} samples, those with a weight, not {self.length}: "
                 "say length="
             )
@@ -138,7 +139,7 @@ class _Grouped(OrderSampler):
     def draws(self, places: Ints) -> tuple[Ints, Ints]:
         begin = self.epoch * self.length
         if not 0 <= begin <= LAST_PLACE - self.length:
-            raise ValueError(
+            raise OptionError(
                 f"epoch {self.epoch} of {self.length} samples is beyond what a {type(self).__name__} counts"
             )
         if not len(places):
@@ -197,10 +198,12 @@ class MixSampler(_Grouped):
         uneven: str = "pad",
     ) -> None:
         if not isinstance(weights, Mapping):
-            raise TypeError(f"a MixSampler takes datasets and their weights, as {{a: 0.7, b: 0.3}}, not {weights!r}")
+            raise OptionTypeError(
+                f"a MixSampler takes datasets and their weights, as {{a: 0.7, b: 0.3}}, not {weights!r}"
+            )
         for dataset in weights:
             if isinstance(dataset, str | bytes | os.PathLike):
-                raise TypeError(
+                raise OptionTypeError(
                     f"a MixSampler takes opened datasets, not paths such as {dataset!r}: say "
                     "whole = open_dataset([a, b]) and MixSampler(dict(zip(whole.datasets, [2, 1])))"
                 )
@@ -208,7 +211,7 @@ class MixSampler(_Grouped):
         self._datasets = list(weights)
         self._lengths = np.array([len(dataset) for dataset in weights], np.int64)
         for number in np.flatnonzero((values > 0) & (self._lengths == 0)).tolist():
-            raise ValueError(f"dataset {number} has the weight {values[number]:g}, and no samples")
+            raise OptionError(f"dataset {number} has the weight {values[number]:g}, and no samples")
         self._used = np.flatnonzero(values)
         self._begins = np.cumsum(self._lengths) - self._lengths
         shares = values[self._used] / math.fsum(values)
@@ -235,14 +238,14 @@ class MixSampler(_Grouped):
         mine, theirs = [id(dataset) for dataset in self._datasets], [id(dataset) for dataset in datasets]
         if mine != theirs and sorted(mine) == sorted(theirs):
             order = ", ".join(str(mine.index(one)) for one in theirs)
-            raise ValueError(
+            raise OptionError(
                 f"the dataset has the datasets of the weights in another order: {order}. Give the weights in the order "
                 "of dataset.datasets"
             )
         lengths = [len(dataset) for dataset in datasets]
         mine = self._lengths.tolist()
         if whole and not set(np.cumsum(mine).tolist()) <= {0, *np.cumsum(lengths).tolist()}:
-            raise ValueError(
+            raise OptionError(
                 f"the datasets of the weights have {mine} samples, and those of the dataset {lengths}: "
                 "give the weights in the order of dataset.datasets"
             )
@@ -293,14 +296,14 @@ class BalancedSampler(_Grouped):
     ) -> None:
         labels = np.asarray(targets)
         if labels.ndim != 1 or (labels.dtype.kind not in "iu" and len(labels)):
-            raise TypeError(f"targets are a class id a sample, not {labels.dtype} of shape {labels.shape}")
+            raise OptionTypeError(f"targets are a class id a sample, not {labels.dtype} of shape {labels.shape}")
         if len(labels) and labels.min() < -1:
-            raise ValueError(f"targets are class ids, or -1 for an unlabeled sample, and one is {labels.min()}")
+            raise OptionError(f"targets are class ids, or -1 for an unlabeled sample, and one is {labels.min()}")
         if not math.isfinite(power):
-            raise ValueError(f"power is a finite number, such as 1 or 0.5, not {power!r}")
+            raise OptionError(f"power is a finite number, such as 1 or 0.5, not {power!r}")
         labeled = np.flatnonzero(labels >= 0)
         if not len(labeled):
-            raise ValueError("no sample has a class, so there is nothing to balance")
+            raise OptionError("no sample has a class, so there is nothing to balance")
         self._members = labeled[np.argsort(labels[labeled], kind="stable")]
         self._labels = len(labels)
         self._power = float(power)

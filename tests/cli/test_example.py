@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from packer._cli import EXIT_STATUS
-from packer._cli.output import example
+from packer._conversion.words import example
 from packer._manifest import Manifest
 from tests.command import packer, packer_many
 from tests.samples import SUFFIXES

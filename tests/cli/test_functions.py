@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import packer
-from packer.errors import DestinationError, OptionError, SourceError
+from packer.errors import DestinationError, OptionError, OptionTypeError, SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.command import packer_many
 from tests.samples import content
@@ -167,25 +167,25 @@ def test_repair_is_the_command(tree: Path, tmp_path: Path) -> None:
         ),
         ({"codec": "keep", "resize": 8}, OptionError, "cannot be resized"),
         ({"codec": "png", "tiles": True}, OptionError, "codec='png' has none"),
-        ({"resize": 0}, ValueError, "resize is 1 or more, not 0"),
-        ({"resize": "256"}, TypeError, "resize is a whole number, not '256'"),
-        ({"limit": True}, TypeError, "limit is a whole number, not True"),
-        ({"quality": 101, "codec": "jpeg"}, ValueError, "quality is 1 to 100, not 101"),
-        ({"resize": 8, "resize_mode": "fit"}, ValueError, "the mode is one of"),
-        ({"codec": "gif"}, ValueError, "codec is one of"),
-        ({"audit": "deep"}, ValueError, "audit is one of structure, decode, not 'deep'"),
-        ({"exif": "turn"}, ValueError, "exif is one of"),
-        ({"on_error": "ignore"}, ValueError, "on_error is 'fail' or 'skip'"),
+        ({"resize": 0}, OptionError, "resize is 1 or more, not 0"),
+        ({"resize": "256"}, OptionTypeError, "resize is a whole number, not '256'"),
+        ({"limit": True}, OptionTypeError, "limit is a whole number, not True"),
+        ({"quality": 101, "codec": "jpeg"}, OptionError, "quality is 1 to 100, not 101"),
+        ({"resize": 8, "resize_mode": "fit"}, OptionError, "the mode is one of"),
+        ({"codec": "gif"}, OptionError, "codec is one of"),
+        ({"audit": "deep"}, OptionError, "audit is one of structure, decode, not 'deep'"),
+        ({"exif": "turn"}, OptionError, "exif is one of"),
+        ({"on_error": "ignore"}, OptionError, "on_error is 'fail' or 'skip'"),
         (
             {"format": "zip"},
-            ValueError,
+            OptionError,
             "format is one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'zip'",
         ),
-        ({"max_pixels": 10**9}, ValueError, "max_pixels is 1 to 178956970"),
-        ({"labels": "l.csv", "delimiter": ";;"}, ValueError, "delimiter is one character, not ';;'"),
-        ({"labels": "l.csv", "delimiter": 7}, TypeError, "delimiter is text, not 7"),
-        ({"workers": 0}, ValueError, "workers is 1 or more"),
-        ({"parts": 1.5}, TypeError, "parts is a whole number, not 1.5"),
+        ({"max_pixels": 10**9}, OptionError, "max_pixels is 1 to 178956970"),
+        ({"labels": "l.csv", "delimiter": ";;"}, OptionError, "delimiter is one character, not ';;'"),
+        ({"labels": "l.csv", "delimiter": 7}, OptionTypeError, "delimiter is text, not 7"),
+        ({"workers": 0}, OptionError, "workers is 1 or more"),
+        ({"parts": 1.5}, OptionTypeError, "parts is a whole number, not 1.5"),
     ],
 )
 def test_convert_refuses_what_makes_no_sense(

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from packer._cli.output import settings_in_words
 from packer._codecs import RESIZE_MODES
 from packer._conversion.convert import convert
 from packer._conversion.options import AUDITS, EXIF_POLICIES
 from packer._conversion.recipe import Recipe
+from packer._conversion.words import settings_in_words
 from packer._images.resize import ResizeSpec
 from packer._sources.imagefolder import imagefolder_source
 from packer._table import Sample

@@ -459,7 +459,7 @@ def test_two_tasks_for_one_part(tree: Path, tmp_path: Path) -> None:
     """The second waits for the first, and finds the part made."""
     work = job(tmp_path / "pack.lmdb", 1)
     source = begin(work, tree)
-    with Workspace(work.path(0)):
+    with Workspace(work.files.part(work.names[0])):
         with pytest.raises(PackLockedError):
             work.convert(source, 0)
         waiting = threading.Thread(target=lambda: work.convert(source, 0, wait=60))
@@ -484,7 +484,7 @@ def test_another_task_finishes_the_pack_as_soon_as_the_last_part_has_its_name(
 
     def finishing(*arguments: Any, **options: Any) -> None:
         real(*arguments, **options)
-        if work.path(1).exists():
+        if work.files.part(work.names[1]).exists():
             monkeypatch.undo()
             finish(path)
 
@@ -553,14 +553,14 @@ def test_a_damaged_part_is_not_joined(tree: Path, tmp_path: Path) -> None:
     source = begin(work, tree)
     for number in range(2):
         work.convert(source, number)
-    with open_pack(work.path(1)) as reader:
+    with open_pack(work.files.part(work.names[1])) as reader:
         label = reader.table.label.tobytes()
-    data = work.path(1).read_bytes()
-    work.path(1).write_bytes(data.replace(label, label[:-1] + b"\1"))
+    data = work.files.part(work.names[1]).read_bytes()
+    work.files.part(work.names[1]).write_bytes(data.replace(label, label[:-1] + b"\1"))
     with pytest.raises(Exception, match=r"part-00001.*label"):
         finish(work.destination)
     assert not work.destination.exists()
-    work.path(1).unlink()
+    work.files.part(work.names[1]).unlink()
     make_all(work, source)
     assert verify(work.destination) == []
 

@@ -672,12 +672,12 @@ def test_paths(
     monkeypatch.chdir(os.path.sep)
     assert dataset[0][1] == 0
     assert pickle.loads(pickle.dumps(dataset))[0][1] == 0
-    assert str(path) in repr(dataset)
+    assert dataset.root == str(path)
 
 
 def test_repr(name: str, packs: Packs, photo_tree: Path) -> None:
     dataset = open_dataset(packs(photo_tree, name))
-    assert repr(dataset).endswith("15 samples, 3 classes, output='tensor'")
+    assert repr(dataset).splitlines()[0].endswith("15 samples, 3 classes")
     assert repr(dataset.samples) == "<15 samples>"
 
 

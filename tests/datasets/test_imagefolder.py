@@ -394,12 +394,12 @@ def test_one_line_changes(transform: Any, fuse: bool, pack: Path, tree: Path) ->
 
 def test_a_dataset_shows_what_runs_where(pack: Path) -> None:
     transform = v1.Compose([V1, v1.RandomErasing(0.1), v1.Normalize(*NORMALIZE)])
-    shown = repr(LMDBImageDataset(pack, transform=transform, fuse=True))
+    lines = repr(LMDBImageDataset(pack, transform=transform, fuse=True)).splitlines()
+    (shown,) = (line for line in lines if line.startswith("  items "))
     own, then = shown.split(", then: ")
     assert all(name in own for name in ("packer: ", "RandomResizedCrop", "ToTensor", "Normalize"))
     assert "RandomErasing" in then
     assert not any(name in then for name in ("RandomResizedCrop", "ToTensor"))
-    assert "\n" not in shown
     unfused = repr(LMDBImageDataset(pack, transform=V1))
     assert "packer: " not in unfused
 

@@ -297,11 +297,11 @@ def test_indices_are_whole_numbers(pack: Path) -> None:
 
 def test_a_loader_shows_its_settings(pack: Path) -> None:
     text = repr(Loader(open_dataset(pack, crop=CROP, seed=0), 6, shuffle=True, seed=0, threads=3))
-    assert "\n" not in text
-    for part in ("Loader(", "batch_size=6", "ShuffleSampler(length=40, seed=0", "threads=3", "40 samples"):
+    assert len(text.splitlines()) == 4
+    for part in ("Loader of 7 batches, batch_size=6", "ShuffleSampler(length=40, seed=0", "threads=3", "40 samples"):
         assert part in text
     mixing = Loader(open_dataset(pack, crop=CROP), 6, batch_transform=torch.nn.Identity(), mix=CutMix(num_classes=SIZE))
-    assert repr(mixing).endswith(f", batch_transform=Identity(), mix={mixing.mix!r})")
+    assert repr(mixing).splitlines()[-2:] == ["  batch_transform  Identity()", f"  mix              {mixing.mix!r}"]
 
 
 @pytest.mark.parametrize("options", [{"crop": ResizeCenterCrop(16, 20)}, {"crop": CROP, "augment": [RandomErasing()]}])

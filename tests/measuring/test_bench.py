@@ -23,7 +23,6 @@ from packer import (
     bench,
 )
 from packer._cli import EXIT_STATUS
-from packer._cli.measure import _table
 from packer._conversion.convert import convert
 from packer._measuring.bench import RECIPES, _up_to, ways
 from packer._measuring.loaders import SIDES, RecipeSteps, RepeatedEpochs, read_recipe, steps_of
@@ -148,7 +147,7 @@ def test_the_fastest_way_is_one_that_training_can_take() -> None:
         Rate(f"p: {way}", way, "p", 1, (rate,), None) for way, rate in (("limit", 9.0), ("Loader", 8.0), ("slow", 2.0))
     ]
     measured = Benchmark(tuple(rates), {}, {"p": 3}, {"p": 100.0}, 1, 1, 1.0, {"processor": "one", "cpus": "1"})
-    assert "p: Loader is 4.0 times as fast as p: slow" in _table(measured)
+    assert "p: Loader is 4.0 times as fast as p: slow" in repr(measured)
 
 
 def test_why_nothing_could_be_measured_is_said_once(root: Path, tmp_path: Path) -> None:
@@ -230,7 +229,7 @@ def test_a_recipe_that_has_a_name_is_measured_step_by_step(root: Path) -> None:
     measured = bench(root / "pack.lmdb", recipe="rand", batch=4, seconds=0.1, threads=[1])
     assert [side.rpartition(": ")[2] for side in measured.sides if "packer:" in side] == steps
     assert {rate.way for rate in measured.rates} | set(measured.skipped) >= {"packer"}
-    table = _table(measured)
+    table = repr(measured)
     assert "of the rate of the crop alone" in table
     assert f"{measured.images[str(root / 'pack.lmdb')]:,} samples" in table
 

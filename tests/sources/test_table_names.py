@@ -274,7 +274,7 @@ def test_a_split_of_voc_that_calls_images_nearly_so_says_it(tmp_path: Path) -> N
     for directory in ("Annotations", "ImageSets/Main"):
         (tmp_path / "V" / directory).mkdir(parents=True)
     (tmp_path / "V/ImageSets/Main/train.txt").write_text(f"{composed}\n", "utf-8")
-    with pytest.raises(SourceError, match=r"not in it\. But 1 paths are those of files .*NFC, NFD"):
+    with pytest.raises(SourceError, match=r"are not there: .*\. But 1 paths are those of files .*NFC, NFD"):
         packer.convert(tmp_path / "V", tmp_path / "a.lmdb", voc=tmp_path / "V", split="train")
 
 
@@ -283,5 +283,5 @@ def test_a_list_of_yolo_that_calls_images_nearly_so_says_it(tmp_path: Path) -> N
     solid(tmp_path / "images" / f"{decomposed}.png")
     (tmp_path / "train.txt").write_text(f"./images/{composed}.png\n", "utf-8")
     (tmp_path / "data.yaml").write_text("train: train.txt\nnames: [cat]\n")
-    with pytest.raises(SourceError, match=r"are not there, .*\. But 1 paths are those of files .*NFC, NFD"):
+    with pytest.raises(SourceError, match=r"are not there: .*\. But 1 paths are those of files .*NFC, NFD"):
         packer.convert(tmp_path / "images", tmp_path / "a.lmdb", yolo=tmp_path / "data.yaml", split="train")

@@ -115,7 +115,7 @@ def test_images_without_annotation_are_counted_and_have_no_values(voc: Path) -> 
 
 def test_images_of_a_split_that_are_not_there(voc: Path) -> None:
     (voc / "JPEGImages" / "a.jpg").unlink()
-    with pytest.raises(SourceError, match=r"1 images \(a\) of split train not in it"):
+    with pytest.raises(SourceError, match=r"1 images of split train are not there: a\."):
         voc_source(voc, voc, split="train")
     source = voc_source(voc, voc, split="train", on_missing="skip")
     assert list(source.names) == ["JPEGImages/b.jpg"]

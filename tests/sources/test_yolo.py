@@ -96,7 +96,7 @@ def test_splits_are_directories_and_lists(tmp_path: Path) -> None:
     images, data = write(tmp_path, dict.fromkeys(["train/a", "val/b", "c", "d"], one), yaml)
     (tmp_path / "more.txt").write_text("./images/c.png\n\nimages/gone.png\n")
     assert list(yolo_source(images, data, split="train").names) == ["train/a.png"]
-    with pytest.raises(SourceError, match=r"1 images of split val are not there, such as images/gone.png"):
+    with pytest.raises(SourceError, match=r"1 images of split val are not there: images/gone.png"):
         yolo_source(images, data, split="val")
     source = yolo_source(images, data, split="val", on_missing="skip")
     assert list(source.names) == ["c.png", "val/b.png"]

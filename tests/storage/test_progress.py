@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import os
 import shutil
+import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +65,7 @@ CALLS: dict[str, Call] = {
     "stage": _stage,
     "tune": lambda root, progress: packer.tune(root / "pack.lmdb", 2, seconds=1, progress=progress),
     "verify": lambda root, progress: packer.verify(root / "pack.lmdb", progress=progress),
+    "view": lambda root, progress: packer.view(root / "tree", browser=False, progress=progress).close(),
     "warm": lambda root, progress: packer.warm(root / "pack.lmdb", progress=progress),
 }
 SLOW = ("bench", "tune")
@@ -84,17 +88,39 @@ def test_every_function_that_shows_progress_is_tried() -> None:
     assert has == CALLS.keys()
 
 
+@contextlib.contextmanager
+def terminal() -> Iterator[Callable[[], str]]:
+    """Let stderr be a terminal; give what returns the text that was written there."""
+    pty = pytest.importorskip("pty", reason="needs terminals of POSIX")
+    fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
+    reading, writing = pty.openpty()
+    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    os.set_blocking(reading, False)
+
+    def shown() -> str:
+        read = bytearray()
+        with contextlib.suppress(BlockingIOError):
+            while part := os.read(reading, 1 << 16):
+                read.extend(part)
+        return read.decode()
+
+    with os.fdopen(writing, "w") as stream, contextlib.redirect_stderr(stream):
+        yield shown
+    os.close(reading)
+
+
 @pytest.mark.parametrize("name", CALLS)
-def test_true_shows_a_bar(name: str, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    CALLS[name](root, True)
-    shown = capsys.readouterr().err
+def test_true_shows_a_bar_on_a_terminal(name: str, root: Path) -> None:
+    with terminal() as written:
+        CALLS[name](root, True)
+        shown = written()
     assert "|" in shown or "it [" in shown or "img [" in shown, shown
     assert shown.endswith("\n")
 
 
-@pytest.mark.parametrize("progress", [False, None])
+@pytest.mark.parametrize("progress", [False, None, True])
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in SLOW])
-def test_false_and_none_show_nothing(
+def test_a_log_gets_no_bar_and_false_and_none_show_nothing(
     name: str, progress: bool | None, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     CALLS[name](root, progress)
@@ -114,21 +140,25 @@ def test_a_callable_is_called(name: str, root: Path) -> None:
     assert told
 
 
-def test_an_error_ends_the_bar(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_ends_the_bar(root: Path) -> None:
     (root / "tree" / "dog" / "1.png").write_bytes(b"no image")
-    with pytest.raises(packer.ImageError):
-        packer.convert(root / "tree", root / "out.lmdb", progress=True)
-    assert "\x1b" not in capsys.readouterr().err
+    with terminal() as written:
+        with pytest.raises(packer.ImageError):
+            packer.convert(root / "tree", root / "out.lmdb", progress=True)
+        assert "\x1b" not in written()
 
 
-def test_a_url_is_shown_without_its_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_url_is_shown_without_its_secrets() -> None:
     from packer._storage.progress import shown_progress
 
-    show = shown_progress(True, "https://host/train.lmdb?signature=SECRET")
-    assert show is not None
-    show(1, 2)  # type: ignore[operator]
-    del show
-    assert "SECRET" not in capsys.readouterr().err
+    with terminal() as written:
+        show = shown_progress(True, "https://host/train.lmdb?signature=SECRET")
+        assert show is not None
+        show(1, 2)  # type: ignore[operator]
+        del show
+        shown = written()
+    assert "train.lmdb" in shown
+    assert "SECRET" not in shown
 
 
 @pytest.mark.skipif(sys.flags.optimize > 1, reason="has no docstrings")

@@ -157,7 +157,12 @@ def test_what_objects_cannot_be_is_refused_in_a_line(server: FileServer, tmp_pat
         packer.index(urls, tmp_path / "out.index")
     with pytest.raises(SourceError, match="does not list what it has"):
         packer.convert(f"{server.url}/photos", tmp_path / "out.lmdb")
-    with pytest.raises(OptionError, match="is for files on a disk"):
+    for option in ("no_metadata", "keys", "on_missing"):
+        value: Any = {"keys": ["label=x"], "on_missing": "skip"}.get(option, True)
+        columns = {"columns": ["url:mask"]} if option == "on_missing" else {}
+        with pytest.raises(OptionError, match=f"{option}=.*is for files on a disk"):
+            packer.convert(urls, tmp_path / "out.lmdb", **{option: value, **columns})
+    with pytest.raises(OptionError, match=r"any_image=True is for directories: .*urls\.csv names the images"):
         packer.convert(urls, tmp_path / "out.lmdb", any_image=True)
     paths = table(tmp_path / "paths.csv", "url", ["class/a.jpg"])
     with pytest.raises(SourceError, match=r"paths\.csv, line 2: class/a\.jpg is no URL"):

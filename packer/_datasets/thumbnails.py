@@ -1,0 +1,73 @@
+"""Small JPEGs of samples, for pages and notebooks; a sample that cannot be read has its error in place of a picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from packer._datasets.batch_decoder import BatchDecoder
+from packer._display import legible
+from packer._images.encode import encode
+from packer._images.geometry import CROP, Box, Crops, require_affordable
+from packer._table import Ints
+from packer.errors import CorruptPackError, ImageError, PackerError
+
+SMALL_QUALITY = 80
+"""The quality of JPEGs in a grid."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A sample as a JPEG, or why there is none.
+
+    Attributes
+    ----------
+    index : int
+    jpeg : bytes
+        Empty where the sample cannot be shown.
+    error : str
+        Why it cannot be shown; empty if it can.
+    is_damaged : bool
+        Whether it is the sample that is wrong; no memory, a disk that fails and too many open files are the machine's.
+    """
+
+    index: int
+    jpeg: bytes = b""
+    error: str = ""
+    is_damaged: bool = False
+
+
+def thumbnails(decoder: BatchDecoder, rows: Ints, side: int, quality: int = SMALL_QUALITY) -> list[Picture]:
+    """Return pictures of rows of a pack, at most `side` pixels a side; all at once, and one by one where that fails.
+
+    One may fail for lack of memory too, which torch calls a RuntimeError: the others are shown all the same.
+    """
+    try:
+        images = decoder.cut(rows, _fitting(decoder, rows, side))
+        return [Picture(0, encode(image, "jpeg", quality)) for image in images]
+    except (PackerError, OSError, ValueError, MemoryError, RuntimeError) as error:
+        if len(rows) == 1:
+            damaged = isinstance(error, CorruptPackError | ImageError | ValueError)
+            return [Picture(0, error=legible(str(error) or type(error).__name__), is_damaged=damaged)]
+    return [picture for row in rows for picture in thumbnails(decoder, np.array([row]), side, quality)]
+
+
+def _fitting(decoder: BatchDecoder, rows: Ints, side: int) -> Crops:
+    """Return crops that are whole images, made smaller where they do not fit into a square of `side` pixels.
+
+    PackerError if a size in the table is none, or the table was cut short.
+    """
+    decoder.reader.require_table()
+    table = decoder.reader.table
+    heights, widths = table.height[rows].astype(np.int64), table.width[rows].astype(np.int64)
+    for wrong in np.flatnonzero(np.minimum(heights, widths) < 1)[:1]:
+        raise ImageError(f"its row in the table says {widths[wrong]} x {heights[wrong]} pixels")
+    scale = np.minimum(1.0, side / np.maximum(heights, widths))
+    crops = np.zeros(len(rows), CROP)
+    for name, size in (("height", heights), ("width", widths)):
+        crops[f"crop_{name}"] = size
+        crops[f"scaled_{name}"] = crops[f"out_{name}"] = np.maximum(1, np.rint(size * scale))
+    for record in crops.tolist():
+        require_affordable(Box(*record))
+    return crops

@@ -1,0 +1,221 @@
+"""Tables, bars and pictures, as the text of a terminal and as the HTML of a notebook.
+
+The results of packer's functions yield blocks; `text` and `html` turn blocks into what a person sees. A line is a
+`str`. Whatever a block holds may come from a stranger's pack: both ways make control characters visible, and HTML is
+escaped. The HTML needs no script and no other file. It takes its colours from the page, so that it can be read on a
+light and on a dark one, and where a site strips the style sheet, tables and bars are still there.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from typing import NamedTuple
+
+from packer.errors import printable
+
+_LONGEST = 1000  # characters of what a pack calls something
+_WIDTH = 30  # characters of the longest bar
+
+
+class Heading(NamedTuple):
+    """The title of the blocks that follow."""
+
+    title: str
+
+
+class Code(NamedTuple):
+    """Lines of a program or of a shell, which are copied as they are."""
+
+    lines: Sequence[str]
+
+
+class Bar(NamedTuple):
+    """A cell of a table: a bar as long as a number is large beside the largest one."""
+
+    number: float
+    largest: float
+
+    def __str__(self) -> str:
+        return "█" * max(1, round(_WIDTH * self.number / max(self.largest, 1)))
+
+
+class Table(NamedTuple):
+    """Rows of cells.
+
+    Attributes
+    ----------
+    rows : sequence of sequence of str or Bar
+    columns : sequence of str
+        The alignment and the least width of each column in a text, such as ``">14"``; empty for a cell as it is.
+    head : sequence of str
+        The titles of the columns, if they have any.
+    indent : str
+        What a line of a text begins with.
+    """
+
+    rows: Sequence[Sequence[str | Bar]]
+    columns: Sequence[str]
+    head: Sequence[str] = ()
+    indent: str = "  "
+
+
+class Pictures(NamedTuple):
+    """JPEGs, each with a caption, or with an error in place of its bytes; a text leaves them out."""
+
+    pictures: Sequence[tuple[bytes, str, str]]
+
+
+Block = str | Heading | Code | Table | Pictures
+
+
+def legible(value: object) -> str:
+    """Return a name for one line: as `printable` does, and of a very long one its beginning and its end.
+
+    A stranger's pack may have one of 64 kB for each of the pictures on a screen, and classes of any length.
+    """
+    name = str(value)
+    cut = name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]} … {name[-_LONGEST // 2 :]}"
+    return printable(cut)
+
+
+def count(number: int) -> str:
+    """Return a number with its thousands apart."""
+    return f"{number:,}"
+
+
+def counted(number: int, what: str) -> str:
+    """Return how many of something there are: ``1 sample``, ``2 samples``, ``2 classes``."""
+    return f"{count(number)} {what}{'' if number == 1 else 'es' if what.endswith(('s', 'ch')) else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as a person would say it."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d} h" if hours else f"{minutes}:{seconds:02d} min"
+
+
+def in_notebook() -> bool:
+    """Tell whether the code runs in the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+def here(path: str | os.PathLike[str]) -> str:
+    """Return a path as a user says it in the current directory: relative where it lies below."""
+    name, directory = os.fspath(path), os.getcwd()
+    inside = len(directory) > 1 and name.startswith(directory + os.sep)
+    return name[len(directory) + 1 :] if inside else name
+
+
+def text(blocks: Iterable[Block]) -> str:
+    """Return blocks as lines of a terminal."""
+    return "\n".join(line for block in blocks for line in _lines(block))
+
+
+def _lines(block: Block) -> Iterator[str]:
+    if isinstance(block, str):
+        yield printable(block)
+    elif isinstance(block, Heading):
+        yield f"  {printable(block.title)}"
+    elif isinstance(block, Code):
+        yield from map(printable, block.lines)
+    elif isinstance(block, Table):
+        for row in [block.head, *block.rows] if block.head else block.rows:
+            cells = (f"{printable(cell):{column}}" for cell, column in zip(row, block.columns, strict=True))
+            yield f"{block.indent}{'  '.join(cells)}".rstrip()
+
+
+_STYLE = "".join(
+    f".packer.packer {rule}"  # twice, so that it counts more than the page's own rules for tables
+    for rule in (
+        "{font:13px/1.5 system-ui,sans-serif;color:inherit}",
+        "p{margin:0;white-space:pre-wrap}",
+        "h4{margin:.7em 0 .1em;font-size:13px;font-weight:600}",
+        "table{border-collapse:collapse;border:0;margin:.2em 0;table-layout:auto}",
+        "tr{background:none}",
+        "td,.packer.packer th{padding:0 1em 0 0;border:0;color:inherit;text-align:left;vertical-align:top}",
+        ".number{text-align:right;font-variant-numeric:tabular-nums}",
+        ".bar{color:#5b8def;font-family:monospace;white-space:nowrap}",
+        "pre{margin:.4em 0;padding:.4em .8em;background:rgba(128,128,128,.15);color:inherit;overflow-x:auto}",
+        "pre code{background:none;color:inherit;padding:0}",
+        "figure{display:inline-block;margin:.4em .6em 0 0;vertical-align:top;width:112px}",
+        "figure img{max-width:112px;max-height:112px;margin:0}",
+        "figcaption{font-size:11px;opacity:.75;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}",
+        "iframe{width:100%;border:1px solid rgba(128,128,128,.4)}",
+    )
+).replace(".packer.packer {", ".packer.packer{")
+
+
+def html(blocks: Iterable[Block]) -> str:
+    """Return blocks as an element of a page."""
+    parts: list[str] = []
+    lines: list[str] = []
+    for block in [*blocks, None]:
+        if isinstance(block, str):
+            lines.append(block)
+            continue
+        parts.append(_paragraph(lines))
+        lines = []
+        if block is not None:
+            parts.append(_element(block))
+    return element("".join(parts))
+
+
+def element(content: str) -> str:
+    """Return HTML with packer's style."""
+    return f'<div class="packer"><style>{_STYLE}</style>{content}</div>'
+
+
+def safe(value: object) -> str:
+    """Return a value as the text of an element or of an attribute."""
+    return escape(legible(value))
+
+
+def _paragraph(lines: list[str]) -> str:
+    while lines and not lines[-1]:
+        lines.pop()
+    return f"<p>{'<br>'.join(map(safe, lines))}</p>" if lines else ""
+
+
+def _element(block: Block) -> str:
+    if isinstance(block, Heading):
+        return f"<h4>{safe(block.title)}</h4>"
+    if isinstance(block, Code):
+        return f"<pre><code>{escape(textwrap.dedent(text([block])))}</code></pre>"
+    if isinstance(block, Table):
+        return _table(block)
+    assert isinstance(block, Pictures)
+    return "".join(map(_figure, block.pictures))
+
+
+def _table(table: Table) -> str:
+    def row(cells: Sequence[str | Bar], tag: str) -> str:
+        return "".join(
+            f"<{tag}{_class(cell, column)}>{safe(cell).strip()}</{tag}>"
+            for cell, column in zip(cells, table.columns, strict=True)
+        )
+
+    head = f"<tr>{row(table.head, 'th')}</tr>" if table.head else ""
+    rows = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in table.rows)
+    return f"<table>{head}{rows}</table>"
+
+
+def _class(cell: str | Bar, column: str) -> str:
+    name = "bar" if isinstance(cell, Bar) else "number" if column.startswith(">") else ""
+    return f' class="{name}"' if name else ""
+
+
+def _figure(picture: tuple[bytes, str, str]) -> str:
+    jpeg, caption, error = picture
+    image = f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}">'
+    shown = image if jpeg else f"<small>{safe(error)}</small>"
+    return f'<figure title="{safe(caption)}">{shown}<figcaption>{safe(caption)}</figcaption></figure>'

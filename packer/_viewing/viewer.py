@@ -1,0 +1,150 @@
+"""`packer.view`: the viewer from Python, within a notebook or in a browser beside the program."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import webbrowser
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from packer._display import count, element, in_notebook, safe
+from packer._storage.progress import shown_progress
+from packer._storage.system import require_count
+from packer._viewing.catalog import Catalog, open_catalog
+from packer._viewing.server import Server
+
+_MOST_OPEN = 8  # viewers of a process: a cell that runs again leaves one behind
+
+_open: deque[Viewer] = deque()
+_opening = threading.Lock()
+
+
+class Viewer:
+    """A page with the pictures, classes, fields and histograms of packs, served to this machine alone.
+
+    A notebook shows the page within the cell's output. The page is there until `close`, the end of a ``with`` block, or
+    the end of the program; of more than eight viewers the oldest is closed.
+
+    Attributes
+    ----------
+    url : str
+        The address of the page, on the loopback, with a secret: whoever has it sees the packs.
+    """
+
+    def __init__(self, catalog: Catalog, port: int = 0, *, framed: bool = False, height: int = 640) -> None:
+        self._catalog, self._height, self._is_open = catalog, height, True
+        self._held = f"{catalog.title}: {count(len(catalog))} samples"
+        self._server = Server(catalog, port, framed=framed)
+        self.url = self._server.address
+        self._thread = threading.Thread(target=self._server.serve_forever, name="packer-viewer", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the page, and close the packs."""
+        if self._is_open:
+            self._is_open = False
+            self._server.shutdown()
+            self._thread.join()
+            self._server.server_close()
+            self._catalog.close()
+
+    def __enter__(self) -> Viewer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{self._held}, {'at ' + self.url if self._is_open else 'closed'}"
+
+    def _repr_html_(self) -> str:
+        if not self._is_open:
+            return element(f"<p>{safe(self)}</p>")
+        port, url = self._server.server_port, safe(self.url)
+        forward = f"ssh -L {port}:127.0.0.1:{port} HOST"
+        return element(
+            f'<iframe src="{url}" title="{safe(self._held)}" height="{self._height}" referrerpolicy="no-referrer">'
+            f'</iframe><p>{safe(self._held)}, at <a href="{url}" target="_blank" rel="noopener noreferrer">{url}</a>'
+            f"<br>Nothing to see? The kernel may run on another machine: <code>{forward}</code> there brings the page "
+            "here.</p>"
+        )
+
+
+def view(
+    packs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    port: int | None = None,
+    browser: bool | None = None,
+    height: int = 640,
+    progress: Callable[[int, int], None] | bool | None = None,
+) -> Viewer:
+    """Look at packs: pictures, classes, fields, crops, histograms, duplicates, as `packer view` shows them.
+
+    In a notebook, a cell that ends with the call shows the page in its output. Elsewhere the page opens in a browser,
+    and is there as long as the program runs.
+
+    Parameters
+    ----------
+    packs : path, or sequence of paths
+        Each is a pack, an index, a tree of images or a container of another tool; several are shown as one.
+    port : int, optional
+        The port of the page; by default any that is free. Choose one to forward it from another machine.
+    browser : bool, optional
+        Whether a browser is opened; by default outside of notebooks.
+    height : int
+        Pixels of the page in a notebook.
+    progress : bool or callable, optional
+        True shows a bar while images are indexed that are no pack. A callable is called with how many were indexed,
+        and how many there are.
+
+    Returns
+    -------
+    Viewer
+        Its `url` is the address of the page; `close` ends the page.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+    PackError, SourceError
+        If there is nothing at a path, or it cannot be read.
+    OptionError
+        If the labels of several packs are of different types.
+    DestinationError
+        If the port is taken.
+    """
+    require_count("port", port)
+    require_count("height", height)
+    paths = [packs] if isinstance(packs, (str, os.PathLike)) else list(packs)
+    show = shown_progress(progress, paths[0] if len(paths) == 1 else "view")
+    framed = in_notebook()
+    catalog = open_catalog(paths, show)
+    try:
+        viewer = Viewer(catalog, port or 0, framed=framed, height=height)
+    except BaseException:
+        catalog.close()
+        raise
+    _keep(viewer)
+    if not framed if browser is None else browser:
+        # Some browsers, and what BROWSER names, are waited for until they end.
+        threading.Thread(target=webbrowser.open, args=(viewer._server.door,), daemon=True).start()
+    return viewer
+
+
+def _keep(viewer: Viewer) -> None:
+    """Let a viewer stay when nothing refers to it any more, since its page may be open; close the oldest of many."""
+    with _opening:
+        if not _open:
+            atexit.register(_close_all)
+        _open.append(viewer)
+        oldest = _open.popleft() if len(_open) > _MOST_OPEN else None
+    if oldest is not None:
+        oldest.close()
+
+
+def _close_all() -> None:
+    """Close at the end of the program: a process that ends while images are decoded is aborted."""
+    for viewer in _open:
+        viewer.close()
