@@ -75,14 +75,14 @@ class PySODToolBox(LMDBContainer):
 
 
 def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
-    """Return what `_shapes_beside` does; SourceError in place of its errors."""
+    """Return the result of `_shapes_of`; SourceError instead of its errors."""
     sidecar = path.with_name(_SIDECAR)
     with failing(sidecar), errors_in(printable(sidecar)):
         return _shapes_of(path)
 
 
 def _shapes_of(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
-    """Return the keys, with channels, height and width, that are listed next to a file; ValueError if none are."""
+    """Return the keys, with channels, height and width, in a file's sidecar; ValueError if there are none."""
     with PackFile(path.with_name(_SIDECAR)) as file:
         held = unpickled(file, 0, file.size, min(_MOST_OPCODES, file.size))
         keys, shapes = (_texts(held, name) for name in ("keys", "resolution"))
