@@ -35,7 +35,7 @@ PAGE_SIZES = [1 << power for power in range(9, 17)]
 MOST_BYTES = 2**32 - 1  # of a value, whose size has 32 bits
 MOST_KEY = 511  # MDB_MAXKEYSIZE
 MAX_DEPTH = 32  # CURSOR_STACK
-_PAGE_NUMBER = struct.Struct("<Q")  # what a node has in place of a value that lies on pages of its own
+_PAGE_NUMBER = struct.Struct("<Q")  # size of a node's reference to a value on overflow pages
 
 
 class Page:

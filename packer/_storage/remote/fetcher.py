@@ -398,7 +398,7 @@ class BlockFetcher:
     async def _share(self, blocks: range, again: bool) -> None:
         """Fetch the blocks that are still missing, and wait for those that another process is fetching.
 
-        Another process is waited for no longer than a server.
+        The wait for another process has the same limit as for a server.
         """
         left, until = list(blocks), time.monotonic() + self._target.seconds
         number, start = blocks.start // _PER_SEGMENT, blocks.start - blocks.start % _PER_SEGMENT
