@@ -128,7 +128,7 @@ class Columns:
             return Entry(name, b"", problem=str(error))
 
     def values(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Return the values of the fields in a row; SourceError if one is none of its kind."""
+        """Return the values of the fields in a row; SourceError if one does not fit its kind."""
         found: dict[str, Any] = {}
         for column, of in self.others.items():
             try:

@@ -438,7 +438,7 @@ class _Order:
 
 
 def _key(listed: Any, file: PackFile) -> bytes:
-    """Return a key in a list of keys; an empty one where it is none."""
+    """Return a key from a list of keys; empty if it is not one."""
     if isinstance(listed, Blob):
         return listed.data(file) if listed.size <= MOST_KEY else b""
     return listed.encode() if isinstance(listed, str) else listed if isinstance(listed, bytes) else b""

@@ -129,7 +129,7 @@ def is_annotated(first: bytes) -> bool:
 
 
 def datum_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum:
-    """Return the Datum in a range of a file, whose first bytes may be known; ValueError if there is none."""
+    """Parse the Datum in a range of a file, given its first bytes if known; ValueError if it is not one."""
     datum = Datum()
     for number, wire, value, length in _fields(RangeReader(file, offset, size, head)):
         if number == 4 and wire == _BYTES:

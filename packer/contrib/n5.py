@@ -574,7 +574,7 @@ def images_of(array: N5Array, sibling: Callable[[str], N5Array | None]) -> N5Ima
 
 
 def _pixels(array: N5Array) -> N5Images | None:
-    """Return the images whose pixels are the rows of an array; None if they are none."""
+    """Return the images with pixels in the rows of an array; None if the rows are not images."""
     _, *sides = array.shape
     layout = None
     if len(sides) == 2:
@@ -587,7 +587,7 @@ def _pixels(array: N5Array) -> N5Images | None:
 
 
 def _require_integers(array: N5Array, count: int) -> None:
-    """Raise SourceError if an array is none of so many integers."""
+    """Raise SourceError if an array does not have this number of integers."""
     if array.shape != (count,) or array.dtype.kind not in "iu":
         raise array.error(f"its elements are not {count} integers")
 
@@ -794,7 +794,7 @@ class N5Group:
         return self.array(f"{folder}/{name}" if folder else name)
 
     def _readable(self, name: str) -> N5Array | None:
-        """Return an array; None if there is none, or none that packer reads, which is left out."""
+        """Return an array; None if it is missing, or left out because packer does not support it."""
         try:
             array = self.array(name)
         except SourceError as error:
