@@ -59,8 +59,8 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
     try:
         pixels = _library.decode(data, turbojpeg.TJPF_RGB, None, 0, out)
     except (OSError, ValueError) as error:
-        # So libjpeg warns of what follows the last row, and in the same words of what is left over before a restart
-        # marker. It continues after either, and the rows are those that Pillow gets from it, whom it tells nothing.
+        # So libjpeg warns of data after the last row, and in the same words of data left over before a restart marker.
+        # It continues after either warning, with the same rows that Pillow gets, which ignores the warnings.
         if cut and out is not None and _AFTER_THE_LAST_ROW in str(error):
             return out
         raise ImageError(str(error)) from error

@@ -47,7 +47,7 @@ _BLOCK = 1 << 18  # pixels at a time: the positions that pixels come from take f
 
 
 def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
-    """Make the window of a box of the pixels that it shows of the resized rectangle.
+    """Fill the window of a box from the visible pixels of the resized rectangle.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What `locate` takes of a table: addresses of columns, numbers, and how many bytes lie between the items of each of the first
+/* Inputs of `locate` from a table: addresses of columns, numbers, and the strides in bytes of the first
    columns; see packer/_images/native/records.py. */
 enum {
     LABEL, HEIGHT, WIDTH, OFFSET, SIZE, CRC32C, NAME_END, NAMES, NAMES_SIZE, LONGEST, RAW, CHECKED, MOST_PIXELS, LARGEST_READ,

@@ -18,7 +18,7 @@ enum {
     STRIP_PIXELS = 64 /* of a row that become samples at once */
 };
 
-/* What makes quantised coefficients of coefficients, in the order of rows: (|c| + half) * reciprocal / 2^16 * scale / 2^16 is
+/* The factors that quantise coefficients, in the order of rows: (|c| + half) * reciprocal / 2^16 * scale / 2^16 is
    (|c| + half) / divisor, for every |c| up to 2^14. */
 typedef struct {
     uint16_t half[64], reciprocal[64], scale[64];

@@ -20,7 +20,7 @@ enum {
     CHUNK = 8192 /* bytes of the scan that are at hand */
 };
 
-/* What a code says: in the lowest 6 bits how many it and the value after it have together; from bit RUN on the zeros before the
+/* A table entry of a code: in the lowest 6 bits the length of the code and its value; from bit RUN on the zeros before the
    value; from bit SIZE on how many bits the value has, 0 where there is none; in the upper half what makes the value of all
    these bits, when that is added to them and 16 bits of the sum are kept: it takes the code away, and knows the sign. 0 is no
    code. */
@@ -28,7 +28,7 @@ typedef uint32_t Symbol;
 
 enum { RUN = 8, SIZE = 12, HAS_VALUE = 15 << SIZE };
 
-/* What the next bits say of a block: a coefficient; or two, the first of which these bits hold; or that it ends, and maybe the
+/* The next bits of a block, decoded: a coefficient; or two, the first of which these bits hold; or that it ends, and maybe the
    coefficient before. So most looks are worth more than a symbol. A step is one number, for processors to load it at once: in the
    lowest 6 bits how many all codes and values have together; from bit ONWARD on by how much the index of the next coefficient
    grows, and AT_END more where the block ends, SINGLY where one symbol is to be decoded on its own; from bit ZEROS on the zeros
@@ -54,7 +54,7 @@ typedef struct {
     int has_runs; /* whether a code says how many blocks end, as those of progressive scans may */
 } Table;
 
-/* How the samples of a component become as many as there are pixels; see `upsampling_of` in decoding.c. */
+/* The upsampling of a component to the size of the image; see `upsampling_of` in decoding.c. */
 typedef enum { AS_IT_IS, SMOOTH, SMOOTH_DOWN, REPEATED } Upsampling;
 
 typedef struct {

@@ -516,7 +516,7 @@ set_pairs(Resizing *resizing, const Axis *axis, const Span *spans, const int16_t
 }
 #endif
 
-/* What weighing pixels takes memory for, until the weights are set. */
+/* Temporary memory of weighing, until the weights are set. */
 typedef struct {
     Span *spans;
     double *weights;
