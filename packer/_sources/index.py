@@ -192,7 +192,7 @@ def survey(source: Source, locations: IndexLocations, rows: range, exif: str, *,
             found.findings[words] += count
     seen = records["seen"] != 0
     if checksums and isinstance(source, ContainerSource):
-        seen[[index - rows.start for index in source.broken(rows)]] = False  # so that Python says what is wrong
+        seen[[index - rows.start for index in source.broken(rows)]] = False  # so that Python reports the error
     if source.fields or not seen.all():
         blobs = [number for number, field in enumerate(source.fields) if field.is_blob]
         copied = [number for number in blobs if source.fields[number].name not in locations.ranges]

@@ -252,7 +252,7 @@ def _tell_of_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) 
 
 
 def _listed(base: str) -> Iterator[tuple[str, Version]]:
-    """Yield names and versions of what lies below a URL; SourceError if a name is none of a sample."""
+    """Yield names and versions of what lies below a URL; SourceError if a name is invalid for a sample."""
     try:
         listed = list_in_parallel(base)
     except RemoteError as error:

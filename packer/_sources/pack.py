@@ -435,6 +435,6 @@ def _distinct_stems(readers: Sequence[Reader]) -> list[str]:
     """Return a name for each pack, no two alike: that of its file, and a number where others have the same."""
     stems = [Path(reader.path).stem for reader in readers]
     numbered = [stem if stems.count(stem) == 1 else f"{stem}-{number}" for number, stem in enumerate(stems, 1)]
-    if len(set(numbered)) < len(stems):  # such as `train-2` beside two `train`
+    if len(set(numbered)) < len(stems):  # such as `train-2` next to two `train`
         return [f"{number}-{stem}" for number, stem in enumerate(stems, 1)]
     return numbered

@@ -701,7 +701,7 @@ def url_table_source(base: str | None, table: Path, options: TableOptions) -> So
 def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
     """Return an account of the images below the URL that the table does not name, or of why they are unknown."""
     account, suffixes = Account(), ImageRule().extensions
-    if base is None or parse(base).scheme in ("http", "https"):  # nobody lists what is there
+    if base is None or parse(base).scheme in ("http", "https"):  # HTTP servers do not list their files
         return account, []
     try:
         below = {name for name, _ in list_in_parallel(base) if name.lower().endswith(suffixes)}

@@ -56,7 +56,7 @@ def encoding_of(data: bytes) -> str:
 
 
 def text_of(data: bytes) -> str:
-    """Return the text of a whole file; UnicodeDecodeError, a ValueError, where it is none."""
+    """Decode a whole file; UnicodeDecodeError, a ValueError, if it is not text."""
     return data.decode(encoding_of(data))
 
 
@@ -526,7 +526,7 @@ class TableReading(abc.ABC):
 
     @abc.abstractmethod
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
-        """Add the next cells. A row with an invalid cell is left out of the table, or is a SourceError."""
+        """Add the next cells. A row with an invalid cell is left out of the table, or raises SourceError."""
 
     @abc.abstractmethod
     def column(self, root: Path) -> Column:
