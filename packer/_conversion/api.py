@@ -241,7 +241,7 @@ def convert(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is invalid.
     OptionError
         If arguments do not fit together, or one would decide nothing; if `where` is no condition, or chooses nothing.
     SourceError
@@ -308,7 +308,7 @@ def pack(
     fresh: bool = False,
     progress: Callable[[ConversionProgress], None] | bool | None = None,
 ) -> Summary:
-    """Write samples that a program gives, one after the other, to a pack.
+    """Write the samples of an iterable to a pack, one after the other.
 
     The pack appears at `dst` when it is complete. Until then the work lies in ``dst + ".partial"``. The same call with
     the same samples in the same order continues after an interruption: the samples that are packed already are drawn

@@ -64,7 +64,7 @@ def append(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is invalid.
     DestinationError
         If `pack` has no parts, or holds another part whose appending was interrupted.
     OptionError, SourceError

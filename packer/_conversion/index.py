@@ -122,7 +122,7 @@ def index(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is invalid.
     OptionError, SourceError, PackError, MissingDependencyError
         As `convert`.
     ImageError

@@ -55,7 +55,7 @@ def merge(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is invalid.
     OptionError
         If the format of `dst` has no `shard_size`.
     SourceError

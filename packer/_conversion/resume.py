@@ -183,7 +183,7 @@ def _field_differences(before: ListedSource, now: Source) -> list[str]:
 
 
 def _meanings(source: Source) -> dict[str, str | int | float]:
-    """Return by the name of each image the class that it has, or its label where that is none's id."""
+    """Map the name of each image to its class, or to its label if that is not a class id."""
     classes = dict(enumerate(source.classes))
     return {name: classes.get(label, label) for name, label in zip(source.names, source.labels.tolist(), strict=True)}
 
