@@ -70,7 +70,7 @@ def _steps(measured: Benchmark) -> Iterator[Block]:
         key = rate.side.rpartition(": ")[0], rate.threads
         costs = [1000 * rate.threads / one for one in rate.rates]
         cost = f"{statistics.median(costs):.2f}"
-        if key in before:  # what a step costs is compared within a round
+        if key in before:  # the costs of steps are compared within a round
             extra = statistics.median(now - then for now, then in zip(costs, before[key], strict=False))
             cost = f"{cost}  ({extra:+.2f})"
         before[key] = costs
@@ -170,7 +170,7 @@ def _expected(found: Estimate) -> Table:
 
 
 def _told(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
-    """Yield what there is to say beside size and time, by topic."""
+    """Yield remarks in addition to size and time, by topic."""
     if found.in_memory is not None:
         cold = "" if found.in_memory < 0.05 else ": where they are not, reading them may take longer"
         yield "disk", f"{found.in_memory:.0%} of the files were in memory{cold}"

@@ -518,7 +518,7 @@ def _report(found: ProfileFindings) -> ProfileReport:
 
 
 def profile(loader: Iterable[Any], *, steps: int | None = None, seconds: float = 10.0, show: bool = True) -> Profile:
-    """Tell how long a training loop waits for data, what the data wait for, and what packing would give.
+    """Measure how long a training loop waits for data, the cause of the waiting, and the gain from packing.
 
     Wrap the loader where the loop iterates over it: ``for batch in packer.profile(loader):``. The batches are those of
     the loader. At the end of the first pass a report is printed to stderr, by rank 0 alone.

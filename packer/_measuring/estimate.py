@@ -469,10 +469,10 @@ def estimate(
     progress: Callable[[str, int, int | None], None] | bool | None = None,
     **options: Any,
 ) -> Estimate:
-    """Estimate what a conversion gives and takes, as `packer estimate` does.
+    """Estimate the size and the time of a conversion, as `packer estimate` does.
 
-    Some images of every size are converted as all would be, into a directory beside `dst` that goes again. All images
-    are listed and, where time allows, their sizes are read.
+    Some images of every size are converted as all would be, into a temporary directory next to `dst`. All images are
+    listed and, where time allows, their sizes are read.
 
     Parameters
     ----------
@@ -502,7 +502,7 @@ def estimate(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is invalid.
     OptionError, SourceError, PackError, DestinationError, MissingDependencyError
         As `convert`.
     """

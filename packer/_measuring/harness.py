@@ -481,7 +481,7 @@ shutil.rmtree(sys.argv[1], ignore_errors=True)
 def scratch_directory(purpose: str, inside: Path) -> Iterator[Path]:
     """Make a directory, named after its purpose, in `inside`, or in the system's if `inside` is not writable.
 
-    A process of its own removes the directory if this one is killed.
+    A helper process removes the directory if this process is killed.
     """
     writable = os.path.isdir(inside) and os.access(inside, os.W_OK | os.X_OK)
     made = Path(tempfile.mkdtemp(prefix=f"packer-{purpose}-", dir=inside if writable else None))

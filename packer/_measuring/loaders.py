@@ -352,7 +352,7 @@ class _Step(NamedTuple):
     ----------
     name : str
     make : callable, optional
-        Makes what is done to an image, of `packer.augment` or of torchvision's ``transforms.v2``, which it is given.
+        Creates the operation on an image, from the given module: `packer.augment` or torchvision's ``transforms.v2``.
     """
 
     name: str

@@ -268,7 +268,7 @@ def _load(request: ConversionRequest, source: Source, population: Population) ->
 
 
 def _prepared(request: ConversionRequest, source: Source, index: int) -> float:
-    """Return how long preparing an image takes on one thread that nobody disturbs."""
+    """Return the time for preparing an image on one undisturbed thread."""
     begin = moment()
     pipeline = ConversionPipeline(source.taken(np.array([index])), request.recipe, "skip", start=0)
     for _ in pipeline.run(_ThisThread(), ahead=1):

@@ -193,9 +193,9 @@ def tune(
 ) -> Tuning:
     """Find threads, processes, batches ahead and order with which a `Loader` reads a dataset on this machine.
 
-    What is read comes into the system's cache, so a pack that memory holds is measured from memory. Who trains with
-    several ranks a node tunes on as many CPUs as a rank has (``taskset``). A script that calls this does its work below
-    ``if __name__ == "__main__":``, because processes are tried, too.
+    Reading fills the system's cache, so a pack that fits into memory is measured from memory. For training with several
+    ranks on a node, tune on as many CPUs as a rank has (``taskset``). A script that calls this does its work below ``if
+    __name__ == "__main__":``, because processes are tried, too.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ class PackInfo:
     ----------
     path, format : str
     parts : int
-        How many packs it is joined of; 0 for an ordinary pack.
+        Number of packs that it consists of; 0 for an ordinary pack.
     schema : int
         The version of the format's specification.
     samples : int

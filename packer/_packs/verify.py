@@ -193,7 +193,7 @@ def listed(items: Sequence[object], most: int = _LISTED_AT_MOST) -> Iterator[str
 
 
 def notes_of(reader: Reader, *, quick: bool = False) -> list[str]:
-    """Return the notes on an intact pack: why the samples were not read, if so, and what the source had beyond it."""
+    """Return the notes on an intact pack: why samples were not read, and the losses from the source."""
     unread = " (quick: the samples were not read)" if quick else ""
     if not reader.has_checksums:
         unread = " (without checksums: its files have the sizes and the times that were listed)"
@@ -367,7 +367,7 @@ def _within(reader: Reader, path: str) -> str:
 
 
 def _wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, PackError]]:
-    """Yield index, field and error of each value that cannot be read, or is none of its field's kind."""
+    """Yield index, field and error of each value that is unreadable, or invalid for its field."""
     table, exif = reader.table, reader.manifest.exif
     for field in reader.fields.values():
         if not field.is_blob:
