@@ -411,7 +411,7 @@ def _table_of_crc() -> Checksums:
 
 
 _DOES = _table_of_crc()
-_DONE_BY = np.argsort(_DOES >> 24).astype(np.uint32)  # the byte, by the highest byte of what it does
+_DONE_BY = np.argsort(_DOES >> 24).astype(np.uint32)  # the byte, by the highest byte of its table entry
 
 
 def _undone(state: Checksums, byte: npt.NDArray[np.uint8]) -> Checksums:

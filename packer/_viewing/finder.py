@@ -136,7 +136,7 @@ class Finder:
         self._lock = threading.Lock()
 
     def find(self, query: Query, seconds: float = 0.0) -> QueryResult:
-        """Return what is found.
+        """Return the samples that a query finds.
 
         Parameters
         ----------

@@ -107,7 +107,7 @@ def view(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is invalid.
     PackError, SourceError
         If there is nothing at a path, or it cannot be read.
     OptionError
