@@ -302,8 +302,7 @@ class PackFile:
         return _Stream(self, most, beside)
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` from `offset` on, up to the end that the file had when it was opened; return the count of
-        bytes."""
+        """Fill `buffer` from `offset` on, up to the end of the file when it was opened; return the count of bytes."""
         number, room = self._fd, buffer[: max(0, self.size - offset)]
         if not len(room):  # perhaps the offset is beyond the limit of the system
             return 0

@@ -77,8 +77,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def follow(self, way: str) -> Place:
-        """Resolve a path, absolute or relative to this directory, with ``..`` allowed; ValueError if it leads
-        nowhere."""
+        """Resolve a path, absolute or relative to this directory, also with ``..``; ValueError if it leads nowhere."""
 
     @abc.abstractmethod
     def head(self, size: int) -> bytes | None:

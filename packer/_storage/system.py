@@ -194,8 +194,7 @@ def _directory(package: str) -> str:
 
 
 def python_command(code: str, *packages: str) -> list[str]:
-    """Return a command that runs code in another Python process with a fast start: without ``site`` and Python's
-    variables.
+    """Return a command that runs code in a new Python process, started fast: without ``site`` and variables.
 
     Parameters
     ----------

@@ -31,8 +31,7 @@ def in_order(work: Callable[[_T], _R], items: Iterable[_T], workers: int | None 
 
 
 def results(futures: Iterable[Future[_R]], ahead: int) -> Iterator[_R]:
-    """Yield the results of futures, in order, with up to `ahead` futures in progress; on an error, the others are
-    cancelled.
+    """Yield the results of futures, in order, with up to `ahead` in progress; on an error, cancel the others.
 
     Parameters
     ----------

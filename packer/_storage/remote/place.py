@@ -145,8 +145,7 @@ class RemoteFile(PackFile):
         self._blocks.ahead(inside, urgent=urgent)
 
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Cache ranges in one file on this node, if the gaps between them are small: the columns of a table, for
-        example."""
+        """Cache ranges with small gaps, such as the columns of a table, in one file on this node."""
         self._require_open()
         if not any(size >= _WHOLE_FROM for _, size in ranges):
             return

@@ -223,8 +223,7 @@ class RemoteSettings:
         cache_size: int | str | None = None,
         timeout: float | None = None,
     ) -> RemoteSettings:
-        """Return the settings from options; an option that is None falls back to its environment variable, then to the
-        default.
+        """Return the settings from options, or where None from environment variables, or the defaults.
 
         Parameters
         ----------
