@@ -209,8 +209,7 @@ def schema_message(file: PackFile) -> bytes:
 
 
 def dictionary_ids(file: PackFile) -> list[int | None]:
-    """Return the dictionary id of each array of a batch, in the order of its nodes; None for an array without a
-    dictionary.
+    """Return the dictionary id of each array of a batch, in the order of its nodes; None without a dictionary.
 
     Raises
     ------
@@ -276,8 +275,7 @@ def _messages(file: PackFile) -> Iterator[_Message]:
 def _with_dictionary(
     file: PackFile, message: _Message, known: dict[int, Dictionary], ids: frozenset[int]
 ) -> dict[int, Dictionary]:
-    """Return the dictionaries, updated by a message that may contain one. Dictionaries without a column are left
-    out."""
+    """Return the dictionaries after a message, which may contain one; those without a column are left out."""
     if message.kind != _DICTIONARY or message.header is None:
         return known
     with damage(file, message.at, *_MALFORMED):
@@ -492,8 +490,7 @@ class Batches:
         return unpack(lying.codec, self._file.read(lying.piece.offset, lying.piece.size), lying.unpacked)
 
     def _own(self, batch: ArrowBatch, number: int) -> bytes:
-        """Return a buffer, counted once for each array that uses it; ValueError if the arrays use more bytes than
-        exist."""
+        """Return a buffer, counting its bytes at every use; ValueError if all uses exceed the limit."""
         data = self._bytes(batch, number)
         self._taken += len(data)
         if self._taken > (most := MOST_UNPACKED if batch.codec else self._file.size):
@@ -618,8 +615,7 @@ def schema_of(file: PackFile) -> Any:
 
 
 def _require_text(field: Any) -> None:
-    """Raise ValueError if the name of a column or of one of its members is not text, because pyarrow decodes names
-    late."""
+    """Raise ValueError if a name of a column or of a member is not text, because pyarrow decodes names late."""
     if not isinstance(field.name, str):
         raise ValueError("a column has no name")
     for number in range(field.type.num_fields):

@@ -106,8 +106,7 @@ def _arrow(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _fails(pa: Any, codec: str, data: bytes, size: int) -> bool:
-    """Tell whether a buffer of this size is too small: if it is large enough, the rest of a larger buffer stays
-    unchanged."""
+    """Tell whether a buffer of this size is too small: if not, the rest of a larger buffer stays unchanged."""
     try:
         pa.decompress(data, decompressed_size=size, codec=codec)
     except (pa.ArrowException, OSError):

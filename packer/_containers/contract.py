@@ -275,13 +275,11 @@ class Container(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
-        """Tell whether a file belongs to this container, by its first `HEAD` bytes, or by its name if these do not
-        decide."""
+        """Tell whether a file belongs to this container, by its first `HEAD` bytes, or else by its name."""
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the paths for `open` of a directory with entries of these names; None if it is not this kind of
-        container.
+        """Return the paths for `open` of a directory with these entries; None if it is not this kind of container.
 
         By default these are all files whose names end in one of `suffixes`, as `files_in` returns them. The caller
         refuses files of several splits.
@@ -414,8 +412,7 @@ class Seals:
         return Seals(self.offset[rows], self.size[rows], self.checksum[rows], self.of)
 
     def runs(self, files: Ints) -> Iterator[tuple[int, int, int, list[int]]]:
-        """Yield file, begin and size of ranges to read together, and the rows in each; `files` has the file of each
-        row.
+        """Yield file, begin, size and rows of ranges to read together; `files` has the file of each row.
 
         Neighbouring ranges are read together.
         """
@@ -569,8 +566,7 @@ class Chosen:
         return [*roles, *(field.key for field in self.fields)]
 
     def by_key(self) -> dict[str, ChosenField]:
-        """Return the fields by key; OptionError if two have the same key, for containers that allow one field per
-        key."""
+        """Return the fields by key, for containers with one field per key; OptionError if a key is used twice."""
         found: dict[str, ChosenField] = {}
         for field in self.fields:
             if (other := found.setdefault(field.key, field)) is not field:

@@ -49,8 +49,7 @@ def notes_on_splits(paths: Sequence[Path]) -> list[str]:
 
 
 def splits_of(paths: Sequence[Path]) -> list[str]:
-    """Return a pattern for the files of each split, relative to their common directory; none if there is a single
-    split.
+    """Return a pattern for the files of each split, relative to their common directory; none for a single split.
 
     Words such as ``train`` and ``val`` in the files' names tell the splits.
     """

@@ -55,8 +55,7 @@ _RATIO = 1032  # deflate makes bytes smaller than that by no more
 
 
 def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Packed]:
-    """Yield the location of each row of a dataset in the file; for vectors and texts of variable length, the location
-    of the reference that `Heaps` resolves.
+    """Yield the location of each row of a dataset; for variable lengths, that of a reference for `Heaps`.
 
     Raises
     ------
@@ -575,8 +574,7 @@ def _within(dataset: h5py.Dataset) -> h5py.Dataset:
 
 
 def _is_packers(file: h5py.File) -> bool:
-    """Tell whether packer wrote a file, without reading a text of variable length, for which libhdf5 would read a
-    heap."""
+    """Tell whether packer wrote a file, without reading texts of variable length, and so a heap."""
     attributes = file.attrs
     return bool(
         "format" in attributes and attributes.get_id("format").dtype == "S6" and attributes["format"] == b"packer"

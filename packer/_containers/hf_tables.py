@@ -230,8 +230,7 @@ def columns_of(
 
 
 def _add(found: Columns, of: ChosenField, kind: str | None, feature: Any) -> None:
-    """Add a field for a column of this type, or for a column of images if there is no type; ValueError if it cannot be
-    a field."""
+    """Add a field for a column of this type, or of images without a type; ValueError if it cannot be a field."""
     if kind is None:
         found.pictures[of.key] = Field(of.name, of.kind or "image")
     elif kind == "null":

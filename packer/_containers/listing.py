@@ -375,8 +375,7 @@ class _Rows:
     def _meaning(
         self, labels: Labels, samples: Names, classes: Sequence[str] | None
     ) -> tuple[Labels, list[str], str, list[str]]:
-        """Return the labels (`_UNKNOWN` for samples to leave out), classes and type of the labels, and notes on
-        them."""
+        """Return labels (`_UNKNOWN` for samples to leave out), classes, type of the labels, and notes on them."""
         container, notes = self._container, list[str]()
         known = container.classes if classes is None else list(classes)
         if container.label_type != "class":
@@ -439,8 +438,7 @@ class _Rows:
         self._leave_out(labels, samples, reasons, _unknown(sorted(set(unknown.values()))))
 
     def _leave_out(self, labels: Labels, samples: Names, reasons: Mapping[int, str], problem: str) -> None:
-        """Leave out the samples of some labels, with a reason for each label; or raise an error with the whole
-        problem."""
+        """Leave out the samples of some labels, with a reason for each label; or raise an error with all of them."""
         where = _shown(self._container)
         if reasons and not self._bad.skip:
             self._bad.add("", SourceError(f"{where}: {problem}"))

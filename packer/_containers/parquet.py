@@ -636,8 +636,7 @@ def _begins_with_image(file: PackFile, parquet: Parquet, name: str) -> bool:
 
 
 def _leaf(parquet: Parquet, column: str, part: str) -> int | None:
-    """Return the number of a part of a column of images, or of the column itself if it has no parts; None if
-    missing."""
+    """Return the leaf of a part of an image column, or of the column itself if it has no parts; None if missing."""
     for number, leaf in enumerate(parquet.leaves):
         if leaf.path == (column, part) or (part == "bytes" and leaf.path == (column,)):
             return number
@@ -693,7 +692,7 @@ def _rows(file: PackFile, parquet: Parquet, reader: Any, group: int, columns: li
 
 
 def _rows_at_once(file: PackFile, parquet: Parquet, group: int, columns: Sequence[str]) -> int:
-    """Return the number of rows in which pyarrow may resolve dictionaries, if each value were the longest one."""
+    """Return how many rows pyarrow may read at once, in case every value is the longest of its dictionary."""
     leaves = [number for number, leaf in enumerate(parquet.leaves) if leaf.path[0] in columns]
     looked_up = sum(dictionary_size(file, parquet, (group, leaf)) for leaf in leaves)
     return max(1, min(MOST_ROWS, _MOST_LOOKED_UP // max(1, looked_up)))

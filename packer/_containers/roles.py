@@ -39,8 +39,7 @@ _LABELS = ("label", "class", "cls", "target", "category", "labels", "targets", "
 
 
 def is_label_name(name: str) -> bool:
-    """Tell whether a key, column, member or dataset is named like labels, ignoring case; the last part of a path
-    decides."""
+    """Tell whether a key, column, member or dataset (of a path, its last part) is named like labels, in any case."""
     return name.rpartition("/")[2].lower() in _LABELS
 
 

@@ -87,8 +87,7 @@ def array_type(array: npt.NDArray[Any]) -> ColumnType:
 
 @dataclass(frozen=True)
 class MDSArray:
-    """The dtype and the shape in the name of an encoding ``ndarray:DTYPE:SHAPE``, as opposed to those before each
-    array.
+    """The dtype and the shape in the name of an encoding ``ndarray:DTYPE:SHAPE``, instead of before each array.
 
     Attributes
     ----------

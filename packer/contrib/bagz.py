@@ -71,7 +71,7 @@ class Bagz(Container):
                 yield from self._records(unit, file, limits, 0)
 
     def _records(self, unit: int, file: ContainerFile, limits: ContainerFile, begin: int) -> Iterator[Entry]:
-        """Yield the records of a file; their ends stand in `limits` from `begin` on."""
+        """Yield the records of a file; their ends are in `limits` from `begin` on."""
         count, most = (limits.size - begin) // _LIMIT.size, begin if limits is file else file.size
         start, stem, digits = 0, self.files[unit].rpartition(".")[0], len(str(count))
         for first in range(0, count, _BLOCK):

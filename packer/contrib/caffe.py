@@ -63,7 +63,7 @@ _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
 
 
 class CaffeBox(NamedTuple):
-    """An object of SSD's: the group's label, which instance of it, the corners, and whether it is difficult."""
+    """An object of SSD: the label of its group, the instance number, the corners, and whether it is difficult."""
 
     label: int
     instance: int

@@ -38,7 +38,7 @@ _PLAIN = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 class Span(NamedTuple):
-    """Where a string or bytes lie; or where an array or a map begins, as whose size the values in it are counted.
+    """The location of a string or bytes; or the beginning of an array or a map, whose size is the number of its values.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Span(NamedTuple):
 
 
 def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
-    """Return the values of the map at a position by their keys, and where the map ends.
+    """Return the values of the map at a position by key, and the end of the map.
 
     Strings and bytes are Spans. Arrays and maps within are Spans of the kind ``"array"``, which `unpacked` reads.
 
@@ -219,7 +219,7 @@ class Datadings(ColumnContainer):
             yield entry
 
     def _maps(self, unit: int) -> Iterator[tuple[ContainerFile, dict[str, Any]]]:
-        """Yield the values of each sample, with the file that they lie in; they are where the offsets say."""
+        """Yield the values of each sample, found by the offsets, with their file."""
         name = self.files[unit] + ".offsets"
         told = _offsets(self.root / name) if name in self.files[self.units :] else itertools.repeat(None)
         with self.reading(unit) as file:
