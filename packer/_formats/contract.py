@@ -65,8 +65,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """Properties of all samples of a pack, for layouts that repeat them with each sample; and how its files are
-    written.
+    """Properties of all samples, for layouts that repeat them with each sample; and how files are written.
 
     Attributes
     ----------

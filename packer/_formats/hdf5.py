@@ -200,8 +200,7 @@ class HDF5Reader(FileReader):
         return Locations(np.where(inside, file, NOWHERE), position, held)
 
     def _find(self, file: h5py.File, name: str, dtype: str) -> tuple[int, int]:
-        """Return the location of a dataset in the file, and its length; refuse one that is not a plain range of this
-        file."""
+        """Return offset and length of a dataset in the file; refuse one that is not a plain range of this file."""
         link = file.get(name, getlink=True)
         dataset = file[name] if isinstance(link, h5py.HardLink) else None
         if not isinstance(dataset, h5py.Dataset):

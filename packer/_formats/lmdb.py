@@ -209,8 +209,7 @@ class TreeWriter:
         return self._leaf
 
     def _write_branches(self, file: AppendFile, leaves: bytes) -> tuple[int, int, int, int]:
-        """Write the levels above the leaves; return the root's page, the depth, and the numbers of leaves and
-        branches."""
+        """Write the levels above the leaves; return the root's page, depth, and numbers of leaves and branches."""
         leaf_pages = count = sum(1 for _ in _children(leaves))
         if not count:
             return NO_PAGE, 0, 0, 0
