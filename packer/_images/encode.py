@@ -68,8 +68,7 @@ def _encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0)
 
 @functools.cache
 def jpeg_encoder() -> tuple[str, Callable[[npt.NDArray[np.uint8], int, int], bytes]]:
-    """Return the JPEG encoder and its name: packer's own if the processor has the vectors for it, otherwise OpenCV's or
-    Pillow's.
+    """Return the JPEG encoder and its name: packer's own on processors with vectors, otherwise OpenCV's or Pillow's.
 
     All write the same bytes; each is faster than those named after it.
     """

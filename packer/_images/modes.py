@@ -264,8 +264,7 @@ def holds_ids(data: Buffer) -> bool:
 
 
 def _ordinary(data: Buffer) -> jpeg.JPEGHeader | None:
-    """Return the header of a JPEG that Pillow opens in mode L or RGB and libraries can decode; None for other
-    images."""
+    """Return the header of a JPEG that Pillow opens in mode L or RGB and libraries decode; otherwise None."""
     header = jpeg.read_header(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None
     return header if header is not None and header.ordinary else None
 

@@ -92,8 +92,7 @@ def tasks(locations: Records, crops: Crops, addresses: Ints) -> Records:
 
 
 def in_memory(images: Sequence[Buffer], sizes: Sequence[tuple[int, int]]) -> Records:
-    """Return the locations in memory of images with known sizes, as an (N,) array of LOCATION; the memory must stay
-    alive."""
+    """Return an (N,) array of LOCATION for images of known sizes in memory, which must stay alive."""
     locations, bytes_of = np.zeros(len(images), LOCATION), [np.frombuffer(data, np.uint8) for data in images]
     locations["file"] = MEMORY
     locations["position"] = [data.ctypes.data for data in bytes_of]
