@@ -94,8 +94,7 @@ class OtherFiles:
         return OtherFiles({suffix: number for suffix, number in counts.items() if number > 0}, names)
 
     def notes(self) -> list[str]:
-        """Return notes with the counts by suffix, and the option that includes images among them; none without
-        files."""
+        """Return notes with the counts by suffix, and the option that includes images; none without files."""
         if not self.counts:
             return []
         ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))

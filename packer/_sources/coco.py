@@ -661,8 +661,7 @@ def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
 
 
 def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_missing: str) -> set[Id]:
-    """Return the images that exist below `root`; missing images, and images without an entry, are added to the
-    account."""
+    """Return the images that exist below `root`; account for missing images, and images without an entry."""
     found = set(walk.all_images())
     there = {id for id, name in names.items() if name in found or stamp_at(os.path.join(root, name)) != NO_STAMP}
     if missing := [name for id, name in names.items() if id not in there]:

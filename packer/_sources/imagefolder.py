@@ -360,8 +360,7 @@ def imagefolder_source(
 
 
 def _account_for_training(root: Path, folders: Sequence[str], account: Account) -> None:
-    """Account for classes of the neighbouring training images that are missing here, because ImageFolder numbers both
-    separately."""
+    """Account for classes that only the training images have, because ImageFolder numbers both separately."""
     if root.absolute().name.lower() not in SPLITS or root.absolute().name.lower() in _TRAINING:
         return
     try:

@@ -165,8 +165,7 @@ class FileColumns:
 
 
 def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
-    """Return what to say of names that are no file, where files that no name means are called nearly so; otherwise
-    nothing.
+    """Return a hint on names without a file that nearly equal the name of an unused file; empty if there are none.
 
     Parameters
     ----------
@@ -493,8 +492,7 @@ class TableRows:
         self.labels = [self.labels[row] for row in rows] if self.labels else []
 
     def _repeated(self, row: int, first: int) -> None:
-        """Leave out a repeated row of an image, and also the first if they contradict each other; or raise the
-        error."""
+        """Leave out a repeated row of an image, and the first too if they contradict each other; or raise the error."""
         left = self.table.left
         if self.lines[first] in left:
             left[self.lines[row]] = left[self.lines[first]]

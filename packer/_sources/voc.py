@@ -349,8 +349,7 @@ def _column(field: Field, read: Iterable[Annotation | None], value: Any) -> Colu
 
 
 def _classes(read: Iterable[Annotation | None], annotations: Path, present: Iterable[str], *, skip: bool) -> list[str]:
-    """Return VOC's classes where the objects have no others; otherwise the sorted names of all objects of all
-    splits."""
+    """Return VOC's classes if the objects have no others; otherwise the sorted class names of all splits."""
     names = {name for one in read if one for name in one.names}
     if not names <= set(_VOC):
         for file in sorted(present):

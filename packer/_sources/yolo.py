@@ -365,8 +365,7 @@ class _Description:
         raise self._refused(f"{self._split}: no directory or list of images {shown}. Mend path or {self._split}.")
 
     def _paths_of(self, line: str, listed: Path) -> Iterator[str]:
-        """Yield the possible paths for a line of a list: relative to the list, to the dataset, or to the present
-        directory."""
+        """Yield the possible paths for a line of a list: relative to the list, dataset, or present directory."""
         for base in dict.fromkeys([listed.parent, *self._bases(), Path()]):
             yield os.path.join(os.path.realpath((base / line).parent), os.path.basename(line))
 
