@@ -425,8 +425,7 @@ def require_space(source: Source, recipe: Recipe, destination: Path, done: int =
 
 @contextlib.contextmanager
 def _estimating_space(pack: Path, record: ConversionRecord) -> Iterator[None]:
-    """Add to the error for a full disk an estimate of the space that the remaining images need, from the sizes so
-    far."""
+    """Add to the error for a full disk an estimate of the space for the remaining images, from sizes so far."""
     try:
         yield
     except DestinationError as error:

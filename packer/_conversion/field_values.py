@@ -234,8 +234,7 @@ def _inside_the_image(corners: Points, box: Box) -> Points:
 
 
 def _on_one_side(corners: Points, axis: int, edge: int, sign: int) -> Points:
-    """Clip a polygon by a straight edge, with the algorithm of Sutherland and Hodgman; `sign` chooses the side that
-    stays."""
+    """Clip a polygon by a straight edge (Sutherland and Hodgman); `sign` chooses the side that stays."""
     inside = sign * (corners[:, axis] - edge) >= 0
     inner: list[Points] = []
     for index in range(len(corners)):

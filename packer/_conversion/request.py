@@ -591,8 +591,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         return BadSamples(skip=self.on_error == "skip")
 
     def require_destination(self) -> None:
-        """Raise DestinationError early if pack or report cannot be written, because listing the images may take
-        long."""
+        """Raise DestinationError if pack or report cannot be written, before a listing that may take long."""
         check_destination(self.dst, overwrite=self.overwrite)
         if self.report is not None:
             inputs = (self.src, self.labels, self.classes_from, *self.coco, self.voc, self.yolo)
