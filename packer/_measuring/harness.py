@@ -116,8 +116,7 @@ def relative_spread(rates: Sequence[float]) -> float:
 
 
 def timed_calls(work: Callable[[], int], seconds: float, least: int = 1) -> tuple[int, float]:
-    """Call `work` for a minimum time and number of calls; return the sum of its results, and the seconds of all
-    calls."""
+    """Call `work` for a minimum time and number of calls; return the sum of its results, and the total seconds."""
     total, calls, begin = 0, 0, time.perf_counter()
     while calls < least or time.perf_counter() - begin < seconds:
         total += work()

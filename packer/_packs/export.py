@@ -294,8 +294,7 @@ def _refuse_equal_names(reader: Reader, files: Files) -> None:
 
 
 def _refuse_equal_classes(plan: _Plan) -> None:
-    """Raise an error if the directories of two classes are one to the file system: labels follow from the
-    directories."""
+    """Raise an error if the file system treats the directories of two classes, which decide labels, as one."""
     first: dict[str, str] = {}
     for name in plan.reader.manifest.classes if plan.classes else ():
         if (other := first.setdefault(folded(name), name)) != name:

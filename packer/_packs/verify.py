@@ -383,8 +383,7 @@ def _wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, P
 
 
 def _blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str) -> str | None:
-    """Return why some bytes are not a valid value of a field in a sample with an image of this size; None if they are
-    valid.
+    """Return why bytes are not a value of a field in a sample with an image of this size; None if they are.
 
     A further image and a mask are looked at as a conversion looks at an image. Both have the size of the image, and so
     has the mask of run lengths; a further image, after it is turned where `exif` is ``"apply"``. Boxes and the visible
