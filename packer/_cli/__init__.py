@@ -149,8 +149,7 @@ def _run_command() -> object:
 
 
 def _open_what_is_closed() -> None:
-    """Reopen closed standard streams (``2>&-``) on the null device, so that no pack file is opened as descriptor 0, 1
-    or 2."""
+    """Reopen closed standard streams (``2>&-``) on the null device, so that no pack file becomes descriptor 0 to 2."""
     for name in ("stdin", "stdout", "stderr"):  # 0, 1, 2: the lowest number that is free is given
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115

@@ -270,7 +270,7 @@ def _thousands(number: float) -> str:
 
 
 class ProgressDisplay:
-    """Shows what a command does, also while it has nothing to say; with `quiet` to programs only that asked for JSON.
+    """Shows the progress of a command, also while nothing happens; with `quiet` only to programs that asked for JSON.
 
     Parameters
     ----------
