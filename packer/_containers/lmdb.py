@@ -309,7 +309,7 @@ _DIGITS = 9
 
 
 class TextRecognition(LMDBContainer):
-    """Samples in the order of their numbers, whose texts are a field; there are no classes."""
+    """Samples in the order of their numbers, with their texts as a field, and without classes."""
 
     kind = "lmdb of text recognition"
     tree: LMDBTree
