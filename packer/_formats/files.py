@@ -41,7 +41,7 @@ class PackFiles:
         For each path in the pack the file's bytes, and its modification time, in nanoseconds. The one path is
         empty if the pack is one file.
     elsewhere : mapping of str to Place
-        The other tools' files, by their paths in the pack. A copy of them keeps their times.
+        The other tools' files, by their paths in the pack. Copies keep the times of these files.
     """
 
     place: Place
