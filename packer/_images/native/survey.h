@@ -10,7 +10,7 @@ enum { CMYK = 1, ROTATED = 2, TRAILING = 4 }; /* findings: four components; an o
 
 typedef enum {
     SEEN,
-    UNUSUAL, /* Python decides what it is */
+    UNUSUAL, /* left to Python */
     MORE     /* of the image's bytes are needed */
 } Sight;
 

@@ -62,7 +62,7 @@ typedef struct { /* bits that were not written yet: the uppermost of them, fewer
 /* tables.c */
 enum { TABLE = 64, HEADER_BYTES = 640 };
 
-/* Prepares what `standard_codes` returns. */
+/* Prepares the result of `standard_codes`. */
 void encoding_init(void);
 const Codes *standard_codes(void);
 

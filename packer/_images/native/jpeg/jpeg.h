@@ -43,7 +43,7 @@ typedef struct {
     uint32_t end[17];       /* first 16 bits that are too large to begin with a code of so many bits or fewer */
     int32_t symbol[17];     /* minus the first code of so many bits plus the index of its symbol */
     Symbol symbols[256];    /* with negative values */
-    uint8_t says[LENGTHS + 256]; /* what it was made of: how many codes of each length, and the symbols of all */
+    uint8_t says[LENGTHS + 256]; /* its definition: the number of codes of each length, and all symbols */
     int size;                    /* of that; 0 where nothing was made yet */
     int defined;                 /* by this image */
     union {
@@ -89,7 +89,7 @@ typedef struct { /* bits of the scan: the next one is the uppermost of `bits` */
 } Bits;
 
 typedef struct { /* where in the scan decoding has come to */
-    const uint8_t *from;    /* what was not yet looked at; ends at the decoder's `stop` */
+    const uint8_t *from;    /* the unread bytes; ends at the decoder's `stop` */
     ptrdiff_t segment, mcu; /* the segment, of those that markers end; the next MCU */
     int ended;              /* whether all bytes of the segment are at hand */
     const uint8_t *end;     /* of the bytes at hand */
@@ -135,7 +135,7 @@ void prepare_steps(Table *ac);
    decoder knows. */
 int read_headers(Decoder *d, const uint8_t *data, ptrdiff_t size);
 
-/* headers.c: reads what stands after a scan of a progressive image. */
+/* headers.c: reads the markers after a scan of a progressive image. */
 typedef enum { UNKNOWN, ANOTHER_SCAN, NO_MORE_SCANS } After;
 After read_after_scan(Decoder *d, const uint8_t *at);
 

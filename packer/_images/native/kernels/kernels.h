@@ -155,7 +155,7 @@ void down_avx512(const Resizing *resizing, ptrdiff_t row);
 /* level_kernels.c */
 void exchange_plain(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS]);
 typedef void (*ExchangeBytes)(uint8_t *levels, ptrdiff_t count, const uint8_t *table);
-/* Exchanges the levels of pixels by what exchanges bytes: where the tables differ, in planes of one colour each. */
+/* Maps the levels of pixels by a kernel for bytes: if the tables differ, in planes of one channel each. */
 void exchange_by(ExchangeBytes exchange, uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS]);
 void extremes_plain(const uint8_t *pixels, ptrdiff_t count, uint8_t least[3], uint8_t most[3]);
 #if HAS_AVX2

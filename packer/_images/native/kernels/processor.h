@@ -9,7 +9,7 @@
 #include <cpuid.h>
 
 typedef struct {
-    unsigned carryless, crc32, avx2, avx512; /* see vectors.h for what belongs to each */
+    unsigned carryless, crc32, avx2, avx512; /* see vectors.h for the instructions of each */
     unsigned slow_deposit;                   /* Zen 1 and 2 have a PDEP that takes hundreds of steps */
 } Processor;
 
@@ -22,7 +22,7 @@ kept_registers(void)
     return low;
 }
 
-/* Tells of a family of processors, from what the leaves 0 (its maker) and 1 say. */
+/* Identifies a family of processors by the leaves 0 (vendor) and 1. */
 static inline unsigned
 has_slow_deposit_of(unsigned maker, unsigned signature)
 {

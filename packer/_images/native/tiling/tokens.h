@@ -73,7 +73,7 @@ put_value(uint32_t *token, uint32_t *counts, uint32_t key, int value, int most)
     return 1;
 }
 
-/* Returns what is wrong at the end of a restart interval: nothing where less than a byte is left. */
+/* Returns the error at the end of a restart interval, or nothing if less than a byte is left. */
 INLINE Problem
 judge_end(const Bits *b, const uint8_t *end)
 {
