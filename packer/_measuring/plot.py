@@ -94,7 +94,7 @@ def _drawn(benchmark: Benchmark) -> Any:
 
 
 def _scale(axes: Any, benchmark: Benchmark) -> None:
-    """Begin at 0, and name every number of threads that was measured."""
+    """Let the axes begin at 0, and label every measured number of threads."""
     counts = sorted({rate.threads for rate in benchmark.rates})
     shown = [count for count in counts if count == counts[-1] or count + _APART * counts[-1] <= _next(counts, count)]
     axes.set_xticks(shown, [str(count) for count in shown])

@@ -336,7 +336,7 @@ class FileNames:
 
 
 class Folded:
-    """Files as a file system takes them that ignores case, and how accents are encoded."""
+    """Files in a file system that ignores case and the encoding of accents."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
