@@ -38,40 +38,41 @@ def append(
     progress: Callable[[ConversionProgress], None] | bool | None = None,
     **options: Any,
 ) -> Summary:
-    """Convert images to one more part of a pack with parts, as `packer append` does.
+    """Add images to a pack with parts as a new part, as `packer append` does.
 
-    Readers that have the pack open go on, and whoever opens the pack finds it without the part or with all of it. The
-    same call continues after an interruption; where one of the parts is what the call would make, it does nothing.
+    Processes that have the pack open continue to read the old state. A process that opens the pack sees either no part
+    of the addition or all of it. After an interruption, the same call continues; if one of the parts already is the
+    result of the call, nothing is done.
 
     Parameters
     ----------
     pack : path
-        A pack with parts, such as ``packer.convert(src, pack, parts=4)`` makes.
+        A pack with parts, as ``packer.convert(src, pack, parts=4)`` makes it.
     src : path
-        What `convert` takes. No sample may have a name that the pack has.
+        A source as for `convert`. Its samples must not have names that are already in the pack.
     progress : bool or callable, optional
         As for `convert`.
     **options
-        The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which the pack decides.
-        They must be those that the pack was made with where they say what becomes of an image, such as `resize`.
+        The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which follow from the
+        pack. Arguments that affect the stored images, such as `resize`, must be the ones with which the pack was made.
 
     Returns
     -------
     Summary
-        What `convert` returns, for the part; `destination` and `manifest` are those of the whole.
+        As from `convert`, for the new part; `destination` and `manifest` describe the whole pack.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument has a wrong type or value.
     DestinationError
-        If `pack` has no parts, or holds another part whose appending was interrupted.
+        If `pack` has no parts, or another interrupted `append` has left an unfinished part in it.
     OptionError, SourceError
-        If the images do not agree with the pack in classes, fields or settings; or the pack has their names already.
+        If the images differ from the pack in classes, fields or settings, or their names are already in the pack.
     PackLockedError
         If another process appends to the pack, or replaces it.
     PackerError
-        As `convert` raises it.
+        As for `convert`.
     """
     values, progress = _values(options), shown_progress(progress, pack)
     if is_url(pack):

@@ -65,7 +65,7 @@ class ConversionProgress:
     done, total : int
         Images of the source.
     skipped : int
-        How many of those done were left out.
+        The number of images among `done` that were left out.
     bytes_read : int
         Bytes read in this run.
     """
@@ -83,20 +83,20 @@ class Summary:
     Attributes
     ----------
     destination : Path or str
-        Where the pack is; the URL of one that was uploaded.
+        The path of the pack, or the URL of an uploaded one.
     manifest : Manifest
     bytes_in, bytes_out : int
         Size of the images' files, and of the pack.
     seconds : float
         Duration of this run.
     continued : int
-        How many images an earlier run had done.
+        The number of images that an earlier run converted.
     kept : int
-        How many samples are the very bytes of their files.
+        The number of samples with the unchanged bytes of their files.
     notes : list of str
-        Remarks on the source: first the images and labels that were lost.
+        Remarks on the source, beginning with lost images and labels.
     not_looked_at : dict of str to int
-        How many files have suffixes that are none of an image, by suffix.
+        The number of files with suffixes of other types than images, by suffix.
     """
 
     destination: Path | str
