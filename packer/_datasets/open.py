@@ -422,34 +422,33 @@ def open_dataset(  # noqa: PLR0917
     unlabeled: bool = False,
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> ImageDataset | ConcatImageDataset:
-    """Open a pack of any format as a dataset, or packs as one; without a transform, images are tensors, not PIL images.
+    """Open one or several packs of any format as a dataset; without a transform, images are tensors, not PIL images.
 
-    The content, not the name, tells the format.
+    The format is detected by the content of the pack, not by its name.
 
-    Several packs, as ``open_dataset(["a.lmdb", "b.h5"])``, are a `ConcatImageDataset`, with the samples of one pack
-    after the other.
+    Several packs, as in ``open_dataset(["a.lmdb", "b.h5"])``, become a `ConcatImageDataset`, one pack after the other.
 
     Parameters
     ----------
-    root : path or URL, or list or tuple of such
-        The pack, or the packs. The settings are those of each pack. Instead of a pack, a directory of images as
-        ImageFolder takes it, or a container of another tool, such as ``shards/*.tar``: these are indexed at once, and
-        read where they lie.
+    root : path or URL, or list or tuple of these
+        The pack, or the packs. The settings apply to each pack. Instead of a pack, a directory of images as for
+        ImageFolder, or a container of another tool, such as ``shards/*.tar``: these are indexed at once and read in
+        place.
     classes : {"same", "union"}
-        Whether several packs must have the same classes; or the first pack's classes keep their ids, classes that other
-        packs have beyond them follow, and labels are renumbered.
+        ``same``: several packs must have the same classes. ``union``: the classes of the first pack keep their ids,
+        additional classes of the other packs follow, and labels are renumbered.
     index : path, optional
-        The file of the index of a directory or a container, which is used again while the images are those that it
-        lists. By default the index lasts as long as the process. It has no checksums; `packer.index` makes one with
+        The file for the index of a directory or a container. It is used again as long as the images match it. By
+        default the index is kept until the process ends. It has no checksums; `packer.index` makes an index with
         checksums.
     keys : sequence of str, or mapping of str to str
-        The keys of a container that hold the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or keys by
-        names.
+        The keys of a container that hold the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or a mapping
+        of names to keys.
     unlabeled : bool
-        Whether samples of a container may lack a label, and get -1. Otherwise it is an error if no sample has one and
-        something in the container looks like labels.
+        Whether samples of a container may lack a label, and get -1. Otherwise it is an error if no sample has a label
+        although something in the container looks like labels.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with how many images an index has, and will have.
+        True shows a progress bar. A callable is called with the number of images indexed and their total.
     """
     arguments = locals()
     settings = {name: arguments[name] for name in _SETTINGS}

@@ -350,7 +350,7 @@ SettingsChange = Callable[[ItemSettings], ItemSettings]
 
 
 class ItemDataset(Dataset[tuple[Any, Any]]):
-    """The settings of items as attributes of a dataset, whether it reads one pack or several."""
+    """The item settings of a dataset as attributes, for one pack or several."""
 
     def _item_settings(self) -> ItemSettings:
         """Return the settings, of several packs those of the first."""
@@ -362,7 +362,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def transform(self) -> Transform:
-        """The transform of each image; another transform may be set between two passes."""
+        """The transform of each image; it may be replaced between two passes."""
         return self._item_settings().transform
 
     @transform.setter
@@ -371,7 +371,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def target_transform(self) -> Transform:
-        """The transform of each label; another transform may be set between two passes."""
+        """The transform of each label; it may be replaced between two passes."""
         return self._item_settings().target_transform
 
     @target_transform.setter
@@ -380,12 +380,12 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def transforms(self) -> Any:
-        """The transform of image and label together: that of `transforms`, or `transform` and `target_transform`."""
+        """The transform of image and label together: `transforms`, or `transform` and `target_transform`."""
         return self._item_settings().transforms or joint(self.transform, self.target_transform)
 
     @property
     def crop(self) -> Crop | None:
-        """The part of each image that is decoded; another crop may be set between two passes."""
+        """The crop that selects the part of each image to decode; it may be replaced between two passes."""
         return self._item_settings().crop
 
     @crop.setter
@@ -394,7 +394,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def augment(self) -> Augmentation | None:
-        """The operations on the pixels of each crop; another augmentation may be set between two passes."""
+        """The operations on the pixels of each crop; they may be replaced between two passes."""
         return self._item_settings().augment
 
     @augment.setter
@@ -403,7 +403,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def views(self) -> tuple[View, ...] | None:
-        """The images that are made of each, where these are several; others may be set between two passes."""
+        """The views of each image, if there are several; they may be replaced between two passes."""
         return self._item_settings().views
 
     @views.setter
