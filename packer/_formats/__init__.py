@@ -182,14 +182,14 @@ def open_pack(
     cache_size: int | str | None = None,
     timeout: float | None = None,
 ) -> Reader:
-    """Open a pack of any format for reading. See `Reader`; ``~`` is the user's home in `path`.
+    """Open a pack of any format for reading; return a `Reader`. ``~`` is the user's home in `path`.
 
     Parameters
     ----------
     path : path or URL
         The pack.
     check : {"always", "never"}
-        The same as `Reader` takes.
+        As for `Reader`.
     cache_dir, cache_size, timeout
         Settings for a pack at a URL; see `open_dataset`.
     """

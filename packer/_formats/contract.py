@@ -209,7 +209,7 @@ class PackAccess(abc.ABC):
         """Return the `size` bytes at a row's `offset`; CorruptPackError if there are none."""
 
     def stored(self) -> Table:
-        """Return the table with the sizes that samples have in the files, which may be grey pixels."""
+        """Return the table with the sizes of the samples in the files, where pixels may be stored as grey."""
         return self.table
 
     def _locate(self, offset: Ints, size: Ints) -> Locations:
@@ -245,22 +245,22 @@ class PackAccess(abc.ABC):
         """Close the files; arrays of the table stay valid."""
 
     def data_files(self) -> list[tuple[str, int, int]]:
-        """Return the files through which offsets count: path in the pack, where the data begin, their bytes.
+        """Return the files that contain the samples: path in the pack, first offset of their data, size in bytes.
 
         The path is empty if the pack is one file. A format needs this for its packs to be parts of a larger one.
         """
         raise NotImplementedError(f"packs such as {self.path} cannot be parts of another")
 
     def file_names(self) -> list[str]:
-        """Return the files of the pack by their paths in it, as its format and its manifest name them.
+        """Return the paths of the pack's files inside the pack, from its format and its manifest.
 
-        One empty name where the pack is one file. Whatever else lies in its directory is no part of it.
+        A single empty name if the pack is one file. Other files in its directory do not belong to the pack.
         """
         return [""]
 
     @functools.cached_property  # a reader never moves, and a batch needs this many times
     def remote(self) -> bool:
-        """Whether the bytes of samples come from another machine."""
+        """Whether the bytes of samples are read from another machine."""
         return self.place.remote
 
     @property
@@ -270,25 +270,25 @@ class PackAccess(abc.ABC):
 
     @property
     def has_checksums(self) -> bool:
-        """Whether the samples can be compared with checksums."""
+        """Whether the pack has checksums of its samples."""
         return True
 
     def place_of(self, name: str) -> Place | None:
-        """Return where a file lies that `file_names` lists; None if it lies in the pack."""
+        """Return the place of a file of `file_names`; None if it is inside the pack."""
         return None
 
     def changed_files(self) -> Iterable[str]:
-        """Yield the defects of other tools' files: each that is gone, or has changed."""
+        """Yield a defect for each file of another tool that is missing or has changed."""
         return ()
 
     def require_distinct_files(self) -> None:
-        """Raise CorruptPackError if several of the `data_files` are one, and so samples share their bytes."""
+        """Raise CorruptPackError if several `data_files` are the same file, so that samples share their bytes."""
 
     def require_table(self) -> None:
         """Raise CorruptPackError if the file of the table was cut short since it was opened.
 
-        Called before a batch is read: a training fails at once where a pack was cut, and not at the first sample
-        that is gone.
+        Called before a batch is read: if a pack was cut short, training fails at once instead of at the first missing
+        sample.
         """
 
     def check_structure(self) -> Iterable[str]:
