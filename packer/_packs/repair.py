@@ -50,19 +50,19 @@ def repair(
     workers: int | None = None,
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> Repaired:
-    """Check a pack, and put back the damaged samples.
+    """Check a pack, and restore damaged samples from their source.
 
     Parameters
     ----------
     path : path
         The pack.
     root : path
-        The directory that was converted, to which the samples' names are relative; or a pack, of any format, that has
-        samples of the same names.
+        The directory that was converted, to which the samples' names are relative; or a pack of any format with samples
+        of the same names.
     workers : int, optional
-        Threads; by default the CPUs that affinity, cgroup and SLURM grant.
+        The number of threads; by default the number of CPUs that affinity, cgroup and SLURM allow.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with the number of samples checked and their total.
+        True shows a progress bar. A callable is called with the number of samples checked and their total.
 
     Returns
     -------
@@ -71,13 +71,13 @@ def repair(
     Raises
     ------
     TypeError, ValueError
-        If `workers` is no whole number of 1 or more.
+        If `workers` is not a whole number of 1 or more.
     PackError
-        If the pack is damaged so much that it cannot be opened, or no conversion of this packer wrote it.
+        If the pack is too damaged to be opened, is at a URL, or is an index.
     SourceError
-        If `root` is no directory and no pack, or its disk fails.
+        If `root` is neither a directory nor a pack, or its disk reports an error.
     DestinationError
-        If the pack cannot be written to.
+        If the pack cannot be written.
     """
     require_count("workers", workers)
     with open_pack(path) as reader:
@@ -128,9 +128,9 @@ class Repaired:
     Attributes
     ----------
     samples : list of str
-        Names of the samples that are whole again, or of which a field is.
+        Names of the samples that were repaired, or whose fields were.
     left : list of Damage
-        The remaining damage, with the reason why it could not be repaired.
+        The remaining damage, with the reason for each.
     """
 
     samples: list[str]
