@@ -26,15 +26,15 @@ _of_thread = threading.local()  # has `source`, a generator that is seeded anew 
 
 
 class Mixing(Frozen, abc.ABC):
-    """A rule that mixes each image of a batch with the one before it, and the first with the last.
+    """A rule that mixes each image of a batch with the previous one, and the first with the last.
 
-    A `Loader` takes it as ``mix=``. It is also a function of a batch, as torchvision's are: ``mix(images, labels)``.
+    Pass it to a `Loader` as ``mix=``, or call it with a batch, as in torchvision: ``mix(images, labels)``.
 
-    This class is public to name the type of packer's own; classes of others cannot be derived from it.
+    This class is public so that packer's mixings have a type; it does not support subclasses of your own.
     """
 
     randoms: int = 0
-    """How many random numbers a batch needs."""
+    """The number of random numbers for a batch."""
 
     makes_fractions: bool = False
     """Whether pixels may become fractions."""
@@ -49,26 +49,27 @@ class Mixing(Frozen, abc.ABC):
         vars(self).update(randoms=randoms, _settings=settings)
 
     def choose(self, height: int, width: int, random: Floats | None = None) -> Mixture:
-        """Choose how a batch is mixed.
+        """Choose the mixture of a batch.
 
         Parameters
         ----------
         height, width : int
-            Size of its images, in pixels.
+            Size of the images, in pixels.
         random : (randoms,) float64, optional
-            Uniform in [0, 1). The mixture is a function of them. Without them, the numbers are drawn from torch's
-            default generator.
+            Uniform in [0, 1). The mixture depends only on them. By default the numbers are drawn from torch's default
+            generator.
 
         Returns
         -------
         Mixture
-            A tuple of ``share``, ``box`` and ``num_classes``: the share of an image's own label; top, left, bottom and
-            right of the other image's part, or None where each pixel is mixed by the share; and `num_classes`.
+            A tuple of ``share``, ``box`` and ``num_classes``. ``share`` is the weight of an image's own label. ``box``
+            is top, left, bottom and right of the rectangle from the other image, or None if all pixels are mixed with
+            the weight ``share``.
 
         Raises
         ------
         ValueError
-            If `random` has another shape, or numbers outside of [0, 1).
+            If `random` has a wrong shape, or numbers outside [0, 1).
         """
         if random is None:
             random = torch.rand(self.randoms, dtype=torch.float64).numpy()
@@ -111,21 +112,22 @@ class Mixing(Frozen, abc.ABC):
 
 
 class MixUp(Mixing):
-    """Each image and its label become a weighted mean of two: torchvision's MixUp (Zhang and others 2018).
+    """Replace each image and label by the weighted mean of two: torchvision's MixUp (Zhang and others 2018).
 
     Parameters
     ----------
     alpha : float
-        The weights are drawn from the Beta distribution of `alpha` and `alpha`; more than 0.
+        Both parameters of the Beta distribution of the weights; more than 0.
     num_classes : int, optional
-        The length of the labels that are made of class ids. It is needed unless labels are (N, num_classes) shares.
+        The number of classes, which is the length of the new labels. Required unless labels are (N, num_classes) shares
+        already.
     labels_getter : "default"
-        Any other value is refused: the labels are the second of a batch, or a dict's `label`.
+        Any other value is refused: the labels are the second entry of a batch, or the key ``label`` of a dict.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     makes_fractions = True
@@ -138,20 +140,20 @@ class MixUp(Mixing):
 
 
 class CutMix(Mixing):
-    """A rectangle of each image is another's, and as much of its label: torchvision's CutMix (Yun and others 2019).
+    """Replace a rectangle of each image, and that share of its label: torchvision's CutMix (Yun and others 2019).
 
     Parameters
     ----------
     alpha : float
-        The share of the image that stays is drawn from the Beta distribution of `alpha` and `alpha`; more than 0. The
-        rectangle is clipped to the image.
+        Both parameters of the Beta distribution of the share of the image that stays; more than 0. The rectangle is
+        clipped to the image.
     num_classes, labels_getter
         As for `MixUp`.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, labels_getter: Any = "default") -> None:
