@@ -1,1 +1,1 @@
-"""Containers and formats that few people use, behind the same descriptors as those of other packages."""
+"""Rarely used containers and formats, with the same kind of descriptors as in other packages."""
