@@ -83,7 +83,7 @@ NO_CRC = -1
 
 
 class Piece(NamedTuple):
-    """Bytes of a file of the container: the file's number in `Container.files`, where they begin, how many they are."""
+    """Bytes of a file of the container: the file's number in `Container.files`, the offset and the size."""
 
     file: int
     offset: int
@@ -91,7 +91,7 @@ class Piece(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Bytes in a compressed range of a file: all bytes of the unpacked range, or some.
+    """Bytes in a compressed range of a file: all or some bytes of the unpacked range.
 
     Attributes
     ----------
@@ -100,11 +100,11 @@ class Packed(NamedTuple):
     codec : str
         One of `CODECS`.
     unpacked : int
-        The length of the unpacked range, `MOST_UNPACKED` at most.
+        The size of the unpacked range, at most `MOST_UNPACKED`.
     offset, size : int
-        Which of these bytes it is.
+        The position of the bytes in the unpacked range.
     crc32 : int
-        The CRC-32 of the unpacked range; -1 where it is unknown.
+        The CRC-32 of the unpacked range; -1 if unknown.
     """
 
     piece: Piece
@@ -116,12 +116,12 @@ class Packed(NamedTuple):
 
     @classmethod
     def whole(cls, piece: Piece, codec: str, unpacked: int, crc32: int = NO_CRC) -> Packed:
-        """Return all bytes that a range gives."""
+        """Return the whole unpacked range."""
         return cls(piece, codec, unpacked, 0, unpacked, crc32)
 
 
 class Named(NamedTuple):
-    """The id of a class, and its name in the sample."""
+    """The id of a class, and its name in a sample."""
 
     id: int
     name: str
@@ -141,26 +141,26 @@ class Entry(NamedTuple):
     Attributes
     ----------
     name : str
-        A relative path with forward slashes, as of a file of the image: it has the suffix of the image's type. No
-        two samples of one file of the container have the same name.
+        A relative path with forward slashes and the suffix of the image's type. Names are unique within one file of the
+        container.
     image : Piece, Packed or bytes
-        The encoded image, or pixels where it has a `shape`; bytes where it is no single range of a
-        file, compressed or not.
+        The encoded image, or its pixels if it has a `shape`; bytes if it is not a single range of a file, compressed or
+        not.
     label : int, float, str, Named or None
-        A class id, the name of a class, or both; or a number, where the container's `label_type` is one. None where the
-        sample has no label.
+        A class id, a class name, or both; or a number, if `label_type` of the container is a number. None for a sample
+        without a label.
     values : mapping
-        The values of fields, by name: a range whose bytes are the value as a pack stores it, or the value itself
-        as `Field.encode` returns it. A name that is missing has no value.
+        The values of fields by name: a range with the bytes that a pack stores, or the stored form from `Field.encode`.
+        A missing name is a missing value.
     shape : (height, width), optional
-        The size of an image that is pixels, which lie as the container's `PixelLayout` says. Where some images of a
-        container have a shape and others have none, it can be converted, and has no index.
+        The size of an image that consists of pixels in the container's `PixelLayout`. If only some images of a
+        container have a shape, it can be converted but not indexed.
     seal : Seal, optional
-        The checksum that the file has of an image that is a `Piece`, where the container is `sealed`. Whoever reads all
-        of the image compares it.
+        The checksum in the file for an image that is a `Piece`, if the container is `sealed`. A complete read of the
+        image compares it.
     problem : str
-        Why the sample cannot be used, such as ``its image is null``. Such a sample is an error, or ``--on-error skip``
-        leaves it out and lists it under its name; its image may be empty bytes.
+        The reason why the sample cannot be used, such as ``its image is null``. It raises an error, or is left out and
+        listed by name with ``--on-error skip``; its image may be empty bytes.
     """
 
     name: str
@@ -174,12 +174,12 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class PixelLayout:
-    """How pixels lie in a range, a byte each channel.
+    """The layout of pixels in a range, with one byte for each channel.
 
     Attributes
     ----------
     order : {"HWC", "CHW", "CWH"}
-        Pixel by pixel; plane by plane; or plane by plane, the columns of each one after the other, as MATLAB has it.
+        Pixel by pixel; plane by plane; or plane by plane in columns, as in MATLAB.
     channels : {"RGB", "BGR", "L"}
     """
 
@@ -191,11 +191,11 @@ class PixelLayout:
             raise ValueError(f"pixels do not lie as {self.order} {self.channels}")
 
     def size(self, height: int, width: int) -> int:
-        """Return how many bytes an image has."""
+        """Return the size of an image in bytes."""
         return height * width * len(self.channels)
 
     def rgb(self, data: Buffer, height: int, width: int) -> npt.NDArray[np.uint8]:
-        """Return the (height, width, 3) RGB pixels, row after row; ValueError where `data` are not so many."""
+        """Return the (height, width, 3) RGB pixels, row by row; ValueError if `data` has a wrong size."""
         pixels = np.frombuffer(data, np.uint8)
         if self.order == "CHW":
             pixels = pixels.reshape(len(self.channels), height, width).transpose(1, 2, 0)
@@ -207,55 +207,55 @@ class PixelLayout:
         return np.ascontiguousarray(pixels[..., ::-1] if self.channels == "BGR" else pixels)
 
     def to_json(self) -> dict[str, str]:
-        """Return the layout as a manifest has it."""
+        """Return the layout as a manifest stores it."""
         return {"order": self.order, "channels": self.channels}
 
 
 @dataclass(eq=False)
 class Container(abc.ABC):
-    """Files of one tool, recognised and opened, whose samples are not listed yet.
+    """Files of one tool, recognised and opened; their samples are not listed yet.
 
     Attributes
     ----------
     root : Path
         An absolute directory.
     files : sequence of str
-        The files in which samples lie, relative to `root`, with forward slashes: as many as `Piece.file` counts.
+        The files of the samples, relative to `root`, with forward slashes; `Piece.file` is an index into them.
     fields : tuple of Field
         The fields of samples, other than image and label.
     classes : sequence of str, optional
-        The names of the classes by their ids, where the container names them.
+        The class names in the order of their ids, if the container has them.
     label_type : {"class", "int", "float"}
-        The type of labels; see `packer._codecs.LABEL_TYPES`.
+        The type of the labels.
     pixels : PixelLayout, optional
-        How the images' pixels lie, where they are not encoded.
+        The layout of the images' pixels, if they are not encoded.
     notes : list of str
         Notes for the user.
     about : tuple of dict
         The manifest's `about`.
     directories_are_classes : bool
-        Whether labels are the directories of images: these become classes as ImageFolder has them, once all are known.
+        Whether the labels are the directories of images; these become classes as in ImageFolder when all are known.
     doubts : dict of str to str
-        Reasons why samples may be missing, by the name of the file. `entries` adds to them.
+        Reasons why samples may be missing, by file name. `entries` adds to them.
     account : Account
-        The roles of members, columns and keys, and the samples left out. `open` and `entries` fill it.
+        The roles of members, columns and keys, and the samples that were left out. `open` and `entries` fill it.
     why_unlabeled : str
-        Why samples without a label have none.
+        The reason why samples have no label.
     sidecars : int
-        How many of `files`, the last ones, have no samples: files of labels, of offsets, of class names.
+        The number of files without samples at the end of `files`: files of labels, of offsets, of class names.
     """
 
     kind: ClassVar[str]
     """The container's name in manifests and messages."""
 
     suffixes: ClassVar[tuple[str, ...]] = ()
-    """The endings of its files' names, in lower case, by which they are found in a directory."""
+    """The suffixes of its files, in lower case, to find them in a directory."""
 
     units_are_files: ClassVar[bool] = True
-    """Whether a part that can be listed for itself is the file of its number."""
+    """Whether each part that can be listed separately is the file with the same number."""
 
     sealed: ClassVar[bool] = False
-    """Whether its files have checksums of their samples, so that an `Entry` may have a `seal`."""
+    """Whether its files contain checksums of their samples, so that an `Entry` may have a `seal`."""
 
     root: Path
     files: Sequence[str]
@@ -274,39 +274,39 @@ class Container(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
-        """Tell whether a file is of this container, by its first `HEAD` bytes; by its name where these say nothing."""
+        """Tell whether a file belongs to this container, by its first `HEAD` bytes, or else by its name."""
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the paths for `open` of a directory with entries of these names; None where it is no such container.
+        """Return the paths to `open` in a directory with these entries; None if it is not of this container.
 
-        By default that is all files in it whose names end in one of `suffixes`, as `files_in` returns them. Whoever
-        asks refuses files of several splits.
+        By default these are all files in it with one of the `suffixes`, as from `files_in`. The caller refuses files of
+        several splits.
         """
         found = files_in(path, names, lambda name: bool(cls.suffixes) and name.lower().endswith(cls.suffixes))
         return found if found and cls.recognise_file(found[0], head_of(found[0])) else None
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Container:
-        """Open a container; by default one of these files, whose samples have no keys.
+        """Open a container; the default is for files whose samples have no keys.
 
-        Nothing is listed yet, and of every file no more than its structure is read.
+        Nothing is listed yet, and only the structure of every file is read.
 
         Parameters
         ----------
         paths : sequence of Path
-            The absolute paths of the source: one file or directory, or several files, which the registry recognised.
+            The absolute paths of the source: one file or directory, or several files, as recognised by the registry.
         keys : mapping of str to str
             The options ``--key NAME[:KIND]=KEY``: the container's own key of ``image``, ``label``, ``name``, or of a
-            field NAME, which may have ``:KIND`` behind it; `Chosen.of` parses them. Empty without such options: then
-            every value of a sample becomes a field, or `notes` has the reason why it is left out.
+            field NAME, which ``:KIND`` may follow; `Chosen.of` parses them. If empty, every value of a sample becomes a
+            field, or `notes` has the reason why it is left out.
 
         Raises
         ------
         SourceError
-            If the files are no such container after all, or a key is not there.
+            If the files are not of this container after all, or a key does not exist.
         OptionError
-            If the container knows no keys, or these make no fields.
+            If the container does not support keys, or they do not make valid fields.
         MissingDependencyError
             If a library is missing.
         """
@@ -315,7 +315,7 @@ class Container(abc.ABC):
 
     @classmethod
     def of_files(cls, paths: Sequence[Path], sidecars: Sequence[Path] = (), **members: Any) -> Self:
-        """Return the container whose files these are, relative to the directory that all lie in."""
+        """Return the container of these files, with paths relative to their common directory."""
         files = [*paths, *sidecars]
         root = Path(os.path.commonpath([path.parent for path in files]))
         names = [path.relative_to(root).as_posix() for path in files]
@@ -323,35 +323,35 @@ class Container(abc.ABC):
 
     @staticmethod
     def checksum(data: Buffer) -> int:
-        """Return the checksum of bytes as the container's files have it, where it is `sealed`."""
+        """Return the checksum of bytes with the algorithm of the container's files, if it is `sealed`."""
         raise NotImplementedError
 
     @property
     def units(self) -> int:
-        """How many parts of the container can be listed each for itself; by default its files with samples."""
+        """The number of parts of the container that can be listed separately; by default its files with samples."""
         return len(self.files) - self.sidecars
 
     def opened(self, unit: int) -> PackFile:
-        """Open the file of a part; SourceError where it cannot be opened."""
+        """Open the file of a part; SourceError if it cannot be opened."""
         with source_errors():
             return PackFile(self.root / self.files[unit])
 
     def reading(self, unit: int) -> AbstractContextManager[ContainerFile]:
-        """Open the file of a part, which is read in blocks; SourceError where it cannot be opened."""
+        """Open the file of a part for reading in blocks; SourceError if it cannot be opened."""
         return reading(self.root / self.files[unit])
 
     @abc.abstractmethod
     def entries(self, unit: int) -> Iterator[Entry]:
-        """Yield the samples of one part, in their order, in bounded memory.
+        """Yield the samples of one part, in order, in bounded memory.
 
-        No value of a file is trusted: a length that leads out of the file, a malformed name, a tree that leads in a
-        circle are SourceErrors that name the file and the offset in it.
+        No value of a file is trusted: a length beyond the end of the file, a malformed name or a cycle in a tree raises
+        a SourceError that names the file and the offset in it.
 
         Raises
         ------
         SourceError
-            If the file is damaged or cut short, or has samples that cannot be listed, such as encrypted data; the error
-            names the remedy.
+            If the file is damaged or cut short, or contains samples that cannot be listed, such as encrypted data; the
+            error names the remedy.
         """
 
 

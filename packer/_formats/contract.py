@@ -36,9 +36,9 @@ from packer.errors import DestinationError, option, printable
 
 
 class Locations(NamedTuple):
-    """The locations of some rows' bytes, as in `LOCATION`: each one's file and its position there.
+    """The locations of some rows' bytes, as in `LOCATION`: the file and the position of each.
 
-    Keep `held` until the bytes were read: `held` keeps files open, and memory where it is.
+    Keep `held` until the bytes have been read: it keeps files open and memory valid.
     """
 
     file: Ints
@@ -47,15 +47,14 @@ class Locations(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The offsets of an appended sample, as the table's columns of offsets count.
+    """The offsets of an appended sample, in the numbering of the table's offset columns.
 
     Attributes
     ----------
     offset : int
         The offset of its image.
     blobs : tuple of int
-        The offset of the blob of each field that has blobs, 0 if the sample has no value; nothing if the blobs
-        follow the image.
+        For each field with blobs, the offset of the blob, 0 for a missing value; empty if the blobs follow the image.
     """
 
     offset: int
@@ -64,7 +63,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """Properties of all samples of a pack, for layouts that repeat them with each sample; and how files are written.
+    """Properties of all samples of a pack, for layouts that repeat them in each sample, and settings for writing files.
 
     Attributes
     ----------
@@ -74,7 +73,7 @@ class Contents:
     codec : str
         As in the manifest.
     cached : bool
-        Whether the system's cache shall hold the files of the samples; see `packer._storage.files.AppendFile`.
+        Whether the system's cache should keep the files of the samples; see `AppendFile`.
     """
 
     classes: Sequence[str] = ()
@@ -93,20 +92,21 @@ class Writer(abc.ABC):
     Parameters
     ----------
     path : Path
-        The file, or the directory, to write.
+        The file or directory to write.
     options : mapping
-        The format's own settings, as in the manifest's `layout`; see the format.
+        The settings of the format, as in the manifest's `layout`; see the format.
     written : Table
-        Rows whose data are in `path` already. Whatever lies there beyond them is dropped, and the next
-        `append` is index ``len(written)``. Placement depends on the sizes alone, so that an interrupted
-        and continued conversion gives the same bytes as one that ran through.
+        Rows whose data are in `path` already. Data beyond them are dropped, and the next `append` has the index
+        ``len(written)``. Placement must depend only on the sizes, so that a continued conversion gives the same bytes
+        as an uninterrupted one.
     contents : Contents
         The properties of all samples.
 
     Attributes
     ----------
     apart : bool
-        Whether blobs lie apart from their image, so that `append` says where, and the table has columns for that.
+        Whether blobs are stored apart from their image, so that `append` returns their offsets and the table has
+        columns for them.
     """
 
     apart: ClassVar[bool] = False
@@ -118,11 +118,11 @@ class Writer(abc.ABC):
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
-        """Raise DestinationError if `options` make no sense, before anything is written."""
+        """Raise DestinationError if `options` are invalid, before anything is written."""
 
     @classmethod
     def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:
-        """Raise DestinationError if a table has no room in a pack.
+        """Raise DestinationError if a table is too large for a pack.
 
         Parameters
         ----------
@@ -135,41 +135,41 @@ class Writer(abc.ABC):
 
     @classmethod
     def check_names(cls, names: Names) -> None:
-        """Raise DestinationError if samples of these names cannot lie in one pack, before anything is written."""
+        """Raise DestinationError if one pack cannot contain samples with these names, before anything is written."""
 
     @abc.abstractmethod
     def append(self, sample: Sample) -> Placed:
-        """Place the next sample; return where it lies, which goes into the table.
+        """Append the next sample; return its offsets for the table.
 
-        Its `parts` lie one after the other, unless blobs lie `apart`.
+        Its `parts` are stored one after the other, unless blobs are stored `apart`.
 
-        The data may be used until the next `flush`, and must not change before.
+        The writer may use the data until the next `flush`; they must not change before.
         """
 
     @abc.abstractmethod
     def flush(self) -> None:
-        """Hand everything appended so far to the operating system. Called on the thread that appends."""
+        """Write everything appended so far to the operating system. Called on the thread that appends."""
 
     @abc.abstractmethod
     def sync(self) -> None:
-        """Return once the flushed bytes are on the disk.
+        """Return when the flushed bytes are on the disk.
 
-        May be called on another thread while `append` and `flush` go on.
+        May be called on another thread during `append` and `flush`.
         """
 
     @abc.abstractmethod
     def commit(self, manifest: Manifest, table: Table) -> None:
-        """Write the table and then the manifest, and return once the whole pack is on the disk.
+        """Write the table and then the manifest, and return when the whole pack is on the disk.
 
-        Columns are written in `packer._table`: however long they are, that takes no more memory.
+        Columns are written in pieces, so memory use does not depend on their length.
         """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close the files, committed or not."""
+        """Close the files, also without a commit."""
 
     def layout(self) -> dict[str, Any]:
-        """Return the manifest's members by which a reader finds the data; called just before `commit`."""
+        """Return the manifest's `layout`, with which a reader finds the data; called just before `commit`."""
         return {}
 
 
@@ -362,14 +362,14 @@ IMAGE = -1
 
 
 class Frame:
-    """The bytes that a layout makes of one sample, and where in them the image and the blobs of the fields begin.
+    """The bytes of one sample in a layout, and the offsets of its image and of its fields' blobs in them.
 
-    An image or a blob that is not there in one piece is copied into packer's index.
+    An image or a blob that is not contained in one piece is copied into packer's index.
 
     Parameters
     ----------
     blobs : int
-        Number of fields that have blobs.
+        Number of fields with blobs.
 
     Attributes
     ----------
@@ -377,15 +377,15 @@ class Frame:
         One after the other.
     size : int
     image : int
-        Negative where it is copied: -1 where it is the first byte that is copied.
+        The offset of the image. Negative if it is copied: -1 stands for the first copied byte.
     blobs : list of int, or None
-        As `image`; None if there is no value.
+        The offsets of the blobs, as for `image`; None for a missing value.
     framing : list of bytes
-        The pieces that are neither the image nor a blob.
+        The pieces other than the image and the blobs.
     copies : list of bytes-like
         The copied bytes.
     copied : int
-        Bytes of it.
+        Number of the copied bytes.
     """
 
     def __init__(self, blobs: int) -> None:
@@ -398,22 +398,22 @@ class Frame:
         self.copied = 0
 
     def add(self, piece: bytes) -> int:
-        """Add bytes of the layout; return where they begin."""
+        """Add bytes of the layout; return their offset."""
         self.framing.append(piece)
         return self._add(piece)
 
     def add_image(self, data: Buffer) -> int:
-        """Add the image; return where it begins."""
+        """Add the image; return its offset."""
         self.image = self._add(data)
         return self.image
 
     def add_blob(self, number: int, data: Buffer) -> int:
-        """Add the blob of the field that is so many among those that have blobs; return where it begins."""
+        """Add the blob of field `number`, counting only fields with blobs; return its offset."""
         self.blobs[number] = begin = self._add(data)
         return begin
 
     def add_value(self, data: Buffer, slot: int | None) -> int:
-        """Add the image, where `slot` is `IMAGE`, a blob of this number, or else bytes; return where they begin."""
+        """Add the image if `slot` is `IMAGE`, the blob with this number, or other bytes; return their offset."""
         if slot is None:
             return self.add(bytes(data))
         return self.add_image(data) if slot == IMAGE else self.add_blob(slot, data)
@@ -423,7 +423,7 @@ class Frame:
         self.image = self._copy(data)
 
     def copy_blob(self, number: int, data: Buffer) -> None:
-        """Copy a blob into packer's index; `number` is as of `add_blob`."""
+        """Copy a blob into packer's index; `number` as for `add_blob`."""
         self.blobs[number] = self._copy(data)
 
     def _add(self, piece: Buffer) -> int:
