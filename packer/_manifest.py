@@ -120,7 +120,7 @@ class Manifest:
         """
         body, seal = text[:-_SEAL_LENGTH], text[-_SEAL_LENGTH:]
         if seal != _SEAL + b"%08x" % google_crc32c.value(body) + b'"}':
-            raise CorruptPackError("the manifest is damaged: its checksum does not fit", path)
+            raise CorruptPackError("the manifest is damaged: its checksum does not match", path)
         try:
             document = json.loads(body + b"}")
             schema = document.pop("schema")

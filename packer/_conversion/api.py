@@ -272,7 +272,9 @@ def convert(
         with UploadedConversion(request, None if scratch is None else user_path(scratch)) as conversion:
             return conversion.upload(conversion.made or _converted(conversion.request, request.dst, progress))
     if scratch is not None:
-        raise OptionError(f"{option('scratch')} is for a URL as DST: here, the pack is made where it stays")
+        raise OptionError(
+            f"{option('scratch')} applies only if DST is a URL; otherwise the pack is made at its destination"
+        )
     if request.parts is None:
         request.require_destination()
     return _converted(request, request.dst, progress)

@@ -273,7 +273,7 @@ def _refuse_gaps(workspace: Workspace, record: ConversionRecord) -> None:
     if record.skipped:
         raise ResumeError(
             f"{printable(workspace.directory)} holds an unfinished conversion that left files out. "
-            f"Say {option('on_error', 'skip')} as before, or {option('fresh', True)} to start over."
+            f"Pass {option('on_error', 'skip')} as before, or {option('fresh', True)} to start over."
         )
 
 
@@ -380,7 +380,7 @@ def require_parts(format: Format) -> None:
     """Raise OptionError where packs of a format cannot be parts."""
     if not format.parts:
         raise OptionError(
-            f"{option('parts')} would make a directory of packs, which no other tool knows: "
+            f"{option('parts')} would make a directory of packs, which other tools cannot read: "
             f"{format.suffixes[0]} has no parts. Leave {option('parts')} out."
         )
 

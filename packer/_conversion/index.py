@@ -134,9 +134,7 @@ def index(
     progress = shown_progress(progress, dst)
     known = {name for name, _ in options_of(SourceOptions)}
     if unknown := [name for name in options if name not in known]:
-        raise OptionTypeError(
-            f"index takes no {unknown[0]!r}: no argument of packer.convert that says which images there are"
-        )
+        raise OptionTypeError(f"index takes no {unknown[0]!r}: packer.convert has no such argument that selects images")
     values |= values_of(SourceOptions, options)
     return IndexRequest(src=user_path(src), dst=user_path(dst), **values).make(progress)
 

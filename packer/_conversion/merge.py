@@ -71,7 +71,7 @@ def merge(
     if isinstance(packs, str | os.PathLike):
         raise OptionTypeError(f"packs is a sequence of paths, not the path {printable(user_path(packs))!r}")
     if not packs:
-        raise OptionError("packs has one path or more")
+        raise OptionError("packs is empty: pass one path or more")
     if classes not in CLASS_MAPS:
         raise OptionError(f"classes is {' or '.join(map(repr, CLASS_MAPS))}, not {classes!r}")
     _require_prefixes(prefixes, len(packs))
@@ -93,12 +93,14 @@ def merge(
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
     """Raise where there is not one prefix for each pack, or one is no directory's name."""
     if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
-        raise OptionTypeError(f"prefixes is a sequence of texts, not {prefixes!r}")
+        raise OptionTypeError(f"prefixes is a sequence of strings, not {prefixes!r}")
     for prefix in prefixes:
         if not isinstance(prefix, str):
-            raise OptionTypeError(f"prefixes are texts, one for each of packs, not {prefix!r}")
+            raise OptionTypeError(f"prefixes are strings, one for each of packs, not {prefix!r}")
     if prefixes and len(prefixes) != packs:
-        raise OptionError(f"{option('prefixes')} is said once for each pack: {packs} packs have {len(prefixes)}")
+        raise OptionError(
+            f"{option('prefixes')} is required once for each pack, but there are {len(prefixes)} for {packs} packs"
+        )
     for prefix in prefixes:
         if prefix and (problem := path_problem(prefix)):
             quoted = f"'{printable(prefix)}'"

@@ -101,8 +101,7 @@ class ConcatImageDataset(ItemDataset):
         for dataset in self.datasets:
             if not isinstance(dataset, ImageDataset) or has_own(dataset, ImageDataset):
                 raise OptionTypeError(
-                    f"datasets are such as packer.open_dataset gives, not {one_line(dataset)}: "
-                    "use torch's ConcatDataset"
+                    f"datasets must come from packer.open_dataset, not {one_line(dataset)}: use torch's ConcatDataset"
                 )
         types = sorted({dataset.reader.manifest.label_type for dataset in self.datasets})
         if len(types) != 1:
@@ -210,7 +209,7 @@ class ConcatImageDataset(ItemDataset):
         for dataset in others:
             if dataset.classes != first.classes:
                 raise OptionError(
-                    f"{first.root} and {dataset.root} have different classes, so one label says different things: open "
+                    f"{first.root} and {dataset.root} have different classes, so a label would have two meanings: open "
                     "them together, as open_dataset([a, b], classes='union')"
                 )
         return first.classes
@@ -230,10 +229,12 @@ class ConcatImageDataset(ItemDataset):
     @targets.setter
     def targets(self, targets: Sequence[float] | Labels) -> None:
         if self._chosen is not None:
-            raise OptionError("other labels are assigned to the whole dataset, before samples are selected")
+            raise OptionError("labels can be assigned only to the whole dataset, before samples are selected")
         labels = np.asarray(targets)
         if labels.shape != (len(self),):
-            raise OptionError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
+            raise OptionError(
+                f"targets are {len(self)} numbers, one label for each sample, not {labels.dtype} {labels.shape}"
+            )
         for dataset, own in zip(self.datasets, np.split(labels, self._ends[:-1]), strict=True):
             dataset.targets = own
 
@@ -434,7 +435,7 @@ class ConcatBatches(TorchDataset):
     def batch_layout(self) -> Layout:
         layouts = {batches.batch_layout() for batches in self._batches}
         if len(layouts) > 1:
-            raise ItemsError("the datasets that are read in a row make images of different kinds")
+            raise ItemsError("the joined datasets produce images of different kinds")
         return layouts.pop()
 
     @property
@@ -503,7 +504,7 @@ def _in_a_row(dataset: Any) -> ConcatImageDataset:
     if isinstance(dataset, ConcatDataset):
         return ConcatImageDataset._of([_in_a_row(part) for part in dataset.datasets])
     raise UnreadableError(
-        f"a Loader reads a dataset such as packer.open_dataset gives, or a Subset or ConcatDataset of such, or a "
+        f"a Loader reads a dataset from packer.open_dataset, a Subset or ConcatDataset of these, or a "
         f"packer.LoaderDataset, not {one_line(dataset)}; torch's DataLoader reads any",
         f"{type(dataset).__name__} is not a dataset of packer's, nor a Subset or ConcatDataset of such",
     )
@@ -514,7 +515,7 @@ def _require_plain(dataset: Any) -> None:
     for kind in (ImageDataset, ConcatImageDataset, Subset, ConcatDataset):
         if isinstance(dataset, kind) and (own := has_own(dataset, kind)):
             raise UnreadableError(
-                f"{type(dataset).__name__} has a {own} of its own, which a Loader would not call: give it to "
+                f"{type(dataset).__name__} has a {own} of its own, which a Loader would not call: pass it to "
                 "torch's DataLoader, or what it does to the dataset as transform=",
                 f"{type(dataset).__name__} has a {own} of its own",
             )

@@ -263,7 +263,7 @@ class ImageDataset(ItemDataset):
         require_callable("transforms", transforms)
         settings = ItemSettings(output, mode_of_images(mode), fuse, transforms)
         if fuse and settings.mode != "RGB":
-            raise OptionError(f"fuse=True is for images in RGB, and goes without mode={mode!r}")
+            raise OptionError(f"fuse=True supports only RGB images, not mode={mode!r}")
         require_used(fields, target, mode, per_box, fill, min_visible)
         settings = settings.with_transform("transform", transform).with_transform("target_transform", target_transform)
         settings = settings.with_crop(crop)
@@ -429,8 +429,8 @@ class ImageDataset(ItemDataset):
     @samples.setter
     def samples(self, samples: object) -> None:
         raise AttributeError(
-            "the samples of a pack cannot be replaced. For some of them take dataset[:10], dataset.select(indices) or "
-            "a torch.utils.data.Subset; for other labels assign dataset.targets; for another order give a sampler"
+            "the samples of a pack cannot be replaced. To select some, use dataset[:10], dataset.select(indices) or "
+            "a torch.utils.data.Subset; to change labels, assign dataset.targets; to change the order, pass a sampler"
         )
 
     imgs = samples
@@ -500,13 +500,13 @@ class ImageDataset(ItemDataset):
         """
         output = self.output
         if output == "bytes":
-            raise OptionError("output='bytes' gives the stored bytes, of which no region is read")
+            raise OptionError("output='bytes' returns the stored bytes, from which no region can be read")
         (number,) = self._view.rows_of([index]).tolist()
         row = self.reader._row(number)
         top, left, height, width = map(operator.index, (top, left, height, width))
         if not (height >= 1 <= width and 0 <= top <= row.height - height and 0 <= left <= row.width - width):
             raise OptionError(
-                f"a rectangle of {width} x {height} pixels from ({left}, {top}) does not lie inside of sample {index}, "
+                f"a rectangle of {width} x {height} pixels from ({left}, {top}) does not lie inside sample {index}, "
                 f"which has {row.width} x {row.height}"
             )
         box = Box.of((top, left, height, width), (height, width))
@@ -715,7 +715,7 @@ class Epochs:
         if enough and not numbers[_WARNED]:
             numbers[_WARNED] = 1
             warn(
-                f"{self._pack}: the crops of epoch {self.epoch} are read a second time, the same as before, as the "
+                f"{self._pack}: the crops of epoch {self.epoch} are read a second time without a change, because the "
                 "dataset has a seed=: call dataset.set_epoch(epoch) before each pass over it, or leave out seed="
             )
 

@@ -137,7 +137,7 @@ def index_of(
     options = options or InPlaceOptions()
     container = open_container(paths, options.keys)
     if container is None and options.keys:
-        raise OptionError(f"--key is for containers, and {printable(root)} is none that packer reads")
+        raise OptionError(f"--key applies only to containers that packer reads, and {printable(root)} is none of them")
     if container is None and not (len(paths) == 1 and os.path.isdir(paths[0])):
         return None
     source = None if container is not None else _tree(paths[0])
@@ -218,7 +218,7 @@ def _tree(root: Path) -> Source | None:
         with contextlib.suppress(SourceError):  # opening it as a pack raises the error
             return stylegan_source(root) or imagefolder_source(root, allow_empty=True)
     if others := files_to_name(root):
-        raise SourceError(f"{printable(root)}: is no directory of images in classes{others}")
+        raise SourceError(f"{printable(root)}: is not a directory of images in classes{others}")
     return None
 
 
@@ -242,14 +242,14 @@ def _is_of(index: Path, source: Source | None, container: Container | None, opti
     try:
         reader = open_pack(index)
     except NotAPackError:
-        raise SourceError(f"{printable(index)}: is there, and no index. Choose another place.") from None
+        raise SourceError(f"{printable(index)}: exists, and is not an index. Choose another path.") from None
     with reader:
         if not isinstance(reader, IndexReader) or not reader.in_place or reader.brings_files:
-            raise SourceError(f"{printable(index)}: is a pack, and no index. Choose another place.")
+            raise SourceError(f"{printable(index)}: is a pack, not an index. Choose another path.")
         root = source.root if source is not None else container.root if container is not None else None
         if os.path.isdir(reader.base) and os.path.realpath(reader.base) != os.path.realpath(root or ""):
             raise SourceError(
-                f"{printable(index)}: is the index of files in {printable(reader.base)}. Choose another place."
+                f"{printable(index)}: is the index of files in {printable(reader.base)}. Choose another path."
             )
         if reader.manifest.settings.get("keys", {}) != options.keys:
             return False
@@ -461,7 +461,7 @@ def open_dataset(  # noqa: PLR0917
     if not isinstance(root, list | tuple):
         return _opened(_pack_of(root, index, options, progress), settings)
     if index is not None:
-        raise OptionError("index= is for one directory or container; each of several has an index of its own")
+        raise OptionError("index= applies only to a single directory or container")
     with contextlib.ExitStack() as opened:
         datasets = [opened.enter_context(_opened(_pack_of(path, None, options, progress), settings)) for path in root]
         joined = ConcatImageDataset(datasets)
@@ -474,12 +474,15 @@ def _pack_of(root: Any, index: Any, options: InPlaceOptions, progress: Callable[
     """Return the pack at a path, or the index of images at that path."""
     if is_url(root):
         if options.keys or index is not None:
-            raise OptionError(f"{'keys' if options.keys else 'index'}= is for containers on this machine's disks")
+            raise OptionError(
+                f"{'keys' if options.keys else 'index'}= applies only to containers on this machine's disks"
+            )
         return place_of(root)  # the version of the object is requested once
     if index is None and is_pack(root):
         if options.keys:
             raise OptionError(
-                f"keys= is for containers, and {printable(user_path(root))} is a pack, which has names for its fields"
+                f"keys= applies only to containers, and {printable(user_path(root))} is a pack, "
+                "whose fields already have names"
             )
         return root
     return index_of(root, index, progress, options) or root

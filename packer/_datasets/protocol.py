@@ -111,7 +111,7 @@ class LoaderDataset(abc.ABC):
         """
         layout = layout_of(self.layout())
         if layout is None:
-            raise NotImplementedError(f"{type(self).__name__} needs the method items, or layout, labels and fill")
+            raise NotImplementedError(f"{type(self).__name__} must define the method items, or layout, labels and fill")
         memory = layout.tensors(np.empty(layout.bytes_for(len(indices)), np.uint8), len(indices))
         self.fill(indices, self.choose(indices, epoch, seed), memory)
         labels = self.labels(indices)

@@ -48,7 +48,7 @@ def own_directory(directory: Path) -> Path:
         if _is_private(os.lstat(own)):
             return own
     raise DestinationError(
-        f"{printable(own)}: is no directory that is yours and that nobody else may write into. "
+        f"{printable(own)}: must be a directory that belongs to you and that nobody else may write to. "
         "Remove it, or stage to another directory."
     )
 
@@ -89,7 +89,9 @@ def _require_trusted_link(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode) and not _is_trusted(status):
-            raise DestinationError(f"{printable(path)}: is a link of somebody else. Stage to another directory.")
+            raise DestinationError(
+                f"{printable(path)}: is a link that belongs to another user. Stage to another directory."
+            )
 
 
 def _require_guarded(directory: Path) -> None:
@@ -108,7 +110,7 @@ def _require_guarded(directory: Path) -> None:
     else:
         return
     raise DestinationError(
-        f"{printable(directory)}: {reason}, so a copy could be exchanged there. Stage to another directory."
+        f"{printable(directory)}: {reason}, so a copy could be replaced there. Stage to another directory."
     )
 
 
@@ -256,8 +258,8 @@ def lock_in_memory(path: str | os.PathLike[str], *, progress: ProgressCallback |
         return PageLock(pack)
     except OSError as error:
         warn(
-            f"{printable(user_path(path))}: was read into the page cache and is not locked there, so the system may "
-            f"drop it when memory gets scarce: {error.strerror}. Raise the limit on locked memory (ulimit -l) to "
+            f"{printable(user_path(path))}: was read into the page cache but could not be locked there, so the system "
+            f"may drop it when memory gets scarce: {error.strerror}. Raise the limit on locked memory (ulimit -l) to "
             f"{-(-size // 1024)} kB, or stage the pack in /dev/shm.",
             RuntimeWarning,
         )

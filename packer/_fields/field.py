@@ -132,19 +132,19 @@ class Field:
         if not _NAME.fullmatch(self.name) or self.name in RESERVED:
             raise OptionError(
                 f"a field cannot have the name {self.name!r}: names are letters, digits and underscores, "
-                f"64 at most, and none of {', '.join(RESERVED)}"
+                f"at most 64, and not one of {', '.join(RESERVED)}"
             )
         if self.kind not in KINDS:
             raise OptionError(f"field {self.name!r}: a kind is one of {', '.join(KINDS)}, not {self.kind!r}")
         dtypes = {"scalar": OF_SCALARS, "array": tuple(DTYPES)}.get(self.kind, ("",))
         if self.dtype not in dtypes:
-            raise OptionError(f"field {self.name!r}: {self.dtype!r} is no dtype of the kind {self.kind}: {dtypes}")
+            raise OptionError(f"field {self.name!r}: {self.dtype!r} is not a dtype of the kind {self.kind}: {dtypes}")
         if not 0 <= self.rank <= 8 or (self.rank and self.kind != "array"):
             raise OptionError(f"field {self.name!r}: the kind {self.kind} has no {self.rank} axes")
         if (self.classes or self.ids) and self.kind not in ("class", "labels"):
             raise OptionError(f"field {self.name!r}: the kind {self.kind} has no classes")
         if any(number <= _NO_CLASS for number in self.ids):
-            raise OptionError(f"field {self.name!r}: {min(self.ids)} is no id of a class: ids are 0 or more")
+            raise OptionError(f"field {self.name!r}: {min(self.ids)} is not the id of a class: ids are 0 or more")
         if self.ids and (len(self.ids) != len(self.classes) or len(set(self.ids)) != len(self.ids)):
             raise OptionError(f"field {self.name!r}: {len(self.classes)} classes have {len(set(self.ids))} ids")
 
@@ -175,7 +175,7 @@ class Field:
     def from_json(cls, members: Any) -> Field:
         """Return a field from a manifest; ValueError if it is not valid."""
         if not isinstance(members, dict) or not {"name", "kind"} <= members.keys() <= _MEMBERS.keys():
-            raise ValueError("a field has a name, a kind and what belongs to the kind")
+            raise ValueError("a field has a name, a kind and the properties of this kind")
         for name, value in members.items():
             if type(value) is not _MEMBERS[name]:
                 raise ValueError(f"a field's {name} is of the wrong type")
@@ -208,7 +208,7 @@ class Field:
                 return encoding.array_bytes(encoding.of_dtype(value, DTYPES[self.dtype], self.dtype), self.rank)
             return encoding.ENCODERS[self.kind](value)
         except (TypeError, OverflowError) as error:
-            raise ValueError(f"{encoding.short(value)} is no value of the kind {self.kind}: {error}") from error
+            raise ValueError(f"{encoding.short(value)} is not a value of the kind {self.kind}: {error}") from error
 
     def decode(self, stored: Stored) -> Any:
         """Return the value from its stored form, as in the table of the class; None stays None.
@@ -244,7 +244,7 @@ class Field:
             return str(error)
         if self.kind in ("class", "labels"):
             unknown = np.atleast_1d(np.asarray(value, np.int64))[~self.knows(value)]
-            return f"{unknown[0]} is no id of its classes" if len(unknown) else None
+            return f"{unknown[0]} is not an id of its classes" if len(unknown) else None
         return None
 
     @functools.cached_property
@@ -273,16 +273,16 @@ class Field:
             if not self.classes:
                 fields = f"{{{self.name!r}: packer.Field({self.name!r}, {self.kind!r}, classes=(...))}}"
                 raise ValueError(
-                    f"{encoding.short(value)} is no id, and the classes have no names: fields={fields} says them"
+                    f"{encoding.short(value)} is not an id, and the classes have no names: pass fields={fields}"
                 )
             number = self._ids_of_classes.get(value)
             if number is None:
                 count = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
-                raise ValueError(f"{encoding.short(value)} is none of its {count}")
+                raise ValueError(f"{encoding.short(value)} is not one of its {count}")
             return number
         number = operator.index(value)
         if not self.knows(number).all():
-            raise ValueError(f"{number} is no id of its classes")
+            raise ValueError(f"{number} is not an id of its classes")
         return number
 
 

@@ -249,7 +249,7 @@ class PackAccess(abc.ABC):
 
         The path is empty if the pack is one file. A format needs this for its packs to be parts of a larger one.
         """
-        raise NotImplementedError(f"packs such as {self.path} cannot be parts of another")
+        raise NotImplementedError(f"a pack like {self.path} cannot be a part of another pack")
 
     def file_names(self) -> list[str]:
         """Return the paths of the pack's files inside the pack, from its format and its manifest.

@@ -256,7 +256,7 @@ class Reader(PackAccess):
     def require_column(self, name: str) -> None:
         """Compare a whole column of the table with its checksum; CorruptPackError if they differ."""
         if self.table.checksum(name) != self.manifest.columns.get(name):
-            raise CorruptPackError(f"the table's column {name!r} does not fit its checksum", self.path)
+            raise CorruptPackError(f"the table's column {name!r} does not match its checksum", self.path)
 
     def _damaged(self, index: int, reason: str) -> CorruptPackError:
         return CorruptPackError(f"damaged: {reason}", self.path, index, self._name_in_error(index))
@@ -431,8 +431,8 @@ class Reader(PackAccess):
         if self.manifest.identity() != state["identity"]:
             self.close()
             raise PackError(
-                f"{printable(self.path)}: another pack now lies where this one was opened. Whoever reads the old "
-                "one and whoever opens the path would read different samples: open the dataset anew"
+                f"{printable(self.path)}: another pack has replaced the opened one. Processes that read the old "
+                "one and processes that open the path now would read different samples: open the dataset again"
             )
 
 
@@ -615,7 +615,7 @@ def read_manifest(directory: Place) -> Manifest:
         As for `PackFile.read` and `Manifest.from_json`.
     """
     if not directory.holding([MANIFEST_FILE]):
-        raise NotAPackError(f"not a finished pack: there is no {MANIFEST_FILE} in it", directory.path)
+        raise NotAPackError(f"not a complete pack: it contains no {MANIFEST_FILE}", directory.path)
     with directory.open(MANIFEST_FILE) as file:
         return Manifest.from_json(file.read(0, file.size), file.path)
 

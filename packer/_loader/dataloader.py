@@ -164,7 +164,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         except (TypeError, ValueError, IndexError) as error:  # which torch may raise of a sample, or never
             raise ItemsError(f"the datasets are not read as one: {error}") from None
         if not isinstance(images, TorchDataset):
-            raise ItemsError("the dataset makes its items by itself")
+            raise ItemsError("the dataset overrides how its items are made")
         return images
 
     def _warn_once(self, message: str) -> None:
@@ -238,7 +238,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
             If `state` is not a state of this class, or has other samples or another order.
         """
         if not isinstance(state, Mapping):
-            raise OptionTypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
+            raise OptionTypeError(f"a state is a dict from `state_dict`, not {state!r}")
         require_version(state, _VERSION)
         handed_out = number_in(state, "batches", 0)
         require_same(state, "pack", self._pack, f"Here is {named(self.dataset)}: open the samples of that run.")
@@ -246,7 +246,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         if (order is None) != (sampler is None):
             kind = "a sampler that is not packer's" if sampler is None else "one of packer's samplers"
             raise OptionError(
-                f"the state is of {kind}, and here the order is that of {self.sampler!r}: make the DataLoader with the "
+                f"the state belongs to {kind}, but this DataLoader has the order of {self.sampler!r}: make it with the "
                 "sampler of that run"
             )
         began, before = None, list[Ints]()
@@ -434,7 +434,7 @@ class ThreadsPass(CountedPass):
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
         if self._num_workers == 0 and loader.timeout != 0:
-            raise AssertionError("timeout= is the time that workers have, and num_workers=0 has none")
+            raise AssertionError("timeout= limits the time of workers, but num_workers=0 means that there are none")
         if self._num_workers > 0 and loader.prefetch_factor == 0:
             raise AssertionError("prefetch_factor is 1 or more with workers")
 

@@ -69,7 +69,7 @@ class Normalizer:
         channels_last: bool = True,
     ) -> None:
         if dtype is not None and normalize is not None and not dtype.is_floating_point:
-            raise OptionError(f"normalised images are floating point numbers, which {dtype} is not")
+            raise OptionError(f"normalised images are floating point numbers, so dtype= cannot be {dtype}")
         self.dtype = dtype or (torch.float32 if normalize is not None else None)
         self.channels_last = channels_last
         self._mean = self._std = torch.empty(0)
@@ -166,7 +166,7 @@ def images_of(batch: Any) -> torch.Tensor:
     for tensor in _tensors(where):
         if tensor.dim() == 4:
             return tensor
-    raise OptionError("mix= mixes (N, C, H, W) images, and a batch has no such tensor: images have to be of one size")
+    raise OptionError("mix= needs a batch of (N, C, H, W) images, so all images must have the same size")
 
 
 def _mean_and_std(normalize: tuple[Sequence[float], Sequence[float]]) -> list[torch.Tensor]:
@@ -178,7 +178,7 @@ def _mean_and_std(normalize: tuple[Sequence[float], Sequence[float]]) -> list[to
     sound = mean.dim() == 1 and len(mean) > 0 and mean.shape == std.shape and (std > 0).all()
     if not sound or not torch.isfinite(torch.stack([mean, std])).all():
         raise OptionError(
-            "normalize is (mean, std), a number a channel each and no std 0, such as "
+            "normalize is (mean, std), each with one number for every channel, and no std may be 0, such as "
             f"((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), not {normalize!r}"
         )
     if mean.abs().max() > 1:
@@ -270,12 +270,14 @@ def usable_device(device: torch.device | str) -> torch.device:
     """Return a device; ValueError where torch cannot use it here."""
     found = torch.device(device)
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise OptionError(f"device {str(found)!r}: torch finds no CUDA device here; 'cpu' does the same work")
+        raise OptionError(f"device {str(found)!r}: torch finds no CUDA device here; with 'cpu' the same script runs")
     if found.type not in ("cpu", "cuda"):
         try:
             torch.empty(0, device=found)
         except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
-            raise OptionError(f"device {str(found)!r}: torch cannot use it here; 'cpu' does the same work") from error
+            raise OptionError(
+                f"device {str(found)!r}: torch cannot use it here; with 'cpu' the same script runs"
+            ) from error
     return found
 
 

@@ -165,7 +165,7 @@ class SamplingState:
         if isinstance(self.order, IterableOrder):
             raise OptionTypeError(f"only packer's samplers go on at any sample, not {self.sampler!r}")
         if not isinstance(state, Mapping):
-            raise OptionTypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
+            raise OptionTypeError(f"a state is a dict from `state_dict`, not {state!r}")
         if "version" not in state:
             order_seed = None if self._chose_order else self.order.seed
             traits = self.images.traits()

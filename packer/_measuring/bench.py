@@ -355,7 +355,7 @@ def named(paths: list[str]) -> dict[str, str]:
         If there are none, one is given twice, or one does not exist.
     """
     if not paths:
-        raise OptionError("say which pack or tree is to be measured")
+        raise OptionError("pass the packs or trees to measure")
     for path in paths:
         if not is_url(path) and not os.path.exists(path):
             index = f". To measure files of other tools, index them: packer index {shlex.quote(path)} OUT.index"
@@ -364,14 +364,16 @@ def named(paths: list[str]) -> dict[str, str]:
     bare = [last_part(path) if is_url(path) else Path(os.path.abspath(path)).name for path in paths]
     names = bare if len(set(bare)) == len(bare) else [shown(path) if is_url(path) else path for path in paths]
     if len(set(names)) < len(names):
-        raise OptionError("a pack or tree is given twice")
+        raise OptionError("a pack or tree is passed twice")
     return {printable(name): path for name, path in zip(names, paths, strict=True)}
 
 
 def ways(by_name: dict[str, str], recipe: str | None) -> Iterator[Way]:
     """Yield the ways of reading some packs and trees, whose paths `by_name` has."""
     if recipe is not None and (url := next(filter(is_url, by_name.values()), None)):
-        raise OptionError(f"{shown(url)}: a recipe is measured on a disk: `packer stage` brings the pack there")
+        raise OptionError(
+            f"{shown(url)}: a recipe is measured only on a disk; copy the pack to one with `packer stage`"
+        )
     kinds = {path: _kind(path) for path in by_name.values()}  # raises errors before torch is imported
     if recipe in RECIPES:
         yield from _by_steps(by_name, recipe)
@@ -419,7 +421,7 @@ def _kind(path: str) -> str | None:
     try:
         with contextlib.closing(open_pack(path)) as reader:
             if not len(reader):
-                raise SourceError(f"{printable(path)}: no samples in it, and nothing to measure")
+                raise SourceError(f"{printable(path)}: no samples to measure")
             return "tiled" if reader.manifest.findings.get(TILED) else ""
     except NotAPackError:
         if os.path.isdir(path):

@@ -603,7 +603,7 @@ class Profile:
         """
         if self._timings is None or not self._timings.steps:
             raise OptionError(
-                "no batch was taken yet: iterate over what packer.profile gave, and then ask for a report"
+                "no batch was read yet: iterate over the result of packer.profile before you request a report"
             )
         if self._report is None or seconds is not None:
             self._report = diagnose(self.loader, self._timings, self._seconds if seconds is None else seconds)

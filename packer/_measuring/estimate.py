@@ -324,7 +324,7 @@ def estimate_request(
         if len(trials.left_out()) == trials.tried:
             entry = trials.left_out()[0]
             raise SourceError(
-                f"{printable(source.root)}: not one of {trials.tried} images that were tried can be read, such as "
+                f"{printable(source.root)}: none of the {trials.tried} tried images can be read, such as "
                 f"{printable(entry['name'])}: {entry['reason']}"
             )
         alternatives, left = list[Alternative](), list[str]()

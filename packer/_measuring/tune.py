@@ -230,7 +230,7 @@ def tune(
     if step_ms is not None:
         require_seconds("step_ms", step_ms)
     if rank_and_world()[1] > 1:
-        raise OptionError("tune before torch.distributed is initialised: ranks would wait for each other")
+        raise OptionError("call tune before torch.distributed is initialised, because ranks would wait for each other")
     enough = step_ms * _MARGIN / 1000 if step_ms is not None else 0.0
     with contextlib.ExitStack() as held:
         if isinstance(dataset, (str, os.PathLike)):
@@ -348,5 +348,7 @@ def dataset_of(pack: str | os.PathLike[str], recipe: str | os.PathLike[str] | No
     if own.crop is not None:
         return open_dataset(pack, own.transform, crop=own.crop)
     if own.transform is None:
-        raise OptionError(f"{printable(recipe)} defines neither transform nor crop, with which the pack is to be read")
+        raise OptionError(
+            f"{printable(recipe)} defines neither transform nor crop; one of them is required to read the pack"
+        )
     return open_dataset(pack, own.transform, fuse=True)

@@ -231,7 +231,7 @@ def _locked(root: Path, name: str) -> Iterator[None]:
     """Hold the lock of a directory that is exported into: a file without bytes, which a killed process may leave."""
 
     def refuse_to_wait() -> None:
-        raise PackLockedError(f"{printable(root)}: another process exports into this directory")
+        raise PackLockedError(f"{printable(root)}: another process is exporting to this directory")
 
     with writing_to(root), contextlib.suppress(FileNotFoundError):
         if os.lstat(root / name).st_size:
@@ -299,8 +299,8 @@ def _refuse_equal_classes(plan: _Plan) -> None:
     for name in plan.reader.manifest.classes if plan.classes else ():
         if (other := first.setdefault(folded(name), name)) != name:
             raise DestinationError(
-                f"{printable(plan.root)}: to this file system the classes {printable(other)} and {printable(name)} "
-                "have one directory. Export to a file system that tells them apart."
+                f"{printable(plan.root)}: on this file system, the classes {printable(other)} and {printable(name)} "
+                "would have the same directory. Export to a file system that distinguishes them."
             )
 
 
@@ -563,7 +563,7 @@ def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str
     """
     if not set(_OF_IMAGES) <= reader.fields.keys():
         raise OptionError(
-            f"{printable(reader.path)}: it was not made of annotations in COCO's format ({option('coco')})"
+            f"{printable(reader.path)}: it was not converted with annotations in COCO's format ({option('coco')})"
         )
     names_of, id = (_OF_CAPTIONS, "caption_id") if captions else (_OF_OBJECTS, "annotation_id")
     fields = [name for name in (*_OF_IMAGES, *names_of) if name in reader.fields]

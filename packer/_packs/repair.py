@@ -83,13 +83,13 @@ def repair(
     with open_pack(path) as reader:
         if reader.place.remote:
             raise PackError(
-                f"{printable(reader.path)}: is at a URL, and repairing writes into the pack. Repair a copy on a disk "
-                "(`packer stage`), and upload it again"
+                f"{printable(reader.path)}: a pack at a URL cannot be repaired, because that changes its file. Repair "
+                "a copy on a disk (`packer stage`), and upload the copy"
             )
         if reader.in_place:
             raise PackError(
-                f"{printable(reader.path)}: an index, whose images are not packer's to write. Put back the files that "
-                "`packer verify` names, or index them again"
+                f"{printable(reader.path)}: packer does not change the files that an index lists. Restore the files "
+                "that `packer verify` names, or make the index again"
             )
     damage = verify(path, workers=workers, progress=progress)
     repaired: list[str] = []
@@ -226,7 +226,7 @@ class _Origin:
             yield value
             return
         if not field.file:
-            raise ImageError(f"no file is known for the field {field.name!r}: name a copy of the pack")
+            raise ImageError(f"the file of the field {field.name!r} is unknown: pass a copy of the pack as the source")
         yield from self._of_file(field, number, damage.name)
 
     def _of_file(self, field: Field, number: int, name: str) -> Iterator[Buffer]:

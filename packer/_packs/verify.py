@@ -312,7 +312,7 @@ def _class_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
     def is_wrong(ids: npt.NDArray[np.int64]) -> Wrong:
         return np.asarray((ids != NO_VALUE) & ~field.knows(ids))
 
-    return is_wrong, "{0} is no id of its classes"
+    return is_wrong, "{0} is not an id of its classes"
 
 
 def _blob_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
@@ -459,9 +459,13 @@ def disagreements(reader: Reader, library: str, progress: ProgressCallback | Non
         If it cannot read the pack here, whatever the pack is.
     """
     if reader.manifest.format != LIBRARIES[library] or reader.manifest.parts:
-        raise OptionError(f"{option('library', library)} is for one file of the format {LIBRARIES[library]}")
+        raise OptionError(
+            f"{option('library', library)} applies only to a single file of the format {LIBRARIES[library]}"
+        )
     if reader.place.remote:
-        raise OptionError(f"{option('library', library)} is for a pack on a disk: stage it first (`packer stage`)")
+        raise OptionError(
+            f"{option('library', library)} applies only to a pack on a disk: copy it first (`packer stage`)"
+        )
     try:
         import lmdb
     except ImportError as error:

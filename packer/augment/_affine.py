@@ -234,12 +234,12 @@ class RandomErasing(Augmentation):
         inplace: bool = False,
     ) -> None:
         if isinstance(value, str) and value == "random":
-            raise OptionError("value='random' is noise, which packer lacks: torchvision's RandomErasing makes it")
+            raise OptionError("value='random' (noise) is not supported: use torchvision's RandomErasing")
         chance, shares, ratios = probability("p", p), pair_of("scale", scale, 0, 1), range_of("ratio", ratio)
         if shares[0] > shares[1] or ratios[0] == 0:
             raise OptionError(f"scale and ratio begin with the smaller one, ratio above 0: not {scale!r} and {ratio!r}")
         if value is None:
-            raise OptionTypeError("value is the colour of what is erased, an integer or three, not None")
+            raise OptionTypeError("value is the colour of the rectangle, one integer or three, not None")
         if not isinstance(inplace, bool):
             raise OptionTypeError(f"inplace is True or False, not {inplace!r}")
         self._be(3 + 2 * _ATTEMPTS, 1, p=chance, scale=shares, ratio=ratios, value=kept_colour(value, "value"))

@@ -239,13 +239,13 @@ def _rules(name: str, augmentations: Any) -> tuple[Augmentation, ...]:
         )
     for rule in augmentations:
         if isinstance(rule, Mixing):
-            raise OptionTypeError(f"{rule!r} mixes the images of a batch: give it to a Loader, as mix=")
+            raise OptionTypeError(f"{rule!r} mixes the images of a batch: pass it to a Loader as mix=")
         if isinstance(rule, Crop):
-            raise OptionTypeError(f"{rule!r} is a crop, which comes before the augmentations: give it as crop=")
+            raise OptionTypeError(f"{rule!r} is a crop, which comes before the augmentations: pass it as crop=")
         if not isinstance(rule, Augmentation):
             raise OptionTypeError(
                 "augmentations are packer's, such as packer.augment.TrivialAugmentWide(), not "
-                f"{named(rule)}: others go into transform=, or into batch_transform= of a Loader"
+                f"{named(rule)}. Pass others as transform=, or as batch_transform= of a Loader"
             )
     return tuple(augmentations)
 

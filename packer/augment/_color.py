@@ -127,8 +127,8 @@ class Grayscale(Augmentation):
     def __init__(self, num_output_channels: int = 1) -> None:
         if num_output_channels != 3:
             raise OptionError(
-                f"num_output_channels is 3, as the images of a batch have three, not {num_output_channels!r}: "
-                "say Grayscale(3)"
+                "num_output_channels is 3, because the images of a batch have three channels, not "
+                f"{num_output_channels!r}: use Grayscale(3)"
             )
         self._be(0, 1, num_output_channels=3)
 

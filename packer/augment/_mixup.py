@@ -96,12 +96,12 @@ class Mixing(Frozen, abc.ABC):
         """
         pair = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], (tuple, list)) else inputs
         if len(pair) != 2 or not all(isinstance(part, torch.Tensor) for part in pair):
-            raise OptionTypeError("a batch of images and labels is mixed: two tensors")
+            raise OptionTypeError("mixing needs a batch of two tensors, images and labels")
         images, labels = pair
         if images.ndim != 4 or len(images) != len(labels):
             shapes = tuple(images.shape), tuple(labels.shape)
             raise OptionError(
-                f"images of (N, C, H, W) and N labels are mixed, not tensors of {shapes[0]} and {shapes[1]}"
+                f"mixing needs (N, C, H, W) images and N labels, not tensors of {shapes[0]} and {shapes[1]}"
             )
         mixture = self.choose(*images.shape[-2:])
         return mixed_images(images, mixture), mixed_labels(labels, mixture)
@@ -188,7 +188,7 @@ class ChoiceOfMixings(Mixing):
 def shares_of(p: Sequence[float] | None, count: int) -> tuple[float, ...]:
     """Return the probability of each of `count` rules, by the weights that a user gave, or ValueError."""
     if not count:
-        raise OptionError("a choice is of one augmentation or more, and there is none")
+        raise OptionError("the choice is empty: pass one augmentation or more")
     try:
         weights = np.ones(count) if p is None else np.asarray(p, np.float64)
     except (TypeError, ValueError):
@@ -204,8 +204,8 @@ def mixed_images(images: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     if mixture.box is None:
         if not images.is_floating_point():
             raise OptionError(
-                f"MixUp makes fractions, which {images.dtype} has not: convert the images first, as a Loader does with "
-                "normalize= or dtype="
+                f"MixUp makes fractions, which {images.dtype} cannot represent: convert the images first, as a Loader "
+                "does with normalize= or dtype="
             )
         return images.roll(1, 0).mul_(1.0 - mixture.share).add_(images.mul(mixture.share))
     top, left, bottom, right = mixture.box
@@ -237,12 +237,10 @@ def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     """Mix class ids, of which most shares are 0; see `mixed_labels`."""
     classes, share = mixture.num_classes, mixture.share
     if labels.is_floating_point():
-        raise OptionError(
-            "labels that are mixed are class ids or shares of classes, and not numbers of another meaning"
-        )
+        raise OptionError("mixed labels must be class ids or shares of classes, not other numbers")
     if classes is None:
         raise OptionError(
-            "the labels are class ids: say of how many classes, as packer.augment.MixUp(num_classes=1000)"
+            "the labels are class ids: pass the number of classes, as in packer.augment.MixUp(num_classes=1000)"
         )
     if _native is not None and labels.dtype == torch.int64 and labels.device.type == "cpu" and labels.is_contiguous():
         count, own_and_other = labels.shape[0], np.array([share, 1.0 - share], np.float32)
@@ -257,7 +255,7 @@ def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     least, most = map(int, ids.aminmax())
     if not (least >= 0 and most < classes):
         wrong = least if least < 0 else most
-        raise OptionError(f"num_classes={classes}, and there is a label {wrong}; -1 is one that is not known")
+        raise OptionError(f"num_classes={classes}, but there is a label {wrong}; -1 means an unknown label")
     shares.scatter_(1, ids.roll(1, 0), 1.0 - share)
     return shares.scatter_(1, ids, shares.gather(1, ids) + share)
 
@@ -268,7 +266,7 @@ def _settings(alpha: object, num_classes: object, labels_getter: object) -> dict
             f"labels_getter is 'default', not {labels_getter!r}: labels are the second of a batch, or a dict's label"
         )
     if not real("alpha", alpha) >= _LEAST_ALPHA:
-        raise OptionError(f"alpha is more than 0, and {_LEAST_ALPHA:g} at least, not {alpha!r}")
+        raise OptionError(f"alpha is more than 0, at least {_LEAST_ALPHA:g}, not {alpha!r}")
     classes = None if num_classes is None else count_of("num_classes", num_classes, 1)
     return {"alpha": real("alpha", alpha), "num_classes": classes}
 

@@ -125,7 +125,7 @@ class Frozen:
     """The name of the function that makes it, if that is not its class."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{_kind(self)} are frozen: make another {type(self).__name__}")
+        raise AttributeError(f"{_kind(self)} are immutable: make another {type(self).__name__}")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frozen):

@@ -44,7 +44,7 @@ def range_of(name: str, limits: object) -> tuple[float, float]:
     except (TypeError, ValueError):
         raise OptionTypeError(f"{name} is two numbers, not {limits!r}") from None
     if not (0 <= low <= high < math.inf and high > 0):
-        raise OptionError(f"{name} is two numbers that are not negative, the smaller one first, not {limits!r}")
+        raise OptionError(f"{name} is two numbers of 0 or more, the lower one first, not {limits!r}")
     return low, high
 
 
@@ -52,8 +52,8 @@ def require_antialias(antialias: object) -> None:
     """Raise ValueError where somebody wants images resized without anti-aliasing."""
     if antialias is not True:
         raise OptionError(
-            f"antialias is True, not {antialias!r}: packer resizes anti-aliased, as torchvision does by default. "
-            "For another resizing, give the dataset torchvision's transform"
+            f"antialias is True, not {antialias!r}: packer always resizes with anti-aliasing, as torchvision does by "
+            "default. To resize without it, pass torchvision's transform to the dataset"
         )
 
 
@@ -164,7 +164,7 @@ class RandomResizedCrop(Crop):
         require_antialias(antialias)
         out, shares, ratios = sides("size", size), range_of("scale", scale), range_of("ratio", ratio)
         if ratios[0] == 0:
-            raise OptionError(f"ratio is of width to height, and more than 0, not {ratio!r}")
+            raise OptionError(f"ratio is width to height and more than 0, not {ratio!r}")
         name, p = interpolation_of(interpolation), probability("flip", flip)
         self._be(
             RandomResizedCut(out, shares, ratios, (name,)),
@@ -234,7 +234,7 @@ class Resize(Crop):
         new, name = side_or_pair("size", size), interpolation_of(interpolation)
         if max_size is not None:
             if isinstance(new, tuple):
-                raise OptionError(f"max_size goes with the size of the shorter side alone, not with {size!r}")
+                raise OptionError(f"max_size applies only if size is one number, not with {size!r}")
             max_size = sides("max_size", [max_size])[0]
             if max_size <= new:
                 raise OptionError(f"max_size is more than size, {new}, not {max_size}")

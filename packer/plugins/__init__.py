@@ -298,10 +298,10 @@ class Registry(Mapping[str, _D], Generic[_D]):
     def _add(self, entry: EntryPoint, plugins: dict[str, _D]) -> None:
         try:
             if entry.name in self.own or entry.name in plugins:
-                raise ValueError("there is another of that name")
+                raise ValueError("there is another one with this name")
             row = entry.load()
             if not isinstance(row, self.type):
-                raise TypeError(f"is no {self.type.__name__}")
+                raise TypeError(f"is not a {self.type.__name__}")
             if row.name != entry.name:
                 raise ValueError(f"calls itself {row.name!r}")
             row.check()

@@ -100,7 +100,7 @@ class OrderSampler(Sampler[int], abc.ABC):
     def require_samples(self, count: int) -> None:
         """Raise ValueError if the order does not fit a dataset of `count` samples."""
         if count != self._samples:
-            raise OptionError(f"the sampler orders {self._samples} samples, and the dataset has {count}")
+            raise OptionError(f"the sampler orders {self._samples} samples, but the dataset has {count}")
 
     @property
     def _samples(self) -> int:
@@ -167,12 +167,12 @@ class OrderSampler(Sampler[int], abc.ABC):
             for name, value in self.fingerprint().items():
                 if state.get(name) != value:
                     raise OptionError(
-                        f"the state is of another order: its {name} is {state.get(name)!r}, and this sampler's is "
-                        f"{value!r}. Make the sampler as it was made when the state was taken."
+                        f"the state belongs to another order: its {name} is {state.get(name)!r}, and this sampler's is "
+                        f"{value!r}. Make the sampler with the settings of the state."
                     )
         elif start > 2 * self.length:  # up to so many where ranks were padded
             raise OptionError(
-                f"the state is at sample {start}, and there are only {self.length}: it is of another pack"
+                f"the state is at sample {start}, but there are only {self.length}: it belongs to another pack"
             )
         self.seed = seed
         self.set_epoch(epoch)
@@ -198,8 +198,8 @@ class OrderSampler(Sampler[int], abc.ABC):
         if self.begun and self._drawn and not self._warned and _iterated_by_torch():
             self._warned = True
             warn(
-                f"this pass of {type(self).__name__} has the order of the pass before, epoch {self.epoch}: call "
-                "sampler.set_epoch(epoch) in every epoch of torch's DataLoader. A packer.Loader does so by itself"
+                f"this pass of {type(self).__name__} repeats the order of the previous pass, epoch {self.epoch}: call "
+                "sampler.set_epoch(epoch) in every epoch of torch's DataLoader. A packer.Loader does this itself"
             )
         return _Pass(self._begin())
 
@@ -397,7 +397,7 @@ class SubsetSampler(OrderSampler):
     def require_samples(self, count: int) -> None:
         """Raise ValueError if a dataset of `count` samples lacks one of the indices."""
         if self.length and self._indices.max() >= count:
-            raise OptionError(f"the sampler gives index {self._indices.max()}, and the dataset has {count} samples")
+            raise OptionError(f"the sampler has index {self._indices.max()}, but the dataset has {count} samples")
 
     def fingerprint(self) -> dict[str, Any]:
         return {**super().fingerprint(), "indices": self._digest}
@@ -407,7 +407,7 @@ def _indices_of(values: Any) -> Ints:
     indices = np.asarray(values)
     if indices.ndim != 1 or indices.dtype.kind == "b":
         raise OptionTypeError(
-            f"indices are integers in a row, not {indices.dtype} of shape {indices.shape}. For a mask say "
+            f"indices are integers in one dimension, not {indices.dtype} of shape {indices.shape}. For a mask use "
             "np.flatnonzero(mask)"
         )
     if indices.dtype.kind not in "iu":
@@ -456,7 +456,9 @@ def require_version(state: Mapping[str, Any], known: int) -> None:
     """Raise ValueError where a state is of a version that this packer does not know."""
     version = number_in(state, "version", 1)
     if version > known:
-        raise OptionError(f"a newer packer made the state (version {version}, and this one knows {known}): install it")
+        raise OptionError(
+            f"a newer packer made the state (version {version}, but this packer knows {known}): update packer"
+        )
 
 
 def number_in(state: Mapping[str, Any], name: str, least: int | None = None) -> int:
@@ -464,9 +466,9 @@ def number_in(state: Mapping[str, Any], name: str, least: int | None = None) -> 
     try:
         number = operator.index(state[name])
     except (KeyError, TypeError, IndexError):
-        raise OptionError(f"this is not a state that `state_dict` gave: it has no number {name!r}: {state!r}") from None
+        raise OptionError(f"this is not a state from `state_dict`: it has no number {name!r}: {state!r}") from None
     if least is not None and number < least:
-        raise OptionError(f"this is not a state that `state_dict` gave: its {name} is {number}")
+        raise OptionError(f"this is not a state from `state_dict`: its {name} is {number}")
     return number
 
 
@@ -474,7 +476,7 @@ def require_same(state: Mapping[str, Any], name: str, value: Any, advice: str) -
     """Raise ValueError where a state has another value than this run; older states may lack it."""
     if state.get(name, value) != value:
         raise OptionError(
-            f"the state is of another run: its {name} is {state[name]!r}, and here it is {value!r}. {advice}"
+            f"the state belongs to another run: its {name} is {state[name]!r}, and here it is {value!r}. {advice}"
         )
 
 
@@ -491,10 +493,10 @@ def require_same_seeds(state: Mapping[str, Any], order_seed: int | None, crop_se
     seed, _epoch, _start = (number_in(state, name) for name in ("seed", "epoch", "start"))
     if order_seed is not None and order_seed != seed:
         raise OptionError(
-            f"the state of packer 0.1.0 has seed {seed}, and the sampler has seed {order_seed}: nobody can tell which "
-            "order the state is of. Where it is this sampler's, give it to the sampler: "
+            f"the state of packer 0.1.0 has seed {seed}, but the sampler has seed {order_seed}, so it is unclear which "
+            "order the state belongs to. If it is the order of this sampler, load it there: "
             f"loader.sampler.load_state_dict({{'epoch': {state['epoch']!r}, 'start': {state['start']!r}}}). "
-            f"The crops have seed {seed}, which is then to be the dataset's."
+            f"The crops have seed {seed}; then open the dataset with it."
         )
     if crop_seed is not None and crop_seed != seed:
         raise OptionError(

@@ -67,8 +67,8 @@ class WeightedSampler(OrderSampler):
         possible = int(np.count_nonzero(numbers))
         if not replacement and self.length > possible:
             raise OptionError(
-                f"without replacement an epoch has at most {possible} samples, those with a weight, not {self.length}: "
-                "say length="
+                f"without replacement an epoch has at most {possible} samples, those with a weight above 0, not "
+                f"{self.length}: pass length="
             )
         self.replacement = replacement
         self._digest = digest_of(numbers)
@@ -140,7 +140,7 @@ class _Grouped(OrderSampler):
         begin = self.epoch * self.length
         if not 0 <= begin <= LAST_PLACE - self.length:
             raise OptionError(
-                f"epoch {self.epoch} of {self.length} samples is beyond what a {type(self).__name__} counts"
+                f"epoch {self.epoch} of {self.length} samples exceeds the range of a {type(self).__name__}"
             )
         if not len(places):
             return places, places
@@ -199,19 +199,19 @@ class MixSampler(_Grouped):
     ) -> None:
         if not isinstance(weights, Mapping):
             raise OptionTypeError(
-                f"a MixSampler takes datasets and their weights, as {{a: 0.7, b: 0.3}}, not {weights!r}"
+                f"a MixSampler takes datasets and their weights, as in {{a: 0.7, b: 0.3}}, not {weights!r}"
             )
         for dataset in weights:
             if isinstance(dataset, str | bytes | os.PathLike):
                 raise OptionTypeError(
-                    f"a MixSampler takes opened datasets, not paths such as {dataset!r}: say "
+                    f"a MixSampler takes opened datasets, not paths such as {dataset!r}: use "
                     "whole = open_dataset([a, b]) and MixSampler(dict(zip(whole.datasets, [2, 1])))"
                 )
         values = numbers_of("weights", list(weights.values()))
         self._datasets = list(weights)
         self._lengths = np.array([len(dataset) for dataset in weights], np.int64)
         for number in np.flatnonzero((values > 0) & (self._lengths == 0)).tolist():
-            raise OptionError(f"dataset {number} has the weight {values[number]:g}, and no samples")
+            raise OptionError(f"dataset {number} has the weight {values[number]:g}, but no samples")
         self._used = np.flatnonzero(values)
         self._begins = np.cumsum(self._lengths) - self._lengths
         shares = values[self._used] / math.fsum(values)
@@ -239,15 +239,15 @@ class MixSampler(_Grouped):
         if mine != theirs and sorted(mine) == sorted(theirs):
             order = ", ".join(str(mine.index(one)) for one in theirs)
             raise OptionError(
-                f"the dataset has the datasets of the weights in another order: {order}. Give the weights in the order "
-                "of dataset.datasets"
+                f"the weights list the datasets in another order than the dataset, where it is {order}. Pass them in "
+                "the order of dataset.datasets"
             )
         lengths = [len(dataset) for dataset in datasets]
         mine = self._lengths.tolist()
         if whole and not set(np.cumsum(mine).tolist()) <= {0, *np.cumsum(lengths).tolist()}:
             raise OptionError(
                 f"the datasets of the weights have {mine} samples, and those of the dataset {lengths}: "
-                "give the weights in the order of dataset.datasets"
+                "pass the weights in the order of dataset.datasets"
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -296,9 +296,11 @@ class BalancedSampler(_Grouped):
     ) -> None:
         labels = np.asarray(targets)
         if labels.ndim != 1 or (labels.dtype.kind not in "iu" and len(labels)):
-            raise OptionTypeError(f"targets are a class id a sample, not {labels.dtype} of shape {labels.shape}")
+            raise OptionTypeError(
+                f"targets are one class id for each sample, not {labels.dtype} of shape {labels.shape}"
+            )
         if len(labels) and labels.min() < -1:
-            raise OptionError(f"targets are class ids, or -1 for an unlabeled sample, and one is {labels.min()}")
+            raise OptionError(f"targets are class ids, or -1 for an unlabeled sample, but one is {labels.min()}")
         if not math.isfinite(power):
             raise OptionError(f"power is a finite number, such as 1 or 0.5, not {power!r}")
         labeled = np.flatnonzero(labels >= 0)

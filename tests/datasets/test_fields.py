@@ -192,9 +192,9 @@ def test_workers_give_the_same_items(context: str, count: int, pack: Path) -> No
         ({"mode": {"image": "L", "depth": "L"}}, ValueError, "mode={'depth': ...} is about fields"),
         ({"target": "coco", "per_box": ("area",)}, ValueError, "goes without per_box="),
         ({"target": "coco", "fill": {"age": 3}}, ValueError, "goes without fill="),
-        ({"target": "coco", "mode": {"depth": "L"}}, ValueError, "goes without mode={'depth': ...}"),
-        ({"mode": "L", "fuse": True, "transform": np.asarray}, ValueError, "goes without mode='L'"),
-        ({"fields": ("mask",), "transform": np.asarray}, ValueError, "which fields= does not name"),
+        ({"target": "coco", "mode": {"depth": "L"}}, ValueError, "not mode={'depth': ...}"),
+        ({"mode": "L", "fuse": True, "transform": np.asarray}, ValueError, "not mode='L'"),
+        ({"fields": ("mask",), "transform": np.asarray}, ValueError, "which is not in fields="),
     ],
 )
 def test_wrong_arguments(settings: dict[str, Any], error: type[Exception], words: str, pack: Path) -> None:
