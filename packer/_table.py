@@ -217,7 +217,7 @@ class Names(Sequence[str]):
     path : str
         The pack of the names, for messages.
     first : int
-        The start of the first name in `blob`. It is 0 unless the ends are not in order, as in a damaged table.
+        The start of the first name in `blob`: 0, except in a damaged table with ends out of order.
     """
 
     __slots__ = ("_blob", "_ends", "_first", "path")

@@ -119,7 +119,7 @@ def option(name: str, value: object = None) -> str:
     name : str
         The name of the argument.
     value : bool, int, str or list of str, optional
-        The value to mention. A string is written as for a shell, with quotes if necessary; strings in a list are not.
+        The value to mention. Pass a string with the quotes that a shell needs, and a list of strings without them.
 
     Returns
     -------

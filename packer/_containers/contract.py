@@ -252,7 +252,7 @@ class Container(abc.ABC):
     """The suffixes of its files, in lower case, to find them in a directory."""
 
     units_are_files: ClassVar[bool] = True
-    """Whether each part that can be listed separately is the file with the same number."""
+    """Whether part number i, which can be listed separately, is file number i."""
 
     sealed: ClassVar[bool] = False
     """Whether its files contain checksums of their samples, so that an `Entry` may have a `seal`."""

@@ -102,8 +102,9 @@ def convert(
         The new length, in pixels, of the side or sides that `resize_mode` selects; resizing is anti-aliased. By default
         images keep their size.
     resize_mode : {"short", "long", "exact", "crop", "pad"}, optional
-        ``short`` (the default): the shorter side gets `resize` pixels. ``long``: the longer side. ``exact``: both.
-        ``crop``: the shorter side, then the centre square. ``pad``: the longer side, then black borders to a square.
+        The side that gets `resize` pixels. ``short`` (the default): the shorter side. ``long``: the longer side.
+        ``exact``: both sides. ``crop``: the shorter side; then the centre square is cut out. ``pad``: the longer side;
+        then black borders make the image square.
     upscale : bool
         Whether images smaller than `resize` are enlarged.
     interpolation : {"bilinear", "bicubic"}, optional
@@ -172,13 +173,13 @@ def convert(
     sample : int, optional
         The number of images to pack, evenly spread over the list and therefore over the classes, in the same order.
     fields : mapping of str to str, or sequence of str
-        Other files of each image that become fields, as templates by field name: ``{"mask": "../masks/{stem}.png"}``; a
-        name may include a kind, ``"depth:array"``. Or strings as on the command line, ``"mask=../masks/{stem}.png"``.
-        Templates are relative to `src` and may contain the placeholders ``{path}``, ``{dir}``, ``{name}``, ``{stem}``
-        and ``{class}``.
+        Other files of each image that become fields, as a mapping of field names to templates:
+        ``{"mask": "../masks/{stem}.png"}``; a name may include a kind, ``"depth:array"``. Or strings as on the command
+        line, ``"mask=../masks/{stem}.png"``. Templates are relative to `src` and may contain the placeholders
+        ``{path}``, ``{dir}``, ``{name}``, ``{stem}`` and ``{class}``.
     columns : mapping of str to str, or sequence of str
-        Columns of `labels` that become fields, as kinds by column name: ``{"caption": "text", "age": "float32"}``; or
-        strings as on the command line, ``"caption=COLUMN:text"``.
+        Columns of `labels` that become fields, as a mapping of names to kinds:
+        ``{"caption": "text", "age": "float32"}``; or strings as on the command line, ``"caption=COLUMN:text"``.
     coco : path or sequence of path
         Annotation files in COCO's format for the images: boxes, categories, segmentations, keypoints, captions and all
         other members become fields. ``file_name`` is relative to `src`. Images get the label -1, as with `voc` and
@@ -197,9 +198,9 @@ def convert(
         The treatment of an image without the file or the row of a field: an error (the default), a missing value, or
         the image is left out. ``"skip"`` also leaves out images that annotations name but that do not exist.
     keys : mapping of str to str, or sequence of str
-        The keys in a container of another tool that hold the image, the label, the name or a field, by name:
-        ``{"image": "image/encoded", "caption:text": "txt"}``; or strings as on the command line. By default, packer
-        chooses by the names of the keys in the container.
+        The keys in a container of another tool that hold the image, the label, the name or a field, as a mapping of
+        names to keys: ``{"image": "image/encoded", "caption:text": "txt"}``; or strings as on the command line. By
+        default, packer chooses by the names of the keys in the container.
     no_classes : bool
         Whether to pack all images below `src`, or all rows of `labels`, with the label -1 and without classes.
     no_metadata : bool
@@ -239,9 +240,9 @@ def convert(
     -------
     Summary
         `destination`, `manifest`, `bytes_in`, `bytes_out`, `seconds`, `continued` (images that an earlier run
-        converted), `kept` (samples with the unchanged bytes of their files), `notes`, and `not_looked_at` (numbers of
-        files of other types, by suffix). If the same call made the complete pack with parts before, everything counts
-        as continued.
+        converted), `kept` (samples with the unchanged bytes of their files), `notes`, and `not_looked_at` (the number
+        of files for each suffix of other types). If the same call made the complete pack with parts before, everything
+        counts as continued.
 
     Raises
     ------

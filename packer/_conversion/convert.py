@@ -96,7 +96,7 @@ class Summary:
     notes : list of str
         Remarks on the source, beginning with lost images and labels.
     not_looked_at : dict of str to int
-        The number of files with suffixes of other types than images, by suffix.
+        For each suffix that does not belong to images, the number of files.
     """
 
     destination: Path | str

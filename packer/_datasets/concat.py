@@ -150,7 +150,7 @@ class ConcatImageDataset(ItemDataset):
         """Return a dataset of some of the samples, in the order of `indices`, on the same open packs.
 
         It has the same settings and its own `targets` and `samples`; a sample gets the same crop as in this dataset.
-        The epoch is common to both.
+        Both share the epoch.
         """
         alike = ConcatImageDataset([dataset._alike() for dataset in self.datasets])
         alike._chosen = self._chosen
@@ -256,7 +256,7 @@ class ConcatImageDataset(ItemDataset):
 
     @property
     def randoms(self) -> int:
-        """The number of random numbers for the crop and the augmentation of an image."""
+        """The number of random numbers that the crop and the augmentation of an image need."""
         return max(dataset.randoms for dataset in self.datasets)
 
     @property

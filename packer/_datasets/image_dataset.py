@@ -151,8 +151,8 @@ class ImageDataset(ItemDataset):
         The library that decodes ordinary JPEGs. ``"auto"`` uses packer's own decoder first, which is faster. The choice
         changes only the speed: the pixels are always Pillow's.
     scaled_decode : bool
-        Has no effect, and will be removed in the next release: decoding a part of an image is faster than decoding the
-        whole image at half its size.
+        Has no effect, because decoding the part that a crop needs is faster than decoding the whole image at half its
+        size. The next release removes it.
     threads : int
         The number of threads that decode a batch for a DataLoader.
     cache : {"ram"}, optional
@@ -348,7 +348,7 @@ class ImageDataset(ItemDataset):
         """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
 
         It has the same settings and its own `targets` and `samples`; a sample gets the same crop as in this dataset.
-        The epoch is common to both.
+        Both share the epoch.
         """
         selection = self._alike()
         selection._view = self._view.selected(indices)
@@ -467,7 +467,7 @@ class ImageDataset(ItemDataset):
 
     @property
     def randoms(self) -> int:
-        """The number of random numbers for the crop and the augmentation of an image."""
+        """The number of random numbers that the crop and the augmentation of an image need."""
         return self._pipeline.randoms
 
     @property

@@ -279,8 +279,8 @@ def stage(
     If `directory` belongs to this user and nobody else may write to it, as when `stage` created it, the copy lies
     directly in it. If others may write to it, as to ``/dev/shm`` (which is in memory), the copy lies in a subdirectory
     ``packer-UID`` that belongs to the user. So nobody else can plant a false copy, and an existing copy is compared by
-    the owner, type and size of its files instead of byte by byte. On Windows, without owners of this kind, `directory`
-    must belong to the user.
+    the owner, type and size of its files instead of byte by byte. On Windows, which has no owners of this kind,
+    `directory` must belong to the user.
 
     If everybody may write to `directory` or one of its parents, it is refused when a stranger could replace
     ``packer-UID``: when the writable directory has no sticky bit, or belongs neither to root nor to this user. Owners

@@ -70,11 +70,12 @@ def export(
     follow from the names, ``labels.csv`` lists them in the form for `packer convert --labels`; a sample without a label
     has an empty cell. If no sample has a label, there is no ``labels.csv``.
 
-    Field values from files become the same files again, if the field's template gives each sample a separate file.
-    Other images, masks, bytes and arrays (``.npy``) become files in a directory with the field's name. If a template
-    leads out of the directory of the images, as ``../masks/{stem}.png`` does, the images are written to
-    ``directory/images`` and the other files next to it, so that nothing lies outside `directory`. Scalars, classes,
-    labels, text, JSON, boxes and keypoints become one line for each sample in ``metadata.jsonl``, next to the images.
+    Field values that came from files are written to files of the same names, if the field's template has a separate
+    file for each sample. Other images, masks, bytes and arrays (``.npy``) become files in a directory with the field's
+    name. If a template leads out of the directory of the images, as ``../masks/{stem}.png`` does, the images are
+    written to ``directory/images`` and the other files next to it, so that nothing lies outside `directory`. Scalars,
+    classes, labels, text, JSON, boxes and keypoints become one line for each sample in ``metadata.jsonl``, next to the
+    images.
 
     The same call continues an interrupted export: complete files are kept, and incomplete files are written again. A
     file with any other content is not changed. While an export runs, the empty file ``packer-export.lock`` in the
@@ -105,7 +106,7 @@ def export(
     PackLockedError
         If another process is exporting to `directory`.
     DestinationError
-        If `directory` contains other files than those of this export, or a file cannot be written.
+        If `directory` contains files that do not belong to this export, or a file cannot be written.
     """
     progress = shown_progress(progress, directory, "files")
     return export_and_say(path, directory, workers=workers, progress=progress)[0]

@@ -149,7 +149,7 @@ _LISTED_BESIDE_A_CAUSE = 3
 
 
 class Verification(list[Damage]):
-    """The defects of a pack: a list of `Damage`, empty for an intact pack. Its text is the output of `packer verify`.
+    """The defects of a pack: a list of `Damage`, empty for an intact pack. Prints like `packer verify`.
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ class Augmentation(Frozen, abc.ABC):
     """
 
     randoms: int = 0
-    """The number of random numbers for an image."""
+    """The number of random numbers that an image needs."""
 
     operations: int = 1
     """The maximum number of operations on an image."""

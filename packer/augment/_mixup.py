@@ -34,7 +34,7 @@ class Mixing(Frozen, abc.ABC):
     """
 
     randoms: int = 0
-    """The number of random numbers for a batch."""
+    """The number of random numbers that a batch needs."""
 
     makes_fractions: bool = False
     """Whether pixels may become fractions."""

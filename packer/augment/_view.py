@@ -47,5 +47,5 @@ class View(Frozen):
 
     @property
     def randoms(self) -> int:
-        """The number of random numbers for an image."""
+        """The number of random numbers that an image needs."""
         return self.crop.randoms + (0 if self.augment is None else self.augment.randoms)

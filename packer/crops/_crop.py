@@ -162,7 +162,7 @@ class Crop(Frozen, abc.ABC):
 
     @functools.cached_property
     def randoms(self) -> int:
-        """The number of random numbers for an image."""
+        """The number of random numbers that an image needs."""
         return sum(step.randoms for step in self._steps)
 
     @functools.cached_property

@@ -281,8 +281,8 @@ class RandomCrop(Crop):
         The pixels by which the image is padded first: for all sides; for left and right, top and bottom; or for left,
         top, right, bottom.
     pad_if_needed : bool
-        Whether an image smaller than `size` is padded by the missing pixels, on both sides. By default, choosing its
-        crop raises ImageError.
+        Whether an image smaller than `size` is padded by the missing pixels, on both sides. By default a smaller image
+        raises ImageError when its crop is chosen.
     fill : int or three int
         The colour of constant padding, 0 to 255: one level for all channels, or red, green and blue.
     padding_mode : {"constant", "edge", "reflect", "symmetric"}
