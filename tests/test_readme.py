@@ -59,13 +59,6 @@ def test_its_blocks_run_in_order(tmp_path: Path) -> None:
     assert re.search(r"epoch 1: \d", result.stdout)
 
 
-def test_the_chinese_page_has_the_same_blocks() -> None:
-    def code(page: str) -> list[tuple[str, str]]:
-        return [(language, re.sub(r"  +#.*", "", text)) for language, text in blocks_of(page)]
-
-    assert code("README.zh.md") == code("README.md")
-
-
 @pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
 def test_the_first_screens_have_what_matters(page: str) -> None:
     lines = (ROOT / page).read_text("utf-8").splitlines()

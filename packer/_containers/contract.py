@@ -553,7 +553,7 @@ class Chosen:
             if field.kind and field.kind not in (*KINDS, *OF_SCALARS):
                 raise OptionError(f"{field}: a kind is one of {', '.join([*KINDS, *OF_SCALARS])}")
             if field.name in [other.name for other in fields[:number]]:
-                raise OptionError(f"{field}: the field {field.name} is said twice")
+                raise OptionError(f"{field}: the field {field.name} is named twice")
             try:
                 Field(field.name, "bytes")
             except ValueError as error:

@@ -293,7 +293,7 @@ def ints(window: BlockReader, begin: int, end: int) -> list[int]:
                 try:
                     value, at = read_varint(data, at)
                 except IndexError:
-                    raise MessageError(f"numbers end amid one, at byte {stop}") from None
+                    raise MessageError(f"numbers end in the middle of one, at byte {stop}") from None
                 values.append(_signed(value))
     return values
 
@@ -307,7 +307,7 @@ def floats(window: BlockReader, begin: int, end: int) -> bytes:
         if tag in (1 << 3 | SIZED, 1 << 3 | FOUR)
     ]
     if any(len(value) % 4 for value in values):
-        raise MessageError(f"floats end amid one, at byte {end}")
+        raise MessageError(f"floats end in the middle of one, at byte {end}")
     return b"".join(values)
 
 

@@ -1,4 +1,4 @@
-"""RecordIO, which MXNet reads (https://mxnet.apache.org/versions/1.9.1/api/faq/recordio): ``.rec``, beside it ``.idx``.
+"""RecordIO, which MXNet reads (https://mxnet.apache.org/versions/1.9.1/api/faq/recordio): ``.rec``, with ``.idx``.
 
 A record is a magic number; a number whose uppermost three bits say what the record is, and whose others are its size;
 the data; and zeros up to a multiple of 4 bytes. Data that have the magic number at a multiple of 4 are cut there, in
@@ -12,10 +12,10 @@ records of identities, which follow after the images.
 Samples are listed in the order in which they lie, as MXNet's and DALI's iterators read them: the same with an index and
 without one. An index gives each record its key, in text, a line each: key, tab, where the record begins.
 
-A list, ``.lst``, may lie beside the file too. A line of an index has a key and where the record begins, with a tab
-between. A line of a list has a key, one or more labels, and a path, with tabs between; im2rec makes the file of it, and
-numbers directories in the order of their names. What does not fit the records is an error, lest images have names that
-belong to others.
+There may be a list too, ``.lst``. A line of an index has a key and where the record begins, with a tab between. A line
+of a list has a key, one or more labels, and a path, with tabs between; im2rec makes the file of it, and numbers
+directories in the order of their names. An index or a list that does not fit the records is an error, as images would
+have names of others.
 """
 
 from __future__ import annotations

@@ -132,8 +132,8 @@ def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, h
     -------
     object
         An int, a float, a bool, None, a text, a tuple, a list, a dict, a `Blob`; bytes where they are not in one piece
-        in the file; an `Array`. Lists may be in several others, and in themselves: whoever walks them counts what they
-        become with a `Budget`.
+        in the file; an `Array`. Lists may be in several others, and in themselves: callers that walk them count their
+        size with a `Budget`.
 
     Raises
     ------

@@ -227,7 +227,7 @@ def field_of(
     seen : FeatureValues
     taken : set of str
         Names of other fields, to which the new one's is added.
-    said : (str, str), optional
+    chosen : (str, str), optional
         The name and the kind that the user chose; either may be empty.
     classes : sequence of str, optional
         The names of the classes whose ids the feature has.

@@ -47,8 +47,8 @@ def solarize(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 
 def posterize(images: torch.Tensor, operations: Any) -> torch.Tensor:
-    kept = 0xFF & -(1 << 8 - operations["factor"].astype(np.int64))
-    return images & _sent(kept.astype(np.uint8), images.device)[:, None, None, None]
+    mask = 0xFF & -(1 << 8 - operations["factor"].astype(np.int64))
+    return images & _sent(mask.astype(np.uint8), images.device)[:, None, None, None]
 
 
 def stretch(images: torch.Tensor, operations: Any) -> torch.Tensor:
@@ -87,8 +87,8 @@ def turn_hue(images: torch.Tensor, operations: Any) -> torch.Tensor:
     turned = (sixths / 6 + _factors(images, operations)[:, 0]).remainder_(1) * 6
     made = []
     for corner in (5, 3, 1):  # of the hexagon, where red, green and blue begin to fall
-        place = (turned + corner) % 6
-        made.append(most - reach * torch.minimum(place, 4 - place).clamp_(0, 1))
+        sector = (turned + corner) % 6
+        made.append(most - reach * torch.minimum(sector, 4 - sector).clamp_(0, 1))
     return (torch.stack(made, 1) * (_MOST + 1 - 1e-3)).byte()
 
 
@@ -155,8 +155,8 @@ def _blurred(images: torch.Tensor, height: int, width: int, sigmas: torch.Tensor
 def _weights(size: int, sigmas: torch.Tensor) -> torch.Tensor:
     """Return the weights of a kernel for every sigma: (N, size)."""
     end = (size - 1) / (2 * math.sqrt(2))
-    places = torch.linspace(-end, end, size, device=sigmas.device)
-    return torch.softmax(-((places / sigmas[:, None]) ** 2), 1)
+    positions = torch.linspace(-end, end, size, device=sigmas.device)
+    return torch.softmax(-((positions / sigmas[:, None]) ** 2), 1)
 
 
 def move(images: torch.Tensor, operations: Any) -> torch.Tensor:
@@ -183,16 +183,16 @@ def _moved(images: torch.Tensor, operations: Any, interpolation: str) -> torch.T
 
 
 def _nearest(images: torch.Tensor, grid: torch.Tensor, colours: torch.Tensor) -> torch.Tensor:
-    """Return the pixels at places of a grid, and colours outside of the image.
+    """Return the pixels at positions of a grid, and colours outside of the image.
 
-    As `grid_sample` does, but with the same roundings on every device: a place halfway between two pixels, of which
+    As `grid_sample` does, but with the same roundings on every device: a position halfway between two pixels, of which
     some movements have many, is moved to the same one. A GPU's `grid_sample` multiplies and adds with one rounding.
     """
     height, width = images.shape[2:]
     size = _sent(np.array([width, height], np.float32), images.device)
-    places = grid.add(1).mul_(size).sub_(1).div_(2).round_()
-    inside = ((places >= 0) & (places < size)).all(3)
-    columns, rows = places.clamp_(min=0).minimum(size - 1).long().unbind(3)
+    positions = grid.add(1).mul_(size).sub_(1).div_(2).round_()
+    inside = ((positions >= 0) & (positions < size)).all(3)
+    columns, rows = positions.clamp_(min=0).minimum(size - 1).long().unbind(3)
     which = (rows * width + columns).flatten(1)[:, None].expand(-1, 3, -1)
     found = images.flatten(2).gather(2, which).view(images.shape)
     return torch.where(inside[:, None], found, colours)
@@ -219,8 +219,8 @@ def erase(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 def _within(size: int, first: Any, count: Any, device: torch.device) -> torch.Tensor:
     """Tell for every image which of `size` rows or columns are among the `count` from `first` on: (N, size)."""
-    places = np.arange(size)
-    return _sent((places >= first[:, None]) & (places < (first + count)[:, None]), device)
+    positions = np.arange(size)
+    return _sent((positions >= first[:, None]) & (positions < (first + count)[:, None]), device)
 
 
 def _colours(images: torch.Tensor, operations: Any) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Bagz (https://github.com/google-deepmind/bagz): records one after the other, and after them where each one ends.
 
 The file ends with the ends of all records, each 8 bytes, little-endian. The last of them, the end of the last record,
-is where these begin. Or the ends are in a file of their own, ``limits.X`` beside ``X``. A sample is a record; there are
+is where these begin. Or the ends are in a file of their own, ``limits.X`` for ``X``. A sample is a record; there are
 no labels and no names.
 """
 

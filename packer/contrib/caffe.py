@@ -82,7 +82,7 @@ class Datum:
     offset, size : int
         Where in the file the data lie.
     encoded : bool or None
-        What the message says; None where it says nothing.
+        The value in the message; None where it has none.
     suffix : str
         That of the image which the data are; empty where they begin as none.
     labeled : bool
@@ -103,7 +103,7 @@ class Datum:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether the data are an encoded image: by what the message says, else by what the data are.
+        """Whether the data are an encoded image: by the message, else by the data.
 
         Caffe takes a message that says nothing for pixels, and NVIDIA DALI takes it for an encoded image.
         """
@@ -305,14 +305,14 @@ def _read(value: LMDBValue, head: bytes) -> Datum:
 
 
 def _path_of(key: bytes) -> str:
-    """Return the path in a key; the whole key where that is none that could be a name, such as an absolute one."""
+    """Return the path in a key; the whole key where the path is no name, such as an absolute one."""
     match = _NUMBERED.fullmatch(key)
     path = text_of(match[1]) if match else ""
     return text_of(key) if name_problem(path) else path
 
 
 def _objects(value: LMDBValue, datum: Datum) -> dict[str, Stored]:
-    """Return the values of the fields that the boxes are: corners in pixels, and what belongs to each."""
+    """Return the values of the fields for boxes: corners in pixels, and the numbers of each box."""
     boxes = datum.boxes
     if not boxes:
         height = width = 0
@@ -398,7 +398,7 @@ class CaffeWriter(ForeignWriter):
         self._images.close()
 
     def _put(self, name: bytes, label: int | float, size: int, data: Buffer | None = None) -> int:
-        """Place an image, and write it where it is given; return where it begins."""
+        """Allocate an image, and write it if there are bytes; return where it begins."""
         if not -(1 << 31) <= label < 1 << 31:
             raise DestinationError(
                 f"{_shown(name)}: a label of Caffe's is an int32, which cannot hold {label}. Choose another format."
@@ -425,7 +425,7 @@ class CaffeWriter(ForeignWriter):
         return offsets
 
     def _resume(self, written: Table) -> None:
-        """Place the samples of an earlier run where they lie, and find what was copied of them."""
+        """Allocate the samples of an earlier run where they lie, and find the copies of them."""
         for index, name in enumerate(written.sample_names()):
             row = written.row(index)
             if self._put(encode_name(name), row.label, row.size) != row.offset:

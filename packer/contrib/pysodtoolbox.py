@@ -1,4 +1,4 @@
-"""PySODToolBox's LMDB (ForBigDataset/ImageFolder2LMDB.py): pixels as OpenCV has them, and ``meta_info.pkl`` beside.
+"""PySODToolBox's LMDB (ForBigDataset/ImageFolder2LMDB.py): pixels as OpenCV has them, and ``meta_info.pkl``.
 
 That file is a pickled dict: ``keys``, and ``resolution``, a text ``C_H_W`` of each key, or one alone where all are the
 same. A value is H x W x C bytes, blue first. The file does not say whether a value has 8 or 16 bits a channel: its size
@@ -75,14 +75,14 @@ class PySODToolBox(LMDBContainer):
 
 
 def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
-    """Return what `_shapes_beside` does; SourceError in place of its errors."""
+    """Return the result of `_shapes_of`; SourceError instead of its errors."""
     sidecar = path.with_name(_SIDECAR)
     with failing(sidecar), errors_in(printable(sidecar)):
         return _shapes_of(path)
 
 
 def _shapes_of(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
-    """Return the keys, with channels, height and width, that are listed beside a file; ValueError where none are."""
+    """Return the keys, with channels, height and width, in a file's sidecar; ValueError where there are none."""
     with PackFile(path.with_name(_SIDECAR)) as file:
         held = unpickled(file, 0, file.size, min(_MOST_OPCODES, file.size))
         keys, shapes = (_texts(held, name) for name in ("keys", "resolution"))

@@ -38,7 +38,7 @@ def test_roles_and_fields_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"x": "a", "x:text": "b"}, "--key x:text=b: the field x is said twice"),
+        ({"x": "a", "x:text": "b"}, "--key x:text=b: the field x is named twice"),
         ({"x:mesh": "a"}, "--key x:mesh=a: a kind is one of scalar, class"),
         ({"image:mask": "a"}, "--key image:mask=a: a kind is for fields, and the image is none"),
         ({"label": "a", "label:float32": "a"}, "--key label:float32=a: a kind is for fields"),

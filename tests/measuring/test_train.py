@@ -173,7 +173,7 @@ def test_a_command_of_no_words_is_refused() -> None:
 
 def test_a_command_without_a_loader_is_an_error_that_says_what_to_do() -> None:
     for line, message in {
-        f"{sys.executable} -c pass": "ended with status 0 before a DataLoader or a packer.Loader gave a batch",
+        f"{sys.executable} -c pass": "ended with status 0 before a DataLoader or packer.Loader returned a batch",
         "./no-such-program": "./no-such-program cannot be started",
         "no-such-script.py --lr 1": "Say --train 'python no-such-script.py --lr 1'",
     }.items():

@@ -285,10 +285,10 @@ def test_what_was_uploaded_stays_when_commands_are_repeated(
 
 def test_what_does_not_fit_a_url_is_refused_in_a_line(s3: Any, bucket: str, photo_tree: Path) -> None:
     refused = {
-        ("--parts", "2", "--part", "0", "--overwrite"): "--overwrite replaces no pack at a URL",
+        ("--parts", "2", "--part", "0", "--overwrite"): "--overwrite cannot replace a pack at a URL part by part",
         ("--parts", "2", "--part", "0", "--fresh"): "delete all below DST/ and DST.partial/ before the job",
         ("--parts", "2", "--split", "all"): "--parts is for one split",
-        ("--part", "0"): "say with --parts how many",
+        ("--part", "0"): "are for --parts: pass the number of parts",
         ("--jobs", "2", "--parts", "2"): "--jobs is for --cluster",
     }
     ran = packer_many(["convert", photo_tree, f"s3://{bucket}/t.lmdb", *words] for words in refused)
