@@ -67,10 +67,10 @@ class SamplingState:
         self._agreed_among = 1
         self._restored: int | None = None  # the seed of the crops of a state
         if sampler is not None and shuffle:
-            raise OptionError("shuffle goes without a sampler: the sampler decides the order")
+            raise OptionError("shuffle cannot be combined with a sampler, which determines the order")
         if sampler is not None and seed is not None:
             raise OptionError(
-                "seed goes without a sampler: the order's seed is the sampler's, the crops' the dataset's"
+                "seed cannot be combined with a sampler: pass a seed to the sampler for the order, to the dataset for crops"
             )
         if sampler is not None:
             self.sampler = sampler

@@ -198,8 +198,8 @@ def bench(
         The numbers of threads to measure; by default 1, 2, 4 and so on, and the number of CPUs.
     recipe : {"trivial", "rand", "three", "dino"} or path, optional
         The name of a recipe, which is measured step by step, with `Loader` and with torchvision's v2 transforms in a
-        DataLoader, by default with as many threads as CPUs. Or a Python file that defines ``loader(path, threads)``, an
-        additional side, or ``transform``, or ``crop``.
+        DataLoader, by default with as many threads as CPUs. Or a Python file that defines ``loader(path, threads)``
+        (your own side), ``transform`` or ``crop``.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the elapsed seconds, the time limit in seconds, and a
         description of the current measurement.

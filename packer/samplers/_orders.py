@@ -362,7 +362,7 @@ class SubsetSampler(OrderSampler):
     Parameters
     ----------
     indices : (N,) sequence of int
-        The samples to use, 0 or more. If an index is listed twice, it comes twice in an epoch.
+        Indices of the samples to use, each 0 or more. If an index is listed twice, its sample comes twice in an epoch.
     seed, rank, world, uneven
         As for `OrderSampler`.
 

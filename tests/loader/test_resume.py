@@ -228,7 +228,7 @@ def test_states_of_the_first_version(pack: Path) -> None:
 
 def test_the_order_has_one_seed(pack: Path) -> None:
     dataset = open_dataset(pack, crop=CROP, seed=0)
-    with pytest.raises(ValueError, match="seed goes without a sampler"):
+    with pytest.raises(ValueError, match="seed cannot be combined with a sampler"):
         Loader(dataset, 6, sampler=ShuffleSampler(SIZE), seed=1)
     with pytest.raises(ValueError, match="orders 39 samples, but the dataset has 40"):
         Loader(dataset, 6, sampler=ShuffleSampler(39))
