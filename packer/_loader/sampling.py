@@ -70,7 +70,7 @@ class SamplingState:
             raise OptionError("shuffle cannot be combined with a sampler, which determines the order")
         if sampler is not None and seed is not None:
             raise OptionError(
-                "seed cannot be combined with a sampler: pass a seed to the sampler for the order, to the dataset for crops"
+                "seed cannot be combined with a sampler: pass a seed to the sampler, and one for crops to the dataset"
             )
         if sampler is not None:
             self.sampler = sampler

@@ -180,7 +180,7 @@ def test_workers_give_the_same_items(context: str, count: int, pack: Path) -> No
         ({"fields": "all", "fill": {"depth": 1}}, ValueError, "cannot stand in the place of 'depth'"),
         ({"fields": "all", "mode": {"mask": "L"}}, ValueError, "'mask' is no field of images"),
         ({"mode": "RGBA"}, ValueError, "mode is one of RGB, L, unchanged"),
-        ({"target": "coco", "fields": "all"}, ValueError, "without fields="),
+        ({"target": "coco", "fields": "all"}, ValueError, "leave out fields="),
         ({"target": "voc"}, ValueError, "None or 'coco'"),
         (
             {"per_box": ("area",)},
