@@ -1,4 +1,4 @@
-"""`python -m packer`, and what the console script `packer` calls."""
+"""Entry point of `python -m packer` and of the console script `packer`."""
 
 from __future__ import annotations
 

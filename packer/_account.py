@@ -1,7 +1,7 @@
-"""The account of a source: what became of every file, row, member, key and column that was seen while it was listed.
+"""The account of a source: the fate of every file, row, member, key and column seen while the source was listed.
 
-Whoever lists images fills one. Commands show its lines, the manifest keeps it, and ``--strict`` makes an error of what
-it lost. Files of other types, which may be millions, are counted by `packer._sources.base.OtherFiles` instead.
+The code that lists images fills it. Commands print its lines, the manifest stores it, and ``--strict`` turns its losses
+into an error. Files of other types, which may be millions, are counted by `packer._sources.base.OtherFiles` instead.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class LabelCandidate:
     what, name : str
         Its kind and name: ``column``, ``target``.
     option : str
-        The option that takes it: ``--key label=target``; empty where none does.
+        The option that takes it: ``--key label=target``; empty if none does.
     why : str
         Why it was not taken, such as ``is uint8 3, 3 rows for 4 images``.
     """
@@ -204,7 +204,7 @@ class Account:
         return [item for item in self if item.is_loss]
 
     def require_no_losses(self, source: str) -> None:
-        """Raise SourceError where anything was lost, as ``--strict`` wants it; `source` says of what."""
+        """Raise SourceError if anything was lost, as ``--strict`` wants it; `source` says of what."""
         if losses := self.losses():
             lost = "\n".join(f"  {item.line()}" for item in losses)
             raise SourceError(
@@ -213,7 +213,7 @@ class Account:
             )
 
     def require_labels(self, source: str, count: int) -> None:
-        """Raise SourceError where something looks like labels; for callers all of whose `count` images have none."""
+        """Raise SourceError if something looks like labels; for callers all of whose `count` images have none."""
         if not self.candidates:
             return
         names = ", ".join(
@@ -250,7 +250,7 @@ class Account:
 
     @classmethod
     def from_json(cls, document: Any) -> Account:
-        """Read an account; ValueError where it is none."""
+        """Read an account; ValueError if it is invalid."""
         if not isinstance(document, list):
             raise ValueError("the account is no list")
         account = cls()
@@ -260,7 +260,7 @@ class Account:
 
     @classmethod
     def united(cls, accounts: Sequence[Account | None]) -> Account | None:
-        """Return what several accounts say together; None where one of them was not recorded."""
+        """Return what several accounts say together; None if one of them was not recorded."""
         united = cls()
         for account in accounts:
             if account is None:
@@ -283,13 +283,13 @@ class Account:
 class BadSamples:
     """The samples that cannot be used, met while a source or a container is listed: ``--on-error`` decides.
 
-    Whoever meets one calls `add`, and goes on with the next sample. What was found becomes the source's `doubts`, and
+    Whoever meets one calls `add`, and continues with the next sample. What was found becomes the source's `doubts`, and
     so the manifest's `skipped`; the account does not have it a second time.
 
     Parameters
     ----------
     skip : bool
-        Whether such samples are left out and listed; else the first of them is an error.
+        Whether such samples are left out and listed; otherwise the first of them is an error.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a sample is: codec, size, type of its label; and the suffixes of files that become one.
+"""The codecs of samples, the types of their labels, and the suffixes of image files.
 
 A new codec is a row here and a way to write it in `packer._images.encode`.
 """

@@ -1,9 +1,9 @@
 """Tables, bars and pictures, as the text of a terminal and as the HTML of a notebook.
 
-The results of packer's functions yield blocks; `text` and `html` turn blocks into what a person sees. A line is a
-`str`. Whatever a block holds may come from a stranger's pack: both ways make control characters visible, and HTML is
-escaped. The HTML needs no script and no other file. It takes its colours from the page, so that it can be read on a
-light and on a dark one, and where a site strips the style sheet, tables and bars are still there.
+The results of packer's functions yield blocks; `text` and `html` render blocks. A line is a `str`. The content of a
+block may come from a stranger's pack: both renderers make control characters visible, and `html` escapes HTML. The HTML
+needs no script and no other file. It takes its colours from the page, so that it is readable on light and dark pages,
+and if a site strips the style sheet, tables and bars remain.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Code(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A cell of a table: a bar as long as a number is large beside the largest one."""
+    """A cell of a table: a bar as long as a number is large next to the largest one."""
 
     number: float
     largest: float
@@ -94,7 +94,7 @@ def counted(number: int, what: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as a person would say it."""
+    """Return a time as the user would say it."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, seconds = divmod(round(seconds), 60)

@@ -1,8 +1,8 @@
-"""The table of a pack, with one row a sample, and samples themselves. No I/O but that of `Vector`.
+"""The table of a pack, with one row for each sample, and samples themselves. Only `Vector` does I/O.
 
-The table is kept as one array a column, so that a pack of millions of samples never becomes millions of Python objects,
-and names are two arrays. A `Vector` is a column in a file, which becomes memory of this process, and of its forks, when
-it is first needed. `formats.md` specifies the columns.
+The table is one array for each column, and two for the names, so that a pack of millions of samples never becomes
+millions of Python objects. A `Vector` is a column in a file, which becomes memory of this process, and of its forks,
+when it is first needed. `formats.md` specifies the columns.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def blocks(column: npt.NDArray[Any] | Vector) -> Iterator[npt.NDArray[Any]]:
 
 
 def spans(length: int, overlap: int = 0) -> Iterator[slice]:
-    """Yield slices that cover a vector piece by piece; each goes on for `overlap` elements of the next one."""
+    """Yield slices that cover a vector piece by piece; each continues for `overlap` elements of the next one."""
     return (slice(start, min(start + _BLOCK + overlap, length)) for start in range(0, length, _BLOCK))
 
 

@@ -1,4 +1,4 @@
-"""The command line: parses, calls the library, prints. Here, and only here, errors become a line and an exit status."""
+"""The command line: parses arguments, calls the library, prints results, and turns errors into exit statuses."""
 
 from __future__ import annotations
 
@@ -149,14 +149,14 @@ def _run_command() -> object:
 
 
 def _open_what_is_closed() -> None:
-    """Let standard streams that were closed (``2>&-``) lead nowhere, lest a file of a pack gets the number of one."""
+    """Reopen closed standard streams (``2>&-``) on the null device, so that no pack file becomes descriptor 0 to 2."""
     for name in ("stdin", "stdout", "stderr"):  # 0, 1, 2: the lowest number that is free is given
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
 
 
 def _spell_out_what_cannot_be_encoded() -> None:
-    """Replace characters that the encoding of the terminal, or of a file, has not, in place of failing at them."""
+    """Replace characters that the encoding of the terminal or of a file lacks, instead of failing."""
     codecs.register_error("packer", _spelled_out)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
@@ -242,7 +242,7 @@ def _end(message: str, status: str) -> None:
 
 
 def _discard(stream: TextIO) -> None:
-    """Let all that is still written to `stream` go nowhere."""
+    """Discard all further output to `stream`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

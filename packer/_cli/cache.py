@@ -1,4 +1,4 @@
-"""Commands for copies on this node: `cache info`, `cache clear`, `stage`, `unstage` and `warm`."""
+"""Commands for local copies on this node: `cache info`, `cache clear`, `stage`, `unstage` and `warm`."""
 
 from __future__ import annotations
 

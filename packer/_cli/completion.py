@@ -1,4 +1,4 @@
-"""`packer completion`: the script by which a shell completes packer's commands, options and paths."""
+"""`packer completion`: prints the shell script that completes packer's commands, options and paths."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`packer convert` in all its ways, and `packer scan`.
+"""The commands `convert`, in all its modes, and `scan`.
 
-A conversion makes one pack, one of each split, a pack in parts (all here, one as a task of a job array, or all on a
-cluster), or a pack at a URL, which is made on this machine and then uploaded. Commands that write share what adds
-advice to their errors.
+A conversion makes one pack, one pack for each split, a pack in parts (all here, one in each task of a job array, or all
+on a cluster), or a pack at a URL, which is made on this machine and then uploaded. Commands that write share the
+context manager that adds advice to their errors.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def resumable() -> Iterator[None]:
-    """Say of work that a signal ends that the same command continues the work."""
+    """Add to an interruption that the same command continues the work."""
     try:
         yield
     except (KeyboardInterrupt, Terminated) as error:
@@ -92,7 +92,7 @@ def convert_listed(
 
 @contextlib.contextmanager
 def explaining(src: Path) -> Iterator[None]:
-    """Add to what ends a conversion of `src` what its person can do."""
+    """Add advice for the user to errors that end a conversion of `src`."""
     from packer._sources.scan_list import is_listing
 
     try:
@@ -131,7 +131,7 @@ def make_parts(request: ConversionRequest, how: RunOptions) -> int:
             return _one(partition, request, how.part, how)
         except DestinationError:
             before = already_made(partition, request)
-            if before is None:  # else other tasks finished the pack meanwhile
+            if before is None:  # otherwise other tasks finished the pack meanwhile
                 raise
             return done_already(request.dst, before, quiet=how.quiet)
     if how.cluster is not None:

@@ -259,5 +259,5 @@ def _serve(catalog: Catalog, port: int, *, browser: bool, quiet: bool) -> None:
 
             # Some browsers, and what BROWSER names, are waited for until they end.
             threading.Thread(target=webbrowser.open, args=(server.door,), daemon=True).start()
-        with contextlib.suppress(KeyboardInterrupt):  # which is how a person ends it
+        with contextlib.suppress(KeyboardInterrupt):  # which is how the user ends it
             server.serve_forever()

@@ -1,4 +1,4 @@
-"""Options of the command line: made of the fields that declare them, and the types of their values.
+"""Options of the command line, generated from the fields that declare them, and the types of their values.
 
 Also the options of all commands that read a pack at a URL, and the splits of SRC.
 """

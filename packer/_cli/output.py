@@ -4,9 +4,9 @@ A bar shows progress on a terminal, lines do in a log. With ``--json-progress`` 
 which docs/clusters.md explains:
 
 ``what``, ``phase``         the pack or directory, and the step; null for the command's own step
-``done``, ``total``         in ``unit``; null where they are not known
-``unit``                    ``"images"``, ``"bytes"`` or ``"files"``; ``"seconds"`` of work that has a certain time
-``rate``, ``seconds_left``  of this run, in units a second; null where nothing is known
+``done``, ``total``         in ``unit``; null if unknown
+``unit``                    ``"images"``, ``"bytes"`` or ``"files"``; ``"seconds"`` of work with a fixed duration
+``rate``, ``seconds_left``  of this run, in units a second; null if unknown
 ``seconds``                 since the phase began
 ``bytes``                   read in this run
 ``skipped``                 images that were left out
@@ -124,7 +124,7 @@ class _Progress:
 
     @property
     def silent(self) -> float:
-        """Seconds since something was heard."""
+        """Seconds since the last update."""
         return time.monotonic() - max(self.updated, self.began)
 
     @property
@@ -141,7 +141,7 @@ class _Progress:
         return None if not rate or self.total is None or self.done is None else (self.total - self.done) / rate
 
     def extra(self) -> dict[str, str]:
-        """What stands beside counts and rate: values by what they are values of."""
+        """Notes in addition to counts and rate, by subject."""
         extra = {}
         if self.bytes > self.first_bytes:
             extra["MB/s"] = f"{(self.bytes - self.first_bytes) / 1e6 / self._elapsed:.0f}"
@@ -270,7 +270,7 @@ def _thousands(number: float) -> str:
 
 
 class ProgressDisplay:
-    """Shows what a command does, also while it has nothing to say; with `quiet` to programs only that asked for JSON.
+    """Shows the progress of a command, also while nothing happens; with `quiet` only to programs that asked for JSON.
 
     Parameters
     ----------
@@ -329,7 +329,7 @@ class ProgressDisplay:
         self._safely(lambda face: face.end(self._progress, last=True, failed=kind is not None))
 
     def _beat(self) -> None:
-        """Show that the command lives, while listing, compiling or waiting for the disk."""
+        """Show that the command is alive, while listing, compiling or waiting for the disk."""
         while not self._ended.wait(_BEAT):
             with self._lock:
                 self._safely(lambda face: face.show(self._progress))
@@ -342,7 +342,7 @@ class ProgressDisplay:
         except OSError as error:
             if error.errno not in NOBODY_READS:
                 raise
-            self._face = None  # the work goes on
+            self._face = None  # the work continues
 
 
 def _on_terminal() -> bool:

@@ -1,4 +1,4 @@
-"""Commands whose help stands in panels: options by subject, commands by task, and a summary on one line each.
+"""Help in panels: options grouped by subject, commands grouped by task, each with a one-line summary.
 
 click prints the text. A library for this would replace two methods; docs/architecture.md compares them.
 """

@@ -1,7 +1,7 @@
-"""Files of other tools with images in them, read where they lie: a module for each kind of container.
+"""Containers: files of other tools with images in them, read in place. A module for each kind.
 
-A module has a child of `Container`, which recognises files and directories and lists the samples in them: where the
-bytes of each one lie. `registry` has a row for each.
+Each module has a subclass of `Container`, which recognises files and directories, and lists the location of each sample
+in them. `registry` has a row for each.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 def find_container(paths: Sequence[Path]) -> tuple[type[Container], list[Path]] | None:
-    """Return the container of files or of a directory, and the paths for its `open`; None where it is none.
+    """Return the container of files or of a directory, and the paths for its `open`; None if no container fits.
 
     Raises
     ------
     SourceError
-        If there are several paths and one is no file, they are not of one kind, or the files of a directory are of
+        If there are several paths and one is not a file, they are not of one kind, or the files of a directory are of
         several kinds or splits.
     """
     of_each = {path: _kind_of(path) for path in paths}
@@ -79,7 +79,7 @@ def find_container(paths: Sequence[Path]) -> tuple[type[Container], list[Path]] 
 
 
 def open_container(paths: Sequence[Path], keys: Mapping[str, str] | None = None) -> Container | None:
-    """Open the container that files are, or that a directory is; None where it is none.
+    """Open files or a directory as a container; None if no container fits.
 
     Files of several splits, which a pattern may name, are noted. Errors as `find_container` and `Container.open`.
     """
@@ -93,17 +93,17 @@ def open_container(paths: Sequence[Path], keys: Mapping[str, str] | None = None)
 
 
 def files_to_name(directory: Path) -> str:
-    """Return a note on files of other tools in a directory that is none of their containers; empty without any."""
+    """Return a note on container files in a directory that is read as something else; empty if there are none."""
     patterns = containers_near(directory)
     shown = ", ".join(f"'{pattern}'" for pattern in patterns[:4]) + (", …" if len(patterns) > 4 else "")
     return f". Files of other tools are read by their names: {shown}" if patterns else ""
 
 
 def named_paths(src: str | os.PathLike[str]) -> list[Path]:
-    """Return the paths of a text: the file or directory of that name if there is one, else the matches of a pattern.
+    """Return the paths of a text: the file or directory of that name if it exists, otherwise the matches of a pattern.
 
-    A pattern has ``*``, ``?`` or ``[...]``, or braces such as ``{000..127}`` and ``{a,b}``, all of which must be there.
-    The paths are absolute, and numbers in them sort as numbers. Empty where nothing is there.
+    A pattern has ``*``, ``?`` or ``[...]``, or braces such as ``{000..127}`` and ``{a,b}``, all of which must exist.
+    The paths are absolute, and numbers in them sort as numbers. Empty if nothing matches.
     """
     text = os.path.abspath(os.path.expanduser(os.fspath(src)))
     if os.path.lexists(text):
@@ -138,10 +138,10 @@ def _without_braces(text: str) -> list[str]:
 
 
 def _kind_of(path: Path) -> tuple[type[Container] | None, list[Path]]:
-    """Return the container that a file or a directory is, and its files."""
+    """Return the container of a file or a directory, and its files."""
     if os.path.isdir(path):
         of, files = one_of(path, [*containers_of_directory(path, names_to_recognise(path))]) or (None, list[Path]())
-        if len({file.parent for file in files}) == 1:  # else directories are classes
+        if len({file.parent for file in files}) == 1:  # otherwise directories are classes
             one_set(files)
         return of, files
     return container_of_file(path) if os.path.isfile(path) else None, [path]

@@ -1,12 +1,12 @@
 """Images in arrays: NumPy's ``.npy``, the binary files of CIFAR, and the IDX files of MNIST.
 
-``X.npy`` has N x H x W x 3, N x 3 x H x W or N x H x W bytes, in C's order. The labels are in ``X_labels.npy`` or,
-beside ``x.npy`` and ``images.npy``, in ``y.npy`` and ``labels.npy``: N whole numbers, also as floats, N x 1, or one-hot
-N x C. Headers are read by a pattern, and nothing is evaluated.
+``X.npy`` holds N x H x W x 3, N x 3 x H x W or N x H x W bytes, in C order. The labels are in ``X_labels.npy``, or in
+``y.npy`` for ``x.npy`` and in ``labels.npy`` for ``images.npy``: N whole numbers, also as floats, N x 1, or one-hot N x
+C. Headers are read by a pattern, and nothing is evaluated.
 
 CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): a record is its class, 1 byte (of CIFAR-100 first
 the coarse class and then the fine one), and 32 x 32 pixels: the red plane, the green and the blue, row after row. Text
-files beside have the names of the classes, a line each.
+files next to them list the names of the classes, one a line.
 
 IDX (http://yann.lecun.com/exdb/mnist), also of Fashion-MNIST, KMNIST and EMNIST, big-endian: u16 0, u8 type (8: bytes),
 u8 axes, for each axis u32 length, and the elements. Images have three axes and grey pixels; labels have one axis.
@@ -39,10 +39,10 @@ _CHANNELS = (1, 3, 4)
 
 
 def pixel_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:
-    """Return how the pixels of images lie in an array of bytes, and their height and width.
+    """Return the pixel layout, height and width of the images in an array of bytes.
 
-    None where they are no images, or it is not clear: three axes of which one has 1, 3 or 4 elements may be a single
-    image with channels. With `of_many` it is known that the first axis counts images.
+    None if they are not images, or the layout is ambiguous: three axes, one of them with 1, 3 or 4 elements, may be a
+    single image with channels. With `of_many` the first axis is known to count images.
     """
     if 0 in shape[1:]:
         return None
@@ -63,7 +63,7 @@ def may_be_one_image(shape: Sequence[int]) -> bool:
 
 
 def undecided(shape: Sequence[int]) -> str:
-    """Return the message on an array of three axes that may be a single image."""
+    """Return the error message for an array of three axes that may be a single image."""
     return f"which may be a single image with channels, or {shape[0]} grey images. Write grey images as N x H x W x 1"
 
 
@@ -103,7 +103,7 @@ class NpyImages(Container):
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
         if any(not name.startswith(".") and not name.endswith((".npy", ".txt", ".md", ".json")) for name in names):
-            return None  # masks or features, perhaps, beside the images
+            return None  # masks or features, perhaps, for the images
         found = sorted(
             (path / name for name in names if name.endswith(".npy") and not _LABELS.fullmatch(name)), key=natural
         )
@@ -180,7 +180,7 @@ class NpyImages(Container):
 
 
 def _images(file: ContainerFile) -> tuple[int, PixelLayout, tuple[int, int, int]]:
-    """Return where images begin, how their pixels lie, and how many they are, their height and width."""
+    """Return the offset of the images, their pixel layout, their number, height and width."""
     begin, dtype, shape = _header(file)
     found = pixel_layout(shape) if dtype == np.uint8 else None
     if found is None:
@@ -198,7 +198,7 @@ _HEADER = re.compile(
 
 
 def _header(file: ContainerFile) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
-    """Return where the elements begin, their dtype and the shape; SourceError where they do not fill the file."""
+    """Return the offset of the elements, their dtype and the shape; SourceError if they do not fill the file."""
     magic, major, _ = struct.unpack("<6sBB", file.read(0, 8))
     start = 10 if major == 1 else 12
     length = int.from_bytes(file.read(8, start - 8), "little")
@@ -227,7 +227,7 @@ def _label_files(path: Path) -> list[Path]:
 
 
 def _labels_of(path: Path) -> Path | None:
-    """Return the file of the labels of a file of images: it has the same name but for the word."""
+    """Return the label file of an image file: its name differs only in the word for labels."""
     stem = path.stem
     names = [f"{stem}_labels", f"{stem}-labels"]
     for word, label in _WORDS.items():
@@ -314,7 +314,7 @@ class CIFAR(Container):
 
 
 def _bytes_of_labels(name: str) -> int:
-    """Return how many bytes of a record come before the pixels, in a file of a name; 0 where it is none of CIFAR's."""
+    """Return the number of label bytes of a record in a file of this name; 0 if it is not a CIFAR file."""
     return 1 if _TEN.fullmatch(name) else 2 if _HUNDRED.fullmatch(name) else 0
 
 
@@ -389,7 +389,7 @@ class MNIST(Container):
 
 
 def _shape(file: ContainerFile, axes: int) -> tuple[int, ...]:
-    """Return the lengths of the axes; SourceError where the file does not hold just so many bytes."""
+    """Return the lengths of the axes; SourceError if they do not match the size of the file."""
     zero, type, found = struct.unpack(">HBB", file.read(0, 4))
     if zero or type != _BYTES or found != axes:
         raise SourceError(f"{file.path}: no IDX file of bytes with {axes} ax{'i' if axes == 1 else 'e'}s")

@@ -1,17 +1,17 @@
 """Arrow files of images, as Hugging Face's `datasets` keeps them: its cache, and the directories of ``save_to_disk``.
 
-``state.json`` in a directory lists its files, in order, and ``dataset_info.json`` has the features where the schema
-has none. Images in buffers that are not compressed are read where they lie. pyarrow reads the other columns.
+``state.json`` in a directory lists its files, in order, and ``dataset_info.json`` has the features if the schema has
+none. Images in buffers that are not compressed are read where they lie. pyarrow reads the other columns.
 
 Arrow's IPC format (``Message.fbs``, ``Schema.fbs`` and ``Columnar.rst`` of apache/arrow): a message is a mark, the size
 of its description, the description as a FlatBuffer (https://flatbuffers.dev), and its body. A file is a stream between
 a signature and a footer. The arrays of a record batch lie in the order of the schema, a parent before its children.
-Each has a node, its length and the count of missing values, and the buffers of its type: which values are there, where
-each begins, the values.
+Each has a node, its length and the count of missing values, and the buffers of its type: a bitmap of the values
+present, their offsets, the values.
 
-A column may have numbers of values in a dictionary, a message of its own, as pandas has categories. In a stream, a
-dictionary holds for the batches after it, until another takes its place, and a delta adds values to it. In a file it
-holds for all batches.
+A column may hold indices into a dictionary, a message of its own, like the categories of pandas. In a stream, a
+dictionary applies to the batches after it until another one replaces it, and a delta adds values to it. In a file it
+applies to all batches.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ _COMPRESSION = {0: "lz4", 1: "zstd"}
 
 
 class FlatTable:
-    """A table of a FlatBuffer: numbers and further tables by the numbers of their slots.
+    """A table of a FlatBuffer: numbers and nested tables by slot number.
 
     Raises
     ------
     ValueError, struct.error
-        From every method, where the buffer is damaged.
+        From every method, if the buffer is damaged.
     """
 
     def __init__(self, data: bytes, at: int) -> None:
@@ -73,22 +73,22 @@ class FlatTable:
 
     @classmethod
     def root(cls, data: bytes) -> FlatTable:
-        """Return the table that a buffer is."""
+        """Return the root table of a buffer."""
         return cls(data, int_at(data, "<I", 0))
 
     def where(self, slot: int) -> int:
-        """Return where a value begins; 0 where there is none."""
+        """Return the offset of a value; 0 if there is none."""
         at = 4 + 2 * slot
         inner = int_at(self._data, "<H", self._slots + at) if at < self._end else 0
         return self._at + inner if inner else 0
 
     def number(self, slot: int, layout: str, default: int = 0) -> int:
-        """Return a number; `default` where there is none."""
+        """Return a number; `default` if there is none."""
         at = self.where(slot)
         return int_at(self._data, layout, at) if at else default
 
     def find(self, slot: int) -> FlatTable | None:
-        """Return a table; None where there is none."""
+        """Return a table; None if there is none."""
         at = self.where(slot)
         return FlatTable(self._data, at + int_at(self._data, "<I", at)) if at else None
 
@@ -100,7 +100,7 @@ class FlatTable:
         return found
 
     def vector(self, slot: int, width: int) -> tuple[int, int]:
-        """Return where the elements of a vector begin, and how many there are."""
+        """Return the offset of the elements of a vector, and their number."""
         at = self.where(slot)
         if not at:
             return 0, 0
@@ -117,7 +117,7 @@ class FlatTable:
             yield FlatTable(self._data, at + int_at(self._data, "<I", at))
 
     def number_at(self, layout: str, at: int) -> int:
-        """Return a number that lies somewhere in the buffer."""
+        """Return a number at an offset of the buffer."""
         return int_at(self._data, layout, at)
 
     def pairs(self, slot: int) -> list[tuple[int, int]]:
@@ -132,20 +132,20 @@ class FlatTable:
         return [int_at(self._data, "<i", at) for at in range(start, start + 4 * count, 4)]
 
     def text(self, slot: int) -> str:
-        """Return a text; an empty one where there is none."""
+        """Return a text; an empty one if there is none."""
         start, count = self.vector(slot, 1)
         return self._data[start : start + count].decode("utf-8", "replace")
 
 
 def int_at(data: bytes, layout: str, at: int) -> int:
-    """Return the number at a position; ValueError or struct.error where it is outside."""
+    """Return the number at a position; ValueError or struct.error if it is outside."""
     if at < 0:
         raise ValueError("a damaged FlatBuffer")
     return int(struct.unpack_from(layout, data, at)[0])
 
 
 class Buffered(NamedTuple):
-    """Where a buffer begins in the file, and how many bytes it has."""
+    """The offset of a buffer in the file, and its size."""
 
     offset: int
     size: int
@@ -161,7 +161,7 @@ class ArrowBatch(NamedTuple):
         The length and the number of nulls of each array, a parent before its children.
     buffers : list of Buffered
     codec : str
-        How each buffer is compressed, after 8 bytes with its size; empty where it is not.
+        The compression of each buffer, which follows 8 bytes with its size; empty without compression.
     dictionaries : mapping of int to Dictionary
         The dictionaries of the columns, by id.
     """
@@ -174,14 +174,14 @@ class ArrowBatch(NamedTuple):
 
 
 class Dictionary(NamedTuple):
-    """The values that the numbers of a column refer to.
+    """The values that the indices of a column refer to.
 
     Attributes
     ----------
     values : ArrowBatch
         A single array.
     before : Dictionary, optional
-        The values before these, where these are a delta.
+        The values before these, if these are a delta.
     """
 
     values: ArrowBatch
@@ -189,7 +189,7 @@ class Dictionary(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """A message that begins at a byte of the file: its type, its header, and where its body lies."""
+    """A message in the file: its type, its header, and the location of its body."""
 
     at: int
     kind: int
@@ -199,7 +199,7 @@ class _Message(NamedTuple):
 
 
 def schema_message(file: PackFile) -> bytes:
-    """Return the message at the beginning, which is the schema; SourceError where there is none."""
+    """Return the message at the beginning, which is the schema; SourceError if there is none."""
     begin = _begin(file)
     metadata, _ = _metadata(file, begin, file.size)
     kind, _, _ = _message(file, begin, metadata)
@@ -209,7 +209,7 @@ def schema_message(file: PackFile) -> bytes:
 
 
 def dictionary_ids(file: PackFile) -> list[int | None]:
-    """Return the id of the dictionary of each array of a batch, in the order of its nodes; None of one without.
+    """Return the dictionary id of each array of a batch, in the order of its nodes; None without a dictionary.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def dictionary_ids(file: PackFile) -> list[int | None]:
 
 
 def _ids(field: FlatTable, deepest: int) -> Iterator[int | None]:
-    """Yield the ids of a field and of those in it; a dictionary has its values elsewhere, with all that is in them."""
+    """Yield the ids of a field and its children; the values of a dictionary, with their children, are elsewhere."""
     encoding = field.find(4)
     yield None if encoding is None else encoding.number(0, "<q")
     if encoding is None and (children := list(field.tables(5))):
@@ -257,7 +257,7 @@ def batches(file: PackFile) -> Iterator[ArrowBatch]:
 
 
 def _messages(file: PackFile) -> Iterator[_Message]:
-    """Yield the messages; SourceError where one is none of a schema, of a dictionary or of records."""
+    """Yield the messages; SourceError if one is not a schema, dictionary or record batch."""
     at, end = _begin(file), _stream_end(file)
     while True:
         metadata, body = _metadata(file, at, end)
@@ -275,7 +275,7 @@ def _messages(file: PackFile) -> Iterator[_Message]:
 def _with_dictionary(
     file: PackFile, message: _Message, known: dict[int, Dictionary], ids: frozenset[int]
 ) -> dict[int, Dictionary]:
-    """Return the dictionaries after a message, which has one or has none. Those of no column are left out."""
+    """Return the dictionaries after a message, which may contain one; those without a column are left out."""
     if message.kind != _DICTIONARY or message.header is None:
         return known
     with damage(file, message.at, *_MALFORMED):
@@ -297,7 +297,7 @@ def _begin(file: PackFile) -> int:
 
 
 def _stream_end(file: PackFile) -> int:
-    """Return where the stream ends: before the footer of a file."""
+    """Return the end of the stream: before the footer of a file."""
     if not _begin(file):
         return file.size
     tail = file.read(max(0, file.size - 10), min(10, file.size))
@@ -353,7 +353,7 @@ _MOST_NULLS = 1 << 28  # bytes
 
 
 class _Values(NamedTuple):
-    """The array of a dictionary, with the bytes that it took of buffers, and for nulls."""
+    """The array of a dictionary, with the bytes that it takes in buffers, and for nulls."""
 
     of: Dictionary
     array: Any
@@ -381,7 +381,7 @@ class Batches:
         self._nulls = 0  # bytes that arrays without a value take, of which the file has none
 
     def images(self, batch: ArrowBatch, column: str) -> list[Piece | Packed | None]:
-        """Return where each image of a batch lies; None where there is none."""
+        """Return where each image of a batch lies; None if there is none."""
         with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
             kind, node, buffer = self._place(batch, column)
             there = self._valid(batch, node, buffer, batch.rows)
@@ -429,7 +429,7 @@ class Batches:
         return [None] * batch.rows
 
     def rows(self, batch: ArrowBatch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield the values of other columns, a row each."""
+        """Yield the values of other columns, row by row."""
         with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
             self._taken = sum(values.taken for values in self._values.values())
             self._nulls = sum(values.nulls for values in self._values.values())
@@ -471,7 +471,7 @@ class Batches:
         raise ValueError(f"it has no column {column!r}")
 
     def _lying(self, batch: ArrowBatch, number: int) -> tuple[Piece | Packed, int]:
-        """Return where a buffer lies, and its size when it is unpacked."""
+        """Return the location of a buffer, and its size when it is unpacked."""
         offset, size = batch.buffers[number]
         if not batch.codec or not size:
             return Piece(self._unit, offset, size), size
@@ -490,7 +490,7 @@ class Batches:
         return unpack(lying.codec, self._file.read(lying.piece.offset, lying.piece.size), lying.unpacked)
 
     def _own(self, batch: ArrowBatch, number: int) -> bytes:
-        """Return a buffer that no other array of the batch has; ValueError where they have more than there is."""
+        """Return a buffer, counting its bytes at every use; ValueError if all uses exceed the limit."""
         data = self._bytes(batch, number)
         self._taken += len(data)
         if self._taken > (most := MOST_UNPACKED if batch.codec else self._file.size):
@@ -573,7 +573,7 @@ class Batches:
         return pa.DictionaryArray.from_arrays(numbers, values, ordered=kind.ordered), next_node, next_buffer
 
     def _values_of(self, number: int, dictionary: Dictionary, kind: Any) -> Any:
-        """Return the values of a dictionary as one array. Those that are known are not read again."""
+        """Return the values of a dictionary as one array. Known values are not read again."""
         import pyarrow as pa
 
         known = self._values.get(number)
@@ -615,7 +615,7 @@ def schema_of(file: PackFile) -> Any:
 
 
 def _require_text(field: Any) -> None:
-    """Raise ValueError where the name of a column or of a member of it is no text: pyarrow reads them later."""
+    """Raise ValueError if a name of a column or of a member is not text, because pyarrow decodes names late."""
     if not isinstance(field.name, str):
         raise ValueError("a column has no name")
     for number in range(field.type.num_fields):
@@ -623,7 +623,7 @@ def _require_text(field: Any) -> None:
 
 
 def names_of(kind: Any) -> list[str]:
-    """Return the names of the members of a structure; none of any other type."""
+    """Return the names of the members of a structure; none for other types."""
     return [kind.field(number).name for number in range(kind.num_fields)] if str(kind).startswith("struct") else []
 
 
@@ -636,7 +636,7 @@ def _has_dictionary(kind: Any) -> bool:
 
 
 def _texts(array: Any) -> list[Any]:
-    """Return the values of an array of texts. Of a dictionary each is made once, however often it is referred to."""
+    """Return the values of an array of texts. Each value of a dictionary is created once, however often it is used."""
     if not str(array.type).startswith("dictionary<"):
         return list(array.to_pylist())
     values = array.dictionary.to_pylist()
@@ -644,7 +644,7 @@ def _texts(array: Any) -> list[Any]:
 
 
 def _width(kind: Any) -> int:
-    """Return how many bytes a missing value of a type takes in memory, about."""
+    """Return the approximate number of bytes that a missing value of a type takes in memory."""
     import pyarrow.types
 
     if pyarrow.types.is_fixed_size_binary(kind):
@@ -653,7 +653,7 @@ def _width(kind: Any) -> int:
 
 
 def _extent(kind: Any) -> tuple[int, int]:
-    """Return how many nodes and buffers an array of a type has, with its children."""
+    """Return the number of nodes and buffers of an array of a type, with its children."""
     kind = getattr(kind, "storage_type", kind)
     nodes, buffers = 1, 0 if str(kind) == "null" else kind.num_buffers
     for number in range(kind.num_fields):
@@ -677,7 +677,7 @@ class ArrowImages(TableImages):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the files that ``state.json`` lists; else all."""
+        """Return the files that ``state.json`` lists; otherwise all."""
         if _SPLITS in names:
             splits = _object_in(path / _SPLITS).get("splits")
             shown = ", ".join(printable(name) for name in splits) if isinstance(splits, list) else "none"
@@ -726,14 +726,14 @@ class ArrowImages(TableImages):
 
 
 def _is_image(field: Any, features: Mapping[str, Any], chosen: str | None) -> bool:
-    """Tell whether a column has images: a structure of bytes and path, or bytes that are called images."""
+    """Tell whether a column has images: a structure of bytes and path, or bytes in a column named like images."""
     called = is_image_feature(features.get(field.name)) or field.name == chosen
     kind = getattr(field.type, "storage_type", field.type)
     return sorted(names_of(kind)) == ["bytes", "path"] or (called and str(kind) in ("binary", "large_binary"))
 
 
 def _begins_with_image(file: PackFile, schema: Any, field: Any) -> bool:
-    """Tell whether a column of bytes has an image for its first value."""
+    """Tell whether the first value of a column of bytes is an image."""
     if str(field.type) not in ("binary", "large_binary"):
         return False
     reader = Batches(file, 0, schema)

@@ -1,9 +1,9 @@
 """FFCV's ``.beton``, version 2 (https://github.com/libffcv/ffcv): a table of samples, followed by their data.
 
-Layout, little-endian: a header (u16 version, u16 fields, u32 page size, u64 samples, u64 where the allocations are);
+Layout, little-endian: a header (u16 version, u16 fields, u32 page size, u64 samples, u64 offset of the allocations);
 for each field u8 type, 16 bytes name, 1024 bytes of arguments; a row for each sample, aligned as C aligns structs; the
-data; the allocations (u64 sample, u64 pointer, u64 size). Only the allocations tell how long a JPEG is.
-An image is a JPEG or RGB pixels, as its own row says.
+data; the allocations (u64 sample, u64 pointer, u64 size). Only the allocations have the length of a JPEG. An image is a
+JPEG or RGB pixels, depending on a flag in its row.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Beton(ColumnContainer):
                 yield entry
 
     def _has_pixels(self, unit: int) -> bool:
-        """Tell whether an image of a file is pixels."""
+        """Tell whether an image in a file is stored as pixels."""
         table = self.tables[unit]
         with self.reading(unit) as file:
             blocks = _blocks(file, table)
@@ -161,7 +161,7 @@ def _table(path: Path) -> _Table:
 
 
 def _with_rows(file: ContainerFile, table: _Table, stored: Sequence[Any]) -> _Table:
-    """Return a table with the layout of its rows: where a field's is unknown, that which the images' pointers fit."""
+    """Return a table with the layout of its rows; the pointers of the images decide the size of unknown fields."""
     names = list(table.kinds)
     images = [name for name, kind in table.kinds.items() if kind == "image"]
     is_known = None not in stored
@@ -179,7 +179,7 @@ def _with_rows(file: ContainerFile, table: _Table, stored: Sequence[Any]) -> _Ta
 
 
 def _fits(file: ContainerFile, table: _Table, image: str) -> bool:
-    """Tell whether the images of a file are where its allocations say."""
+    """Tell whether the images of a file match its allocations."""
     try:
         allocations = _allocations(file, table)
         for first, block in _blocks(file, table):
@@ -194,7 +194,7 @@ def _fits(file: ContainerFile, table: _Table, image: str) -> bool:
 
 
 def _allocations(file: ContainerFile, table: _Table) -> npt.NDArray[Any]:
-    """Return the allocations that have bytes, by their offsets; SourceError where two have the same offset."""
+    """Return the allocations that have bytes, by their offsets; SourceError if two have the same offset."""
     found = np.frombuffer(file.read(table.allocations, file.size - table.allocations), _ALLOCATION)
     found = found[found["size"] > 0]
     found = found[np.argsort(found["begin"], kind="stable")]
@@ -228,7 +228,7 @@ class _Values:
     allocations: npt.NDArray[Any]
 
     def value(self, number: int, name: str, stored: Any) -> Value:
-        """Return a value of a sample; ValueError where it does not lie where the allocations say."""
+        """Return a value of a sample; ValueError if it does not match the allocations."""
         kind = self.table.kinds[name]
         if kind in ("int", "float"):
             return stored  # type: ignore[no-any-return]
@@ -250,7 +250,7 @@ class _Values:
         return Piece(self.unit, begin, size)
 
     def _size(self, number: int, begin: int) -> int:
-        """Return how many bytes of a sample begin at an offset; ValueError where none do."""
+        """Return how many bytes of a sample begin at an offset; ValueError if none do."""
         index = int(np.searchsorted(self.allocations["begin"], np.uint64(begin)))
         sample, found, size = self.allocations[index].item() if index < len(self.allocations) else (-1, -1, 0)
         if found != begin or sample != number:

@@ -1,6 +1,6 @@
-"""Reading the files of containers in blocks: their structure is many small things, close together or between images.
+"""Block-wise reading of container files, whose structure is many small records, close together or between images.
 
-`ContainerFile` is for adapters whose errors need no offset in the file: any failure of reading is a SourceError.
+`ContainerFile` is for containers whose errors need no offset in the file: any failure to read is a SourceError.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _CLOSE = 1 << 15  # bytes between things that are read rather than skipped
 
 
 class BlockReader:
-    """Some bytes of a file in memory, which move on as its structure is read.
+    """A window of a file in memory, which moves as the file's structure is read.
 
-    A block that begins close behind the last one is twice as large; one behind data that were skipped is small.
+    A block close behind the previous one is twice as large; a block after skipped data is small.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class BlockReader:
     data : bytes
         The bytes in memory.
     begin : int
-        Where in the file they begin.
+        Their offset in the file.
     """
 
     def __init__(self, file: PackFile | Unpacked) -> None:
@@ -38,7 +38,7 @@ class BlockReader:
         self.data, self.begin, self._block = b"", 0, _SMALL
 
     def at(self, offset: int, size: int) -> int:
-        """Have `size` bytes from `offset` on in memory, or those up to the file's end; return where in `data` they are.
+        """Load `size` bytes from `offset` on, or those up to the file's end; return their position in `data`.
 
         Parameters
         ----------
@@ -58,7 +58,7 @@ class BlockReader:
         return position
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return bytes of the file; fewer where it ends."""
+        """Return bytes of the file; fewer at its end."""
         position = self.at(offset, size)
         return self.data[position : position + size]
 
@@ -97,7 +97,7 @@ class ContainerFile:
         self._blocks = BlockReader(file)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return a range of the file; SourceError where it does not lie in the file, or the disk fails."""
+        """Return a range of the file; SourceError if it does not lie in the file, or the disk fails."""
         if offset < 0 or size < 0 or offset + size > self.size:
             raise SourceError(
                 f"{self.path}: bytes {offset} to {offset + size} are wanted, and it has {self.size}: "
@@ -132,13 +132,13 @@ def damaged(file: PackFile, at: int, why: str) -> SourceError:
 
 
 def damage(file: PackFile, at: int, *kinds: type[Exception]) -> AbstractContextManager[None]:
-    """Turn errors about the content of a file into the error that it is damaged at a byte."""
+    """Turn errors about the content of a file into an error that gives the offset of the damage."""
     return errors_in(f"{printable(file.path)}, byte {at}: damaged", *kinds)
 
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[ContainerFile]:
-    """Open a file for reading; SourceError where it cannot be opened."""
+    """Open a file for reading; SourceError if it cannot be opened."""
     with source_errors():
         file = PackFile(path)
     with file:
@@ -146,11 +146,11 @@ def reading(path: str | os.PathLike[str]) -> Iterator[ContainerFile]:
 
 
 _MOST_TEXT = 1 << 28  # bytes
-_LONGEST_REASON = 1000  # characters that a message takes of an error
+_LONGEST_REASON = 1000  # characters of an error in a message
 
 
 def text_in(path: str | os.PathLike[str], most: int = _MOST_TEXT) -> str:
-    """Return the text of a small sidecar file; SourceError where it has more than `most` bytes, or no UTF-8."""
+    """Return the text of a small sidecar file; SourceError if it has more than `most` bytes, or no UTF-8."""
     with reading(path) as file, errors_in(f"{file.path}: is no text", UnicodeDecodeError):
         if file.size > most:
             raise SourceError(f"{file.path}: {file.size:,} bytes are more than a description has")
@@ -158,7 +158,7 @@ def text_in(path: str | os.PathLike[str], most: int = _MOST_TEXT) -> str:
 
 
 def json_in(path: str | os.PathLike[str]) -> Any:
-    """Return the content of a JSON file; SourceError where it is no JSON, or is larger than any description."""
+    """Return the content of a JSON file; SourceError if it is not JSON, or is too large for a description."""
     with errors_in(printable(path)):
         return parsed_json(text_in(path))
 
@@ -170,7 +170,7 @@ _LONGEST = 1 << 28  # of one line or text
 
 
 class RangeReader:
-    """Reads on in a range of a file.
+    """A sequential reader of a range of a file.
 
     Parameters
     ----------
@@ -178,12 +178,12 @@ class RangeReader:
     offset, size : int
         Where the range begins, and its bytes.
     head : bytes, optional
-        Its first bytes, where they were read already.
+        Its first bytes, if they were read already.
 
     Raises
     ------
     ValueError
-        From every method, where the range ends before the value.
+        From every method, if the range ends before the value.
     """
 
     __slots__ = ("_at", "_data", "_end", "_file", "_start")
@@ -198,7 +198,7 @@ class RangeReader:
 
     @property
     def left(self) -> int:
-        """How many bytes there are still."""
+        """Number of remaining bytes."""
         return self._end - self._start - self._at
 
     def byte(self) -> int:
@@ -216,7 +216,7 @@ class RangeReader:
         return self._data[self._at - count : self._at]
 
     def skip(self, count: int) -> None:
-        """Go on behind some bytes."""
+        """Skip some bytes."""
         if not 0 <= count <= self.left:
             raise ValueError(f"{count} bytes are announced, and {self.left} are there")
         self._at += count
@@ -251,7 +251,7 @@ class RangeReader:
         raise ValueError("a number has more than 64 bits")
 
     def _read_on(self, count: int) -> None:
-        """Have at least so many of the next bytes."""
+        """Load at least this number of the next bytes."""
         left = self.left
         if not 0 <= count <= left:
             raise ValueError(f"{count} bytes are announced, and {left} are there")

@@ -1,7 +1,7 @@
-"""Bytes that lie compressed in files: the codecs, and ranges that are unpacked when they are read.
+"""Compressed ranges of files, unpacked when they are read, and their codecs.
 
 A compressed range has no offsets for the values in it, so an index cannot list it; a conversion unpacks it. It counts
-as one more file, with the number after the last file of its container: other ranges lie in it as they lie in a file.
+as a further file, numbered after the last file of its container, and other ranges may refer to parts of it.
 """
 
 from __future__ import annotations
@@ -64,9 +64,10 @@ def _deflate(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _inflate(codec: str, data: memoryview, size: int, unpacked: bytearray) -> int:
-    """Add the bytes of one frame, of `size` bytes in all; return how many bytes the frame has.
+    """Add the unpacked bytes of one frame, up to `size` bytes in total; return the length of the frame.
 
-    It is fed in blocks: zlib copies the input after a frame, which with many short frames would be all of the others.
+    The input is fed in blocks: zlib copies the input that follows a frame, which with many short frames would be all
+    other frames.
     """
     inflater, at = zlib.decompressobj(_FRAMES[codec]), 0
     while not inflater.eof:
@@ -105,7 +106,7 @@ def _arrow(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _fails(pa: Any, codec: str, data: bytes, size: int) -> bool:
-    """Tell whether so much room is too little: with enough room, the rest of a larger buffer is left as it was."""
+    """Tell whether a buffer of this size is too small: if not, the rest of a larger buffer stays unchanged."""
     try:
         pa.decompress(data, decompressed_size=size, codec=codec)
     except (pa.ArrowException, OSError):
@@ -114,7 +115,7 @@ def _fails(pa: Any, codec: str, data: bytes, size: int) -> bool:
 
 
 def _snappy_size(data: bytes, most: int) -> int:
-    """Return the size with which snappy data begin, a varint; ValueError where that is more than `most`."""
+    """Return the size with which snappy data begin, a varint; ValueError if that is more than `most`."""
     size = 0
     for index, byte in enumerate(data[:5]):
         size |= (byte & 0x7F) << (7 * index)
@@ -150,7 +151,7 @@ class PackedSpool:
         self._last: tuple[Piece, str, int, int] | None = None
 
     def add(self, packed: Packed) -> int:
-        """Return the number of the range that a value lies in; the values of one range come one after the other."""
+        """Return the number of a value's range; the values of one range are added consecutively."""
         whole = packed.piece, packed.codec, packed.unpacked, packed.crc32
         if not (packed.offset >= 0 and 0 <= packed.size <= packed.unpacked - packed.offset):
             raise AssertionError(f"{packed} does not lie in itself")
@@ -174,7 +175,7 @@ class PackedRanges:
     Parameters
     ----------
     first : int
-        The number of the first one; smaller numbers are those of files.
+        The number of the first one; smaller numbers are files.
     rows : (P,) structured array, optional
         As `PackedSpool` collects them.
     """
@@ -185,7 +186,7 @@ class PackedRanges:
         self._cache: dict[int, bytes] = {}  # replaced and never changed, so that it needs no lock
 
     def origins(self, numbers: Ints) -> Ints:
-        """Return the files that values come from: those that compressed ranges lie in, and that were copied from."""
+        """Return the files of values: those with the compressed ranges, and those that bytes were copied from."""
         numbers = np.maximum(numbers, ~numbers)
         packed = numbers >= self.first
         if not packed.any():
@@ -209,7 +210,7 @@ class PackedRanges:
         unpacked = self._cache.get(number)
         if unpacked is None:
             unpacked = self._unpacked(file, number)
-            if len(unpacked) > size:  # else no one reads it again
+            if len(unpacked) > size:  # otherwise it is not read again
                 self._keep(number, unpacked)
         return unpacked[offset : offset + size]
 

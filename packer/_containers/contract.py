@@ -1,12 +1,12 @@
-"""The contract of a container: files of another tool with samples in them, and where in them each sample lies.
+"""The interface of a container: files of another tool, and the location of each sample in them.
 
 The author of a container writes one class, whose `entries` list samples in the order in which the container's own tools
-read them. Everything else is made of that list: `packer._containers.listing` collects it in columns, and a source, an
-index and a dataset are made of those.
+read them. Everything else is derived from that list: `packer._containers.listing` collects it in columns, and sources,
+indexes and datasets are built from those.
 
-For authors there are also `Chosen`, the user's choice by ``--key``; names for images that have none; and `Budget`, for
-files whose values refer to each other. A reference takes a few bytes and stands for all that it refers to. Where lists
-of references refer to lists of references, a value doubles with every level, and a short file would fill the memory.
+Also for authors: `Chosen`, the user's choice by ``--key``; names for images without one; and `Budget`, for files whose
+values refer to each other. A reference takes a few bytes and stands for its whole target, so nested lists of references
+double in size with every level, and a short file could fill the memory.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ IMAGE_HEAD = 32
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, to recognise it by; none if it is no regular file, or cannot be read.
+    """Return the first bytes of a file, for recognising it; none if it is not a regular file, or cannot be read.
 
-    SourceError where the file is a pointer of Git LFS, whose type is unknown.
+    SourceError if the file is a pointer of Git LFS, whose type is unknown.
     """
     try:
         with open(open_regular(path), "rb") as file:
@@ -69,9 +69,9 @@ def natural(path: Path) -> list[tuple[int, str]]:
 
 
 def files_in(path: Path, names: Collection[str], is_of: Callable[[str], bool]) -> list[Path]:
-    """Return the files of a directory whose names are of a container, in the order of the numbers in these.
+    """Return the files of a directory that have names of a container, ordered by the numbers in the names.
 
-    Empty where there are directories or images: these are the source then, and a file of a container is another thing.
+    Empty if there are directories or images: then these are the source.
     """
     found = sorted((path / name for name in names if is_of(name) and os.path.isfile(path / name)), key=natural)
     if not found or any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
@@ -128,7 +128,7 @@ class Named(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """Bytes around an image, in the same file, and the checksum that the file has of them."""
+    """A range of the same file that contains the image, and the checksum that the file stores for it."""
 
     offset: int
     size: int
@@ -356,24 +356,24 @@ class Container(abc.ABC):
 
 
 def no_keys(kind: str, keys: Mapping[str, str]) -> None:
-    """Raise OptionError where the user names keys of a container that has none."""
+    """Raise OptionError if the user names keys of a container that has none."""
     if keys:
         raise OptionError(f"--key is for containers whose samples have keys, and {kind} has none")
 
 
-_CLOSE, _TOGETHER = 1 << 12, 1 << 20  # bytes between samples that are read at once, and of all that are
+_CLOSE, _TOGETHER = 1 << 12, 1 << 20  # bytes between samples that are read together, and of the whole read
 
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """Where values lie.
+    """The locations of values.
 
     Attributes
     ----------
     file, offset, size : (N,) int64 arrays
-        The number of a file; where in it the value begins; its bytes, -1 where there is no value. Numbers after the
-        last file are those of compressed ranges. A negative number ``~n`` stands for bytes that are no range of file n,
-        and were copied from it: they lie in `Listing.copied`.
+        The number of a file; the offset of the value in it; its size, -1 if there is no value. Numbers after the last
+        file are those of compressed ranges. A negative number ``~n`` stands for bytes that are not a range of file n,
+        and were copied from it: they are in `Listing.copied`.
     """
 
     file: Ints
@@ -390,13 +390,12 @@ class Ranges:
 
 @dataclass(frozen=True, eq=False)
 class Seals:
-    """The checksums that a container's files have of their own bytes, one a sample.
+    """The checksums that a container's files store for their bytes, one for each sample.
 
     Attributes
     ----------
     offset, size : (N,) int64 arrays
-        Where in the file of a sample's image the bytes begin, the image among them, and how many they are; -1 where
-        there is no checksum.
+        The range in the file of a sample's image that the checksum covers, including the image; -1 without a checksum.
     checksum : (N,) int64 array
     of : callable
         Returns the checksum of bytes.
@@ -412,7 +411,7 @@ class Seals:
         return Seals(self.offset[rows], self.size[rows], self.checksum[rows], self.of)
 
     def runs(self, files: Ints) -> Iterator[tuple[int, int, int, list[int]]]:
-        """Yield file, begin and size of ranges to read at once, and which rows lie in each; `files` are those of rows.
+        """Yield file, begin, size and rows of ranges to read together; `files` has the file of each row.
 
         Neighbouring ranges are read together.
         """
@@ -445,7 +444,7 @@ _ENDINGS = (*_SUFFIXES, ".jpeg", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
 
 
 def suffix_of(head: bytes) -> str:
-    """Return the suffix of an image's name by its first 16 bytes; none where they are no image's that packer knows."""
+    """Return the suffix for an image by its first 16 bytes; none if packer does not recognise them."""
     return next((suffix for suffix, signature in _SUFFIXES.items() if signature.match(head)), "")
 
 
@@ -455,7 +454,7 @@ def suffix_at(read: Callable[[int, int], bytes], offset: int, size: int) -> str:
 
 
 def image_name(name: str, suffix: str) -> str:
-    """Return the name of an image: `suffix` is added where the name does not end as names of images do."""
+    """Return the name of an image, with `suffix` added if the name does not end like an image's name."""
     return name if is_image_name(name) else name + suffix
 
 
@@ -474,7 +473,7 @@ class ChosenField(NamedTuple):
     ----------
     name : str
     kind : str
-        A kind of field, or the dtype of a scalar; empty where the option has none.
+        A kind of field, or the dtype of a scalar; empty if the option has none.
     key : str
         The container's own.
     """
@@ -487,7 +486,7 @@ class ChosenField(NamedTuple):
         return f"--key {self.name}{':' * bool(self.kind)}{self.kind}={self.key}"
 
     def of_kind(self) -> Field:
-        """Return the field by its kind alone; ValueError where that does not tell all."""
+        """Return the field of this kind; ValueError if the kind does not determine the field."""
         if self.kind == "scalar":
             raise ValueError(f"say its dtype, such as --key {self.name}:int64={self.key}: {', '.join(OF_SCALARS)}")
         if self.kind == "array":
@@ -496,7 +495,7 @@ class ChosenField(NamedTuple):
 
 
 def field_name(key: str, taken: Collection[str]) -> str:
-    """Return the default name of the field for a container's own key; none of those taken."""
+    """Return a default field name for a container's key that is not yet taken."""
     name = re.sub(r"\W|^(?=[0-9])", "_", key, flags=re.ASCII)[:56] or "_"
     name += "_" * (name in RESERVED)
     numbers = itertools.count(2)
@@ -507,7 +506,7 @@ def field_name(key: str, taken: Collection[str]) -> str:
 
 
 def parse_keys(texts: Iterable[str]) -> dict[str, str]:
-    """Parse texts ``NAME[:KIND]=KEY`` to keys by role or field; OptionError where one is malformed."""
+    """Parse texts ``NAME[:KIND]=KEY`` to keys by role or field; OptionError if one is malformed."""
     keys: dict[str, str] = {}
     for text in texts:
         name, sign, key = text.partition("=")
@@ -543,7 +542,7 @@ class Chosen:
         Raises
         ------
         OptionError
-            If there is no such kind, no field may have such a name, or two have it.
+            If a kind does not exist, or a name is invalid or used twice.
         """
         roles = {name: keys[name] for name in _ROLES if name in keys}
         fields = [ChosenField(*name.partition(":")[::2], key) for name, key in keys.items() if name not in roles]
@@ -566,7 +565,7 @@ class Chosen:
         return [*roles, *(field.key for field in self.fields)]
 
     def by_key(self) -> dict[str, ChosenField]:
-        """Return the fields by their keys; OptionError where two are of one, for containers of which a key has one."""
+        """Return the fields by key, for containers with one field per key; OptionError if a key is used twice."""
         found: dict[str, ChosenField] = {}
         for field in self.fields:
             if (other := found.setdefault(field.key, field)) is not field:
@@ -577,18 +576,18 @@ class Chosen:
 MOST_THINGS = 100_000
 """Numbers, texts, lists and so on in one value."""
 
-_SHARED = 1 << 22  # bytes of a value beyond those that it has in its file
+_SHARED = 1 << 22  # allowed bytes of a value in excess of its size in the file
 
 
 class Budget:
-    """The things and the bytes that one value may still become; each is counted as often as it is referred to.
+    """The remaining budget of objects and bytes for one value; each object counts as often as it is referred to.
 
     Parameters
     ----------
     size : int
-        Bytes of the value in its file. It may become so many, and 4 MiB more.
+        Size of the value in its file. The budget is 4 MiB more than that.
     things : int
-        How many things it may have.
+        Maximum number of objects.
     """
 
     __slots__ = ("_bytes", "_most_bytes", "_most_things", "_size", "_things")
@@ -599,12 +598,12 @@ class Budget:
         self._things = self._most_things = things
 
     def spend(self, size: int = 0, things: int = 1) -> None:
-        """Count so many more bytes, and things.
+        """Subtract bytes and objects from the budget.
 
         Raises
         ------
         ValueError
-            If there are too many things, or too many bytes.
+            If the budget is exceeded.
         """
         self._things -= things
         self._bytes -= size

@@ -20,9 +20,9 @@ VECTOR = Field("labels", "array", "float32", 1)
 
 
 def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
-    """Return the labels of images by their paths, a whole number or a list of numbers each.
+    """Return the labels of images by path: each a whole number or a list of numbers.
 
-    Empty where the file says that there are none; None where it speaks of no labels, so that another tool wrote it.
+    Empty if the file declares no labels; None if it has no entry for labels, so that another tool wrote it.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
     Raises
     ------
     SourceError
-        If labels are none, or it is no JSON.
+        If a label is malformed, or the file is not JSON.
     """
     try:
         document = parsed_json(data.decode("utf-8-sig"))
@@ -51,10 +51,10 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
 
 
 def are_of_images(labels: Mapping[str, Any], names: Sequence[str], account: Account) -> bool:
-    """Tell whether labels are those of images, and account for labels of images that are not there.
+    """Tell whether labels belong to these images, and account for labels of missing images.
 
-    Where none is, another tool wrote ``dataset.json``. Where it has null for the labels, images in directories that are
-    called as ``dataset_tool.py`` calls its parts have none; other directories are classes.
+    If none does, another tool wrote ``dataset.json``. If its labels are null, images in directories with the names of
+    ``dataset_tool.py``'s parts have no labels; other directories are classes.
     """
     if not labels:
         folders = (name.rpartition("/")[0].rpartition("/")[2] for name in names if "/" in name)
@@ -67,7 +67,7 @@ def are_of_images(labels: Mapping[str, Any], names: Sequence[str], account: Acco
 
 
 def label_vector(label: list[Any], where: str, name: str) -> Any:
-    """Return a list of numbers as a pack holds it; SourceError where it is none."""
+    """Return a list of numbers as a pack holds it; SourceError if it is invalid."""
     try:
         return VECTOR.encode(np.array(label, np.float32))
     except (ValueError, TypeError) as error:

@@ -1,8 +1,8 @@
-"""Directories that may be containers: images come first, one kind of container, one split.
+"""Recognition of directories as containers: images take precedence; one kind of container, one split.
 
 A directory of images may have a file of another tool in it, such as an archive of the images, or numbers about them.
-It stays a directory of images, as ImageFolder takes it. Files of several splits, such as ``train-*.tar`` and
-``val-*.tar``, are refused, because they are hardly ever meant as one set.
+It still counts as a directory of images, as in ImageFolder. Files of several splits, such as ``train-*.tar`` and
+``val-*.tar``, are refused, because a user hardly ever wants them as one set.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _SPLITS = frozenset(_TRAINED_ON | _EVALUATION_SPLITS)
 
 
 def one_set(paths: Sequence[Path]) -> None:
-    """Refuse the files of a directory whose names say that they are of several splits.
+    """Refuse the files of a directory if their names indicate several splits.
 
-    Who names a directory did not look at its files. Who names a pattern did.
+    A user who names a directory may not know its files; a user who gives a pattern does.
 
     Raises
     ------
     SourceError
-        If they are; it says the patterns that name one split each.
+        If there are several splits; the message gives a pattern for each of them.
     """
     patterns = splits_of(paths)
     if patterns:
@@ -43,13 +43,13 @@ def one_set(paths: Sequence[Path]) -> None:
 
 
 def notes_on_splits(paths: Sequence[Path]) -> list[str]:
-    """Return the message on chosen files that are of several splits."""
+    """Return the note on chosen files of several splits."""
     patterns = splits_of(paths)
     return [f"files of several splits: {', '.join(patterns)}"] if patterns else []
 
 
 def splits_of(paths: Sequence[Path]) -> list[str]:
-    """Return a pattern for the files of each split, relative to the directory that all lie in; none of a single one.
+    """Return a pattern for the files of each split, relative to their common directory; none for a single split.
 
     Words such as ``train`` and ``val`` in the files' names tell the splits.
     """
@@ -64,7 +64,7 @@ def splits_of(paths: Sequence[Path]) -> list[str]:
 
 
 def common_pattern(names: Sequence[str]) -> str:
-    """Return a pattern that names match: that of their numbers which differ is ``*``."""
+    """Return a pattern that matches names: numbers that differ become ``*``."""
     parts = [re.split("([0-9]+)", name) for name in names]
     if len({tuple(of_name[::2]) for of_name in parts}) > 1:
         first, last = min(names), max(names)
@@ -80,7 +80,7 @@ Found = tuple[type[Container], list[Path]]
 
 
 def names_to_recognise(path: Path) -> list[str]:
-    """Return the sorted names in a directory that say whether it is a container.
+    """Return the sorted names in a directory by which a container is recognised.
 
     Where images lie in it, or in directories in it, these are the names of the directories.
     """
@@ -99,12 +99,12 @@ def names_to_recognise(path: Path) -> list[str]:
 
 
 def one_of(path: Path, found: Sequence[Found]) -> Found | None:
-    """Return the container that a directory is, of those that recognise it.
+    """Return the container of a directory, among those that recognise it.
 
     Raises
     ------
     SourceError
-        If it has files of several kinds, of which one would be left out.
+        If it has files of several kinds, because one would be left out.
     """
     for kind, files in found[1:]:
         if not set(files) & set(found[0][1]):
@@ -131,7 +131,7 @@ def containers_near(path: Path) -> list[str]:
 
 
 def pattern_of(files: Sequence[Path]) -> str:
-    """Return a text that `named_paths` takes, and that names files of one directory."""
+    """Return a text for `named_paths` that matches files of one directory."""
     return printable(files[0].with_name(common_pattern([file.name for file in files])))
 
 
@@ -157,7 +157,7 @@ SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "tes
 
 
 def above_classes(directories: Collection[list[str]]) -> str:
-    """Return the path that all directories of images begin with, where each has a further part after it.
+    """Return the common beginning of the paths of all image directories, if each continues after it.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def above_classes(directories: Collection[list[str]]) -> str:
     Returns
     -------
     str
-        With a slash at its end; empty where there is none.
+        With a slash at its end; empty if there is none.
     """
     first, last = min(directories, default=[]), max(directories, default=[])
     common = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
@@ -175,14 +175,14 @@ def above_classes(directories: Collection[list[str]]) -> str:
 
 
 def splits_among(directories: Collection[str]) -> list[str]:
-    """Return the directories that are splits and hold directories themselves, where there are several; else none."""
+    """Return the directories that are splits and contain directories, if there are several; otherwise none."""
     tops = {directory.partition("/")[0] for directory in directories}
     splits = sorted(name for name in tops if name.lower() in SPLITS)
     return splits if len(splits) > 1 and any("/" in directory for directory in directories) else []
 
 
 def numbered_classes(classes: Sequence[str]) -> list[str]:
-    """Say that classes which are called by numbers have other ids, where some have: names are sorted as text."""
+    """Report classes named by numbers that get other ids, because names are sorted as text."""
     if not all(name.isascii() and name.isdecimal() for name in classes):
         return []
     other = next((id for id, name in enumerate(classes) if name.lstrip("0") != str(id).lstrip("0")), None)

@@ -1,9 +1,9 @@
 """HDF5 files of other tools: images in an array of bytes, or encoded images as vectors of variable length.
 
-BigGAN's are known (``imgs``, ``labels``), and Fuel's (``encoded_images``, ``targets``, ``filenames``). libhdf5 says
-where an array or its chunks lie, and samples are read there without it. Labels and fields are other datasets of as many
-rows in the same group. Tools keep labels in many shapes: N, N x 1, N x 1 x 1 x 1, 1 x N by MATLAB, one-hot N x C, and
-texts of fixed or of variable length. Each of these is one value an image here.
+The names of BigGAN (``imgs``, ``labels``) and Fuel (``encoded_images``, ``targets``, ``filenames``) are known. libhdf5
+reports the location of an array or its chunks, and samples are read from there without it. Labels and fields are other
+datasets in the same group, with the same number of rows. Tools keep labels in many shapes: N, N x 1, N x 1 x 1 x 1, 1 x
+N by MATLAB, one-hot N x C, and texts of fixed or of variable length. Each of these becomes one value for each image.
 
 A vector is u32 length, u64 address of a heap, u32 number in it. A heap is ``GCOL``, u8 1, three bytes, u64 size; and
 for each object u16 number, u16 references, four bytes, u64 size, and the bytes, padded to eight.
@@ -55,7 +55,7 @@ _RATIO = 1032  # deflate makes bytes smaller than that by no more
 
 
 def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Packed]:
-    """Yield where each row of a dataset lies in the file; of vectors and texts of variable length, where `Heaps` looks.
+    """Yield the location of each row of a dataset; for variable lengths, that of a reference for `Heaps`.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def _rows_of_chunks(dataset: h5py.Dataset, file: ContainerFile, row: int) -> Ite
 
 
 def is_text(dataset: h5py.Dataset) -> bool:
-    """Tell whether a dataset has texts of variable length, of which libhdf5 says the size of a pointer."""
+    """Tell whether a dataset has texts of variable length; libhdf5 reports the size of a pointer for them."""
     import h5py
 
     found = h5py.check_string_dtype(dataset.dtype)
@@ -126,7 +126,7 @@ class Heaps:
         self._known: dict[int, dict[int, Piece]] = {}
 
     def piece(self, vector: Piece | Packed) -> Piece:
-        """Return where the bytes of a vector lie; ValueError where they lie nowhere, or the vector is compressed."""
+        """Return the location of the bytes of a vector; ValueError if there are none, or the vector is compressed."""
         if isinstance(vector, Packed) or vector.size != _VECTOR.size:
             raise ValueError(f"its places are compressed. {_REMEDY}")
         length, address, number = _VECTOR.unpack(self._file.read(vector.offset, vector.size))
@@ -152,7 +152,7 @@ class Heaps:
             at += _OBJECT.size
             if not number and at - _OBJECT.size + length == end:  # the room that is free
                 return
-            if not number or at + length > end:  # over which libhdf5 would go round and round
+            if not number or at + length > end:  # on which libhdf5 would loop forever
                 raise ValueError(f"the heap at byte {address} is damaged at byte {at - _OBJECT.size}")
             yield number, Piece(0, at, length)
             at += -(-length // 8) * 8
@@ -173,7 +173,7 @@ class DatasetColumn:
     Attributes
     ----------
     type : ColumnType
-        The type of its values; without a kind where packer does not take it.
+        The type of its values; without a kind if packer does not support it.
     axis : int
         The axis of the images.
     is_one_hot : bool
@@ -194,7 +194,7 @@ class DatasetColumn:
         return rows if self.type.kind == "array" or self.is_one_hot else rows.reshape(len(rows), -1)[:, 0]
 
     def values(self, dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Value]:
-        """Yield the value of each image; ValueError where one cannot be read."""
+        """Yield the value of each image; ValueError if one cannot be read."""
         if self.type.kind == "text" and is_text(dataset):
             yield from _texts(dataset, file)
             return
@@ -215,7 +215,7 @@ class DatasetColumn:
 
 
 def _block(row: int) -> int:
-    """Return how many rows of so many bytes are read at once."""
+    """Return the number of rows of this size to read at once."""
     return max(1, min(_BLOCK, _MOST_OF_A_BLOCK // max(1, row)))
 
 
@@ -235,7 +235,7 @@ def column_of(name: str, dataset: h5py.Dataset, count: int) -> DatasetColumn:
 
 
 def label_among(columns: Mapping[str, DatasetColumn]) -> str | None:
-    """Return the column of labels, by its name: the only one that packer takes; None where it is not clear."""
+    """Return the column of labels by its name, if exactly one qualifies; otherwise None."""
     able = [name for name, column in columns.items() if column.type.kind in ("scalar", "text")]
     for is_name in (is_label_name, has_label_name):
         if found := [name for name in able if is_name(name)]:
@@ -249,7 +249,7 @@ def is_elsewhere(dataset: h5py.Dataset) -> bool:
 
 
 def is_from_matlab(dataset: h5py.Dataset) -> bool:
-    """Tell whether MATLAB wrote a dataset, whose axes are in the reverse order of those that MATLAB shows."""
+    """Tell whether MATLAB wrote a dataset; then its axes are in the reverse of MATLAB's order."""
     return "MATLAB_class" in dataset.attrs
 
 
@@ -259,7 +259,7 @@ def described(dataset: h5py.Dataset) -> str:
 
 
 def _axis(dataset: h5py.Dataset, count: int) -> int | None:
-    """Return the axis of the images: the first, or the last by MATLAB where the others are of one element."""
+    """Return the axis of the images: the first, or MATLAB's last if the others have one element."""
     if dataset.shape[0] == count:
         return 0
     if is_from_matlab(dataset) and math.prod(dataset.shape) == count:
@@ -289,7 +289,7 @@ def _of_several(dataset: h5py.Dataset) -> ColumnType:
 
 
 def _of_labels(column: DatasetColumn, name: str, dataset: h5py.Dataset) -> DatasetColumn:
-    """Return a column as the labels that it may be: floats that are whole, or one-hot rows."""
+    """Return a column converted to labels if possible: whole floats, or one-hot rows."""
     if not has_label_name(name):
         return column
     type, size = column.type, _block(dataset.dtype.itemsize * math.prod(dataset.shape[1:]))
@@ -304,7 +304,7 @@ def _of_labels(column: DatasetColumn, name: str, dataset: h5py.Dataset) -> Datas
 
 
 def _texts(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[bytes]:
-    """Yield texts of variable length, each of which lies in a heap: how long it is, is known before it is read."""
+    """Yield texts of variable length, each in a heap, so that its length is known before it is read."""
     heaps = Heaps(file)
     for number, piece in enumerate(rows_of(dataset, file)):
         if isinstance(piece, Piece):
@@ -334,7 +334,7 @@ _ONE_EACH = (
 
 @dataclass(eq=False)
 class HDF5Arrays(ColumnContainer):
-    """One file of HDF5 that packer did not write.
+    """An HDF5 file that packer did not write.
 
     Attributes
     ----------
@@ -385,7 +385,7 @@ class HDF5Arrays(ColumnContainer):
     def _columns_beside(
         self, datasets: Mapping[str, h5py.Dataset], image: str, keys: Mapping[str, str]
     ) -> dict[str, DatasetColumn]:
-        """Return the datasets of the images' group, and those that keys name, as columns; account for the others."""
+        """Return the datasets in the images' group, and those named by keys, as columns; account for the others."""
         columns, count = {}, len(datasets[image])
         for name, one in datasets.items():
             inside = name.rpartition("/")[0] == self.group
@@ -408,7 +408,7 @@ class HDF5Arrays(ColumnContainer):
         self.take_roles(roles_of(types, chosen, where, account, label=label_among(self.columns)))
         self.why_unlabeled = "no --key names their label" if keys else "they have no label"
         for item in account:
-            if item.fate == LEFT_OUT:  # all else is known better here
+            if item.fate == LEFT_OUT:  # everything else is already known here
                 self.account.left_out("dataset", item.why, item.names, chosen=item.chosen)
         if self.roles.label is not None:
             self.account.candidates.clear()  # of other groups
@@ -424,7 +424,7 @@ class HDF5Arrays(ColumnContainer):
     def _layout(
         self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool, where: str
     ) -> tuple[PixelLayout, int, int]:
-        """Return the layout of pixels; SourceError where the dataset has none, or it is not clear."""
+        """Return the layout of pixels; SourceError if the dataset has none, or it is ambiguous."""
         dataset, of_many = datasets[image], self._counts_images(datasets, image, chosen)
         found = _layout_of(dataset, of_many) if dataset.dtype == np.uint8 else None
         if found is not None:
@@ -467,7 +467,7 @@ class HDF5Arrays(ColumnContainer):
         return self.columns[name].values(_within(h5[self._full(name)]), file)
 
     def _short(self, name: str) -> str:
-        """Return a dataset's name within the group of the images; with a slash before it where it lies elsewhere."""
+        """Return a dataset's name within the group of the images, or with a leading slash outside of it."""
         if name.rpartition("/")[0] == self.group:
             return name.rpartition("/")[2]
         return f"/{name}"
@@ -481,7 +481,7 @@ def _layout_of(dataset: h5py.Dataset, of_many: bool = False) -> tuple[PixelLayou
 
 
 def _size(dataset: h5py.Dataset, layout: PixelLayout) -> tuple[int, int]:
-    """Return height and width of images that lie so."""
+    """Return height and width of images with this layout."""
     shape = dataset.shape
     if layout.order == "CWH":
         return shape[-1], shape[-2]
@@ -490,7 +490,7 @@ def _size(dataset: h5py.Dataset, layout: PixelLayout) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[h5py.File]:
-    """Open a file with libhdf5, which reads it through packer's own file, a little at once."""
+    """Open a file with libhdf5, which reads it through packer's open file, in small pieces."""
     try:
         import h5py
     except ImportError as error:
@@ -507,9 +507,9 @@ def _opened(path: Path) -> Iterator[h5py.File]:
 
 
 def _datasets(group: Any, prefix: str, depth: int, seen: set[int]) -> Iterator[tuple[str, h5py.Dataset]]:
-    """Yield the datasets of a group that lie in the file itself, by their paths; no more than there are of images.
+    """Yield the datasets of a group in the file itself, with their paths; no more than the number of images.
 
-    A group has as many paths as there are links to it, which may lead in circles: it is looked at by the first one.
+    A group can have several paths, because links may form cycles: only the first one is followed.
     """
     import h5py
 
@@ -550,7 +550,7 @@ def _image(datasets: Mapping[str, h5py.Dataset], where: str) -> str:
 
 
 def _one_an_image(datasets: Mapping[str, h5py.Dataset]) -> str | None:
-    """Return the name of a dataset that holds one image, encoded or as pixels; None without one."""
+    """Return the name of a dataset that holds a single image, encoded or as pixels; None if there is none."""
     pixels = [name for name, one in datasets.items() if one.dtype == np.uint8 and one.ndim in (2, 3)]
     if len(pixels) > 1:
         return pixels[0]
@@ -567,14 +567,14 @@ def _is_vlen(dataset: h5py.Dataset) -> bool:
 
 
 def _within(dataset: h5py.Dataset) -> h5py.Dataset:
-    """Return a dataset; ValueError where it changed since the file was opened first."""
+    """Return a dataset; ValueError if it changed since the file was opened first."""
     if is_elsewhere(dataset):
         raise ValueError(f"the data of {dataset.name} lie in other files")
     return dataset
 
 
 def _is_packers(file: h5py.File) -> bool:
-    """Tell whether packer wrote a file; libhdf5 reads no heap for that, as it would for a text of variable length."""
+    """Tell whether packer wrote a file, without reading texts of variable length, and so a heap."""
     attributes = file.attrs
     return bool(
         "format" in attributes and attributes.get_id("format").dtype == "S6" and attributes["format"] == b"packer"
@@ -582,6 +582,6 @@ def _is_packers(file: h5py.File) -> bool:
 
 
 def _require_same(dataset: h5py.Dataset, number: int, image: Piece | Packed, file: ContainerFile) -> None:
-    """Raise ValueError where libhdf5 reads other bytes of an image: its range was computed wrongly."""
+    """Raise ValueError if libhdf5 reads other bytes of an image: its range was computed wrongly."""
     if isinstance(image, Piece) and file.read(image.offset, image.size) != np.asarray(dataset[number]).tobytes():
         raise ValueError("libhdf5 reads other bytes than lie in its place")

@@ -1,11 +1,11 @@
-"""Tables of Hugging Face's `datasets`: the roles and values of columns, for containers whose samples are rows.
+"""Tables of Hugging Face's `datasets`: roles and values of their columns, for containers with one sample in each row.
 
 A column of images is a structure of ``bytes`` and ``path``. The metadata of a table's schema have, below
-``huggingface``, the features of its columns: which are images, and the names of the classes of which a ClassLabel has
-the numbers, -1 where there is none.
+``huggingface``, the features of its columns: which are images, and the names of the classes to which the numbers of a
+ClassLabel refer, -1 if there is none.
 
-Values are read some rows at a time, as many as fit into a modest memory: a few bytes of a column may stand for many
-values, such as numbers of a long text in a dictionary, or a list of nulls, which have no bytes at all.
+Values are read a few rows at a time, to bound the memory: a few bytes of a column may expand to many values, such as
+indices of a long text in a dictionary, or a list of nulls, which takes no bytes at all.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Columns:
     account : Account
         The roles of columns, for the report.
     whole_labels : bool
-        Whether labels are class ids that a tool keeps as floats, as some are missing.
+        Whether labels are class ids stored as floats because some are missing.
     """
 
     image: str
@@ -86,7 +86,7 @@ class Columns:
         return (*self.pictures.values(), *self.others.values())
 
     def read(self) -> list[str]:
-        """Return the columns whose values are read."""
+        """Return the columns to read."""
         roles = (column for column in (self.label, self.name) if column is not None)
         return list(dict.fromkeys([*self.others, *roles]))
 
@@ -99,18 +99,18 @@ class Columns:
         head: bytes,
         pictures: Mapping[str, Piece | Packed],
     ) -> Entry:
-        """Return the sample of a row, which may have a problem.
+        """Return the sample of a row; it may have a `problem`.
 
         Parameters
         ----------
         row : mapping
             The values of the columns that are read.
         numbered : str
-            The name of a row whose image has none.
+            The name for an image without a name.
         path : str, optional
             That of the image.
         place : Piece or Packed, optional
-            Where the image lies; None where it is null.
+            Where the image lies; None if it is null.
         head : bytes
             The image's first bytes.
         pictures : mapping
@@ -128,7 +128,7 @@ class Columns:
             return Entry(name, b"", problem=str(error))
 
     def values(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Return the values of the fields in a row; SourceError where one is none of its kind."""
+        """Return the values of the fields in a row; SourceError if one does not fit its kind."""
         found: dict[str, Any] = {}
         for column, of in self.others.items():
             try:
@@ -139,7 +139,7 @@ class Columns:
         return found
 
     def label_of(self, row: Mapping[str, Any], where: str) -> int | float | str | None:
-        """Return the label in a row; SourceError where it is none."""
+        """Return the label in a row; SourceError if it is invalid."""
         label = None if self.label is None else row[self.label]
         if label is not None and not isinstance(label, (int, float, str)):
             raise SourceError(f"{where}: column {printable(self.label)}: {printable(label)[:80]} is no label")
@@ -148,7 +148,7 @@ class Columns:
         return None if isinstance(label, str) and not label.strip() else label
 
     def with_whole_labels(self, values: Iterable[float | None]) -> Columns:
-        """Return the columns with class ids for labels, where these are floats that are whole, and some are missing."""
+        """Return the columns with class ids as labels, if these are whole floats and some are missing."""
         whole, gaps = are_whole(_blocks(iter(values)))
         return replace(self, label_type="class", whole_labels=True) if whole and gaps else self
 
@@ -160,7 +160,7 @@ def _blocks(values: Iterator[float | None]) -> Iterator[npt.NDArray[np.float64]]
 
 
 def features_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
-    """Return the features by column that the metadata of a schema have; none where they have none."""
+    """Return the features in the metadata of a schema, by column; empty if there are none."""
     try:
         document = parsed_json((metadata or {})[FEATURES].decode("utf-8"))
         features = document["info"]["features"]
@@ -190,9 +190,9 @@ def columns_of(
     Raises
     ------
     SourceError
-        If there is no column of images, or none of a name that a key says.
+        If there is no column of images, or no column with the name in a key.
     OptionError
-        As `Chosen.of`; or if a column is not of the kind that a key says.
+        As `Chosen.of`; or if a column does not have the kind in its key.
     """
     chosen = Chosen.of(keys)
     others = {name: _undictionaried(kind) for name, kind in others.items()}
@@ -230,7 +230,7 @@ def columns_of(
 
 
 def _add(found: Columns, of: ChosenField, kind: str | None, feature: Any) -> None:
-    """Add the field that a column of a type becomes, or one of images, without; ValueError where it cannot."""
+    """Add a field for a column of this type, or of images without a type; ValueError if it cannot be a field."""
     if kind is None:
         found.pictures[of.key] = Field(of.name, of.kind or "image")
     elif kind == "null":
@@ -252,13 +252,13 @@ def names_are_plain(paths: Iterable[str | None]) -> bool:
 
 
 def name_of(path: str | None, row: str, head: bytes) -> str:
-    """Return the name of an image: the last part of its path, else that of its row; with a suffix."""
+    """Return the name of an image: the last part of its path, otherwise that of its row; with a suffix."""
     base = row if path is None else _base(path)
     return base if path is not None and "." in base[1:] else base + suffix_of(head)
 
 
 def own_name(name: Any, where: str, head: bytes) -> str:
-    """Return the name of an image that a column has; SourceError where it is none."""
+    """Return the name of an image from the name column; SourceError if it is invalid."""
     if not isinstance(name, (str, int)) or isinstance(name, bool):
         raise SourceError(f"{where}: {printable(name)[:80]} is no name")
     return str(name) if "." in str(name).rpartition("/")[2][1:] else f"{name}{suffix_of(head)}"
@@ -273,7 +273,7 @@ def _image(images: Sequence[str]) -> str:
 
 
 def _label(others: Mapping[str, Any], features: Mapping[str, Any]) -> str | None:
-    """Return the column of the labels: one that is called so, or the only ClassLabel; None without one."""
+    """Return the column of the labels: one with a name of labels, or the only ClassLabel; None if there is none."""
     able = [name for name, kind in others.items() if str(kind) in _ABLE]
     if known := [name for name in _ROLES.labels if name in able]:
         return known[0]
@@ -304,7 +304,7 @@ def _labelled(label: str | None, others: Mapping[str, Any], features: Mapping[st
 
 
 def _field_name(column: str, found: Columns) -> str:
-    """Return a name for the field of a column: its own where a field may have it."""
+    """Return the field name for a column: the column's own if it is valid."""
     name = field_name(column, [of.name for of in found.fields])
     if name != column:
         found.notes.append(f"the column {printable(column)} becomes the field {name}")
@@ -312,7 +312,7 @@ def _field_name(column: str, found: Columns) -> str:
 
 
 def _field(name: str, kind: str, feature: Any) -> Field:
-    """Return the field of a column of a type, which pyarrow calls so."""
+    """Return the field for a column of a pyarrow type."""
     scalar = {name: name for name in OF_SCALARS} | _UNSIGNED | _FLOATS
     if kind in scalar:
         classes = _classes(feature)
@@ -345,7 +345,7 @@ def _stored(of: Field, value: Any) -> Stored:
 
 
 def _classes(feature: Any) -> list[str] | None:
-    """Return the names of the classes of a ClassLabel; None of anything else."""
+    """Return the class names of a ClassLabel; None for anything else."""
     if _type_of(feature) != "ClassLabel":
         return None
     names = feature.get("names")
@@ -353,7 +353,7 @@ def _classes(feature: Any) -> list[str] | None:
 
 
 def _undictionaried(kind: Any) -> Any:
-    """Return the type of a column's values where these are numbers of a dictionary, as pandas has categories."""
+    """Return the type of a column's values, resolving a dictionary, like the categories of pandas."""
     return kind.value_type if str(kind).startswith("dictionary<") else kind
 
 
@@ -367,12 +367,12 @@ def is_image_feature(feature: Any) -> bool:
 
 
 def begin_with_image(heads: Iterable[bytes]) -> bool:
-    """Tell whether the first value of a column is an image, by the first bytes of its values; some may be empty."""
+    """Tell whether the first nonempty value of a column is an image, by its first bytes."""
     return bool(suffix_of(next(filter(None, heads), b"")))
 
 
 def no_column(file: PackFile, column: str) -> SourceError:
-    """Return the error for a file that lacks a column of the first one."""
+    """Return the error for a file that lacks a column of the first file."""
     return SourceError(f"{printable(file.path)}: has no column {printable(column)}, as the first file has")
 
 
@@ -412,7 +412,7 @@ class TableImages(Container):
     @classmethod
     @abc.abstractmethod
     def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
-        """Yield the values of a column that has no images."""
+        """Yield the values of a column without images."""
 
     @classmethod
     def _numbers(cls, paths: Sequence[Path], column: str) -> Iterator[float | None]:
@@ -430,7 +430,7 @@ _TEXTS = ("string", "large_string", "binary", "large_binary")
 
 
 def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]]]:
-    """Yield the values of some columns, of a few rows after the other.
+    """Yield the values of some columns, a few rows at a time.
 
     Parameters
     ----------
@@ -441,7 +441,7 @@ def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]]]:
     Raises
     ------
     ValueError
-        If a row has more values and bytes than any row needs.
+        If a row exceeds the limits on values and bytes.
     """
     start, count = 0, MOST_ROWS
     while start < rows:
@@ -457,7 +457,7 @@ def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]]]:
 
 
 def _held(array: Any) -> int:
-    """Return how many values and bytes an array becomes, or more."""
+    """Return an upper bound of the values and bytes that an array expands to."""
     array = getattr(array, "storage", array)
     kind, count = str(array.type), len(array)
     if kind.startswith("dictionary<"):
@@ -470,7 +470,7 @@ def _held(array: Any) -> int:
 
 
 def _held_of(array: Any) -> int:
-    """Return how many values and bytes an array of numbers of a dictionary becomes, or more."""
+    """Return an upper bound of the values and bytes that a dictionary array expands to."""
     import pyarrow.compute as pc
 
     count, each = len(array), 1 + int(array.dictionary.nbytes)

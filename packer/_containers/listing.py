@@ -1,4 +1,4 @@
-"""The list of a container's samples, in columns that grow on the disk and not in memory.
+"""The list of a container's samples, in columns that grow on disk instead of in memory.
 
 Names that occur twice are numbered, and a file that is listed twice is refused. `ForeignFiles` opens the files when
 they are needed, and compares each with its size and time when it was listed.
@@ -35,23 +35,23 @@ from packer.errors import CorruptPackError, SourceError, printable
 
 
 def require_distinct_files(root: Path, files: Sequence[str]) -> None:
-    """Refuse a file that a container lists twice: a short list of one shard could make a full disk of it."""
+    """Refuse a file that a container lists twice: a short list that repeats one shard could fill the disk."""
     if len(set(files)) < len(files):
         ((twice, _),) = Counter(files).most_common(1)
         raise SourceError(f"{printable(root / twice)}: is listed twice. Name each file once")
 
 
 def repeat(names: Names) -> bool:
-    """Tell whether two names may be equal: two of their hashes are."""
+    """Tell whether any two names may be equal, by their hashes."""
     hashes = np.fromiter(map(hash, names), np.int64, len(names))
     hashes.sort()
     return bool((hashes[1:] == hashes[:-1]).any())
 
 
 def numbered(names: Names, notes: list[str]) -> Names:
-    """Return names of which no two are equal: one that occurred before has a number behind its stem, ``a~2.jpg``.
+    """Return unique names: a repeated name gets a number after its stem, ``a~2.jpg``.
 
-    Notes on that are added to `notes`.
+    `notes` gets a note about that.
     """
     hashes = np.fromiter(map(hash, names), np.int64, len(names))
     ordered = np.sort(hashes)
@@ -64,7 +64,7 @@ def numbered(names: Names, notes: list[str]) -> Names:
 
 
 def _with_numbers(names: Names, suspect: Sequence[bool], ordered: Ints) -> Iterator[str]:
-    """Yield names; `suspect` tells which ones may be equal to others, and `ordered` are the hashes of all."""
+    """Yield names; `suspect` marks those that may equal others, and `ordered` has the hashes of all."""
     counts: dict[str, int] = {}
     for name, is_suspect in zip(names, suspect, strict=True):
         number = counts.get(name, 0) + 1 if is_suspect else 1
@@ -84,10 +84,10 @@ def _is_there(name: str, ordered: Ints) -> bool:
 
 _BLOCK, _BLOCK_BYTES = 4096, 1 << 26  # samples, and bytes that they hold
 _NO_BYTES = -1
-_UNKNOWN = UNLABELED - 1  # the label of a sample whose class is none of those that are known
+_UNKNOWN = UNLABELED - 1  # the label of a sample with an unknown class
 _NO_SEAL = 0, -1, 0
 _SEAL = [(name, "<i8") for name in Seal._fields]
-_FEW = 1 << 20  # samples, which may be more than there are bytes
+_FEW = 1 << 20  # samples allowed in excess of the number of bytes
 _SHARED = 1 << 27, 100  # bytes of samples that share some: so many, and so many times those of the files
 _JSON_BEGINS = ("{", "[")  # objects and lists, which name no class
 _SPREAD = 1000, 10  # class ids are so many and so many a sample at most; larger numbers are numbers
@@ -114,7 +114,7 @@ class Listing:
     ranges : dict of str to Ranges
         The values of fields whose values are bytes, by name.
     numbers : dict of str to (array, array)
-        The values of the other fields, by name, and where there is none.
+        The values of the other fields, by name, and the masks of missing values.
     copied : (B,) uint8 array
         The bytes that are no range of a file.
     packed : PackedRanges
@@ -156,18 +156,18 @@ def list_samples(
     classes : sequence of str, optional
         Class names in the order of their ids, instead of the container's.
     progress : callable, optional
-        Called with how many parts of the container are listed, and how many there are.
+        Called with the number of parts listed so far, and the total.
     in_place : bool
-        Whether all values are to be read where they lie, and none may be compressed.
+        Whether all values are to be read in place, so that none may be compressed.
     bad : BadSamples, optional
-        Takes the samples that cannot be used: those with a `problem`, or with a label that is none. By default the
-        first of them is an error.
+        Collects the samples that cannot be used: those with a `problem` or an invalid label. By default the first of
+        them is an error.
 
     Raises
     ------
     SourceError
-        As `Container.entries`; or if a file is listed twice, a sample has no name, a label is none, there are no
-        samples, or one is compressed that may not be.
+        As `Container.entries`; or if a file is listed twice, a sample has no name, a label is invalid, there are no
+        samples, or a value is compressed with `in_place`.
     """
     require_distinct_files(container.root, container.files)
     rows = _Rows(container, in_place, bad or BadSamples())
@@ -180,7 +180,7 @@ def list_samples(
 
 
 def _blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Yield samples, some at a time: fewer where they hold large values."""
+    """Yield samples in blocks, which are smaller for samples with large values."""
     block, held = list[Entry](), 0
     for entry in entries:
         block.append(entry)
@@ -193,7 +193,7 @@ def _blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 class _Rows:
-    """Collects entries, a row of a structured array each."""
+    """Collects entries as rows of a structured array."""
 
     def __init__(self, container: Container, in_place: bool, bad: BadSamples) -> None:
         self._container, self._in_place, self._bad = container, in_place, bad
@@ -203,7 +203,7 @@ class _Rows:
         self._packed = PackedSpool(len(container.files))
         self._name_end = self._copied_end = self._count = 0
         self._most, self._most_held, self._held, self._last_packed = _FEW, _SHARED[0], 0, -1
-        self._class_names: dict[str, int] = {}  # in the order in which they are met
+        self._class_names: dict[str, int] = {}  # in the order of their first occurrence
         self._names_of_ids: dict[int, str] = {}
         self._numbered = self._named = self._contradictory = False
 
@@ -272,7 +272,7 @@ class _Rows:
             raise SourceError(f"{_shown(self._container)}: no images{first}")
 
     def _usable(self, entries: Sequence[Entry], unit: int) -> tuple[list[Entry], list[int | float]]:
-        """Return the samples that can be used, with their labels."""
+        """Return the usable samples, with their labels."""
         usable, labels = list[Entry](), list[int | float]()
         for entry in entries:
             try:
@@ -293,7 +293,7 @@ class _Rows:
         return name
 
     def _require_bytes(self) -> None:
-        """Refuse more samples than bytes, and far more bytes of samples than of files.
+        """Refuse more samples than bytes, and samples with far more bytes than the files.
 
         Compressed ranges may announce any size, and samples may share bytes: either would fill the disk.
         """
@@ -342,7 +342,7 @@ class _Rows:
         raise SourceError(f"{_shown(self._container, unit)}: {printable(entry.name)}: {why}")
 
     def _pieces(self, values: Iterable[Any], unit: int) -> Iterator[tuple[int, int, int]]:
-        """Yield where values lie; those that are bytes are copied."""
+        """Yield the locations of values; those that are bytes are copied."""
         copied = ~(unit if self._container.units_are_files else 0)
         for value in values:
             if value is None:
@@ -375,7 +375,7 @@ class _Rows:
     def _meaning(
         self, labels: Labels, samples: Names, classes: Sequence[str] | None
     ) -> tuple[Labels, list[str], str, list[str]]:
-        """Return labels, `_UNKNOWN` of samples to leave out, classes and type of the labels, and notes on them."""
+        """Return labels (`_UNKNOWN` for samples to leave out), classes, type of the labels, and notes on them."""
         container, notes = self._container, list[str]()
         known = container.classes if classes is None else list(classes)
         if container.label_type != "class":
@@ -408,7 +408,7 @@ class _Rows:
         return self._within(labels, samples, len(known)), list(known), "class", notes
 
     def _renumbered(self, labels: Labels, samples: Names, own: Sequence[str], classes: Sequence[str]) -> Labels:
-        """Return labels as ids of the user's classes, by the names that the container has; numbers are no names."""
+        """Return labels as ids of the user's classes, matched by the container's class names; numbers are not names."""
         by_number = any(list(names) == list(map(str, range(len(names)))) for names in (own, classes))
         labels = self._within(labels, samples, len(classes if by_number else own))
         if by_number:
@@ -417,13 +417,13 @@ class _Rows:
         self._leave_out_unknown(labels, samples, {number: own[number] for number in used if own[number] not in ids})
         moved = [own[number] for number in used if ids.get(own[number], number) != number]
         self._container.account.renumbered("class", "their ids are those of the given classes", moved, chosen=True)
-        table = np.full(len(own) + 2, UNLABELED, np.int64)  # whose last are those of `_UNKNOWN` and of -1
+        table = np.full(len(own) + 2, UNLABELED, np.int64)  # the last ones are for `_UNKNOWN` and -1
         table[_UNKNOWN] = _UNKNOWN
         table[used] = [ids.get(own[number], _UNKNOWN) for number in used]
         return table[labels]
 
     def _within(self, labels: Labels, samples: Names, count: int) -> Labels:
-        """Return labels, `_UNKNOWN` in place of those that are no ids of so many classes: their samples are bad."""
+        """Return labels, with `_UNKNOWN` in place of ids beyond the number of classes: their samples are bad."""
         beyond = {
             int(label): f"its label is {label}, and there are {count} classes" for label in labels[labels >= count]
         }
@@ -431,14 +431,14 @@ class _Rows:
         return np.where(labels >= count, _UNKNOWN, labels) if beyond else labels
 
     def _leave_out_unknown(self, labels: Labels, samples: Names, unknown: Mapping[int, str]) -> None:
-        """Leave out the samples of classes, by their labels, that the given class list lacks; or raise an error."""
+        """Leave out samples of classes that the given class list lacks, or raise an error."""
         reasons = {
             label: f"its class {printable(name)} is none of the given classes" for label, name in unknown.items()
         }
         self._leave_out(labels, samples, reasons, _unknown(sorted(set(unknown.values()))))
 
     def _leave_out(self, labels: Labels, samples: Names, reasons: Mapping[int, str], problem: str) -> None:
-        """Leave out the samples of some labels, each label for its reason; or raise an error with the whole problem."""
+        """Leave out the samples of some labels, with a reason for each label; or raise an error with all of them."""
         where = _shown(self._container)
         if reasons and not self._bad.skip:
             self._bad.add("", SourceError(f"{where}: {problem}"))
@@ -447,7 +447,7 @@ class _Rows:
             self._bad.add(samples[row], SourceError(why))
 
     def _of_directories(self, notes: list[str]) -> list[str]:
-        """Return the class that each directory of images belongs to."""
+        """Return the class of each directory of images."""
         above = above_classes([directory.split("/") for directory in self._class_names])
         below = [f"{directory}/"[len(above) :] for directory in self._class_names]
         if splits := splits_among([directory.rstrip("/") for directory in below]):
@@ -461,7 +461,7 @@ class _Rows:
         return names
 
     def _names_of_classes(self, most: int, notes: list[str]) -> list[str] | None:
-        """Return the names of the classes that samples say; the ids of those that none has are their names."""
+        """Return the class names found in samples; classes without a name get their id as name."""
         names = self._names_of_ids
         if self._contradictory or len(set(names.values())) < len(names) or most >= _SPREAD[0] + 2 * len(names):
             notes.append("the names that samples say for their classes contradict each other, so classes are numbers")
@@ -500,7 +500,7 @@ def _seals(rows: npt.NDArray[Any], checksum: Callable[[Buffer], int]) -> Seals:
 
 
 def _distinct(container: Container, names: Names, files: Ints, notes: list[str]) -> Names:
-    """Return names of which no two are equal: where two are, each begins with the name of its file, or is numbered."""
+    """Return unique names: equal ones are prefixed with the names of their files, or numbered."""
     if not repeat(names):
         return names
     if container.units < 2 or not container.units_are_files:
@@ -519,7 +519,7 @@ def _unknown(names: Sequence[str]) -> str:
 
 
 def _shown(container: Container, unit: int | None = None) -> str:
-    """Return a part of a container as messages name it; of no part the container, which may be a single file."""
+    """Return the name of a part of a container for messages; without a part, that of the container."""
     if unit is None and container.units == 1 and container.units_are_files:
         unit = 0
     file = container.files[unit] if unit is not None and unit < len(container.files) else ""
@@ -577,11 +577,11 @@ class ForeignFiles:
         return len(self.stamps)
 
     def path(self, number: int) -> str:
-        """Return where a file lies."""
+        """Return the location of a file."""
         return os.path.join(self.root, self.names[number])
 
     def open(self, number: int) -> PackFile:
-        """Open a file, or return it where it is open; CorruptPackError where it is another than was listed."""
+        """Open a file, or return it if it is open; CorruptPackError if it is not the one that was listed."""
         file = self._open.get(number)
         if file is None:
             file = self._opened(number)

@@ -38,7 +38,7 @@ _JSON = Field("json", "json")
 
 
 class Section:
-    """A part of a file, read as a file of its own.
+    """A section of a file with the interface of a file.
 
     Parameters
     ----------
@@ -58,12 +58,12 @@ class Section:
         self._file = file
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return a range; SourceError where it does not lie in the file."""
+        """Return a range; SourceError if it does not lie in the file."""
         return self._file.read(self.begin + offset, size)
 
 
 def arrow_section(file: ContainerFile) -> Section | None:
-    """Return the table of Arrow in a chunk; None where it has none. SourceError where the table does not lie in it."""
+    """Return the Arrow table in a chunk; None if it has none. SourceError if the table exceeds the chunk."""
     if file.size < _END or file.read(file.size - 8, 8) != _SIGNATURE:
         return None
     size = int.from_bytes(file.read(file.size - _END, 4), "little")
@@ -73,7 +73,7 @@ def arrow_section(file: ContainerFile) -> Section | None:
 
 
 def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[dict[str, Value]]:
-    """Yield the samples of a table: the values of the parts of these names, whose keys are joined by dots.
+    """Yield the samples of a table: the values of the parts with these names, which are keys joined by dots.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[di
 
 
 def _is_binary(kind: Any, name: str, column: str) -> bool:
-    """Tell whether the bytes of a part lie in a buffer of a column of their own, or of ``bytes`` in its structures."""
+    """Tell whether a part is a column of bytes, or the member ``bytes`` of a structure."""
     inner = "bytes" in names_of(kind) and name == f"{column}.bytes"
     return str(kind.field("bytes").type if inner else kind) in ("binary", "large_binary")
 
@@ -111,7 +111,7 @@ def _moved(piece: Piece | Packed | None, section: Section) -> Value:
 
 
 def _plain(value: Any, path: str) -> Value:
-    """Return a value of a table, or one in it, as other chunks have it."""
+    """Convert a value of a table, recursively, to the form in other chunks."""
     for key in path.split(".") if path else ():
         value = value.get(key) if isinstance(value, dict) else None
     if isinstance(value, str):
@@ -197,7 +197,7 @@ class LitData(OffsetShards):
 
 
 def _with_unnamed(keys: Mapping[str, str], parts: Sequence[ShardColumn]) -> Mapping[str, str]:
-    """Return keys; of a pair of an image and a number, without names, these are the image and its label."""
+    """Return keys; an unnamed pair of an image and a number gets the roles image and label."""
     types = {part.name: part.type().kind for part in parts}
     if not keys and list(types) == ["0", "1"] and types["0"] in ("image", "bytes") and types["1"] == "scalar":
         return {"image": "0", "label": "1"}
@@ -205,7 +205,7 @@ def _with_unnamed(keys: Mapping[str, str], parts: Sequence[ShardColumn]) -> Mapp
 
 
 def _require_plain(config: Mapping[str, Any], where: str) -> None:
-    """Raise SourceError where chunks are compressed, encrypted, or hold no samples."""
+    """Raise SourceError if chunks are compressed, encrypted, or hold no samples."""
     if (codec := config.get("compression") or config.get("ipc_compression")) is not None:
         raise SourceError(
             f"{where}: its chunks are compressed ({printable(codec)}). "
@@ -219,7 +219,7 @@ def _require_plain(config: Mapping[str, Any], where: str) -> None:
 
 
 def _chunks(index: Any, where: str) -> Iterator[tuple[str, int]]:
-    """Yield the name of each chunk, and how many samples it has."""
+    """Yield the name and the number of samples of each chunk."""
     chunks = index.get("chunks") if isinstance(index, dict) else None
     if not isinstance(chunks, list) or not chunks:
         raise SourceError(f"{where}: no index of LitData, or one without chunks")

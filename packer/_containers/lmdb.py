@@ -2,12 +2,12 @@
 
 A container of LMDB is a file, or a directory with ``data.mdb``. It is recognised by its first entries.
 
-`ImageLMDB`: the values are images, each as a file has it, by any keys. BasicSR has such files (keys are names without
-suffix), and StyleGAN's tool takes any.
+`ImageLMDB`: the values are image files, the keys are arbitrary. BasicSR writes such files, with names without suffix as
+keys; StyleGAN's tool reads any.
 
 `LSUN` (https://github.com/fyu/lsun): a directory ``CLASS_SPLIT_lmdb`` with ``data.mdb`` for each class. The values are
-images, WebP in the published files, and keys are hashes of them. As torchvision has it, the classes are sorted by their
-names; ``test_lmdb`` has no class.
+images, WebP in the published files, and the keys are hashes of them. As in torchvision, the classes are sorted by name;
+``test_lmdb`` has no class.
 
 `TextRecognition`: images of words, and the text in each. The key ``num-samples`` has a number as text, N;
 ``image-000000001`` to N are images, and ``label-000000001`` to N their texts, in UTF-8. ``create_lmdb_dataset.py`` of
@@ -51,7 +51,7 @@ COUNTS = frozenset({b"__keys__", b"__len__", b"num-samples", b"length", b"__meta
 DATA = "data.mdb"
 """The file of an LMDB that is a directory."""
 
-_OWN = b"packer/"  # with which the keys begin that only packer's own packs have
+_OWN = b"packer/"  # prefix of the keys that only packer's own packs have
 _FEW = 8
 _HEAD = 64
 _MAGIC = MAGIC.to_bytes(4, "little")
@@ -86,12 +86,12 @@ class LMDBValue(NamedTuple):
         return self.file.read(self.offset, min(size, self.size))
 
     def suffix(self) -> str:
-        """Return the suffix of the image that the value is; empty where it is none."""
+        """Return the suffix for the value as an image; empty if it is not an image."""
         return suffix_of(self.head(IMAGE_HEAD))
 
 
 class First(NamedTuple):
-    """The first keys and values of a file, by which it is recognised.
+    """The first keys and values of a file, for recognising it.
 
     Attributes
     ----------
@@ -107,12 +107,12 @@ class First(NamedTuple):
 
 
 class LMDBContainer(Container):
-    """Samples that are values of one LMDB file, or of one file a class."""
+    """Samples that are values of one LMDB file, or of one file for each class."""
 
     @classmethod
     @abc.abstractmethod
     def is_of(cls, first: First) -> bool:
-        """Tell whether a file is of this container; ValueError says as well that it is not."""
+        """Tell whether a file belongs to this container; a ValueError also means that it does not."""
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -142,13 +142,13 @@ class LMDBContainer(Container):
                     yield entry
 
     def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
-        """Yield the values of the samples of one file in their order: by default all, in the order of the keys."""
+        """Yield the sample values of one file in order: by default all values, in key order."""
         for key, offset, size in tree.walk():
             yield LMDBValue(unit, file, key, offset, size)
 
     @abc.abstractmethod
     def entry(self, value: LMDBValue) -> Entry | None:
-        """Return the sample that a value is; None where it is left out; ValueError where it is none."""
+        """Return the sample in a value; None if it is left out; ValueError if it is invalid."""
 
 
 def is_lmdb(path: Path, head: bytes) -> bool:
@@ -157,7 +157,7 @@ def is_lmdb(path: Path, head: bytes) -> bool:
     Raises
     ------
     SourceError
-        If it is one of another version, of another byte order, or of a machine with 32 bits.
+        If it has another version, another byte order, or comes from a 32-bit machine.
     """
     if head[16:20] == _MAGIC:
         version, of = int.from_bytes(head[20:24], "little"), ""
@@ -177,7 +177,7 @@ def is_lmdb(path: Path, head: bytes) -> bool:
 
 
 def _is_own(tree: LMDBTree) -> bool:
-    """Tell whether a tree has keys as packs of packer's own have them."""
+    """Tell whether a tree has the keys of packer's own packs."""
     return any(key.startswith(_OWN) for key, _, _ in itertools.islice(tree.walk(_OWN), 1))
 
 
@@ -199,7 +199,7 @@ def first_of(path: Path) -> Iterator[First]:
 
 @contextlib.contextmanager
 def failing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Make errors of reading a file SourceErrors that name the file."""
+    """Turn errors of reading a file into SourceErrors that name the file."""
     try:
         yield
     except CorruptPackError as error:
@@ -209,18 +209,18 @@ def failing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def shown_key(key: bytes) -> str:
-    """Return a key as a message has it."""
+    """Format a key for messages."""
     return f"key {printable(key.decode('utf-8', 'surrogateescape'))[:200]!r}"
 
 
 def text_of(key: bytes) -> str:
-    """Return a key as text: in hex where it is none."""
+    """Return a key as text, in hex if it is not text."""
     text = key.decode("utf-8", "surrogateescape")
     return text if text.isprintable() else key.hex()
 
 
 _LOOKED_AT = 3  # values
-_LONGEST = 64  # bytes of a text or a number beside images
+_LONGEST = 64  # bytes of a text or a number next to images
 
 
 class ImageLMDB(LMDBContainer):
@@ -241,7 +241,7 @@ class ImageLMDB(LMDBContainer):
         return Entry(image_name(text_of(value.key), suffix), value.piece)
 
     def _leave_out(self, value: LMDBValue) -> None:
-        """Add a key whose value is a text or a number to the account; ValueError where it may be an image."""
+        """Add a key with a text or a number to the account; ValueError if its value may be an image."""
         key, data = text_of(value.key), value.head()
         if value.key in COUNTS:
             self.account.not_looked_at("key", "it counts the samples", [key])
@@ -257,7 +257,7 @@ _DIRECTORY = re.compile(r"(?:(?P<name>.+?)_)??(?:(?P<split>train|val|test)_)?lmd
 
 
 class LSUN(ImageLMDB):
-    """Directories of classes: several of one split, or the directory that they lie in, or one alone."""
+    """Directories of classes: several of one split, their parent directory, or a single one."""
 
     kind = "lsun"
 
@@ -309,7 +309,7 @@ _DIGITS = 9
 
 
 class TextRecognition(LMDBContainer):
-    """Samples in the order of their numbers, whose texts are a field; there are no classes."""
+    """Samples in the order of their numbers, with their texts as a field, and without classes."""
 
     kind = "lmdb of text recognition"
     tree: LMDBTree
@@ -356,7 +356,7 @@ _READ = "images, pickles, values of pyarrow.serialize, and Caffe's Datum"
 
 
 class UnreadLMDB(LMDBContainer):
-    """Any LMDB file that is no pack of packer's; the last container in the registry's order."""
+    """Any other LMDB file that is not a pack; the last container in the registry's order."""
 
     kind = "lmdb"
 
@@ -395,11 +395,11 @@ def _guess(head: bytes) -> str:
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers of frames, which have the size
-_ALONE = {0x01, *range(0xD0, 0xD9)}  # markers that no length comes after
+_ALONE = {0x01, *range(0xD0, 0xD9)}  # markers without a length
 
 
 def size_of(window: RangeReader) -> tuple[int, int]:
-    """Return height and width of an image, as it is stored; ValueError where it is no JPEG and no PNG, or cut off."""
+    """Return the stored height and width of an image; ValueError if it is neither a JPEG nor a PNG, or is truncated."""
     head = window.take(2)
     if head == _PNG[:2]:
         rest = window.take(22)

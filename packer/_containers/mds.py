@@ -2,7 +2,7 @@
 
 ``index.json`` names the shards in their order, and the columns. A shard has a table of offsets (see
 `offsets`), the columns again as JSON, and the samples. A sample has the sizes of its columns of
-variable size, and then the columns in the order of their names. Labels are as the column has them.
+variable size, and then the columns in the order of their names. Labels are the column's values, unchanged.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class MDS(OffsetShards):
 
 
 def _shards(path: Path) -> list[tuple[str, tuple[str, int] | None, int, list[_Column]]]:
-    """Return the shards of an index: the file of each, how it is compressed, its count of samples and its columns."""
+    """Return the shards of an index: file, compression, number of samples and columns of each."""
     index = json_in(path)
     shards = index.get("shards") if isinstance(index, dict) else None
     if not isinstance(shards, list) or not shards or index.get("version", 2) != 2:
@@ -183,7 +183,7 @@ def _shards(path: Path) -> list[tuple[str, tuple[str, int] | None, int, list[_Co
 
 
 def _stored(directory: Path, name: str, shard: Mapping[str, Any], where: str) -> tuple[str, tuple[str, int] | None]:
-    """Return the file of a shard; and of one that is compressed, by which codec, and how many bytes it gives."""
+    """Return the file of a shard; and if it is compressed, the codec and the unpacked size."""
     packed = shard.get("zip_data")
     if packed is None or os.path.isfile(directory / name):
         return name, None
@@ -201,7 +201,7 @@ _REMEDY = "Decompress it first: `zstd -d FILE.mds.zstd`, and so on, leaves the s
 
 
 def _columns_of_shard(path: Path) -> list[_Column]:
-    """Return the columns that a shard names itself, after its table of offsets."""
+    """Return the columns in the header of a shard, after its table of offsets."""
     if not path.name.lower().endswith(".mds"):
         raise SourceError(f"{printable(path)}: is compressed. {_REMEDY}")
     with reading(path) as file:

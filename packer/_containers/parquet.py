@@ -1,13 +1,13 @@
-"""Parquet files of images, as Hugging Face's `datasets` writes them: a row each sample.
+"""Parquet files of images, as Hugging Face's `datasets` writes them: one sample in each row.
 
-Images that are not compressed are read where they lie, found without pyarrow. pyarrow reads the columns of labels and
-fields.
+Uncompressed images are located without pyarrow and read in place. pyarrow reads the columns of labels and fields.
 
-The layout is that of apache/parquet-format: ``parquet.thrift`` and ``Encodings.md``. A column that is no list has one
-value a row in every row group, in pages with a header each. A byte string is its length in 4 bytes, and its bytes; or
-a number in a dictionary of such, which is a page of its own. It never crosses a page. A header may have the CRC-32 of
-its page as it lies in the file. Definition levels and the numbers of values in a dictionary are lists of small numbers:
-runs of one number, and groups of eight in few bits each, which ``Encodings.md`` calls RLE/bit-packing hybrid.
+The layout is that of apache/parquet-format: ``parquet.thrift`` and ``Encodings.md``. A column that is not a list has
+one value for each row of a row group, in pages, each with a header. A byte string is a length of 4 bytes and the bytes;
+or an index into a dictionary of byte strings, which is a page of its own. It never crosses a page. A header may have
+the CRC-32 of its page as it lies in the file. Definition levels and the numbers of values in a dictionary are lists of
+small numbers: runs of one number, and groups of eight in few bits each, which ``Encodings.md`` calls RLE/bit-packing
+hybrid.
 
 Headers and footer are in Thrift's compact protocol (``doc/specs/thrift-compact-protocol.md`` of Apache Thrift), read as
 dicts by the numbers of fields, and written. Fields outside of the schema are skipped, so that they cost no memory.
@@ -47,7 +47,7 @@ from packer.errors import PackError, SourceError, printable
 
 
 def numbers_in(data: bytes, width: int, count: int) -> Ints:
-    """Return numbers of so many bits: runs of one number, and groups of eight; ValueError where there are too few."""
+    """Decode numbers of a given bit width: runs of one number, and groups of eight; ValueError if there are too few."""
     if width > 32:
         raise ValueError(f"numbers of {width} bits")
     found, have, at, size = [np.empty(0, np.int64)], 0, 0, (width + 7) // 8
@@ -85,7 +85,7 @@ _LONGEST_VARINT = 10  # bytes
 
 
 class ThriftError(ValueError):
-    """The bytes are no structure; `ended` tells that they may be one with more bytes."""
+    """The bytes are not a structure; `ended` is true if more bytes might complete one."""
 
     def __init__(self, message: str, *, ended: bool = False) -> None:
         super().__init__(message)
@@ -93,7 +93,7 @@ class ThriftError(ValueError):
 
 
 def read_struct(data: bytes, begin: int, shape: Shape) -> tuple[dict[int, Any], int]:
-    """Return the fields of a structure that its shape has, and where it ends.
+    """Return the fields of a structure that are in its shape, and its end.
 
     Raises
     ------
@@ -235,11 +235,11 @@ class ParquetLeaf:
     Attributes
     ----------
     path : tuple of str
-        Its name, and those of the structures that it is part of, the outermost first.
+        The names of the enclosing structures, outermost first, and its own.
     kind : int
         Its type, such as `BYTE_ARRAY`.
     levels : int
-        How many of these may be missing.
+        Number of these that are optional.
     repeated : bool
         Whether a row may have several values.
     """
@@ -267,14 +267,14 @@ class Parquet(NamedTuple):
 
 
 class ParquetValue(NamedTuple):
-    """Where a byte string lies, and the first bytes of it."""
+    """The location of a byte string, and its first bytes."""
 
     piece: Piece | Packed
     head: bytes
 
 
 def read_footer(file: PackFile) -> Parquet:
-    """Return the contents of the footer; SourceError where the file is damaged, cut short or encrypted."""
+    """Return the contents of the footer; SourceError if the file is damaged, cut short or encrypted."""
     if file.size < 12 or file.read(file.size - 4, 4) != _MAGIC:
         end = file.read(max(0, file.size - 4), min(4, file.size))
         why = "it is encrypted" if end == _ENCRYPTED else "it is no Parquet file, or was cut short"
@@ -295,11 +295,11 @@ def read_footer(file: PackFile) -> Parquet:
 
 
 def _leaves(elements: Sequence[dict[int, Any]]) -> list[ParquetLeaf]:
-    """Return the leaves of a schema, which lists a tree from its root on, children after their parent."""
+    """Return the leaves of a schema, which lists a tree in depth-first order."""
     leaves = list[ParquetLeaf]()
     above: list[tuple[int, tuple[str, ...], int, bool]] = [
         (elements[0].get(5, 0), (), 0, False)
-    ]  # with children to come
+    ]  # nodes whose children follow
     for element in elements[1:]:
         while above and not above[-1][0]:
             above.pop()
@@ -320,7 +320,7 @@ def _leaves(elements: Sequence[dict[int, Any]]) -> list[ParquetLeaf]:
 def byte_strings(
     file: PackFile, unit: int, parquet: Parquet, chunk: tuple[int, int], head: int = _HEAD
 ) -> Iterator[ParquetValue | None]:
-    """Yield the values of a column of byte strings in a row group, a row each; None where there is none.
+    """Yield the value of each row of a column of byte strings in a row group; None for missing values.
 
     Parameters
     ----------
@@ -331,7 +331,7 @@ def byte_strings(
     chunk : (int, int)
         The row group and the column, from 0 on.
     head : int
-        How many of the first bytes of each value come with it.
+        Number of first bytes returned with each value.
 
     Raises
     ------
@@ -342,14 +342,14 @@ def byte_strings(
 
 
 def dictionary_size(file: PackFile, parquet: Parquet, chunk: tuple[int, int]) -> int:
-    """Return how many bytes the dictionary of a column in a row group has, unpacked; 0 where it has none."""
+    """Return the unpacked size of the dictionary of a column in a row group; 0 if it has none."""
     group, number = chunk
     metadata = parquet.groups[group][1][number].get(3, {})
     first, data = metadata.get(11, 0), metadata.get(9, 0)
     at = min(first, data) if first else data
     try:
         page, _ = read_struct(file.read(at, min(_HEADER, max(0, file.size - at))), 0, _PAGE)
-    except (PackError, ThriftError):  # which pyarrow will say, who reads the column
+    except (PackError, ThriftError):  # pyarrow reports it when it reads the column
         return 0
     return int(max(page.get(2, 0), page.get(3, 0))) if page.get(1) == _DICTIONARY_PAGE else 0
 
@@ -464,7 +464,7 @@ class _Chunk:
         return section.data[begin : begin + size] if section.codec else self._file.read(begin, size)
 
     def _levels_in(self, section: _Section, count: int) -> tuple[Ints, _Section]:
-        """Return which values are there, and where the values begin after the levels that say it."""
+        """Return the mask of present values, and the offset of the values after the levels."""
         if not self._leaf.levels:
             return np.ones(count, np.int64), section
         size = int.from_bytes(self._read(section, section.begin, 4), "little")
@@ -544,7 +544,7 @@ class ParquetImages(TableImages):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the files of a directory, or of ``data`` in it, where the Hub has them."""
+        """Return the files of a directory, or of its subdirectory ``data``, where the Hub stores them."""
         below = path / "data"
         if "data" in names and not any(name.endswith(cls.suffixes) for name in names) and os.path.isdir(below):
             path, names = below, sorted(os.listdir(below))
@@ -609,7 +609,7 @@ def _has_images(path: Path) -> bool:
 
 
 def _image_columns(file: PackFile, parquet: Parquet, features: Mapping[str, Any], chosen: str | None) -> list[str]:
-    """Return the columns of images: structures of bytes and path, features, else those that begin with an image."""
+    """Return the columns of images: by features, structures of bytes and path, or otherwise an image as first value."""
     tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves)
     found = [name for name in tops if _is_structure(parquet, name)]
     plain = [leaf.path[0] for leaf in parquet.leaves if len(leaf.path) == 1 and leaf.kind == BYTE_ARRAY]
@@ -636,7 +636,7 @@ def _begins_with_image(file: PackFile, parquet: Parquet, name: str) -> bool:
 
 
 def _leaf(parquet: Parquet, column: str, part: str) -> int | None:
-    """Return the number of a part of a column of images, or of the column where it has no parts; None without it."""
+    """Return the leaf of a part of an image column, or of the column itself if it has no parts; None if missing."""
     for number, leaf in enumerate(parquet.leaves):
         if leaf.path == (column, part) or (part == "bytes" and leaf.path == (column,)):
             return number
@@ -644,14 +644,14 @@ def _leaf(parquet: Parquet, column: str, part: str) -> int | None:
 
 
 def _texts(file: PackFile, unit: int, parquet: Parquet, leaf: int, group: int | None = None) -> Iterator[str | None]:
-    """Yield the texts of a column, in one row group or in all; empty ones where they are longer than any name."""
+    """Yield the texts of a column, in one row group or in all; empty for texts longer than any name."""
     for number in range(len(parquet.groups)) if group is None else [group]:
         for value in byte_strings(file, unit, parquet, (number, leaf), _LONGEST):
             yield None if value is None else value.head.decode("utf-8", "replace") * (value.piece.size <= _LONGEST)
 
 
 def _pyarrow(file: PackFile) -> Any:
-    """Open a file with pyarrow, for the columns that have no images.
+    """Open a file with pyarrow, for the columns without images.
 
     Raises
     ------
@@ -674,7 +674,7 @@ def _types(file: PackFile) -> dict[str, Any]:
 
 
 def _rows(file: PackFile, parquet: Parquet, reader: Any, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield the values of columns in a row group, a row each."""
+    """Yield the values of columns in a row group, row by row."""
     count = parquet.groups[group][0]
     if reader is None:
         yield from ({} for _ in range(count))
@@ -692,7 +692,7 @@ def _rows(file: PackFile, parquet: Parquet, reader: Any, group: int, columns: li
 
 
 def _rows_at_once(file: PackFile, parquet: Parquet, group: int, columns: Sequence[str]) -> int:
-    """Return of how many rows pyarrow may look up values in dictionaries, each of which may be the longest one."""
+    """Return how many rows pyarrow may read at once, in case every value is the longest of its dictionary."""
     leaves = [number for number, leaf in enumerate(parquet.leaves) if leaf.path[0] in columns]
     looked_up = sum(dictionary_size(file, parquet, (group, leaf)) for leaf in leaves)
     return max(1, min(MOST_ROWS, _MOST_LOOKED_UP // max(1, looked_up)))

@@ -1,11 +1,10 @@
-"""LMDB files whose values are pickles: one sample each, by the keys 0, 1, 2, ...
+"""LMDB files of pickles, one for each sample, under the keys 0, 1, 2, ...
 
-Efficient-PyTorch and its many relatives write them (``folder2lmdb.py``): a value is ``(image, label)``, and the image
-the bytes of its file. Image2LMDB has the image alone, tensorpack an array of bytes, and others have dicts.
-``__keys__`` has the keys in their order, ``__len__`` how many there are. Nothing is unpickled.
+Efficient-PyTorch and its many relatives write them (``folder2lmdb.py``): a value is ``(image, label)``, where the image
+is the bytes of a file. Image2LMDB stores the image alone, tensorpack an array of bytes, and others store dicts.
+``__keys__`` has the keys in their order, ``__len__`` their number. Nothing is unpickled.
 
-A sample has members: those of a tuple have their numbers as keys, 0, 1, 2, ..., and a value that is nothing but bytes
-is the member 0.
+A sample has members: those of a tuple have the keys 0, 1, 2, ..., and a value that is plain bytes is the member 0.
 """
 
 from __future__ import annotations
@@ -114,14 +113,14 @@ class PickleRoles:
         )
 
     def image_in(self, members: Mapping[str, Any]) -> Blob | bytes:
-        """Return the bytes of a sample's image; ValueError where it has none."""
+        """Return the bytes of a sample's image; ValueError if it has none."""
         found = image_of(members.get(self.image))
         if found is None:
             raise ValueError(f"its {self.image!r} is no encoded image")
         return found
 
     def label_in(self, members: Mapping[str, Any], file: PackFile, budget: Budget) -> int | float | str | None:
-        """Return a sample's label; ValueError where it is something else, or larger than the budget."""
+        """Return a sample's label; ValueError if it is something else, or larger than the budget."""
         value = members.get(self.label) if self.label is not None else None
         if isinstance(value, Array):
             value = _one(value, file)
@@ -138,7 +137,7 @@ class PickleRoles:
     def values_in(
         self, members: Mapping[str, Any], unit: int, file: PackFile, budget: Budget
     ) -> dict[str, Piece | Stored]:
-        """Return the values of a sample's fields; ValueError where one is none, or all are larger than the budget."""
+        """Return the values of a sample's fields; ValueError if one is invalid, or all are larger than the budget."""
         values: dict[str, Piece | Stored] = {}
         for field in self.fields:
             member = members.get(self.of_fields[field.name])
@@ -159,7 +158,7 @@ class PickleRoles:
 
 
 def members_of(value: Any) -> dict[str, Any]:
-    """Return the members of a value by their keys; of lists of one thing that thing."""
+    """Return the members of a value by key; a list with a single element counts as that element."""
     if isinstance(value, dict):
         return {str(key): _alone(member) for key, member in value.items()}
     if isinstance(value, (tuple, list)) and not isinstance(value, (Blob, Array)):
@@ -168,7 +167,7 @@ def members_of(value: Any) -> dict[str, Any]:
 
 
 def image_of(value: Any) -> Blob | bytes | None:
-    """Return the bytes of an encoded image, also of an array of bytes that is one; None of anything else."""
+    """Return the bytes of an encoded image, also from an array of bytes; None for anything else."""
     if isinstance(value, Array):
         value = value.elements if value.dtype[-2:] == "u1" and len(value.shape) == 1 else None
     if isinstance(value, bytes):
@@ -177,14 +176,14 @@ def image_of(value: Any) -> Blob | bytes | None:
 
 
 def _alone(value: Any) -> Any:
-    """Return the image in a collated list of one; any other value as it is."""
+    """Return the image in a collated list of one; any other value unchanged."""
     if isinstance(value, (tuple, list)) and not isinstance(value, (Blob, Array)) and len(value) == 1:
         return value[0] if image_of(value[0]) is not None else value
     return value
 
 
 def _label(have: Mapping[str, Any], account: Account) -> str | None:
-    """Return the member that is the label, by its name; else say which members look like labels."""
+    """Return the member that is the label, by its name; otherwise say which members look like labels."""
     able = {key: [0] for key, value in have.items() if _is_label(value)}
     several = [key for key, value in have.items() if _ROLES.is_label(key) and _is_list(value)]
     account.taken("member", "a field, as samples have several values", several)
@@ -215,7 +214,7 @@ def _shown_types(have: Mapping[str, Any]) -> str:
 
 
 def _listed(keys: Iterable[str]) -> str:
-    """Return keys as a message lists them."""
+    """Format keys for messages."""
     shown = [key[:_SHOWN] for key in itertools.islice(keys, _SHOWN + 1)]
     return ", ".join(shown[:_SHOWN]) + (", …" if len(shown) > _SHOWN else "")
 
@@ -244,7 +243,7 @@ def _guessed(have: Mapping[str, Any]) -> dict[Field, str]:
 
 
 def _field(name: str, value: Any) -> Field | None:
-    """Return the field for a value; None where no kind fits."""
+    """Return a field for a value; None if no kind fits."""
     if isinstance(value, Array):
         dtype = {stored[1:]: dtype for dtype, stored in DTYPES.items()}.get(value.dtype.lstrip("<>|="))
         if image_of(value) is None:
@@ -278,7 +277,7 @@ def _stored(field: Field, value: Any, unit: int, file: PackFile, budget: Budget)
 
 
 def _json(value: Any, file: PackFile, budget: Budget, depth: int = 0) -> Any:
-    """Return a value as JSON can say it; ValueError where it cannot, or becomes larger than the budget."""
+    """Convert a value to JSON; ValueError if that is not possible, or exceeds the budget."""
     if depth > _MOST_DEPTH:
         raise ValueError(f"lists in lists, more than {_MOST_DEPTH} deep")
     if isinstance(value, Array):
@@ -312,7 +311,7 @@ def _bytes(value: Blob | bytes, file: PackFile, budget: Budget) -> bytes:
 
 
 def _one(value: Array, file: PackFile) -> int | float:
-    """Return the one element of an array; ValueError where there are others."""
+    """Return the one element of an array; ValueError if there are others."""
     if any(side != 1 for side in value.shape):
         raise ValueError(f"it is an array of {value.shape}, and no number")
     number: int | float = value.value(file).reshape(-1)[0].item()
@@ -325,7 +324,7 @@ _SIDECAR = "_images_idx.txt"
 
 
 class PickledLMDB(LMDBContainer):
-    """Samples in the order of ``__keys__``; else of the numbers that the keys are, or of the keys."""
+    """Samples in the order of ``__keys__``; otherwise of the numbers that the keys are, or of the keys."""
 
     kind = "pickled lmdb"
     members: PickleRoles
@@ -379,7 +378,7 @@ class PickledLMDB(LMDBContainer):
 
     @classmethod
     def read(cls, value: LMDBValue, most: int = MOST_THINGS) -> Any:
-        """Return the content of a value, of at most so many things; ValueError where it is no pickle."""
+        """Decode a value, within a limit on opcodes; ValueError if it is not a pickle."""
         head = value.head(PIECE)
         if is_pickle(head):
             return unpickled(value.file, value.offset, value.size, most, head)
@@ -439,14 +438,14 @@ class _Order:
 
 
 def _key(listed: Any, file: PackFile) -> bytes:
-    """Return a key in a list of keys; an empty one where it is none."""
+    """Return a key from a list of keys; empty if it is not one."""
     if isinstance(listed, Blob):
         return listed.data(file) if listed.size <= MOST_KEY else b""
     return listed.encode() if isinstance(listed, str) else listed if isinstance(listed, bytes) else b""
 
 
 def _names_beside(path: Path, count: int) -> dict[bytes, str]:
-    """Return the names of images by their keys from Image2LMDB's sidecar file, where no two are the same."""
+    """Return the names of images by key from Image2LMDB's sidecar file, if they are unique."""
     base = path.parent if path.name == DATA else path
     sidecar = base.with_name(base.stem + _SIDECAR)
     names: dict[bytes, str] = {}

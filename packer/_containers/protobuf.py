@@ -1,8 +1,8 @@
-"""Messages of Protocol Buffers, found where they lie in a file, and one of them, tf.train.Example.
+"""Parser of Protocol Buffers messages in a file, in particular of tf.train.Example.
 
-A field is a varint, which has the field's number above its lowest three bits and the type in these, and then the
-content: a varint, 4 or 8 bytes, or a size and so many bytes. A varint has 7 bits a byte, the lowest first, and the
-uppermost bit of a byte says that more follow. https://protobuf.dev/programming-guides/encoding
+A field is a varint, with the type in its lowest three bits and the field's number above them, and then the content: a
+varint, 4 or 8 bytes, or a size followed by that many bytes. A varint has 7 bits in each byte, the lowest first; the
+uppermost bit of a byte is set if more follow. https://protobuf.dev/programming-guides/encoding
 
 ::
 
@@ -31,7 +31,7 @@ _EIGHT = 1
 
 
 class MessageError(ValueError):
-    """Bytes are no message, or none that is read; the text says why and at which byte of the file."""
+    """Bytes are not a supported message; the text has the reason and the offset in the file."""
 
 
 def varint(value: int) -> bytes:
@@ -46,14 +46,14 @@ def varint(value: int) -> bytes:
 
 
 def fields(window: BlockReader, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the number of each field that has a size, and where its content lies; other fields are skipped."""
+    """Yield the number and the content's location of each field with a size; other fields are skipped."""
     for tag, start, stop in tagged(window, begin, end):
         if tag & 7 == SIZED:
             yield tag >> 3, start, stop
 
 
 def tagged(window: BlockReader, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number and type of each field, as they are written, and where its content lies."""
+    """Yield number, type and content's location of each field, in the order of the file."""
     while at < end:
         field = field_at(window, at, end)
         yield field
@@ -61,7 +61,7 @@ def tagged(window: BlockReader, at: int, end: int) -> Iterator[tuple[int, int, i
 
 
 def field_at(window: BlockReader, at: int, end: int) -> tuple[int, int, int]:
-    """Return number and type of a field of a message that ends at `end`, and where the field's content lies.
+    """Return number and type of a field of a message that ends at `end`, and the location of the field's content.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def field_at(window: BlockReader, at: int, end: int) -> tuple[int, int, int]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of 64 bits and where it ends; IndexError where the data end before."""
+    """Return a number of 64 bits and where it ends; IndexError if the data end before."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -104,7 +104,7 @@ NOTHING, BYTES, FLOATS, INTS = 0, 1, 2, 3
 
 _MANY = 1 << 24  # bytes of numbers in one feature
 _MOST = 1 << 16  # byte strings of one feature
-_AHEAD = 512  # bytes that the headers of a feature have at most, else they are read one by one
+_AHEAD = 512  # bytes that the headers of a feature have at most, otherwise they are read one by one
 _LONGEST_KEY = 1 << 12
 _ONE_INT = 12  # bytes of an Int64List of one value at most
 
@@ -116,7 +116,7 @@ class SeveralError(MessageError):
 
 
 def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield the features of an Example while the window is where they lie; of one key the last counts.
+    """Yield the features of an Example while the window contains them; the last feature of a key counts.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[b
 
 
 def _features(window: BlockReader, at: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield the features of Features; those whose parts stand in the order of their numbers are read without a call."""
+    """Yield the features of Features; those with parts in the order of their numbers are read without a call."""
     while at < end:
         p = window.at(at, _AHEAD)
         data, shift = window.data, at - p
@@ -178,7 +178,7 @@ def _features(window: BlockReader, at: int, end: int) -> Iterator[tuple[bytes, i
 
 
 def _long(data: bytes, second: int) -> tuple[int, int]:
-    """Return the end of a varint and its value, from the offset of its second byte."""
+    """Return the end and the value of a varint, from the offset of its second byte on."""
     value, end = read_varint(data, second - 1)
     return end, value
 
@@ -189,7 +189,7 @@ _LISTS = {number << 3 | SIZED: number for number in (BYTES, FLOATS, INTS)}
 
 
 def _any_feature(window: BlockReader, begin: int, end: int) -> tuple[bytes, int, int, int]:
-    """Return the feature of a map's entry, whose parts stand in any order."""
+    """Return the feature of a map's entry, with its parts in any order."""
     key, value = b"", None
     for part, first, last in fields(window, begin, end):
         if part == 1:
@@ -214,7 +214,7 @@ def _list_of(window: BlockReader, begin: int, end: int) -> tuple[int, int, int]:
 
 
 def one_bytes(window: BlockReader, begin: int, end: int) -> tuple[int, int] | None:
-    """Return where the only value of a BytesList lies, its offset and its size; None where there is no value.
+    """Return offset and size of the only value of a BytesList; None if there is no value.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def one_bytes(window: BlockReader, begin: int, end: int) -> tuple[int, int] | No
 
 
 def one_int(window: BlockReader, begin: int, end: int) -> int | None:
-    """Return the only value of an Int64List; None where there is no value; errors as `one_bytes`."""
+    """Return the only value of an Int64List; None if there is no value; errors as `one_bytes`."""
     if end - begin <= _ONE_INT:
         p = window.at(begin, end - begin)
         value = _int_of(window.data[p : p + end - begin])
@@ -245,14 +245,14 @@ def one_int(window: BlockReader, begin: int, end: int) -> int | None:
 
 
 def one_float(window: BlockReader, begin: int, end: int) -> float | None:
-    """Return the only value of a FloatList; None where there is no value; errors as `one_bytes`."""
+    """Return the only value of a FloatList; None if there is no value; errors as `one_bytes`."""
     data = floats(window, begin, end)
     return _only(struct.unpack(f"<{len(data) // 4}f", data), begin)
 
 
 @functools.lru_cache(1 << 12)
 def _int_of(message: bytes) -> int | None:
-    """Return the value of an Int64List of one, packed or not; None where it is anything else."""
+    """Return the value of an Int64List with one element, packed or not; None otherwise."""
     try:
         begin = 2 if message[0] == 0x0A and message[1] == len(message) - 2 else 1
         value, end = read_varint(message, begin)
@@ -272,7 +272,7 @@ def _signed(value: int) -> int:
 
 
 def byte_strings(window: BlockReader, begin: int, end: int) -> list[tuple[int, int]]:
-    """Return where the values of a BytesList lie: the offset and the size of each."""
+    """Return the offset and the size of each value of a BytesList."""
     values = []
     for number, start, stop in fields(window, begin, end):
         if number == 1:

@@ -1,21 +1,20 @@
-"""RecordIO, which MXNet reads (https://mxnet.apache.org/versions/1.9.1/api/faq/recordio): ``.rec``, with ``.idx``.
+"""RecordIO, the format of MXNet (https://mxnet.apache.org/versions/1.9.1/api/faq/recordio): ``.rec`` and ``.idx``.
 
 A record is a magic number; a number whose uppermost three bits say what the record is, and whose others are its size;
-the data; and zeros up to a multiple of 4 bytes. Data that have the magic number at a multiple of 4 are cut there, in
-parts that are a record each, the first, middle ones and the last, and the number between two parts is left out. Such
-samples are no range of the file, so they are copied.
+the data; and zeros up to a multiple of 4 bytes. Data that contain the magic number at a multiple of 4 are split there
+into records of their own (first, middle and last part), and the number between two parts is left out. Such a sample is
+not a contiguous range of the file, so it is copied.
 
 The data are a flag, a label as float32, two numbers, and the image. A flag of k other than 0 says that k labels,
-float32, stand before the image. insightface's files begin with a record that has two labels and no image; so have the
-records of identities, which follow after the images.
+float32, stand before the image. Files of insightface begin with a record of two labels and no image; so do the records
+of identities, which follow the images.
 
-Samples are listed in the order in which they lie, as MXNet's and DALI's iterators read them: the same with an index and
-without one. An index gives each record its key, in text, a line each: key, tab, where the record begins.
+Samples are listed in file order, as the iterators of MXNet and DALI read them, with or without an index. An index gives
+each record a key: a text file with a line ``key TAB offset`` for each record.
 
-There may be a list too, ``.lst``. A line of an index has a key and where the record begins, with a tab between. A line
-of a list has a key, one or more labels, and a path, with tabs between; im2rec makes the file of it, and numbers
-directories in the order of their names. An index or a list that does not fit the records is an error, as images would
-have names of others.
+There may also be a list, ``.lst``. A line of a list has a key, one or more labels, and a path, separated by tabs;
+im2rec makes the record file from it, and numbers directories in the order of their names. A list that does not match
+the records is an error: otherwise images would get the names of others.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _LONGEST_LINE = 1 << 20  # bytes
 
 
 class Keys:
-    """The keys of an index, in the order in which the records lie."""
+    """The keys of an index, in the order of the records."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -66,12 +65,12 @@ class Keys:
 
     @classmethod
     def beside(cls, path: Path) -> Keys | None:
-        """Return the keys of a file of records; None where there is no index."""
+        """Return the keys for a record file; None if there is no index."""
         found = path.with_suffix(".idx")
         return cls(found) if os.path.isfile(found) else None
 
     def next(self, offset: int) -> int:
-        """Return the key of the next record, which begins at `offset`; SourceError where the index has it elsewhere."""
+        """Return the key of the next record, which begins at `offset`; SourceError if the index has it elsewhere."""
         if self._next >= len(self._order) or self._offsets[self._order[self._next]] != offset:
             raise SourceError(f"{printable(self._path)}: does not fit: a record is at byte {offset}{_MOVE}")
         key = int(self._keys[self._order[self._next]])
@@ -79,7 +78,7 @@ class Keys:
         return key
 
     def end(self) -> None:
-        """Raise SourceError where the index has more records than there were."""
+        """Raise SourceError if the index has more records than there were."""
         if self._next < len(self._order):
             raise SourceError(
                 f"{printable(self._path)}: does not fit: it has {len(self._order)} records, and there are {self._next}"
@@ -108,12 +107,12 @@ class Paths:
 
     @classmethod
     def beside(cls, path: Path) -> Paths | None:
-        """Return the paths of the images in a file of records; None where there is no list."""
+        """Return the paths of the images in a file of records; None if there is no list."""
         found = path.with_suffix(".lst")
         return cls(found) if os.path.isfile(found) else None
 
     def of(self, key: int, label: float) -> str:
-        """Return the path of an image; SourceError where the list has none of its key and label."""
+        """Return the path of an image; SourceError if the list has no line with its key and label."""
         index = int(np.searchsorted(self._keys, key))
         row = int(self._order[index]) if index < len(self._keys) and self._keys[index] == key else None
         if row is None or self._labels[row] != np.float32(label):
@@ -125,9 +124,9 @@ class Paths:
 
 
 def class_names(paths: Sequence[Path]) -> list[str] | None:
-    """Return the names of classes by the directories of the images in the lists of files of records.
+    """Return the class names, which are the directories of the images in the lists of record files.
 
-    None where there is not a list for each, or images of one directory have several labels, or the other way round.
+    None if a file has no list, or directories and labels do not correspond one to one.
     """
     by_label: dict[float, str] = {}
     for path in paths:
@@ -147,7 +146,7 @@ def class_names(paths: Sequence[Path]) -> list[str] | None:
 
 
 def numbered_classes(paths: Sequence[Path]) -> list[str] | None:
-    """Return the numbers of the classes that insightface's ``property`` counts; None where it is not there."""
+    """Return the class numbers from insightface's ``property``; None if the file is missing."""
     path = paths[0].with_name("property")
     line = next(_lines(path), (0, b""))[1] if os.path.isfile(path) else b""
     count = re.match(rb"([0-9]{1,8}),", line)
@@ -155,7 +154,7 @@ def numbered_classes(paths: Sequence[Path]) -> list[str] | None:
 
 
 def _listed(path: Path) -> Iterator[tuple[int, float, str]]:
-    """Yield key, first label and path of each line of a list."""
+    """Yield key, first label and path from each line of a list."""
     for number, line in _lines(path):
         try:
             key, label, *_, name = line.decode().split("\t")
@@ -170,7 +169,7 @@ def _listed(path: Path) -> Iterator[tuple[int, float, str]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of each line that has one."""
+    """Yield number and content of each nonempty line."""
     try:
         with open(open_regular(path), "rb") as file:
             number = 0
@@ -202,7 +201,7 @@ _KEYS = {"label": ("class", "float"), "labels": ("all",)}
 
 
 class MXNetRecord(NamedTuple):
-    """A record: where it begins, and its labels and its image.
+    """A record: its offset, labels and image.
 
     Attributes
     ----------
@@ -227,7 +226,7 @@ class MXNetRecord(NamedTuple):
 
     @property
     def tells_of_faces(self) -> bool:
-        """Whether it is one of those that insightface puts before and after the images."""
+        """Whether it is a record that insightface puts before or after the images."""
         return not self.head and self.flag == 2
 
 
@@ -312,7 +311,7 @@ class RecordIO(Container):
 
 
 def _is_class(label: float) -> bool:
-    """Tell whether a label is the number of a class, or NaN, which stands for none."""
+    """Tell whether a label is a class number, or NaN for no class."""
     return math.isnan(label) or label.is_integer()
 
 
@@ -336,7 +335,7 @@ def _records(file: PackFile, unit: int) -> Iterator[MXNetRecord]:
 
 
 def _part(file: PackFile, window: BlockReader, offset: int) -> tuple[int, int, int, int]:
-    """Return what the part of a record is that begins at `offset`, where its data begin, their size, and its end."""
+    """Return the kind of the record part at `offset`, the offset and size of its data, and its end."""
     if file.size - offset < _HEADER.size:
         raise _cut_short(file, offset)
     p = window.at(offset, _HEADER.size)
@@ -352,7 +351,7 @@ def _part(file: PackFile, window: BlockReader, offset: int) -> tuple[int, int, i
 
 
 def _joined(file: PackFile, window: BlockReader, offset: int) -> tuple[bytes, int]:
-    """Return the data of a record in parts, and where it ends."""
+    """Return the data of a record in parts, and its end."""
     first, data = offset, bytearray()
     while True:
         if offset == file.size:
@@ -371,7 +370,7 @@ def _joined(file: PackFile, window: BlockReader, offset: int) -> tuple[bytes, in
 
 
 def _labels(file: PackFile, offset: int, data: bytes, at: int, size: int) -> tuple[int, tuple[float, ...], int]:
-    """Return the flag and the labels of a record whose data are in memory from `at` on, and how long both are."""
+    """Return the flag and the labels of a record with data in memory from `at` on, and the size of both."""
     if size < _IMAGE_HEADER.size:
         raise _damaged(file, offset, f"a record of {size} bytes has no label")
     flag, label = _IMAGE_HEADER.unpack_from(data, at)

@@ -1,7 +1,7 @@
-"""Which container a file or a directory is.
+"""The registry of containers: finds the container of a file or a directory.
 
-Containers are tried in the order of their registry. Those of other packages come after packer's own, or before these
-if a name is one of theirs and of none of packer's.
+Containers are tried in the order of their registry. Containers of other packages come after packer's own, or before
+them for a name that only they claim.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 def container_of_file(path: Path) -> type[Container] | None:
-    """Return the container that a file is of; None where it is of none.
+    """Return the container of a file; None if no container recognises it.
 
     Errors as `ContainerDescriptor.container` and `Container.recognise_file`.
     """
@@ -33,10 +33,10 @@ def container_of_file(path: Path) -> type[Container] | None:
 def containers_of_directory(
     path: Path, names: Collection[str], *, strict: bool = True
 ) -> Iterator[tuple[type[Container], list[Path]]]:
-    """Yield the containers that a directory with entries of these names may be, and the files that each opens of it.
+    """Yield the containers that recognise a directory with entries of these names, and the files that each would open.
 
-    Errors as `ContainerDescriptor.container` and `Container.recognise_directory`; unless `strict`, whatever refuses the
-    directory is left out.
+    Errors as `ContainerDescriptor.container` and `Container.recognise_directory`; unless `strict`, containers that
+    refuse the directory are left out.
     """
     lines = "\n".join(names)
     for row in _fitting(lines, lambda row: row.fits_name(lines) or row.fits_below(path, names)):
@@ -51,7 +51,7 @@ def containers_of_directory(
 
 
 def _fitting(names: str, fits: Callable[[ContainerDescriptor], bool]) -> Iterator[ContainerDescriptor]:
-    """Yield the containers that fit, in the order of the table; `names` has a name a line."""
+    """Yield the matching containers, in the order of the table; `names` has one name in each line."""
     own = list(filter(fits, CONTAINERS.own.values()))
     first = []
     if not any(row.fits_name(names) for row in own):
@@ -64,7 +64,7 @@ def _fitting(names: str, fits: Callable[[ContainerDescriptor], bool]) -> Iterato
 
 
 def _answer(row: ContainerDescriptor, ask: Callable[[type[Container]], _T]) -> _T | None:
-    """Return a container's answer; None of one of another package whose code fails, with a warning."""
+    """Return a container's answer; None, with a warning, if the code of another package fails."""
     kind = row.container()
     if not row.plugin:
         return ask(kind)

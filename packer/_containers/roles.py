@@ -1,7 +1,7 @@
 """The roles of columns, features, members or keys in a container's samples: image, label, name, and fields.
 
-`NAMES` is the one table of their usual names. `roles_of` decides for containers whose columns have types
-that hold for all samples; the others choose by the same names.
+`NAMES` is the single table of their usual names. `roles_of` chooses the roles for containers in which each column has
+one type for all samples; the others choose by the same names.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _LABELS = ("label", "class", "cls", "target", "category", "labels", "targets", "
 
 
 def is_label_name(name: str) -> bool:
-    """Tell whether a key, column, member or dataset has a name of labels, in any case; of a path, by its last part."""
+    """Tell whether a key, column, member or dataset (of a path, its last part) is named like labels, in any case."""
     return name.rpartition("/")[2].lower() in _LABELS
 
 
 def has_label_name(name: str) -> bool:
-    """Tell whether a name is one of labels, or has a word for labels: ``train_labels``, ``class_id``, ``LabelName``."""
+    """Tell whether a name is, or contains, a word for labels: ``train_labels``, ``class_id``, ``LabelName``."""
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|y", name.rpartition("/")[2])
     return is_label_name(name) or any(is_label_name(word) for word in words)
 
@@ -56,7 +56,7 @@ class RoleNames:
     Attributes
     ----------
     images, labels, names : tuple of str
-        Labels may be called by any name that `is_label_name` knows as well, in its last part where it has dots.
+        Labels may also have any name that `is_label_name` accepts, with dots in its last part.
     """
 
     images: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class RoleNames:
         return key in self.labels or is_label_name(key.replace(".", "/"))
 
     def label_among(self, keys: Iterable[str]) -> str | None:
-        """Return the key of the labels; None where no key has a name of labels."""
+        """Return the key of the labels; None if no key has a name of labels."""
         there = list(keys)
         if (known := next((key for key in self.labels if key in there), None)) is not None:
             return known
@@ -77,17 +77,17 @@ class RoleNames:
     def choose_label(
         self, what: str, able: Mapping[str, Sequence[Any]], account: Account, *, candidates: bool = True
     ) -> str | None:
-        """Return the key of the labels, and account for it; else say which keys look like labels.
+        """Return the key of the labels, and account for it; otherwise report the keys that look like labels.
 
         Parameters
         ----------
         what : str
             The container's word for keys: ``column``, ``feature``.
         able : mapping
-            The keys whose values can be labels, with those of the samples that were looked at.
+            The keys with possible labels, and their values in the inspected samples.
         account : Account
         candidates : bool
-            Whether keys that look like labels are added to the account where none is the label.
+            Whether keys that look like labels are added to the account if none is the label.
         """
         label = self.label_among(able)
         if label is not None:
@@ -140,15 +140,15 @@ _OF_OTHERS = frozenset(
 """Words in the names of keys whose values may repeat, and that are no labels."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_FEWEST = 4  # values by which it is told whether they repeat
-_LARGEST = 1 << 20  # of an integer that may be the id of a class
+_FEWEST = 4  # values that are checked for repetition
+_LARGEST = 1 << 20  # largest integer that may be a class id
 _LONGEST_TEXT = 64  # characters of the name of a class
 
 
 def add_candidates(
     account: Account, what: str, values: Mapping[str, Sequence[Any]], option: str = "--key label={}"
 ) -> None:
-    """Add the keys that look like labels to an account, for containers in which no key was taken for the labels.
+    """Add the keys that look like labels to an account, for containers without a key for the labels.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def add_candidates(
     what : str
         The container's word for keys: ``column``, ``feature``.
     values : mapping
-        By key, values that can be labels, of the samples that were looked at.
+        By key, possible labels in the inspected samples.
     option : str
         The option that takes a key, with ``{}`` for it.
     """
@@ -174,7 +174,7 @@ def _words(key: str) -> frozenset[str]:
 
 
 def _repeat(key: str, values: Sequence[Any]) -> bool:
-    """Tell whether values are few small integers or short texts, and the key does not say that they are no labels."""
+    """Tell whether values are few small integers or short texts, and the key does not rule out labels."""
     if len(values) < _FEWEST or _words(key) & _OF_OTHERS:
         return False
     small = all(type(value) is int and 0 <= value < _LARGEST for value in values)
@@ -197,14 +197,14 @@ class ColumnType(NamedTuple):
     Attributes
     ----------
     kind : str
-        ``"image"``, ``"bytes"``, ``"text"``, ``"json"``, ``"scalar"`` or ``"array"``; empty where packer does not
+        ``"image"``, ``"bytes"``, ``"text"``, ``"json"``, ``"scalar"`` or ``"array"``; empty if packer does not
         take the column.
     dtype : str
         The dtype of the field that a scalar or an array becomes.
     rank : int
         The axes of an array.
     why : str
-        Why packer does not take it.
+        Why packer does not support it.
     """
 
     kind: str
@@ -243,7 +243,7 @@ class Roles:
 
     @property
     def used(self) -> set[str]:
-        """The columns that become something."""
+        """The columns that have a role."""
         return {column for column in (self.image, self.label, self.name) if column is not None} | self.fields.keys()
 
     def entry(
@@ -260,16 +260,16 @@ class Roles:
         name : str
             The sample's name, without suffix, where no column names the sample.
         values : mapping
-            By columns, at least those that have a role and a value.
+            By column, at least those with a role and a value.
         read : callable
-            Returns a range of the file in which the values lie.
+            Reads a range of the file with the values.
         shape : (height, width), optional
             The size of an image that is pixels.
 
         Raises
         ------
         ValueError
-            If a value is none of its field; the message says why.
+            If a value does not fit its field; the message has the reason.
         """
         image, label = values.get(self.image), self._label(values, read)
         if not isinstance(image, (Piece, bytes)):
@@ -321,7 +321,7 @@ def roles_of(
     name: str | None = None,
     label: str | None = None,
 ) -> Roles:
-    """Choose the roles of columns: by `keys`, or without keys by names and types.
+    """Choose the roles of columns, by `keys` if there are any, otherwise by names and types.
 
     Parameters
     ----------
@@ -337,12 +337,12 @@ def roles_of(
     name : str, optional
         The column of names, where no key names another.
     label : str, optional
-        The column of labels, where there are no keys; by default its name decides.
+        The column of labels, if there are no keys; by default its name decides.
 
     Raises
     ------
     SourceError
-        If a key names no column, or none is the image.
+        If a key names a missing column, or there is no image column.
     OptionError
         If a column has another kind than its key.
     """
@@ -390,7 +390,7 @@ def _image(columns: Mapping[str, ColumnType], where: str) -> str:
 
 
 def _label(columns: Mapping[str, ColumnType], values: Mapping[str, Sequence[Any]], account: Account) -> str | None:
-    """Return the column of the labels, by its name; else say which columns look like labels."""
+    """Return the column of the labels by its name; otherwise report the columns that look like labels."""
     names = NAMES["columns"]
     able = {
         column: values.get(column, ()) for column, type in columns.items() if _is_label(type, values.get(column, ()))
@@ -459,7 +459,7 @@ def _text(value: Value, read: Callable[[int, int], bytes], column: str) -> str:
 
 
 def short_text(data: bytes) -> str | None:
-    """Return the text in a few bytes; None where they are none, so that they cannot be the name of a class."""
+    """Return a few bytes as text; None if they are not text, and so not a class name."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -479,7 +479,7 @@ _MOST = 2**53  # up to which a float64 holds every whole number
 
 
 def are_whole(blocks: Iterable[npt.NDArray[Any]]) -> tuple[bool, bool]:
-    """Tell of floats whether all that are numbers are whole, and whether some are NaN: integers with gaps."""
+    """Tell whether all floats except NaN are whole, and whether some are NaN, as in integers with gaps."""
     gaps = False
     for block in blocks:
         missing = np.isnan(block)
@@ -496,12 +496,12 @@ def are_one_hot(blocks: Iterable[npt.NDArray[Any]]) -> bool:
 
 
 def one_hot(values: Sequence[Any]) -> int | None:
-    """Return the index of the only 1 among zeros; None of any other values."""
+    """Return the index of the only 1 among zeros; None for other values."""
     if len(values) < 2 or any(value not in (0, 1) for value in values):
         return None
     return list(values).index(1) if sum(values) == 1 else None
 
 
 def whole(value: float) -> int | float:
-    """Return a number without a fraction as an int; any other as it is."""
+    """Return a whole number as an int; any other unchanged."""
     return int(value) if isinstance(value, int) or float(value).is_integer() else value

@@ -1,4 +1,4 @@
-"""Reading a pickle by its opcodes: numbers, texts, bytes, tuples, lists, dicts and NumPy's arrays.
+"""A safe reader of pickles, opcode by opcode: numbers, texts, bytes, tuples, lists, dicts and NumPy arrays.
 
 Nothing is imported and nothing is called. A callable that a pickle names is looked up among the few that make bytes and
 arrays; any other is a ValueError that names it. Bytes and the elements of arrays are not read but located in the file.
@@ -35,7 +35,7 @@ class Blob(NamedTuple):
     ----------
     offset, size : int
     head : bytes
-        The first of them.
+        The first bytes.
     """
 
     offset: int
@@ -48,7 +48,7 @@ class Blob(NamedTuple):
 
 
 class Array(NamedTuple):
-    """An array of NumPy: its dtype, its shape, its elements, and whether the first axis counts fastest."""
+    """A NumPy array: dtype, shape, elements, and whether it is in Fortran order."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -56,14 +56,14 @@ class Array(NamedTuple):
     fortran: bool = False
 
     def value(self, file: PackFile) -> Any:
-        """Return the array; ValueError where the elements are not as many."""
+        """Return the array; ValueError if the elements are not as many."""
         data = self.elements.data(file) if isinstance(self.elements, Blob) else self.elements
         array = np.frombuffer(data, self.dtype)
         return array.reshape(self.shape, order="F" if self.fortran else "C")
 
 
 def array_of(dtype: str, shape: Any, elements: Any, fortran: bool) -> Array:
-    """Return the array that a stranger describes; ValueError where it is none of numbers, or of another size."""
+    """Build an array from an untrusted description; ValueError if it is not numeric, or has another size."""
     if not _DTYPE.fullmatch(dtype):
         raise ValueError("an array of something else than numbers")
     if (
@@ -97,7 +97,7 @@ class _Name(NamedTuple):
 
 
 class _DType:
-    """A dtype, and an array that has no elements yet: both are made first and filled later."""
+    """A dtype, or an array without elements, which pickles create first and fill later."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -112,7 +112,7 @@ _MARK = _Mark()
 
 
 def is_pickle(head: bytes) -> bool:
-    """Tell whether bytes begin as a pickle of protocol 2 or later, or as one of an earlier one may."""
+    """Tell whether bytes begin like a pickle of protocol 2 or later, or possibly of an earlier one."""
     return (head[:1] == b"\x80" and len(head) > 1 and head[1] in _PROTOCOLS) or head[:1] in (b"(", b"]", b"}", b"c")
 
 
@@ -124,7 +124,7 @@ def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, h
     file : PackFile
     offset, size : int
     most : int
-        How many opcodes are read.
+        Maximum number of opcodes.
     head : bytes, optional
         The first bytes, where they were read already.
 
@@ -132,8 +132,8 @@ def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, h
     -------
     object
         An int, a float, a bool, None, a text, a tuple, a list, a dict, a `Blob`; bytes where they are not in one piece
-        in the file; an `Array`. Lists may be in several others, and in themselves: callers that walk them count their
-        size with a `Budget`.
+        in the file; an `Array`. Lists may be shared or contain themselves: code that walks them must limit the
+        expansion with a `Budget`.
 
     Raises
     ------
@@ -176,7 +176,7 @@ class _Machine:
             action(self)
         raise ValueError("a pickle of too many opcodes")
 
-    # Each of these does one or several opcodes.
+    # Each method executes one or several opcodes.
 
     def number(self, count: int, *, signed: bool = False) -> int:
         return int.from_bytes(self._window.take(count), "little", signed=signed)
@@ -281,7 +281,7 @@ class _Machine:
         return found
 
     def call(self) -> None:
-        """Make the value for which a pickle would call a function."""
+        """Build the value that a function call in a pickle would return."""
         arguments, function = self._stack.pop(), self._stack.pop()
         maker = _MAKERS.get(function.text) if isinstance(function, _Name) else None
         if isinstance(function, _Name) and function.text in _RECONSTRUCTORS:
@@ -345,7 +345,7 @@ class _Machine:
         return _Unfilled()
 
     def _text(self, value: Any) -> str:
-        """Return the text of a short name; ValueError where it is none."""
+        """Return the text of a short name; ValueError if it is invalid."""
         size = value.size if isinstance(value, Blob) else len(value) if isinstance(value, (bytes, str)) else -1
         if not 0 <= size <= _LONGEST_NAME:
             raise ValueError("a pickle with a name that is no short text")
@@ -354,7 +354,7 @@ class _Machine:
 
 
 def _called(opcode: int) -> str:
-    """Return Python's name of an opcode."""
+    """Return the `pickletools` name of an opcode."""
     names = (known.name for known in pickletools.opcodes if known.code == chr(opcode))
     return next(names, f"{opcode:#04x}")
 

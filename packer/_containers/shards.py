@@ -1,9 +1,9 @@
-"""Shards that begin with the count of their samples and where each begins, as those of MDS and LitData.
+"""Shards that begin with a table of sample offsets, as in MDS and LitData.
 
-Layout: u32 n; (n + 1) x u32, where each sample begins and where the last ends; the samples. A sample has the sizes of
-those parts that have no fixed one, u32 each, and then its parts. Both tools store an image of Pillow as u32 width, u32
-height, u32 bytes of the mode, the mode, and the pixels row after row; and arrays with or without their dtype and shape
-before the elements.
+Layout: u32 n; (n + 1) x u32, the offset of each sample and the end of the last; the samples. A sample has the sizes of
+its parts of variable size, u32 each, and then its parts. Both tools store an image of Pillow as u32 width, u32 height,
+u32 bytes of the mode, the mode, and the pixels row after row; and arrays with or without their dtype and shape before
+the elements.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _LONGEST_MODE = 16
 
 
 def pil_layout(read: Callable[[int, int], bytes], piece: Piece) -> PixelLayout:
-    """Return how the pixels of an image lie; ValueError where they are of a mode that packer does not read."""
+    """Return the pixel layout of an image; ValueError if packer does not support its mode."""
     return _LAYOUTS[_head(read, piece)[0]]
 
 
 def pil_pixels(
     read: Callable[[int, int], bytes], piece: Piece, layout: PixelLayout | None
 ) -> tuple[Piece, tuple[int, int]]:
-    """Return where the pixels of an image lie, and their height and width.
+    """Return the location of the pixels of an image, and their height and width.
 
     Raises
     ------
     ValueError
-        If they do not lie as `layout` says, or are more or fewer than the image has.
+        If their layout is not `layout`, or their number does not match the size.
     """
     mode, width, height, start = _head(read, piece)
     found = _LAYOUTS[mode]
@@ -56,7 +56,7 @@ def pil_pixels(
 
 
 def _head(read: Callable[[int, int], bytes], piece: Piece) -> tuple[bytes, int, int, int]:
-    """Return mode, width, height and where the pixels begin."""
+    """Return mode, width, height and the offset of the pixels."""
     if piece.size < _HEAD.size:
         raise ValueError(f"{piece.size} bytes are no image of Pillow's")
     width, height, length = _HEAD.unpack(read(piece.offset, _HEAD.size))
@@ -87,12 +87,12 @@ def array_type(array: npt.NDArray[Any]) -> ColumnType:
 
 @dataclass(frozen=True)
 class MDSArray:
-    """The dtype and the shape in the name of the encoding, ``ndarray:DTYPE:SHAPE``, rather than before each array.
+    """The dtype and the shape in the name of an encoding ``ndarray:DTYPE:SHAPE``, instead of before each array.
 
     Attributes
     ----------
     dtype : str
-        Empty where each array has its own.
+        Empty if each array has its own.
     shape : tuple of int, optional
     """
 
@@ -101,14 +101,14 @@ class MDSArray:
 
     @classmethod
     def of(cls, text: str) -> MDSArray:
-        """Parse ``DTYPE:SHAPE``; ValueError where it is malformed."""
+        """Parse ``DTYPE:SHAPE``; ValueError if it is malformed."""
         match = re.fullmatch(r"(\w*)(?::([0-9]{1,18}(?:,[0-9]{1,18})*))?", text, re.ASCII)
         if match is None or (match[1] and match[1] not in _DTYPES.values()):
             raise ValueError(f"ndarray:{text} is no encoding of arrays")
         return cls(match[1], tuple(map(int, match[2].split(","))) if match[2] else None)
 
     def decode(self, data: bytes) -> npt.NDArray[Any]:
-        """Return an array; ValueError where the bytes are none."""
+        """Return an array; ValueError if the bytes are invalid."""
         start, dtype, shape = 0, self.dtype, self.shape
         if not dtype:
             dtype, start = _DTYPES.get(data[0] if data else 0, ""), 1
@@ -128,16 +128,16 @@ class MDSArray:
 
 
 def plain_dtype(number: str) -> str:
-    """Return the dtype that a number of LitData's stands for; ValueError where it is of none that a field has."""
+    """Return the dtype for LitData's number; ValueError if fields do not support it."""
     if not (number.isascii() and number.isdecimal() and len(number) < 3 and int(number) < len(_NUMBERED)):
         raise ValueError(f"an array has the dtype {number!r}, which packer does not read")
     return _NUMBERED[int(number)]
 
 
 def litdata_array(data: bytes, dtype: str | None) -> npt.NDArray[Any]:
-    """Return an array that LitData stores: of one axis, or where `dtype` is None with a head of u32.
+    """Decode an array of LitData: of one axis, or with a header of u32 if `dtype` is None.
 
-    The head is the dtype's number, the number of axes, and the length of each. ValueError where the bytes are none.
+    The head is the dtype's number, the number of axes, and the length of each. ValueError if the bytes are invalid.
     """
     if dtype is not None:
         return _elements(data, 0, dtype, (len(data) // np.dtype(dtype).itemsize,))
@@ -168,9 +168,9 @@ class ShardColumn(abc.ABC):
     ----------
     name : str
     kind : str
-        The type, as the shards' own library calls it.
+        The name of the type in the shards' library.
     size : int or None
-        The bytes of every value; None where each value has its own size.
+        The bytes of every value; None if each value has its own size.
     """
 
     name: str
@@ -185,20 +185,20 @@ class ShardColumn(abc.ABC):
     @property
     @abc.abstractmethod
     def is_array(self) -> bool:
-        """Whether values are arrays, whose dtype and axes are known from the first of them."""
+        """Whether values are arrays; the first one determines dtype and axes."""
 
     @abc.abstractmethod
     def type(self) -> ColumnType:
-        """Return the type of values; ValueError where the part's size is none of its type."""
+        """Return the type of values; ValueError if the part's size does not match its type."""
 
     @abc.abstractmethod
     def value(self, file: ContainerFile, piece: Piece) -> Value:
-        """Return a value that is a number or an array; of any other `piece`. ValueError where the bytes are none."""
+        """Decode a number or an array; return `piece` for other types. ValueError if the bytes are invalid."""
 
 
 @dataclass(eq=False)
 class OffsetShards(ColumnContainer):
-    """Shards of one list of parts; `_choose` decides on their roles."""
+    """Shards with one list of parts; `_choose` decides their roles."""
 
     parts: Sequence[ShardColumn] = ()
     counts: Sequence[int | None] = ()
@@ -227,7 +227,7 @@ class OffsetShards(ColumnContainer):
     def _values(
         self, file: ContainerFile, unit: int, names: Collection[str]
     ) -> Iterator[dict[str, Value] | ValueError | struct.error]:
-        """Yield the values of each sample by the names of parts, or the reason why there are none."""
+        """Yield the values of each sample by part name, or the reason why they are unusable."""
         sizes = [part.size for part in self.parts]
         parts = [(index, part) for index, part in enumerate(self.parts) if part.name in names]
         for _, start, stop in samples(file, self.counts[unit]):
@@ -238,7 +238,7 @@ class OffsetShards(ColumnContainer):
                 yield error
 
     def _choose(self, keys: Mapping[str, str], where: str) -> None:
-        """Choose the roles of parts: the axes of arrays and the mode of pixels are those of the first sample."""
+        """Choose the roles of parts; the first sample determines the axes of arrays and the mode of pixels."""
         names = [part.name for part in self.parts]
         with self.reading(0) as file:
             with errors_in(f"{file.path}: sample 0", ValueError, struct.error):
@@ -278,18 +278,18 @@ def first_offset(file: ContainerFile) -> int:
 
 
 def samples(file: ContainerFile, count: int | None = None) -> Iterator[tuple[int, int, int]]:
-    """Yield the number of each sample, where it begins, and where it ends.
+    """Yield the number, begin and end of each sample.
 
     Parameters
     ----------
     file : ContainerFile
     count : int, optional
-        How many there are as the index says.
+        Number of samples according to the index.
 
     Raises
     ------
     SourceError
-        If there are others than `count`, or one does not lie in the file after the table.
+        If the number differs from `count`, or a sample is not in the file after the table.
     """
     (found,) = _COUNT.unpack(file.read(0, 4))
     if count is not None and found != count:
@@ -308,7 +308,7 @@ def samples(file: ContainerFile, count: int | None = None) -> Iterator[tuple[int
 
 
 def _ranges(file: ContainerFile, start: int, stop: int, known: Sequence[int | None]) -> list[tuple[int, int]]:
-    """Return where the parts of a sample begin, and their sizes; ValueError where they do not fill the sample."""
+    """Return the offsets and sizes of the parts of a sample; ValueError if they do not fill the sample."""
     unknown = sum(size is None for size in known)
     if 4 * unknown > stop - start:
         raise ValueError("it is too short for the sizes of its parts")

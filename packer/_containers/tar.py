@@ -1,6 +1,6 @@
-"""The members of a tar: headers of 512 bytes, each followed by the bytes of its member, in blocks of 512.
+"""A reader of tar archives: headers of 512 bytes, each followed by the bytes of its member in blocks of 512.
 
-Read are ustar (POSIX.1-1988), pax (POSIX.1-2001), GNU tar's format and that of version 7. The standard is at
+The formats ustar (POSIX.1-1988), pax (POSIX.1-2001), GNU tar and version 7 are supported. The standard is at
 https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html, and GNU's additions are at
 https://www.gnu.org/software/tar/manual/html_node/Standard.html. Archives that were joined with ``cat`` are read one
 after the other.
@@ -26,10 +26,10 @@ _ZEROS = bytes(BLOCK)
 _BLANKS = sum(b" " * 8)
 _POSIX = b"ustar\0"  # GNU's own is "ustar ", and has times where POSIX has the prefix of a name
 _REGULAR = (b"0", b"\0", b"7")
-_WITHOUT_BYTES = (b"1", b"2", b"3", b"4", b"5", b"6")  # whatever size their headers say
+_WITHOUT_BYTES = (b"1", b"2", b"3", b"4", b"5", b"6")  # regardless of the size in their headers
 _LINKS = {b"1": "a hard link", b"2": "a symbolic link"}
 _LONGEST = {b"L": 1 << 16, b"K": 1 << 16, b"x": 1 << 20, b"X": 1 << 20, b"g": 1 << 20}  # bytes
-_FARTHEST = 1 << 20  # bytes of zeros after an archive that are searched for another: tar pads to its records
+_FARTHEST = 1 << 20  # bytes of zeros searched for a joined archive: tar pads archives to whole records
 _JOINED = "tars joined to one, of which other tools may read the first alone"
 _OF_A_MEMBER = re.compile(rb" (?:path|size|GNU\.sparse\.)")
 _RECORD = re.compile(rb"([1-9][0-9]{0,7}) ")
@@ -42,11 +42,11 @@ class TarMember(NamedTuple):
     ----------
     name : str
     offset, size : int
-        Where in the file the bytes of the member begin, and how many they are.
+        The range of the member's bytes in the file.
     header : int
-        Where its header begins.
+        Offset of its header.
     archive : int
-        How many archives come before its own, in a file that several were joined to.
+        Number of archives before its own, in a file of several joined archives.
     """
 
     name: str
@@ -62,7 +62,7 @@ def begins_tar(head: bytes) -> bool:
 
 
 class TarWalk:
-    """Walks through the regular files in a tar.
+    """Iterates over the regular files in a tar.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class TarWalk:
     remarks : list of str
         Remarks after the walk.
     doubt : str
-        After the walk, why members may be missing; empty where none is.
+        After the walk, why members may be missing; empty if none is.
     """
 
     def __init__(self, file: PackFile, window: BlockReader) -> None:
@@ -93,8 +93,8 @@ class TarWalk:
         Raises
         ------
         SourceError
-            If there is no header where one must be, the file ends within a member, or a member is no single range:
-            sparse, or part of another volume.
+            If a header is missing, the file ends within a member, or a member is not a single range: sparse, or part of
+            another volume.
         """
         read, unpack, file_size, position = self._window.read, _HEADER.unpack, self._size, 0
         while position < file_size:
@@ -122,7 +122,7 @@ class TarWalk:
                 if size > file_size - offset:
                     self._require_whole(position, size, shown)
                 self._expects_member = False
-                if shown[-1:] != "/":  # which version 7 has after the names of directories
+                if shown[-1:] != "/":  # version 7 marks directories by a slash after the name
                     yield TarMember(shown, offset, size, position, self._archive)
             else:
                 size = self._special(kind, position, size, header)
@@ -130,14 +130,14 @@ class TarWalk:
         self._ended_without_mark()
 
     def _described(self, name: str, size: int) -> tuple[str, int]:
-        """Return name and size of a member as the headers before its own say them, where they do."""
+        """Return name and size of a member, as overridden by extension headers."""
         name = name if self._name is None else self._name
         size = size if self._bytes is None else self._bytes
         self._name = self._bytes = None
         return name, size
 
     def _special(self, kind: bytes, position: int, size: int, header: bytes) -> int:
-        """Read a header that is no regular file's; return how many bytes belong to it."""
+        """Read a header that is not a regular file's; return how many bytes belong to it."""
         if kind in _LONGEST:
             if size > _LONGEST[kind]:
                 self._fail(position, f"a header of {size:,} bytes is longer than any that packer reads")
@@ -164,10 +164,10 @@ class TarWalk:
         return size
 
     def _take_records(self, kind: bytes, position: int, data: bytes) -> None:
-        """Keep the path and the size in the records of a pax header, which are of the member that follows."""
-        if not _OF_A_MEMBER.search(data):  # but times and the like, which many tools write before each member
+        """Store path and size from the records of a pax header, for the member that follows."""
+        if not _OF_A_MEMBER.search(data):  # other keys, such as times, which many tools write before each member
             return
-        records = dict(self._records(position, data))  # of two of one key the later one holds
+        records = dict(self._records(position, data))  # the later one of two records with one key counts
         if any(key.startswith(b"GNU.sparse.") for key in records):
             self._fail(position, "a member is sparse. Extract the tar, and make it again without --sparse")
         path, size = records.get(b"path"), records.get(b"size")
@@ -193,7 +193,7 @@ class TarWalk:
             start = end
 
     def _after_end(self, position: int) -> int | None:
-        """Return where the next archive begins after the zeros that one ends with; None where there is none."""
+        """Return the offset of the next archive after the zeros at the end of one; None if there is none."""
         self._require_nothing_pending(position)
         last = min(self._size - BLOCK, position + _FARTHEST)
         for at in range(position + BLOCK, last + 1, BLOCK):
@@ -244,11 +244,11 @@ def _is_header(header: bytes, checksum: bytes) -> bool:
     if adler32(header) & 0xFFFF == (expected - _BLANKS + sum(checksum) + 1) % 65521:
         return True
     around = header[:148] + header[156:]
-    return _BLANKS + sum(around) - 256 * sum(byte > 127 for byte in around) == expected  # as some old tools summed
+    return _BLANKS + sum(around) - 256 * sum(byte > 127 for byte in around) == expected  # signed, of some old tools
 
 
 def _number(field: bytes) -> int | None:
-    """Return the number in a header: octal, or in 11 bytes after a byte 128; None where there is none."""
+    """Return the number in a header: octal, or in 11 bytes after a byte 128; None if there is none."""
     if field[0] & 0x80:
         return int.from_bytes(field[1:], "big") if field[0] == 0x80 else None
     digits = field.strip(b" \0")

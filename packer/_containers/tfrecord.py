@@ -1,13 +1,14 @@
-"""TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord): records, each of them an Example in most files.
+"""TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord): files of records, usually of Examples.
 
 A record is its size, 8 bytes, little-endian; the checksum of these 8 bytes; the data; and their checksum. A checksum is
-a CRC-32C, rotated by 15 bits, and a constant added. That of each size is compared here, that of the data when the image
-is read. Index files of other tools are not used: they tell where records begin, which is read here anyway.
+a CRC-32C, rotated by 15 bits, and a constant added. The checksum of each size is compared here, that of the data when
+the image is read. Index files of other tools are not used: they list the offsets of records, which are read here
+anyway.
 
-The first samples tell the types of the features, and all samples are read likewise. A feature whose list had one value
-in all of them is one value: a scalar, a text, an image or bytes. One whose lists had other lengths, or whose key says
-that it is of objects, is an array, or a list of texts. The keys of ImageNet's TFRecords, of TensorFlow Datasets, of
-TensorFlow's Object Detection API and of img2dataset are known.
+The first samples determine the types of the features for all samples. A feature with exactly one value in each of them
+is a single value: a scalar, a text, an image or bytes. A feature with lists of other lengths, or with a key of objects,
+is an array, or a list of texts. The keys of ImageNet's TFRecords, of TensorFlow Datasets, of TensorFlow's Object
+Detection API and of img2dataset are known.
 """
 
 from __future__ import annotations
@@ -83,17 +84,17 @@ class FeatureValues:
     ----------
     type : int
     several : bool
-        Whether a list had other than one value, or would have, as it is of objects.
+        Whether a list had, or may have (for a key of objects), more or fewer values than one.
     text, image : bool
         Whether all byte strings were UTF-8, and images.
     ids : bool
-        Whether no int was negative.
+        Whether all ints were nonnegative.
     most : int
         The most values that a list had.
     one_hot : bool
-        Whether all numbers of each list were 0, but for one that was 1.
+        Whether each list was one-hot: a single 1 and otherwise 0.
     values : list
-        The first numbers and short texts that stood alone in their lists.
+        The first numbers and short texts that were the only value of their list.
     """
 
     type: int = NOTHING
@@ -120,7 +121,7 @@ class FeatureValues:
         )
 
     def add(self, window: BlockReader, type_: int, begin: int, end: int) -> None:
-        """Take the list of a type that lies in some bytes of a file."""
+        """Add a list of a type, given by its range in a file."""
         self.type = self.type or type_
         if type_ == NOTHING:
             return
@@ -150,7 +151,7 @@ class FeatureValues:
 
 
 def add_features(seen: dict[str, FeatureValues], window: BlockReader, begin: int, end: int) -> None:
-    """Add the features of the Example in some bytes of a file to those seen; MessageError where there is none."""
+    """Add the features of the Example in a range of a file to those seen; MessageError if there is no Example."""
     for encoded, type_, start, stop in feature_lists(window, begin, end):
         key = text_of(encoded, start)
         feature = seen.setdefault(key, FeatureValues(several=is_of_objects(key)))
@@ -162,12 +163,12 @@ def add_features(seen: dict[str, FeatureValues], window: BlockReader, begin: int
 
 
 def is_of_objects(key: str) -> bool:
-    """Tell whether a key says that a feature is of objects in the image."""
+    """Tell whether a key names a feature of the objects in an image."""
     return _OF_OBJECTS.search(key) is not None
 
 
 def text_of(key: bytes, at: int) -> str:
-    """Return a key as text; MessageError where it is no UTF-8."""
+    """Return a key as text; MessageError if it is no UTF-8."""
     try:
         return key.decode()
     except UnicodeDecodeError:
@@ -184,7 +185,7 @@ def _is_text(head: bytes, size: int) -> bool:
 
 @dataclass(frozen=True)
 class FeatureColumn:
-    """How a feature's value is read.
+    """The reader of a feature's value.
 
     Attributes
     ----------
@@ -209,7 +210,7 @@ class FeatureColumn:
 
     @classmethod
     def field(cls, field: Field, seen: FeatureValues) -> FeatureColumn:
-        """Return the column of a field; ValueError where the feature has no values of the field's kind."""
+        """Return the column of a field; ValueError if the feature has no values of the field's kind."""
         readers = _READERS[seen.type] | (_OF_SEVERAL if seen.type == BYTES and seen.several else {})
         if field.kind not in readers:
             raise ValueError(f"it has {TYPES[seen.type]}, which are no {field.kind}")
@@ -219,14 +220,14 @@ class FeatureColumn:
 def field_of(
     key: str, seen: FeatureValues, taken: set[str], chosen: tuple[str, str] = ("", ""), classes: Sequence[str] = ()
 ) -> Field:
-    """Return the field that a feature becomes.
+    """Return the field for a feature.
 
     Parameters
     ----------
     key : str
     seen : FeatureValues
     taken : set of str
-        Names of other fields, to which the new one's is added.
+        Names of other fields; the new name is added.
     chosen : (str, str), optional
         The name and the kind that the user chose; either may be empty.
     classes : sequence of str, optional
@@ -235,7 +236,7 @@ def field_of(
     Raises
     ------
     ValueError
-        If the kind is none.
+        If the kind is invalid.
     """
     name, kind = chosen
     name = name or field_name(key, taken)
@@ -355,7 +356,7 @@ _OF_SEVERAL: dict[str, Read] = {"json": _strings, "bytes": _list}
 
 
 _ROLES = NAMES["tfrecord"]
-_IDS = ("class", "cls", "category")  # which name ids, also where they are floats
+_IDS = ("class", "cls", "category")  # class ids, even if they are floats
 _CLASS_NAMES = ("image/class/synset", "image/class/text")  # of the first of the labels
 _BOXES = "image/object/bbox"
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
@@ -367,13 +368,13 @@ Classes = Callable[[str], Sequence[str] | None]
 
 @dataclass(frozen=True)
 class Boxes:
-    """Boxes whose edges are a feature each, of floats that count height and width of the image as 1."""
+    """Boxes from four features, one for each edge, in fractions of height and width."""
 
     slots: tuple[str, str, str, str]
     field: Field
 
     def encoded(self, values: dict[str, Any], height: int | None, width: int | None) -> bytes:
-        """Take the edges out of the values of a sample; return the boxes in pixels, as a pack holds them.
+        """Remove the edges from the values of a sample; return the boxes in pixels, as stored in a pack.
 
         Raises
         ------
@@ -410,7 +411,7 @@ class FeatureRoles:
         The names of the label's classes.
     boxes : Boxes, optional
     strict : bool
-        Whether a feature that is in no column is an error.
+        Whether a feature without a column is an error.
     notes : list of str
     why_unlabeled : str
         Why samples without a label have none.
@@ -438,7 +439,7 @@ def choose(
     keys : mapping
         See `Container.open`.
     classes : callable
-        Returns the names of the classes whose ids a feature has, by its key; None where they are unknown.
+        Returns the names of the classes whose ids a feature has, by its key; None if they are unknown.
     account : Account
         Filled with the roles of features.
 
@@ -467,7 +468,7 @@ class _Chooser:
         self._notes: list[str] = []
 
     def all(self) -> _Chooser:
-        """Make a field of all that is neither image nor label nor name."""
+        """Make fields of all features other than image, label and name."""
         seen = self._seen
         image = self._image()
         self._put(image, FeatureColumn("image", BYTES, _piece))
@@ -544,7 +545,7 @@ class _Chooser:
         )
 
     def _image(self) -> str:
-        """Return the key of the image, without an option for it."""
+        """Return the key of the image, chosen by name."""
         seen = self._seen
         images = [key for key, of_key in seen.items() if of_key.type == BYTES and of_key.image and not of_key.several]
         chosen = next((key for key in _ROLES.images if key in images), images[0] if len(images) == 1 else None)
@@ -689,7 +690,7 @@ class TFRecord(Container):
                     yield Entry(name, b"", problem=_problem(number, begin, error))
 
     def _values(self, window: BlockReader, unit: int, begin: int, end: int) -> dict[str, Any]:
-        """Return the values of a record, by the slots of the columns."""
+        """Return the values of a record by slot."""
         roles, values = self.roles, dict[str, Any]()
         assert roles is not None
         for key, type_, start, stop in feature_lists(window, begin, end):
@@ -713,7 +714,7 @@ class TFRecord(Container):
         if image is None:
             raise MessageError("it has no image")
         name = values.pop("name", None) or number
-        if not is_image_name(name):  # else the image is not read
+        if not is_image_name(name):  # otherwise the image is not read
             name += suffix_at(window.read, image.offset, image.size)
         if self.roles.boxes is not None:
             height, width = values.pop(" height", None), values.pop(" width", None)
@@ -724,7 +725,7 @@ class TFRecord(Container):
         return Entry(name, image, label, values)
 
     def _look(self, unit: int, seen: dict[str, FeatureValues]) -> None:
-        """Look at the features of the first records of a file."""
+        """Inspect the features of the first records of a file."""
         with self.opened(unit) as file:
             window = BlockReader(file)
             for number, (begin, end) in enumerate(islice(_records(file, window), _LOOKED_AT)):
@@ -780,7 +781,7 @@ def _begins_record(head: bytes) -> bool:
 
 
 def _compression(head: bytes) -> str | None:
-    """Return how a file of records is compressed as a whole; None where it is none."""
+    """Return the compression of a whole record file; None if it is uncompressed."""
     for magic, how in _COMPRESSED.items():
         if head.startswith(magic):
             try:
@@ -792,7 +793,7 @@ def _compression(head: bytes) -> str | None:
 
 
 def _class_names(directory: Path, key: str) -> list[str] | None:
-    """Return the classes in TensorFlow Datasets' file next to the records; None where there is no file."""
+    """Return the classes in TensorFlow Datasets' file next to the records; None if there is no file."""
     name = f"{key.replace('/', '-')}.labels.txt"
     path = directory / name
     if name_problem(name) or "\\" in name or not os.path.isfile(path):

@@ -1,4 +1,4 @@
-"""Tars in the way of webdataset: the members of one key are a sample, and their extensions tell their roles.
+"""WebDataset tars: the members with one key form a sample, and their extensions decide their roles.
 
 ``0001.jpg 0001.cls 0001.json`` are a sample's image, its class id and a field. The bytes of a member are a plain range
 of the file. Indexes of other tools next to a tar (``.idx`` of DALI, those of Energon) are not read: packer trusts no
@@ -9,14 +9,14 @@ that dot: ``dir/0001.seg.png`` is ``seg.png`` of the sample ``dir/0001``. A key 
 another sample. See https://github.com/webdataset/webdataset, webdataset/tariterators.py.
 
 packer reads two layouts that webdataset misreads. Members of one sample may lie apart, as ``tar cf a.tar
-*.jpg *.cls`` writes them. And file names may have dots: where no member of a key has a plain extension, as in
+*.jpg *.cls`` writes them. And file names may contain dots: if no member of a key has a plain extension, as in
 ``img.v2.jpg`` and ``img.v2.cls``, the part after the first dot still belongs to the key.
 
 Shards may be named by a list in JSON. wids (once a part of webdataset) has ``{"__kind__": "wids-shard-index-v1",
 "wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 10, "filesize": 20480}, ...]}``; timm has ``{"splits":
 {"train": {"filenames": ["a.tar", ...], "shard_lengths": [10, ...]}}}``. Neither has offsets of samples in a shard.
 
-Members are labels and fields by their extensions, as webdataset has it: ASCII numbers, texts, ``.npy``, JSON.
+As in webdataset, the extension decides whether a member is a label or a field: ASCII numbers, texts, ``.npy``, JSON.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Sample = dict[str, TarMember]
 
 _META = re.compile("__[^/]*__($|/)")  # names that webdataset keeps for itself
 _MOST = 1000  # members of a sample
-_MOST_OF_KEY = 1 << 17  # members that have one key up to the first dot
+_MOST_OF_KEY = 1 << 17  # members with the same key up to the first dot
 _MOST_DOTS = 100  # in the key of a sample
 _ODD = re.compile(r"\\|^\.?/|//|/\.\.?/|^\.\./")
 _SAMPLE_HEAD = 16  # bytes by which an image is known
@@ -83,7 +83,7 @@ def last_part(extension: str) -> str:
 
 
 class SampleReader:
-    """Makes samples of the members of a tar.
+    """Groups the members of a tar into samples.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class SampleReader:
     account : Account
         The members that belong to no sample.
     apart : bool
-        After `gathered`, whether members of one sample lie apart.
+        After `gathered`, whether the members of a sample are scattered.
     """
 
     def __init__(self, file: PackFile, *, first_dot: bool = False) -> None:
@@ -114,17 +114,17 @@ class SampleReader:
         self.apart = False
 
     def first(self, count: int) -> list[Sample]:
-        """Return the first samples, of members that follow each other; errors as `following`."""
+        """Return the first samples with consecutive members; errors as `following`."""
         return [sample for _, sample in islice(self._runs(), count)]
 
     def following(self) -> Iterator[Sample]:
-        """Yield samples whose members follow each other, in the order of the tar.
+        """Yield samples with consecutive members, in the order of the tar.
 
         Raises
         ------
         SourceError
-            If a sample has two members of one extension, or very many; or, after the last one, if the members of one
-            lie apart.
+            If a sample has two members with one extension, or too many members; or, after the last sample, if members
+            of one sample were scattered.
         """
         with_image, without = array("q"), dict[int, Sample]()
         for key, sample in self._runs():
@@ -139,7 +139,7 @@ class SampleReader:
             self._fail(next(iter(apart.values())), f"lies apart from the image of its sample. {_AGAIN}")
 
     def gathered(self) -> list[Sample]:
-        """Return samples whose members may lie apart, in the order of the first member of each.
+        """Return samples with possibly scattered members, in the order of their first members.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class SampleReader:
         return samples
 
     def _runs(self) -> Iterator[tuple[str, Sample]]:
-        """Yield keys, and the members that follow each other and have these."""
+        """Yield keys, with their runs of consecutive members."""
         for (key, _), run in groupby(self._keyed(), lambda keyed: keyed[:2]):
             members = [(extension, member) for _, _, extension, member in self._few(key, run)]
             terminal = self._first_dot or any("." not in extension for extension, _ in members)
@@ -198,7 +198,7 @@ class SampleReader:
         return sample
 
     def _keyed(self) -> Iterator[tuple[str, int, str, TarMember]]:
-        """Yield of each member of a sample its key, its archive, its extension, and the member."""
+        """Yield key, archive, extension and member for each member of a sample."""
         for member in self.members:
             if _ODD.search(member.name):
                 member = member._replace(name=self._plain(member.name))
@@ -249,10 +249,10 @@ def _has_image(sample: Sample) -> bool:
 
 
 def _split(members: list[tuple[str, TarMember]], depth: int = 0) -> dict[str, list[tuple[str, TarMember]]] | None:
-    """Return members of one key, none of which has a plain extension, by the further parts of their keys.
+    """Split members of one key, none with a plain extension, by the further parts of their names.
 
-    None where that makes samples without an image, or of each member an image by itself, such as ``left.jpg`` and
-    ``right.jpg``: these may be several images of one sample. Numbers as in ``0001.jpg`` and ``0001.v2.jpg`` are not.
+    None if that would give samples without an image, or single images such as ``left.jpg`` and ``right.jpg``, which may
+    be several images of one sample. Numbers, as in ``0001.jpg`` and ``0001.v2.jpg``, are distinct samples.
     """
     parts: dict[str, list[tuple[str, TarMember]]] = {}
     for extension, member in members:
@@ -286,7 +286,8 @@ def listed_shards(path: Path) -> list[Path]:
     Raises
     ------
     SourceError
-        If the list is damaged, has several splits, names no file below its directory, or a file of another size.
+        If the list is damaged, has several splits, or names a file that is missing, outside of its directory, or of
+        another size.
     """
     document = json_in(path)
     splits = document.get("splits") if isinstance(document, dict) else None
@@ -335,7 +336,7 @@ _MOST_OF_HEADER = 10_000  # bytes
 
 
 def class_of(data: bytes) -> int | str:
-    """Return the label in a file: a class id, or else the name of a class; ValueError where it is neither.
+    """Return the label in a file: a class id, or else the name of a class; ValueError if it is neither.
 
     -1 means no class, as everywhere in packer.
     """
@@ -352,12 +353,12 @@ def class_of(data: bytes) -> int | str:
 
 
 def stored_value(field: Field, data: bytes) -> Stored:
-    """Return a file's value as a pack stores it, for the kinds that are not in `AS_THEY_ARE`.
+    """Convert a file's value to the form stored in a pack, for kinds not in `AS_THEY_ARE`.
 
     Raises
     ------
     ValueError
-        If there is no value of the kind in it.
+        If it is not a value of the kind.
     """
     if field.kind == "array":
         return field.encode(npy_array(data))
@@ -375,15 +376,15 @@ def stored_value(field: Field, data: bytes) -> Stored:
 
 
 def array_field(name: str, data: bytes) -> Field:
-    """Return a field of arrays like the one in a ``.npy`` file; ValueError where packer holds none such."""
+    """Return a field for arrays like that in a ``.npy`` file; ValueError if packer does not support them."""
     array = npy_array(data)
     return Field(name, "array", array.dtype.name, array.ndim)
 
 
 def npy_array(data: bytes) -> npt.NDArray[Any]:
-    """Return the array in the bytes of a ``.npy`` file; ValueError where there is none.
+    """Return the array in the bytes of a ``.npy`` file; ValueError if there is none.
 
-    NumPy's own reader takes the memory that the header asks for before it looks whether the bytes are there.
+    NumPy's own reader allocates the size in the header before it checks the length of the data.
     """
     stream = io.BytesIO(data)
     try:
@@ -398,7 +399,7 @@ def npy_array(data: bytes) -> npt.NDArray[Any]:
             raise ValueError(f"its bytes are no {dtype} of shape {shape}")
         elements = np.frombuffer(data, dtype, offset=stream.tell()) if math.prod(shape) else np.empty(0, dtype)
         return elements.reshape(shape, order="F" if transposed else "C")
-    except Exception as error:  # NumPy parses the header as Python, and says in many ways that it is none
+    except Exception as error:  # NumPy parses the header as Python, which can raise many errors
         raise ValueError(f"it is no .npy file of numbers: {error}") from error
 
 
@@ -425,9 +426,9 @@ class TarLabel:
     ----------
     extension : str
     member : str
-        In JSON, the name of the member with the label, with dots where it lies deeper.
+        In JSON, the name of the member with the label, dotted if nested.
     is_float : bool
-        Whether labels are numbers with fractions, and no classes.
+        Whether labels are numbers with fractions instead of classes.
     """
 
     extension: str
@@ -439,11 +440,11 @@ class TarLabel:
 
     @property
     def longest(self) -> int:
-        """How many bytes a member with a label has at most."""
+        """Maximum size of a member with a label."""
         return _LONGEST_JSON if last_part(self.extension) in JSON else LONGEST
 
     def of(self, data: bytes) -> int | float | str | None:
-        """Return the label in a member's bytes; None where JSON has none; ValueError where there is another thing."""
+        """Return the label in a member's bytes; None if JSON has none; ValueError if there is another thing."""
         kind = last_part(self.extension)
         label: int | float | str | None
         if kind == "npy":
@@ -465,7 +466,7 @@ class TarLabel:
 
 
 def find_label(values: Values, account: Account) -> TarLabel | None:
-    """Return the label by names and values of members, or None and add candidates to the account."""
+    """Find the label by names and values of members; otherwise add candidates to the account and return None."""
     able: dict[str, TarLabel] = {}
     refused: dict[str, str] = {}
     for extension in filter(_is_named, values):
@@ -493,7 +494,7 @@ def label_of_key(key: str, values: Values) -> TarLabel:
     Raises
     ------
     OptionError
-        If it is JSON, and the key names no member of it.
+        If the key names JSON without a member.
     """
     extension, _, member = key.partition(":")
     label = TarLabel(extension.lower(), member)
@@ -511,7 +512,7 @@ def label_of_key(key: str, values: Values) -> TarLabel:
 
 
 def _judged(label: TarLabel, values: Sequence[bytes]) -> tuple[TarLabel | None, str]:
-    """Return a label with the type that most of its values have; None where they have none, and why."""
+    """Return a label with the type of most of its values; or None and the reason if they have none."""
     found, why = list[int | float | str | None](), "it is larger than any label"
     for data in values:
         try:
@@ -526,7 +527,7 @@ def _judged(label: TarLabel, values: Sequence[bytes]) -> tuple[TarLabel | None, 
 
 
 def _is_named(extension: str) -> bool:
-    """Tell whether an extension is called as labels are: ``cls``, ``label``, ``cls.txt``, ``b.label.npy``."""
+    """Tell whether an extension is named like labels: ``cls``, ``label``, ``cls.txt``, ``b.label.npy``."""
     parts = extension.split(".")
     if parts[-1] in (*_TEXTS, "npy", *JSON):
         parts = parts[:-1]
@@ -551,7 +552,7 @@ def _of_text(data: bytes) -> int | float | str:
 
 
 def _of_values(values: Sequence[Any]) -> int | float:
-    """Return the number that values are: the only one, or the place of the only 1; ValueError where they are others."""
+    """Return the single number, or the index of a one-hot vector; ValueError for other values."""
     if len(values) == 1 and isinstance(values[0], (int, float)):
         return whole(values[0])
     place = one_hot(values)
@@ -578,7 +579,7 @@ def _of_json(document: Any, member: str) -> int | float | str | None:
 
 
 def _scalars(values: Sequence[bytes]) -> dict[str, list[Any]]:
-    """Return the values in objects of JSON that can be labels, by the names of their members."""
+    """Return the possible labels in JSON objects, by member name."""
     found: dict[str, list[Any]] = {}
     for data in values:
         try:
@@ -619,12 +620,12 @@ _MASKS = re.compile("mask|(^|[^a-z])seg([^a-z]|$)|segmentation")
 
 _DIRECTORIES = "directory"  # the key of the label where directories are the classes
 _ARCHIVES = ("tar", "tgz", "tar.gz", "zip", "7z", "rar")
-_SMALL = 1 << 16  # bytes of members by whose values labels are known
+_SMALL = 1 << 16  # largest member that is inspected as a label
 
 
 @dataclass(frozen=True)
 class FirstSamples:
-    """The first samples, which tell the roles of members.
+    """The first samples, which determine the roles of members.
 
     Attributes
     ----------
@@ -653,7 +654,7 @@ class FirstSamples:
         return self.read(self.members[extension])
 
     def values(self, extensions: Iterable[str]) -> Values:
-        """Return the content of small members, by which labels are known."""
+        """Return the content of small members, for recognising labels."""
         return {
             extension: [self.read(sample[extension]) for sample in self.samples if _is_small(sample.get(extension))]
             for extension in extensions
@@ -671,13 +672,13 @@ class TarRoles:
     Attributes
     ----------
     images : tuple of str
-        Extensions, of which a sample has one: its image.
+        Extensions of images; a sample has exactly one of them.
     label : TarLabel, optional
     directories : bool
         Whether the directories of the images are their classes.
     fields : dict of str to Field
     others_left_out : bool
-        Whether members of other extensions are left out, as the user chose keys; else they are an error.
+        Whether members of other extensions are left out, because the user chose keys; otherwise they are an error.
     notes : list of str
         Notes for the user.
     """
@@ -712,9 +713,9 @@ def find_roles(first: FirstSamples, keys: Mapping[str, str], account: Account) -
     Raises
     ------
     SourceError
-        If there are no images, or it is not clear which ones; there are pickles; or a key is not there.
+        If there are no images, or they are ambiguous; there are pickles; or a key does not exist.
     OptionError
-        If a key makes no field, or no label.
+        If a key is not valid for a field or a label.
     """
     where, there = first.where, list(first.members)
     if not there:
@@ -750,7 +751,7 @@ def find_roles(first: FirstSamples, keys: Mapping[str, str], account: Account) -
 
 
 def _as_extension(name: str, key: str) -> str:
-    """Return a key as extensions are known; the member of JSON that is the label stays as it is."""
+    """Normalise a key like an extension; the JSON member of the label stays unchanged."""
     extension, colon, member = key.partition(":") if name == "label" else (key, "", "")
     return extension.lower().removeprefix(".") + colon + member
 
@@ -764,7 +765,7 @@ def _last_is_json(name: str) -> bool:
 
 
 def _look_at_directories(roles: TarRoles, samples: Sequence[Sample], rest: Sequence[str], account: Account) -> None:
-    """Take directories for classes where samples are images alone; else say that they could be."""
+    """Use directories as classes if samples have only images; otherwise report that they could be classes."""
     names = [member.name for sample in samples for extension, member in sample.items() if extension in roles.images]
     directories = {name.rpartition("/")[0] for name in names if "/" in name}
     if directories and not rest:
@@ -858,7 +859,7 @@ def _kind(extension: str) -> str:
 
 
 def _example(extensions: Sequence[str], roles: TarRoles) -> str:
-    """Return the option that takes some members alone."""
+    """Return an example of the option that selects members."""
     image = "jpg" if roles.images == IMAGES else roles.images[0]
     keys = [f"image={image}"]
     for extension in extensions:
@@ -878,7 +879,7 @@ _COMPRESSED = {
 }
 """The signatures of compressed files, and the programs that unpack them."""
 
-_LOOKED_AT = 32  # samples of a file, which tell the roles of members
+_LOOKED_AT = 32  # samples of a file that determine the roles of members
 _HEAD = 32  # bytes, by which an image is known
 
 
@@ -890,13 +891,13 @@ class Tar(Container):
     ----------
     roles : TarRoles
     remarks : dict of str to (str, int)
-        By a remark on files that were listed, the first file, and the number of files.
+        For each remark, the first file and the number of files.
     first_dot : bool
-        Whether a key ends at the first dot of a file's name in any case: the user chose an extension with dots.
+        Whether a key always ends at the first dot of the name, because the user chose an extension with dots.
     apart : bool
-        Whether members of one sample lie apart.
+        Whether members of a sample are scattered.
     lacking : dict of str to dict of str to str
-        The keys of samples that lack an image or a label, and the file that each is in.
+        The keys of samples without an image or a label, and the file of each.
     """
 
     kind = "webdataset"
@@ -943,7 +944,7 @@ class Tar(Container):
             self.account.update(reader.account)
 
     def lacks(self, role: str, key: str, unit: int) -> None:
-        """Note a sample without an image or a label; SourceError where that lies in another file."""
+        """Record a sample without an image or a label; SourceError if another file has the missing member."""
         other = "label" if role == "image" else "image"
         if key in self.lacking[other] and (there := self.lacking[other][key]) != self.files[unit]:
             raise SourceError(
@@ -961,7 +962,7 @@ class Tar(Container):
         self.notes.append(_note(remark, first, before + count))
 
     def _find_roles(self, keys: Mapping[str, str]) -> TarRoles:
-        """Return the roles of members by the first samples of the first, the middle and the last file."""
+        """Return the roles of members, found in the first samples of the first, the middle and the last file."""
         last = len(self.files) - 1
         units = sorted({0, last // 2, last})
         looked_at = {unit: self._first(unit) for unit in units}
@@ -986,7 +987,7 @@ class Tar(Container):
             return SampleReader(file, first_dot=self.first_dot).first(_LOOKED_AT)
 
     def _gathered(self, unit: int) -> list[Sample]:
-        """Return the first samples of a file whose members lie apart; none of any other."""
+        """Return the first samples of a file with scattered members; none for other files."""
         with self.opened(unit) as file:
             reader = SampleReader(file, first_dot=self.first_dot)
             samples = reader.gathered()[:_LOOKED_AT]
@@ -994,7 +995,7 @@ class Tar(Container):
 
 
 def _may_lie_apart(samples: Sequence[Sample]) -> bool:
-    """Tell whether first samples are such as those of a tar whose members lie apart: no images, or images alone."""
+    """Tell whether the first samples look like a tar with scattered members: no images, or only images."""
     images = [any(last_part(extension) in IMAGES for extension in sample) for sample in samples]
     return not all(images) or all(len(sample) == 1 for sample in samples)
 
@@ -1009,7 +1010,7 @@ class _Entries:
         self._images = frozenset(container.roles.images)
 
     def entry(self, sample: Sample) -> Entry | None:
-        """Return the entry of a sample; None where it has no image."""
+        """Return the entry of a sample; None if it has no image."""
         image = self._image(sample)
         if image is None:
             return None
@@ -1099,7 +1100,7 @@ class _Entries:
 
 
 class _MemberError(ValueError):
-    """A member of a sample has no value of its kind."""
+    """A member of a sample is not a value of its kind."""
 
 
 def _key(member: TarMember) -> str:
@@ -1112,7 +1113,7 @@ def _note(remark: str, first: str, count: int) -> str:
 
 
 def _require_plain(path: Path) -> None:
-    """Raise SourceError where a file is compressed."""
+    """Raise SourceError if a file is compressed."""
     head = head_of(path)
     program = next((program for magic, program in _COMPRESSED.items() if head.startswith(magic)), None)
     if program is not None:

@@ -4,9 +4,9 @@
 in the archive         labels and order
 =====================  ===============================================================================================
 ``dataset.json``       StyleGAN, EDM (``dataset_tool.py``): ``{"labels": [["00000/img.png", 6], ...]}`` or null; sorted
-``train_map.txt``      Swin Transformer: a line ``path<tab>label`` each image, in their order; it may lie beside the
+``train_map.txt``      Swin Transformer: a line ``path<tab>label`` each image, in their order; it may lie next to the
                        archive ``train.zip``
-directories            as ImageFolder lists them where the archive is unpacked; directories above all classes go
+directories            as ImageFolder lists the unpacked archive, without directories above all classes
 none                   no labels; sorted
 =====================  ===============================================================================================
 
@@ -45,7 +45,7 @@ ENCRYPTED = 1
 """The flag of a member that is encrypted."""
 
 _UTF8 = 1 << 11
-_ODD = "surrogateescape"  # for bytes that are no UTF-8
+_ODD = "surrogateescape"  # for bytes that are not UTF-8
 
 _END = struct.Struct("<4s4H2LH")
 _END_64 = struct.Struct("<4sQ2H2L4Q")
@@ -68,16 +68,17 @@ class ZipMember(NamedTuple):
     Attributes
     ----------
     name : str
-        A relative path with forward slashes, also where backslashes were written. That of a directory ends in a slash.
+        A relative path with forward slashes, also where backslashes were written. The name of a directory ends in a
+        slash.
     method, flags : int
     packed, size : int
         The sizes of the data, compressed and unpacked.
     crc32 : int
     offset : int
-        Where its own header begins, from the beginning of the file.
+        Offset of its header in the file.
     is_link : bool
     raw_name : bytes
-        The name as it lies, where that is not the name in UTF-8; else empty.
+        The stored name if it is not `name` in UTF-8; otherwise empty.
     """
 
     name: str
@@ -123,7 +124,7 @@ def members_of(file: PackFile) -> Iterator[ZipMember]:
 
 
 def data_of(file: PackFile, member: ZipMember) -> int:
-    """Return where the data of a member begin; SourceError where no member with its name is there."""
+    """Return the offset of the data of a member; SourceError if the header there has another name."""
     raw = member.raw_name or member.name.encode(errors=_ODD)
     try:
         header = file.read(member.offset, _LOCAL.size + len(raw))
@@ -138,7 +139,7 @@ def data_of(file: PackFile, member: ZipMember) -> int:
 
 
 def _directory(file: PackFile) -> _Directory:
-    """Find the directory by the record at the end of the file."""
+    """Find the directory through the record at the end of the file."""
     tail_at = max(0, file.size - _END.size - _MOST_COMMENT)
     tail = file.read(tail_at, file.size - tail_at)
     at = tail.rfind(b"PK\5\6")
@@ -159,12 +160,12 @@ def _directory(file: PackFile) -> _Directory:
 
 
 def _directory_64(file: PackFile, end: int) -> tuple[int, int, int, int] | None:
-    """Return the end of the directory, its members, size and offset of a large archive; None of any other."""
+    """Return the directory of a large archive: end, members, size and offset; None for other archives."""
     at = end - _LOCATOR_64.size
     locator = _LOCATOR_64.unpack(file.read(at, _LOCATOR_64.size)) if at >= 0 else (b"", 0, 0, 0)
     if locator[0] != b"PK\6\7":
         return None
-    for begin in (locator[2], at - _END_64.size):  # bytes in front of the archive move the first
+    for begin in (locator[2], at - _END_64.size):  # bytes in front of the archive shift the first
         if 0 <= begin <= at - _END_64.size:
             signature, _, _, _, disk, first, here, count, size, offset = _END_64.unpack(file.read(begin, _END_64.size))
             if signature == b"PK\6\6":
@@ -175,7 +176,7 @@ def _directory_64(file: PackFile, end: int) -> tuple[int, int, int, int] | None:
 
 
 def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Directory) -> tuple[ZipMember, int]:
-    """Return the member whose record begins in a block that lies at byte `at`, and where the next one begins."""
+    """Return the member with a record in a block at byte `at`, and the position of the next one."""
     name_at = begin + _LISTED.size
     if name_at > len(block) or not block.startswith(b"PK\1\2", begin):
         raise _damaged(file, at + begin, "its directory has something else than a member")
@@ -193,7 +194,7 @@ def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Direc
             size, packed, offset, disk = _large(extra, [size, packed, offset], disk)
         except ValueError as error:
             raise _damaged(file, at + begin, str(error)) from error
-    name = _text(raw, flags).replace("\\", "/")  # of PowerShell 5, of .NET, of old tools: unzip does so, too
+    name = _text(raw, flags).replace("\\", "/")  # as written by PowerShell 5, .NET and old tools; unzip does the same
     if name.startswith(("./", "/")) or "//" in name or "/./" in name:
         name = "/".join(part for part in name.split("/") if part not in ("", ".")) + "/" * name.endswith("/")
     offset += directory.shift
@@ -207,7 +208,7 @@ def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Direc
 
 
 def _large(extra: bytes, numbers: list[int], disk: int) -> list[int]:
-    """Return the numbers in the extra fields of a large member, for those that are the largest ones."""
+    """Replace saturated numbers of a large member by those in its extra fields."""
     begin = 0
     while begin + _EXTRA.size <= len(extra):
         kind, length = _EXTRA.unpack_from(extra, begin)
@@ -224,11 +225,11 @@ def _large(extra: bytes, numbers: list[int], disk: int) -> list[int]:
                 disk = int.from_bytes(extra[position : min(position + 4, end)], "little")
             break
         begin += length
-    return [*numbers, disk]  # where there is no such field, they are these numbers themselves
+    return [*numbers, disk]  # without this field, the numbers are literal
 
 
 def _text(raw: bytes, flags: int) -> str:
-    """Return a name: UTF-8, as the flag and many tools without it have it, or the code page of the first PCs."""
+    """Decode a name: UTF-8, with the flag or as many tools write it without, or code page 437."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -333,7 +334,7 @@ def _archive(file: PackFile, notes: list[str], account: Account) -> tuple[_Archi
 
 
 def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[ZipMember], list[str], list[ZipMember]]:
-    """Return the images of an archive, its directories, and its files of labels; account for other members."""
+    """Return the images, directories and label files of an archive; account for other members."""
     images: dict[str, ZipMember] = {}
     folders, texts, archives = list[str](), list[ZipMember](), list[str]()
     backslashes = False
@@ -371,7 +372,7 @@ def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[Zip
 
 
 def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
-    """Say of a file that it is no image; it may be a table of labels."""
+    """Account for a file that is not an image; it may be a table of labels."""
     account.not_looked_at("file", f"its suffix is {suffix}" if suffix else "it has no suffix", [name])
     if suffix in LABEL_SUFFIXES and (base.startswith("metadata.") or is_label_name(base.partition(".")[0])):
         account.looks_like_labels("file", name, "", f"once the archive is unpacked, {option('labels', base)} takes it")
@@ -396,7 +397,7 @@ def _head(file: PackFile, member: ZipMember) -> bytes:
 
 
 def _only(file: PackFile, texts: Sequence[ZipMember]) -> ZipMember | None:
-    """Return the one file of labels that lies highest; None without any."""
+    """Return the topmost label file; None if there is none."""
     texts = sorted(texts, key=lambda member: member.name.count("/"))
     if len(texts) > 1 and texts[0].name.count("/") == texts[1].name.count("/"):
         names = f"{printable(texts[0].name)} and {printable(texts[1].name)}"
@@ -407,7 +408,7 @@ def _only(file: PackFile, texts: Sequence[ZipMember]) -> ZipMember | None:
 def _tree(
     file: PackFile, images: list[ZipMember], folders: Sequence[str], notes: list[str], account: Account
 ) -> tuple[_Archive, set[str]]:
-    """Return images as ImageFolder lists them, and the classes, of which some may have no image."""
+    """Return images as ImageFolder lists them, and the classes, some of which may be empty."""
     above = above_classes([member.name.split("/")[:-1] for member in images])
     if above:
         notes.append(
@@ -441,7 +442,7 @@ def _in_tree(name: str) -> str:
 
 
 def _stylegan(file: PackFile, images: list[ZipMember], text: ZipMember, account: Account) -> _Archive | None:
-    """Return images with the labels of ``dataset.json``; None where it has none, and directories are classes."""
+    """Return images with the labels of ``dataset.json``; None if it has none, so that directories are classes."""
     where = f"{printable(file.path)}, {printable(text.name)}"
     above = text.name[: -len(DATASET_JSON)]
     found = dataset_labels(_text_of(file, text), where)
@@ -454,7 +455,7 @@ def _stylegan(file: PackFile, images: list[ZipMember], text: ZipMember, account:
 
 
 def _swin(file: PackFile, images: list[ZipMember], listed: bytes, where: str, account: Account) -> _Archive:
-    """Return the images that a map names, in its order."""
+    """Return the images listed in a map, in its order."""
     by_name = {member.name: member for member in images}
     chosen, labels = list[ZipMember](), dict[str, int]()
     for number, line in enumerate(listed.decode("utf-8", "surrogateescape").splitlines(), 1):

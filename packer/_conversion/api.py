@@ -1,4 +1,4 @@
-"""`packer.convert` and `packer.pack`; `append`, `index` and `merge` come from modules of their own."""
+"""`packer.convert` and `packer.pack`; `append`, `index` and `merge` have modules of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`packer.append`: converts images to one more part of a pack, and lists the part in the pack's manifest."""
+"""`packer.append`: converts images to an additional part of a pack, and lists the part in the pack's manifest."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def append(
         )
     pack, src = Path(os.path.abspath(os.path.expanduser(pack))), user_path(src)
     _require_parts(pack)
-    with Workspace(pack):  # whose lock is that of all who write here
+    with Workspace(pack):  # its lock excludes all writers of this pack
         whole = _require_parts(pack)
         part_path = _next_part(pack, whole)
         request = ConversionRequest(src=src, dst=part_path, **values)
@@ -100,7 +100,7 @@ def append(
 
 
 def _values(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as a request takes them; TypeError for one that there is not, or that the pack decides."""
+    """Return options in the form of a request; TypeError for one that does not exist, or that the pack decides."""
     known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
         if name not in known or name in OF_THE_PACK:
@@ -130,7 +130,7 @@ def _require_parts(pack: Path) -> Manifest:
 
 
 def _next_part(pack: Path, whole: Manifest) -> Path:
-    """Return where the next part goes: its number is the first after those that there are."""
+    """Return the path of the next part, with the first unused number."""
     present = {str(name) for name, *_ in whole.parts}
     number = len(present)
     while part_name(number, whole.format) in present:
@@ -139,7 +139,7 @@ def _next_part(pack: Path, whole: Manifest) -> Path:
 
 
 def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
-    """List the images, with the pack's class ids; OptionError or SourceError where they do not agree with the pack."""
+    """List the images, with the pack's class ids; OptionError or SourceError if they do not agree with the pack."""
     classes = whole.classes if whole.label_type == "class" and not is_listing(request.src) else None
     shown = printable(pack)
     try:
@@ -177,7 +177,7 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
 
 
 def _require_same_fields(pack: Path, whole: Sequence[Field], src: Path, own: Sequence[Field]) -> None:
-    """Raise SourceError where images have other fields than the pack; the message names the first that differs."""
+    """Raise SourceError if images have other fields than the pack; the message names the first difference."""
     there, here = [field.name for field in whole], [field.name for field in own]
     if there != here:
         raise _other_fields(f"{printable(pack)} has the fields {_joined(there)}, and {printable(src)} {_joined(here)}")
@@ -204,7 +204,7 @@ def _joined(names: Iterable[str]) -> str:
 
 
 def _made_part(pack: Path, whole: Manifest, source: Source, request: ConversionRequest) -> tuple[str, int] | None:
-    """Return name and count of the part that the conversion would make, where the pack has it; None where not."""
+    """Return name and count of the part that the conversion would make, where the pack has it; None if not."""
     for name, images, *_ in reversed(whole.parts):
         if images <= len(source) and _is_made(pack / str(name), source, request):
             return str(name), images
@@ -227,7 +227,7 @@ def _require_new_names(pack: Path, source: Source) -> None:
 
 
 def _part(request: ConversionRequest, source: Source, progress: Callable[[ConversionProgress], None] | None) -> Summary:
-    """Make the part, unless an earlier run made it and died before the manifest said so."""
+    """Make the part, unless an earlier run made it and died before it was in the manifest."""
     path = request.dst
     if request.fresh:
         remove(path)

@@ -1,7 +1,7 @@
-"""Convert a source to a pack: images are prepared on many threads, written in order, and committed.
+"""The conversion of a source to a pack: images are prepared on many threads, written in order, and committed.
 
-The pipeline prepares samples, and the writer takes them in the order of the source. From time to time the samples are
-synced on a thread of their own, and then recorded in the journal, from which an interrupted conversion continues.
+The pipeline prepares samples, and the writer takes them in the order of the source. At checkpoints, a separate thread
+syncs the samples, and they are recorded in the journal, from which an interrupted conversion continues.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from packer._table import column_checksums, column_types, with_offsets
 from packer._version import __version__
 from packer.errors import DestinationError, OptionError, ResumeError, option, printable
 
-_SHARE = 8  # of the memory, which a cached pack may take
+_SHARE = 8  # share of the memory that a cached pack may take
 _MUCH = 0.10  # of the bytes of the images
 _WORTH_A_WORD = 1_000_000  # bytes
 BESIDE_A_SAMPLE = 60
@@ -117,7 +117,7 @@ class Summary:
 
 
 def summary_of_made(destination: Path, manifest: Manifest, size: int, images: int | None = None) -> Summary:
-    """Return the summary of a pack that an earlier run made of some images; by default of all that it knows."""
+    """Return the summary of a pack that an earlier run made from some images; by default all that it recorded."""
     continued = manifest.count + len(manifest.skipped) if images is None else images
     return Summary(destination, manifest, 0, size, 0.0, continued, kept=0)
 
@@ -150,7 +150,7 @@ def convert(
         Where the pack will be. It appears there when it is complete; until then the work lies in
         ``destination + ".partial"``, from which the same call continues after an interruption.
     recipe : Recipe, optional
-        How the samples are made of the images; by default these keep their bytes.
+        How samples are made from images; by default images keep their bytes.
     format : str, optional
         A key of `packer._formats.FORMATS`; by default the destination's suffix decides.
     options : mapping, optional
@@ -167,7 +167,7 @@ def convert(
     report : path, optional
         Where to write a JSON line for every file with a finding and every file that was left out.
     allow_empty : bool
-        Whether a pack without samples is written where not one image can be read; otherwise that is a SourceError.
+        Whether an empty pack is written if no image can be read; otherwise this is a SourceError.
     ignore_free_space : bool
         Whether to begin on a disk that has less room than the images' files take.
     progress : callable, optional
@@ -175,7 +175,7 @@ def convert(
     samples : iterable, optional
         Samples that come one after the other in place of the source's images; see `packer._conversion.stream`.
     checked : bool
-        Whether `check_destination` was called before the source was listed, which may have taken long.
+        Whether `check_destination` was called before the source was listed, because listing may take long.
 
     Returns
     -------
@@ -184,7 +184,7 @@ def convert(
     Raises
     ------
     ValueError
-        If an argument is none of those that are named above.
+        If an argument has an invalid value.
     ImageError
         With ``on_error="fail"``, for the first file that is not a readable image, or changed after it was listed.
     CorruptPackError
@@ -234,8 +234,8 @@ def convert(
         check_readable(workspace.pack, manifest)
         if report is not None:
             record.write_report(Path(report), source.report())
-        record.close()  # before the directory goes: a file that is open in it keeps it, on some network disks
-        bytes_out = disk_size(workspace.pack)  # which others may rename away when it has its name
+        record.close()  # before removing the directory: on some network disks, an open file in it prevents that
+        bytes_out = disk_size(workspace.pack)  # others may move it away as soon as it has its name
         workspace.commit(overwrite=overwrite)
     return Summary(
         destination=destination,
@@ -259,7 +259,7 @@ def _check_arguments(on_error: str, workers: int | None, report: str | os.PathLi
 
 
 def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> type[Writer]:
-    """Return the class of the writer, which can write such a source with such options."""
+    """Return the class of the writer, after checking that it can write this source with these options."""
     writer_class = format.open_writer()
     writer_class.check_options(options)
     types = column_types(source.label_type, source.fields, apart=writer_class.apart)
@@ -269,7 +269,7 @@ def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> t
 
 
 def _refuse_gaps(workspace: Workspace, record: ConversionRecord) -> None:
-    """Raise ResumeError where an earlier run left images out, which this one refuses to."""
+    """Raise ResumeError if an earlier run left images out and this one must not."""
     if record.skipped:
         raise ResumeError(
             f"{printable(workspace.directory)} holds an unfinished conversion that left files out. "
@@ -290,7 +290,7 @@ def _require_space(workspace: Workspace, record: ConversionRecord, recipe: Recip
 def _pipeline(
     record: ConversionRecord, recipe: Recipe, on_error: str, samples: Iterable[Mapping[str, Any]] | None
 ) -> ConversionPipeline | Stream:
-    """Return the preparation of the images that are left to do."""
+    """Return the pipeline for the remaining images."""
     if samples is None:
         return ConversionPipeline(record.source, recipe, on_error, start=record.count)
     return Stream(samples, record.source, recipe, on_error, record.entries())
@@ -336,7 +336,7 @@ def _complete(
     """Complete the pack with its table and manifest; return the manifest, and the bytes of the samples."""
     table = record.rows.build()
     described, account = dict(made_of.source), made_of.account
-    if described.get("sha256") == "":  # of samples that came one after the other
+    if described.get("sha256") == "":  # for a stream of samples
         names = table.sample_names()
         described["sha256"] = listing_digest(source.classes, names, table.label, source.label_type)
         if account is not None and source.label_type == "class":
@@ -364,20 +364,20 @@ def _complete(
 
 
 def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Return everything that decides the bytes of a pack but its source."""
+    """Return everything except the source that decides the bytes of a pack."""
     versions = {"packer": __version__, **recipe.versions()}
     return {"format": format, "options": dict(options), "recipe": recipe.settings(), "versions": versions}
 
 
 def require_format(name: str) -> Format:
-    """Return the format of that name; ValueError where there is none."""
+    """Return the format of that name; ValueError if there is none."""
     if name not in FORMATS:
         raise OptionError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
     return FORMATS[name]
 
 
 def require_parts(format: Format) -> None:
-    """Raise OptionError where packs of a format cannot be parts."""
+    """Raise OptionError if packs of a format cannot be parts."""
     if not format.parts:
         raise OptionError(
             f"{option('parts')} would make a directory of packs, which other tools cannot read: "
@@ -386,7 +386,7 @@ def require_parts(format: Format) -> None:
 
 
 def require_policy(on_error: str) -> None:
-    """Raise ValueError where `on_error` says neither to fail nor to skip."""
+    """Raise ValueError if `on_error` says neither to fail nor to skip."""
     if on_error not in ("fail", "skip"):
         raise OptionError(f"on_error is 'fail' or 'skip', not {on_error!r}")
 
@@ -394,8 +394,8 @@ def require_policy(on_error: str) -> None:
 def require_space(source: Source, recipe: Recipe, destination: Path, done: int = 0) -> None:
     """Refuse a disk on which the images that keep their bytes do not fit.
 
-    Sizes are known of files that were listed. The sizes of encoded images and of a pack's samples are not estimated.
-    Nor are quotas, which a file system may or may not subtract from its free space.
+    The sizes of listed files are known. The sizes of encoded images and of a pack's samples are not estimated, and
+    quotas are not considered.
 
     Parameters
     ----------
@@ -425,7 +425,7 @@ def require_space(source: Source, recipe: Recipe, destination: Path, done: int =
 
 @contextlib.contextmanager
 def _estimating_space(pack: Path, record: ConversionRecord) -> Iterator[None]:
-    """Add to the error of a full disk how much the rest of the images will take, by the size of those written."""
+    """Add to the error for a full disk an estimate of the space for the remaining images, from sizes so far."""
     try:
         yield
     except DestinationError as error:
@@ -437,7 +437,7 @@ def _estimating_space(pack: Path, record: ConversionRecord) -> Iterator[None]:
 
 
 def _free(directory: Path) -> int | None:
-    """Return the bytes that are free on a disk, with those that root alone may use; None where nothing tells."""
+    """Return the free bytes on a disk, including those reserved for root; None if unknown."""
     try:
         if hasattr(os, "statvfs"):
             disk = os.statvfs(directory)
@@ -448,28 +448,28 @@ def _free(directory: Path) -> int | None:
 
 
 def fits_cache(source: Source, recipe: Recipe) -> bool:
-    """Tell whether the system's cache shall hold a pack while it is written.
+    """Tell whether the system's cache is to hold a pack while it is written.
 
-    A pack of images that keep their bytes may be too large for that. The cache would take memory page by page, which
-    takes most of the time of such a conversion, and push out the data of other programs. Where images are encoded,
-    writing takes next to no time.
+    A pack of images that keep their bytes may be too large for that. Caching would allocate memory page by page, which
+    takes most of the time of such a conversion, and evict the data of other programs. If images are encoded, the time
+    for writing is negligible.
     """
     sizes, memory = source.sizes() if recipe.codec == "keep" else None, available_memory()
     return sizes is None or memory is None or int(sizes.sum()) <= memory // _SHARE
 
 
 def note_on_overhead(format: str, count: int, data: float, taken: float) -> str | None:
-    """Return a note on a pack that takes many bytes beside its images; None for other packs.
+    """Return a note on a pack with a large overhead over its images; None for other packs.
 
-    An LMDB value of more than 2 kB fills whole pages of 4 KiB, and smaller values fill a page as far as they fit. The
-    formats that pack samples without gaps take a row of the table a sample.
+    An LMDB value of more than 2 kB fills whole pages of 4 KiB, and smaller values fill a page as far as they fit.
+    Formats that store samples without gaps need only a table row for each sample.
 
     Parameters
     ----------
     format : str
         A key of `FORMATS`.
     count : int
-        How many samples there are.
+        Number of samples.
     data : float
         Bytes of the images and of the values of their fields.
     taken : float

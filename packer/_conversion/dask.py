@@ -1,6 +1,6 @@
 """A conversion in parts on a Dask cluster: each worker makes one part at a time, with the threads that Dask gives it.
 
-Workers find the source and leave the parts on a disk that all nodes see, or in a store; only numbers go through the
+Workers read the source from, and write the parts to, a disk that all nodes see, or a store; only numbers go through the
 scheduler. This module assigns parts to workers itself, because Dask's scheduler would hand n parts at once to a worker
 with n threads.
 """
@@ -32,7 +32,7 @@ JOB_QUEUES = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster",
 
 
 def check_address(where: str) -> None:
-    """Raise ClusterError where `where` is not of a form that `open_client` knows."""
+    """Raise ClusterError if `where` is not an address that `open_client` supports."""
     kind, _, rest = where.partition(":")
     if kind == "local":
         known = re.fullmatch("[1-9][0-9]*", rest, re.ASCII) is not None
@@ -57,7 +57,7 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
         The address of a scheduler (``tcp://host:8786``); ``file:PATH`` of its scheduler file; ``local:N``, for N
         processes on this machine; or one of `JOB_QUEUES`, whose jobs `dask-jobqueue`'s own configuration describes.
     jobs : int, optional
-        How many jobs to submit to a queue.
+        Number of jobs to submit to a queue.
 
     Raises
     ------
@@ -72,13 +72,13 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
         try:
             if kind == "local":
                 workers = int(rest)
-                with interrupts_held():  # workers would end with tracebacks before they are told to end
+                with interrupts_held():  # otherwise workers would end with tracebacks before they are told to end
                     target = opened.enter_context(
                         distributed.LocalCluster(
                             n_workers=workers,
                             threads_per_worker=max(1, available_cpus() // workers),
                             dashboard_address=":0",
-                            silence_logs=40,  # logging.ERROR; that parts were cancelled, or failed, is said here
+                            silence_logs=40,  # logging.ERROR; this module itself reports cancelled and failed parts
                         )
                     )
             elif where in JOB_QUEUES:
@@ -89,7 +89,7 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
             if target is not None:
                 client = distributed.Client(target)
             elif kind == "file":
-                os.stat(rest)  # for Dask waits until it is there
+                os.stat(rest)  # because Dask waits for it
                 client = distributed.Client(scheduler_file=rest)
             else:
                 client = distributed.Client(where)
@@ -102,7 +102,7 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
 
 
 def import_dask(module: str) -> ModuleType:
-    """Import a module of Dask's; MissingDependencyError where it is not installed."""
+    """Import a module of Dask's; MissingDependencyError if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -112,7 +112,7 @@ def import_dask(module: str) -> ModuleType:
 _ATTEMPTS = 3
 _TOPIC = "packer"
 _SECONDS_BETWEEN_REPORTS = 0.5
-_SECONDS_TO_WAIT_FOR_A_LOST_WORKER = 120.0  # which may be alive, and still makes the part that another worker makes now
+_SECONDS_TO_WAIT_FOR_A_LOST_WORKER = 120.0  # it may be alive, and still make the part that another worker makes now
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class ClusterProgress(ConversionProgress):
     Attributes
     ----------
     workers : int
-        How many workers there are at present.
+        Number of workers at present.
     rates : dict of str to float
         Images a second of each node, over this run.
     """
@@ -141,7 +141,7 @@ def convert_on(
 ) -> list[Part]:
     """Make the parts that are missing, and return them; `packer._conversion.partition.finish` joins them.
 
-    A part whose worker is lost, or fails, is made again, elsewhere where there is another worker.
+    A part whose worker fails or is lost is made again, on another worker if there is one.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def convert_on(
     Raises
     ------
     ClusterError
-        If parts failed three times, when all others are made; or the scheduler is lost.
+        If parts failed three times, after all others are made; or the scheduler is lost.
     """
     images = len(source.open())
     watch = _Watch(partition, images)
@@ -186,7 +186,7 @@ def convert_on(
 
 
 class _Run:
-    """Hands parts to workers, one at a time each, until all are made or have failed too often."""
+    """Assigns parts to workers, one at a time, until all are made or have failed too often."""
 
     def __init__(self, client: Any, missing: list[int], arguments: Callable[[int], tuple[Any, ...]]) -> None:
         self._client = client
@@ -201,7 +201,7 @@ class _Run:
         self.failed: dict[int, list[str]] = {}
 
     def steps(self) -> Iterator[None]:
-        """Go on until nothing is left to do; yield whenever something may have changed."""
+        """Continue until nothing is left to do; yield whenever something may have changed."""
         looked = -_SECONDS_BETWEEN_REPORTS
         while self._pending or self._running:
             if time.monotonic() - looked >= _SECONDS_BETWEEN_REPORTS:
@@ -222,7 +222,7 @@ class _Run:
         self._client.cancel(list(self._running))
 
     def _submit(self) -> None:
-        """Give each worker a part, and the next one ahead, that it need not wait for; but none ahead of the last."""
+        """Give each worker a part and a further one, so that it need not wait; but no further one at the end."""
         busy = Counter(address for _, address in self._running.values())
         for ahead in range(2):
             for address in sorted(self.workers):
@@ -304,12 +304,12 @@ class _Watch:
         self._images = images
         self._before = images - sum(len(partition.rows(number, images)) for number in partition.missing())
         self._lock = threading.Lock()
-        self._reports: dict[int, _Report] = {}  # the last one of each part
+        self._reports: dict[int, _Report] = {}  # the latest report of each part
         self._nodes: dict[str, _Node] = {}
 
     def note(self, event: tuple[float, Any]) -> None:
-        """Take a report of `_make_part`, and when it was sent."""
-        when, content = event  # to which Dask adds the worker
+        """Store a report of `_make_part`, with its time."""
+        when, content = event  # Dask adds the worker
         report = _Report(**{field.name: content[field.name] for field in fields(_Report)})
         with self._lock:
             before = self._reports.get(report.part)
@@ -318,7 +318,7 @@ class _Watch:
             self._reports[report.part] = report
 
     def progress(self, workers: int) -> ClusterProgress:
-        """Return how far the conversion is, with so many workers."""
+        """Return the progress of the conversion, with the number of workers."""
         now = time.time()
         with self._lock:
             reports = list(self._reports.values())
@@ -338,11 +338,11 @@ _one_at_a_time = threading.Lock()
 
 
 class _NotWantedError(Exception):
-    """The client is gone, or gave the part to another worker."""
+    """The client has ended, or assigned the part to another worker."""
 
 
 def _make_part(partition: Partition, source: SharedSource, number: int, workers: int | None) -> Part:
-    """Make a part; runs on a worker, and reports from there."""
+    """Make a part on a worker, and report progress from there."""
     distributed = import_dask("distributed")
     worker = distributed.get_worker()
     key, host = worker.get_current_task(), socket.gethostname()

@@ -1,24 +1,24 @@
-"""The destination of a conversion in parts: its parts, its job and the list of its source, on a disk or in a store.
+"""The destination of a conversion in parts: the parts, the job and the list of the source, on a disk or in a store.
 
 A job is the JSON object, in ``parts.json``, of the source, the settings and the number of parts. Tasks on several
-machines make the parts. When all parts are there, any process joins them to one pack.
+machines make the parts. When all parts exist, any process joins them into one pack.
 
 On a disk that all tasks see, the files lie in the directory of the unfinished pack (`packer._conversion.workspace`):
 
 ``parts.json``      the job
 ``source.list``     the source as it was when the job began: its list, the size and the time of every file
 ``pack``            the parts, complete ones under their names, others in a ``.partial`` of their own
-``lock``            held by the process that begins or finishes the job, and by nobody while parts are made
+``lock``            held by the process that begins or finishes the job; not held while parts are made
 
 In a store, until the pack ``s3://bucket/train.lmdb`` is complete, there are the objects
 
 ``train.lmdb/part-00000.lmdb``, …    the complete parts
 ``train.lmdb.partial/parts.json``    the job
 ``train.lmdb.partial/HASH.list``     the list of the source; its name is the list's hash
-``train.lmdb.partial/mend-7``        marks that image 7 has stopped a part, and may be replaced
+``train.lmdb.partial/mend-7``        marks that image 7 has stopped a part, and that its file may be replaced
 
-Each object is written once, by the process that comes first; others find it, or make the same bytes. So there is no
-lock. Joining takes the parts' tables alone.
+Each object is written once, by the process that comes first; others find it, or produce the same bytes. So no lock is
+needed. Joining reads only the tables of the parts.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ class PartCounts:
     Attributes
     ----------
     bytes_in : int
-        Size in bytes of the files that were read now; 0 where the part was there already.
+        Size in bytes of the files read now; 0 if the part existed already.
     skipped : int
-        How many images were left out.
+        Number of images that were left out.
     kept : int
-        How many samples are the very bytes of files that were read now.
+        Number of samples with the unchanged bytes of files that were read now.
     note : str
         A remark for the user.
     """
@@ -108,7 +108,7 @@ class PartCounts:
 
     @classmethod
     def at(cls, path: Path) -> PartCounts:
-        """Return the counts of a part that was there; zeros where the whole pack was finished meanwhile."""
+        """Return the counts of an existing part; zeros if the whole pack was finished meanwhile."""
         try:
             with open_pack(path) as reader:
                 return cls(skipped=len(reader.manifest.skipped))
@@ -126,13 +126,13 @@ class PartTask:
     name : str
         The name of the part in the pack.
     settings : mapping
-        Everything that decides the bytes of the part but its source, as JSON values.
+        Everything except the source that decides the bytes of the part, as JSON values.
     source : mapping
         The description of the part's images; see `Source.describe`.
     convert : callable
         Makes the part at a path.
     is_at : callable
-        Tells whether the part at a path is the one that `convert` would make.
+        Tells whether the part at a path equals the one that `convert` would make.
     """
 
     number: int
@@ -158,10 +158,10 @@ class Destination(Protocol):
     directory : Path
         The directory of the job and the list of the source, until the pack is complete.
     always_shared : bool
-        Whether every task takes the list of the source that the first one wrote, and leaves it to reading the files to
-        find changed ones, because the task that begins may run on another machine than those that read.
+        Whether every task uses the list that the first one wrote, and detects changed files only when it reads them,
+        because the first task may run on another machine.
     command : str
-        How to begin a conversion in parts, for messages.
+        The command that begins a conversion in parts, for messages.
     """
 
     path: Path
@@ -170,28 +170,28 @@ class Destination(Protocol):
     command: str
 
     def is_present(self) -> bool:
-        """Tell whether there is a pack under the name, or anything else."""
+        """Tell whether anything exists under the name."""
 
     def size(self) -> int:
-        """Return how many bytes the whole pack takes."""
+        """Return the size of the whole pack in bytes."""
 
     def check(self, *, overwrite: bool) -> None:
-        """Raise DestinationError where no pack can be written, or something exists that is not to be replaced."""
+        """Raise DestinationError if no pack can be written, or something exists that is not to be replaced."""
 
     def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
-        """Raise DestinationError where the pack would lie in the source, or the disk has too little free space."""
+        """Raise DestinationError if the pack would lie in the source, or the disk has too little free space."""
 
     def part(self, name: str) -> Path:
-        """Return where a part lies when it is complete."""
+        """Return the location of a part when it is complete."""
 
     def missing(self, names: Sequence[str]) -> list[int]:
-        """Return which of some parts are not complete."""
+        """Return the incomplete ones of some parts."""
 
     def job(self) -> dict[str, Any] | None:
-        """Return the job; None where none is under way, DestinationError where it cannot be read."""
+        """Return the job; None if none is under way, DestinationError if it cannot be read."""
 
     def listing(self, job: Job) -> Path:
-        """Return where the list of the source lies, if the job has one."""
+        """Return the path of the list of the source, if the job has one."""
 
     def begin(
         self,
@@ -215,12 +215,12 @@ class Destination(Protocol):
         overwrite : bool
             Whether to replace a pack that exists.
         wait : float
-            How many seconds to wait for another process that begins the job.
+            Seconds to wait for another process that begins the job.
 
         Returns
         -------
         Source or None
-            The source; None where the job that is there now may be another task's.
+            The source; None if the present job may belong to another task.
 
         Raises
         ------
@@ -229,24 +229,24 @@ class Destination(Protocol):
         """
 
     def relax(self, job: Job) -> None:
-        """Note that from now on the job leaves bad files out."""
+        """Record that from now on the job leaves bad files out."""
 
     def with_replaceable(self, source: Source, first: int) -> Source:
-        """Return some images of the source, from the image `first` on, in which replacements are accepted.
+        """Return some images of the source, from the image `first` on, with accepted replacements.
 
-        They are accepted of images that have stopped a part before.
+        Replacements are accepted for images that have stopped a part before.
         """
 
     def let_mend(self, source: Source, index: int) -> None:
         """Accept any replacement of image `index` of the source, which stopped a part, when the job continues."""
 
     def make(self, task: PartTask, *, wait: float) -> PartCounts:
-        """Make a part and put it in its place, unless it is there, or another process makes it meanwhile.
+        """Make a part at its final path, unless it exists or another process makes it meanwhile.
 
         Raises
         ------
         DestinationError
-            If another conversion's part is there.
+            If a part of another conversion exists.
         PackLockedError
             If another process makes the part for longer than `wait` seconds.
         PackerError
@@ -254,12 +254,12 @@ class Destination(Protocol):
         """
 
     def finish(self, *, wait: float = 0) -> Manifest:
-        """Join the parts to one pack; return its manifest, also where another process finished it.
+        """Join the parts into one pack; return its manifest, even if another process finished it.
 
         Parameters
         ----------
         wait : float
-            How many seconds to wait for another process that is finishing the pack.
+            Seconds to wait for another process that is finishing the pack.
 
         Raises
         ------
@@ -275,7 +275,7 @@ class Destination(Protocol):
 
 
 def destination_of(path: str | os.PathLike[str], scratch: Path | None = None) -> Destination:
-    """Return the destination at a path or a URL; `scratch` is where parts are made before they go there."""
+    """Return the destination at a path or a URL; `scratch` is where parts are made before they are moved."""
     if is_url(path):
         return StoreDestination(user_path(path), scratch)
     return LocalDestination(Path(os.path.abspath(os.path.expanduser(path))), scratch)
@@ -293,7 +293,7 @@ class LocalDestination:
         The pack.
     scratch : Path, optional
         A directory on this node's own disk, where parts are made before they are copied. A part that does not fit there
-        is made in its place.
+        is made at the destination.
     """
 
     always_shared = False
@@ -370,7 +370,7 @@ class LocalDestination:
         self._write_job({**job, "settings": {**job["settings"], "on_error": "skip"}})
 
     def with_replaceable(self, source: Source, first: int) -> Source:
-        return source  # the list of the source says so
+        return source  # the list of the source records it
 
     def let_mend(self, source: Source, index: int) -> None:
         let_mend(self.paths.listing, source, index)
@@ -438,15 +438,15 @@ class LocalDestination:
         return counts
 
     def _purpose(self) -> Job | None:
-        """Return the job, without what may be relaxed while its parts are made."""
+        """Return the job, without settings that may be relaxed while its parts are made."""
         job = self.job()
         return None if job is None else {**job, "settings": {**job["settings"], "on_error": None}}
 
     def _write_job(self, job: Job) -> None:
-        """Write the job; on return it is on the disk, and so are the names of all that lies beside it."""
+        """Write the job; on return it is on disk, and so are all names in its directory."""
         with replacing(self.paths.job) as file:
             file.append(json.dumps(job).encode("ascii"))
-        sync_directory(self.directory.parent)  # the directory's own name
+        sync_directory(self.directory.parent)  # the name of the directory itself
 
 
 _JOB_FILE = "parts.json"
@@ -494,16 +494,16 @@ class StoreDestination:
         return self._pack.size()
 
     def check(self, *, overwrite: bool) -> None:
-        """Do nothing: `begin` looks for objects that are there, and replaces none."""
+        """Do nothing: `begin` looks for existing objects, and replaces none."""
 
     def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
-        """Do nothing: no source is a directory of a store, and stores have space."""
+        """Do nothing: a source is never a directory of a store, and stores have space."""
 
     def part(self, name: str) -> Path:
         return self.path / name
 
     def missing(self, names: Sequence[str]) -> list[int]:
-        # The manifest is the last file of a part that is several.
+        # The manifest is the last file of a part with several files.
         there = {name.removesuffix(f"/{MANIFEST_FILE}") for name in self._pack.names()}
         return [number for number, name in enumerate(names) if name not in there]
 
@@ -545,12 +545,12 @@ class StoreDestination:
             try:
                 self._beside.send(desk / _JOB_FILE, _JOB_FILE, log)
             except DestinationError:
-                if self.job() is None:  # else another task was first
+                if self.job() is None:  # otherwise another task was first
                     raise
         return None
 
     def relax(self, job: Job) -> None:
-        """Do nothing: the job is never replaced, and each task that leaves files out says so itself."""
+        """Do nothing: the job is never replaced, and each task that leaves files out reports it."""
 
     def with_replaceable(self, source: Source, first: int) -> Source:
         names = [name.removeprefix(_MEND) for name in self._beside.names() if name.startswith(_MEND)]
@@ -564,7 +564,7 @@ class StoreDestination:
 
     def let_mend(self, source: Source, index: int) -> None:
         if source.stamps is None or not same_stamp(stamp_in(source.stamps, index), source.stamp(index)):
-            return  # it changed since it was listed, and stays a changed one
+            return  # it has changed since the listing, and remains an error
         with self._desk() as (desk, log):
             write_output(desk / "mend", b"")
             self._beside.send(desk / "mend", f"{_MEND}{index}", log)
@@ -582,7 +582,7 @@ class StoreDestination:
                     counts = made
                 except (DestinationError, RemoteError):
                     if self.missing([task.name]):
-                        raise  # else another process made the part, or the pack, meanwhile
+                        raise  # otherwise another process made the part, or the pack, meanwhile
             shutil.rmtree(room, ignore_errors=True)
         return self._counts_of_own(task) if counts is None else counts
 
@@ -602,7 +602,7 @@ class StoreDestination:
         return manifest
 
     def _counts_of_own(self, task: PartTask) -> PartCounts:
-        """Return the counts of the part that is there; DestinationError where it is of another conversion."""
+        """Return the counts of the existing part; DestinationError if it belongs to another conversion."""
         path = self.part(task.name)
         if not task.is_at(path):
             raise DestinationError(
@@ -612,7 +612,7 @@ class StoreDestination:
         return PartCounts.at(path)
 
     def _send(self, task: PartTask, room: Path, job: Job) -> None:
-        """Upload a part, unless the job that it was made for was dropped: it would be joined with those of another."""
+        """Upload a part, unless its job was dropped: it would be joined with the parts of another job."""
         made = room / task.name
         files = sorted(PackFiles.of(made).sizes, key=lambda inside: inside == MANIFEST_FILE)
         with contextlib.closing(UploadLog(room / "upload.jsonl")) as log:
@@ -624,7 +624,7 @@ class StoreDestination:
 
     @contextlib.contextmanager
     def _room(self, task: PartTask, job: Job | None, wait: float) -> Iterator[Path]:
-        """Have a directory on scratch in which nobody else makes this part."""
+        """Lock a directory on scratch for making this part."""
         about = {name: value for name, value in (job or {}).items() if name != "settings"}
         name = f"{self.path.stem}-{task.number:05d}-{_hash(self.path, task.settings, about, task.source)}"
         room, deadline = self._scratch / name, time.monotonic() + wait
@@ -640,7 +640,7 @@ class StoreDestination:
 
     @contextlib.contextmanager
     def _desk(self) -> Iterator[tuple[Path, UploadLog]]:
-        """Have a directory for files that are written and uploaded at once; files of a killed process there go."""
+        """Lock a directory for files that are uploaded at once; leftovers of a killed process are removed."""
         desk = self._scratch / f"{self.path.stem}-{identity(self.path)[:16]}-job"
         with held(desk.with_name(f"{desk.name}.lock"), lambda: None):
             remove(desk)
@@ -653,18 +653,18 @@ class StoreDestination:
                 remove(desk)
 
     def _drop(self) -> None:
-        """Delete the objects of an unfinished job; DestinationError where there is a pack."""
+        """Delete the objects of an unfinished job; DestinationError if there is a pack."""
         names = self._pack.names()
         if MANIFEST_FILE in names:
             raise self._exists_already()
-        self._beside.delete([_JOB_FILE])  # first: from now on nobody joins it
+        self._beside.delete([_JOB_FILE])  # first, so that no task joins it any more
         self._abort_unfinished()
         self._pack.delete(name for name in names if _OF_PARTS.fullmatch(name))
         self._beside.delete(self._beside.names())
 
     def _abort_unfinished(self) -> None:
-        """Abort the uploads of killed processes; a process that is alive finds the object that is there."""
-        with self._desk() as (_, log):  # a new log knows of no upload: all are others'
+        """Abort the uploads of killed processes; a live process finds the existing object."""
+        with self._desk() as (_, log):  # with a new log, all uploads count as those of others
             self._pack.abort_unfinished(log)
             self._beside.abort_unfinished(log)
 
@@ -690,7 +690,7 @@ def part_name(number: int, format: str) -> str:
 
 
 def _complete_parts(destination: Destination, job: Job) -> list[str]:
-    """Return the names of all parts; DestinationError where some are missing."""
+    """Return the names of all parts; DestinationError if some are missing."""
     names = [part_name(number, job["settings"]["format"]) for number in range(job["settings"]["parts"])]
     if missing := destination.missing(names):
         shown = ", ".join(map(str, missing[:20])) + (", …" if len(missing) > 20 else "")
@@ -751,7 +751,7 @@ def _damaged(path: Path, directory: Path, problem: str) -> DestinationError:
 
 def _copy(made: Path, path: Path) -> None:
     """Copy a part to its place."""
-    # A name of its own, for another node may copy this part too.
+    # A unique name, because another node may copy this part too.
     copy = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}")
     try:
         copy_pack(PackFiles.of(made), copy)
@@ -789,7 +789,7 @@ def make_scratch(scratch: Path | None) -> Path:
     Raises
     ------
     DestinationError
-        If it cannot be made, or is the default one and somebody else's.
+        If it cannot be made, or is the default one and belongs to another user.
     """
     directory = default_scratch() if scratch is None else Path(os.path.abspath(scratch))
     if directory == default_scratch():
@@ -801,7 +801,7 @@ def make_scratch(scratch: Path | None) -> Path:
 
 
 def make_own_directory(directory: Path) -> None:
-    """Make a directory; DestinationError where others may write into the one that is there."""
+    """Make a directory; DestinationError if others can write to an existing one."""
     with writing_to(directory):
         with contextlib.suppress(FileExistsError):
             directory.mkdir(mode=0o700)

@@ -1,8 +1,8 @@
-"""Values of fields on their way into a pack: checked against their image, and changed as the image is changed.
+"""Preparation of field values for a pack: checked against their image, and transformed like the image.
 
-An image may be turned upright by its EXIF orientation, and resized, cut and padded by ``--resize``. The values that
-belong to its pixels go along: masks to the nearest pixel, further images as the image, boxes, keypoints and polygons by
-arithmetic, run lengths as the mask that they encode.
+An image may be turned upright by its EXIF orientation, and resized, cut and padded by ``--resize``. Values that belong
+to its pixels follow: masks are resized to the nearest pixel, further images like the image, boxes, keypoints and
+polygons by arithmetic, run lengths as the mask that they encode.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ Points = npt.NDArray[np.float64]
 _LOSSY = ("jpeg", "mpo", "webp", "avif", "jpeg2000", "jp2")
 
 
-_DECIMALS = 3  # of the pixels of polygons that were moved: masks are drawn on a grid of fifths
+_DECIMALS = 3  # polygons that were moved are rounded to this: masks are drawn on a grid of fifths
 
 
 def prepare_values(
     fields: Sequence[Field], values: Sequence[Stored], change: Change, recipe: Recipe
 ) -> tuple[Stored, ...]:
-    """Return the values of a sample's fields as the pack holds them beside the changed image.
+    """Return the values of a sample's fields as stored with the changed image.
 
     Raises
     ------
     ImageError
-        If a value does not fit the image, or cannot be changed as the image is; the error names the field.
+        If a value does not fit the image, or cannot follow its change; the error names the field.
     """
     prepared: list[Stored] = []
     for field, stored in zip(fields, values, strict=True):
@@ -77,7 +77,7 @@ def _mask(data: Buffer, change: Change, recipe: Recipe) -> Buffer:
         raise ImageError(f"a mask is never lossy, and this one is {info.kind.upper()}: save it as PNG")
     _require_size("mask", (info.height, info.width), change.size)
     if change.orientation == 1 and change.box is None:
-        decode_mask(data, max_pixels=recipe.max_pixels)  # which raises where it is none
+        decode_mask(data, max_pixels=recipe.max_pixels)  # raises if it is invalid
         return data
     pixels = apply_orientation(decode_mask(data, max_pixels=recipe.max_pixels), change.orientation)
     if change.box is not None:
@@ -149,7 +149,7 @@ def _require_size(what: str, found: tuple[int, int], size: tuple[int, int]) -> N
 
 
 def _require_inside(what: str, points: npt.NDArray[np.float32], size: tuple[int, int], each: int) -> None:
-    """Raise ImageError where a point, x and y, lies outside of an image; a thing has `each` of them."""
+    """Raise ImageError if a point, x and y, is outside of an image; each object has `each` points."""
     height, width = size
     outside = ((points < -MARGIN) | (points > np.array([width, height], np.float32) + MARGIN)).any(1)
     for row in np.flatnonzero(outside)[:1].tolist():
@@ -183,7 +183,7 @@ def _png(pixels: npt.NDArray[Any], like: Buffer | None) -> bytes:
 
 
 def require_size_of_runs(segmentations: Sequence[Any], size: tuple[int, int]) -> None:
-    """Raise ImageError where run lengths are those of a mask of another size than their image's, (height, width)."""
+    """Raise ImageError if run lengths encode a mask of another size than the image's, (height, width)."""
     for number, one in enumerate(segmentations):
         if isinstance(one, dict) and tuple(one["size"]) != size:
             height, width = one["size"]
@@ -194,11 +194,11 @@ def require_size_of_runs(segmentations: Sequence[Any], size: tuple[int, int]) ->
 
 
 def moved_segmentations(segmentations: Sequence[Any], change: Change) -> list[Any]:
-    """Return where segmentations of the image before a change lie after the change.
+    """Transform the segmentations of an image along with its change.
 
-    The corners of polygons are moved as those of boxes are. Parts outside of a crop stay there, and masks that are
-    drawn lack them; but parts outside of the image are cut off where there is a border, which would show them. Run
-    lengths are those of the mask, resized to the nearest pixel.
+    The corners of polygons are moved like those of boxes. Parts outside of a crop are kept, and do not show in drawn
+    masks; but with a border, which would show them, parts outside of the image are cut off. Run lengths are those of
+    the mask, resized to the nearest pixel.
     """
     return [_moved(one, change) for one in segmentations]
 
@@ -234,7 +234,7 @@ def _inside_the_image(corners: Points, box: Box) -> Points:
 
 
 def _on_one_side(corners: Points, axis: int, edge: int, sign: int) -> Points:
-    """Cut a polygon by a straight edge, as Sutherland and Hodgman do; the side beyond it by `sign` stays."""
+    """Clip a polygon by a straight edge (Sutherland and Hodgman); `sign` chooses the side that stays."""
     inside = sign * (corners[:, axis] - edge) >= 0
     inner: list[Points] = []
     for index in range(len(corners)):
@@ -247,7 +247,7 @@ def _on_one_side(corners: Points, axis: int, edge: int, sign: int) -> Points:
 
 
 def _moved_runs(runs: dict[str, Any], change: Change) -> dict[str, Any]:
-    """Return run lengths after the change, as text or as numbers as they were before."""
+    """Return run lengths after the change, in the same form, text or numbers, as before."""
     mask = apply_orientation(mask_of(runs_of(runs, *change.size), *change.size), change.orientation)
     if change.box is not None:
         mask = nearest(mask, change.box)

@@ -1,4 +1,4 @@
-"""`packer.index`: lists images that stay where they are; and moving an index to another base."""
+"""`packer.index`: indexes images in place; and moves an index to another base."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class IndexRequest(IndexOptions, SourceRequest):
         if self.on_error == "fail":
             require_whole(source)
         with Workspace(destination) as workspace:
-            remove(workspace.pack)  # of a process that died: an index is made anew
+            remove(workspace.pack)  # left by a process that died: an index is rebuilt
             workspace.pack.mkdir()
             try:
                 manifest = self._build(source, workspace.pack, destination, progress)

@@ -1,4 +1,4 @@
-"""`packer.merge`: joins packs to one."""
+"""`packer.merge`: joins several packs into one."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def merge(
 
 
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
-    """Raise where there is not one prefix for each pack, or one is no directory's name."""
+    """Raise an error unless there is one prefix for each pack, each the name of a directory."""
     if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
         raise OptionTypeError(f"prefixes is a sequence of strings, not {prefixes!r}")
     for prefix in prefixes:

@@ -1,9 +1,9 @@
 """The options of a conversion, each declared once.
 
-A class holds the options of one step, a field an option: its name, type and default, and beside them what the command
-line shows of it. `packer._cli` makes its options of these fields, and requests inherit them and check their values. The
-signature and the docstring of `packer.convert` spell them once more, for editors and for `help`; a test compares both
-with this table.
+Each class holds the options of one step, one option in each field: its name, type and default, and the texts of the
+command line. `packer._cli` generates its options from these fields; requests inherit them and check their values. The
+signature and the docstring of `packer.convert` repeat them, for editors and for `help`; a test compares both with this
+table.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ GROUPS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """Facts of an option beside its name, type and default.
+    """Properties of an option in addition to its name, type and default.
 
     Attributes
     ----------
     kind : {"flag", "switch", "count", "choice", "text", "char", "size", "path", "file", "directory", "pack"}
-        A switch is True, False or None, where nobody decides. A pack is a path or a URL, a char one character.
+        A switch is True, False, or None for undecided. A pack is a path or a URL, a char one character.
     group : str
         One of `GROUPS`.
     help : str
         The sentence of the command line.
     metavar : str, optional
-        What stands for the value in the help.
+        The placeholder for the value in the help.
     choices : tuple of str
         The values of a choice.
     least, most : int, optional
@@ -64,9 +64,9 @@ class Option:
     repeated : bool
         Whether the command line takes it several times, and a function a sequence.
     shows_default : bool
-        Whether the help shows the default; where nobody decides, the sentence itself tells what happens.
+        Whether the help shows the default; without a decision, the sentence itself describes the behaviour.
     recorded : str, optional
-        What records on a disk call the option, where that is not the command line's word; see `recorded_as`.
+        The name of the option in records on disk, if it is not that of the command line; see `recorded_as`.
     younger : bool
         Whether manifests of the schema did not have it from the beginning, and have it only where it decides something.
     """
@@ -110,7 +110,7 @@ def options_of(*kinds: type) -> Iterator[tuple[str, Option]]:
 
 
 def recorded_as(name: str, option: Option) -> str:
-    """Return what records on a disk call an option; the empty text where they have none such."""
+    """Return the name of an option in records on disk; empty if it is not recorded."""
     return flag(name)[2:].replace("-", "_") if option.recorded is None else option.recorded
 
 
@@ -158,7 +158,7 @@ def _each(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> I
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """Options that choose the images, and say their labels and fields."""
+    """Options that choose the images, their labels and fields."""
 
     labels: Path | None = _option(
         "path",
@@ -290,7 +290,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions:
-    """Options that say what is stored of an image, and how it is checked."""
+    """Options for the stored form of an image, and its checks."""
 
     resize: int | None = _option(
         "count",
@@ -448,7 +448,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexOptions:
-    """Options of an index, beside those of its source."""
+    """Options of an index, in addition to those of its source."""
 
     checksums: bool = _option(
         "flag",

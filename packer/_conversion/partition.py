@@ -1,4 +1,4 @@
-"""Conversions in parts: each part is a conversion of its own, and the parts are joined to one pack.
+"""Conversions in parts: each part is a separate conversion, and the parts are joined into one pack.
 
 A task that makes a part may run on any machine that reaches the destination (`packer._conversion.destination`).
 """
@@ -49,7 +49,7 @@ class Part(PartCounts):
     ----------
     number : int
     images : int
-        How many images of the source the part is made of.
+        Number of images of the source in the part.
     seconds : float
     host : str
         The node that made the part.
@@ -63,7 +63,7 @@ class Part(PartCounts):
 
 @dataclass(frozen=True)
 class Partition:
-    """A conversion in parts: everything that a task must know but the source. Picklable.
+    """A conversion in parts: everything that a task needs except the source. Picklable.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Partition:
     Raises
     ------
     ValueError
-        If `parts`, `format` or `on_error` is none of those.
+        If `parts`, `format` or `on_error` is invalid.
     """
 
     destination: Path
@@ -106,7 +106,7 @@ class Partition:
             raise ValueError(f"parts are 1 or more, not {self.parts}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields alone: connections of `files` stay with their process."""
+        """Return only the fields: connections of `files` stay with their process."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
@@ -116,7 +116,7 @@ class Partition:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Everything that decides the bytes of the parts but the source, as JSON values."""
+        """Everything except the source that decides the bytes of the parts, as JSON values."""
         settings = conversion_settings(self.format, self.options, self.recipe)
         return json.loads(json.dumps({**settings, "parts": self.parts, "on_error": self.on_error}))  # type: ignore[no-any-return]
 
@@ -136,11 +136,11 @@ class Partition:
         return self.files.missing(self.names)
 
     def made_before(self, source: Source) -> Manifest | None:
-        """Return the manifest of the whole pack where a conversion like this one made it before; None where not."""
+        """Return the manifest of the whole pack where a conversion like this one made it before; None if not."""
         return made_before(self.destination, source, self.recipe, self.format, self.parts)
 
     def listing(self) -> Path:
-        """Return where every task finds the list of the source; DestinationError where no job is under way."""
+        """Return the path of the list of the source for all tasks; DestinationError if no job is under way."""
         return self.files.listing(self._job())
 
     def begin(
@@ -161,18 +161,17 @@ class Partition:
         request : mapping
             The source and the choice of its images, as JSON values: tasks that join must have the same.
         share : bool
-            Whether tasks that join take the list that was written then, instead of listing the source again. At a URL
-            they always do.
+            Whether joining tasks use the existing list, instead of listing the source again. At a URL they always do.
         compare : bool
-            Whether tasks that join look at once whether any file changed; else that is found when it is read, as it
-            always is of a job at a URL: the node that begins such a job may not be the one that reads the files.
+            Whether joining tasks check immediately whether any file has changed; otherwise changes are found when files
+            are read. For a job at a URL that is always so, because another node may have begun the job.
         fresh : bool
             Whether to drop the leftovers of an earlier job.
 
         Raises
         ------
         ResumeError
-            If the job was begun in another way.
+            If the job was begun with other settings.
         DestinationError, SourceError
             If the pack cannot be written, or the source cannot be used.
         """
@@ -195,7 +194,7 @@ class Partition:
         wait: float = 0,
         progress: Callable[[ConversionProgress], None] | None = None,
     ) -> Part:
-        """Make a part, unless it is there. The same call continues an interrupted one, where the scratch is the same.
+        """Make a part, unless it exists. The same call continues an interrupted one, if the scratch is the same.
 
         Parameters
         ----------
@@ -206,7 +205,7 @@ class Partition:
         workers : int, optional
             Threads.
         wait : float
-            How many seconds to wait for another process that makes this part.
+            Seconds to wait for another process that makes this part.
         progress : callable, optional
 
         Raises
@@ -229,14 +228,14 @@ class Partition:
             counts = files.make(task, wait=wait)
         except ImageError as error:
             if error.index is not None:
-                with contextlib.suppress(PackerError):  # then a replacement is refused, as of any image that changed
+                with contextlib.suppress(PackerError):  # then a replacement is refused, like any changed image
                     files.let_mend(source, rows.start + error.index)
             raise
         seconds = time.monotonic() - started
         return Part(number=number, images=len(rows), seconds=seconds, host=socket.gethostname(), **asdict(counts))
 
     def _piece(self, source: Source, number: int, rows: range) -> Source:
-        """Return the images of a part. The first part has the account of all, so that the whole has it once."""
+        """Return the images of a part. Only the first part has the account, so that the whole has it once."""
         piece = source.between(rows.start, rows.stop)
         return piece.without_account() if number else piece
 
@@ -283,7 +282,7 @@ class Partition:
         }
 
     def _job(self) -> dict[str, Any]:
-        """Return the job that is under way; DestinationError where none is."""
+        """Return the job that is under way; DestinationError if none is."""
         job = self.files.job()
         if job is None:
             raise gone(self.files)
@@ -305,9 +304,9 @@ class Partition:
         return source
 
     def _require_same(self, job: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
-        """Raise ResumeError where a job has other settings; tell whether this task is the first to skip bad files."""
+        """Raise ResumeError if a job has other settings; tell whether this task is the first to skip bad files."""
         before = dict(job["settings"])
-        # A task that stopped at a bad file may go on without it: the parts that are there have left nothing out.
+        # A task that stopped at a bad file may continue without it: the parts that are there have left nothing out.
         relaxed = (before["on_error"], self.on_error) == ("fail", "skip")
         if relaxed:
             before["on_error"] = "skip"
@@ -319,7 +318,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class SharedSource:
-    """The source as every task finds it: a listing or a pack, at a path or a URL that all of them see.
+    """The source shared by all tasks: a listing or a pack, at a path or a URL that all of them see.
 
     Attributes
     ----------
@@ -327,13 +326,13 @@ class SharedSource:
     classes : list of str, optional
         Class names in the order of their ids, in place of those of a pack.
     limit : int, optional
-        How many images are taken.
+        Number of images that are taken.
     identities : list of str, optional
         The identities that a pack must have; see `Source.identities`.
     sample : int, optional
-        How many images are taken, evenly spread.
+        Number of images that are taken, evenly spread.
     where : str, optional
-        Which samples of a pack are taken, before the others count.
+        A condition on the samples of a pack, applied before the other options.
     """
 
     path: Path
@@ -352,7 +351,7 @@ class SharedSource:
         return cls(path, request.classes(), request.limit, identities, request.sample, request.where)
 
     def open(self) -> Source:
-        """Open the source, in constant time; SourceError where it is another pack by now."""
+        """Open the source, in constant time; SourceError if the pack has been replaced."""
         source = listed_source(self.path) if is_url(self.path) or is_listing(self.path) else self._pack()
         if self.identities is not None and source.identities() != self.identities:
             raise SourceError(f"{printable(self.path)}: another pack is there than when the conversion began")
@@ -364,7 +363,7 @@ class SharedSource:
 
 
 def partition_of(request: ConversionRequest, scratch: Path | None = None) -> Partition:
-    """Return the partition that a request asks for."""
+    """Return the partition for a request."""
     return Partition(
         request.dst if is_url(request.dst) else Path(os.path.abspath(request.dst)),
         request.parts or 1,
@@ -381,7 +380,7 @@ def partition_of(request: ConversionRequest, scratch: Path | None = None) -> Par
 def convert_in_parts(
     request: ConversionRequest, progress: Callable[[ConversionProgress], None] | None = None
 ) -> Summary:
-    """Make a pack with parts, or the parts that are missing; of a complete pack, return a summary."""
+    """Make a pack with parts, or its missing parts; for a complete pack, only return a summary."""
     partition = partition_of(request)
     manifest = already_made(partition, request)
     if manifest is None:
@@ -390,7 +389,7 @@ def convert_in_parts(
 
 
 def already_made(partition: Partition, request: ConversionRequest) -> Manifest | None:
-    """Return the manifest of the complete pack where the same request made it before; None where not."""
+    """Return the manifest of the complete pack where the same request made it before; None if not."""
     if request.fresh or request.overwrite or not partition.files.is_present():
         return None
     return partition.made_before(_opening(partition, request)())
@@ -405,7 +404,7 @@ def begin(partition: Partition, request: ConversionRequest, *, share: bool, comp
 def make_all(
     partition: Partition, request: ConversionRequest, progress: Callable[[ConversionProgress], None] | None = None
 ) -> Summary:
-    """Make the parts that are missing, one after the other, and one pack of all."""
+    """Make the missing parts, one after the other, and join all."""
     started = time.monotonic()
     source = begin(partition, request, share=False)
     missing = partition.missing()
@@ -438,13 +437,13 @@ def make_all(
 
 
 def finish(destination: str | os.PathLike[str], *, wait: float = 0, scratch: Path | None = None) -> Manifest:
-    """Make one pack of parts that are complete, and give it its name; see `Destination.finish`.
+    """Join complete parts into one pack, and give it its name; see `Destination.finish`.
 
     Parameters
     ----------
     destination : path or URL
     wait : float
-        How many seconds to wait for another process that is finishing the pack.
+        Seconds to wait for another process that is finishing the pack.
     scratch : Path, optional
         Where files of a pack at a URL are written before they are uploaded; by default `default_scratch`.
     """
@@ -452,7 +451,7 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0, scratch: Pat
 
 
 def _opened_list(listing: Path) -> Source | None:
-    """Open the list of a source; None where it is lost or damaged, which comparing the sources finds."""
+    """Open the list of a source; None if it is lost or damaged, which the comparison of the sources reports."""
     try:
         return listed_source(listing)
     except SourceError:

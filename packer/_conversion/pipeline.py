@@ -1,7 +1,7 @@
-"""Prepare images for a pack on many threads, in the order of the source, a bounded number of them ahead.
+"""The preparation of images for a pack on many threads, in the order of the source, with a bounded number ahead.
 
-An image is inspected and, as the recipe says, decoded, resized, encoded or tiled. A pack's sample keeps its bytes, or
-is made anew from its pixels.
+An image is inspected and, as the recipe says, decoded, resized, encoded or tiled. A sample of a pack keeps its bytes,
+or is re-encoded from its pixels.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ _MAX_BATCH = 64
 def threads_for(workers: int | None, recipe: Recipe) -> int:
     """Return the number of threads that prepare images: `workers`, by default as many as CPUs.
 
-    Where images are encoded, the default is one more, as a thread waits now and then for a file, or for Python's lock.
-    Where they keep their bytes, the thread that writes has enough to do.
+    If images are encoded, the default is one more, because threads sometimes wait for a file or for Python's lock. If
+    they keep their bytes, the writing thread is the bottleneck.
     """
     return workers or available_cpus() + (recipe.codec != "keep")
 
@@ -99,7 +99,7 @@ class ConversionPipeline:
         self.recipe = recipe
         self._on_error = on_error
         self._next = start
-        self._batch = 1  # images; adapted to the sizes of those that were read
+        self._batch = 1  # images; adapted to the sizes of the images read so far
         self._buffers: SimpleQueue[ReadBuffer] = SimpleQueue()
         keeps = recipe.codec == "keep" and not recipe.tiles
         self._files = ManyFiles(source, recipe.exif, recipe.max_pixels, checked=keeps)
@@ -136,7 +136,7 @@ class ConversionPipeline:
         names = list(self._source.names.between(indices.start, indices.stop).each_encoded())
         files = self._files.read(indices, names, buffer)
         for index, encoded, label, file in zip(indices, names, labels, files, strict=True):
-            name = decode_name(encoded or b"")  # of a pack's sample that has none, reading says so
+            name = decode_name(encoded or b"")  # reading a sample of a pack without one raises the error
             try:
                 data, stamp, info, crc32c = file or (*self._source.read(index, buffer), None, None)
                 stored = self._source.sample_of(index)
@@ -152,7 +152,7 @@ class ConversionPipeline:
             except ImageError as error:
                 error.name, error.index = error.name or name, index
                 if self._on_error == "fail":
-                    if isinstance(error.__cause__, CorruptPackError):  # it is the pack that must be mended
+                    if isinstance(error.__cause__, CorruptPackError):  # the pack itself has to be repaired
                         raise error.__cause__ from None
                     raise
                 stamp = self._source.stamp(index)
@@ -164,7 +164,7 @@ class ConversionPipeline:
 
 
 def _require_size(found: tuple[int, int], expected: tuple[int, int] | None) -> None:
-    """Raise ImageError where annotations have another height and width than their file."""
+    """Raise ImageError if annotations disagree with their file on height and width."""
     if expected is None or expected == found:
         return
     remedy = "Take the file that was annotated, or correct height and width"
@@ -225,12 +225,12 @@ def prepare(data: Buffer, name: str, recipe: Recipe, info: ImageInfo | None = No
     name : str
     recipe : Recipe
     info : ImageInfo, optional
-        The result of `inspect`, where it is known.
+        The result of `inspect`, if known.
 
     Raises
     ------
     ImageError
-        If the file is not an image that Pillow reads, or the codec cannot hold it.
+        If the file is not an image that Pillow reads, or the codec cannot represent it.
     """
     info = info or inspect(data, recipe.max_pixels)
     plan = _plan(recipe, info, os.path.splitext(name)[1].lower())
@@ -281,7 +281,7 @@ def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
     ImageTooLargeError
         If the resized image would have far too many pixels.
     ImageError
-        If the codec cannot hold all bits or bands of the image, and nothing says how it becomes 8-bit RGB.
+        If the codec cannot hold all bits or bands of the image, and no option decides how it becomes 8-bit RGB.
     """
     height, width = info.size_shown(recipe.exif)
     findings, scaled, resize = audit(info, suffix), (height, width), recipe.resize
@@ -302,7 +302,7 @@ def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
 
 
 def audit(info: ImageInfo, suffix: str) -> tuple[str, ...]:
-    """Return the findings on an image, whose file has a suffix in lower case, such as ``.jpg``."""
+    """Return the findings on an image; `suffix` is that of its file, in lower case, such as ``.jpg``."""
     findings = info.findings
     expected = _SUFFIXES.get(suffix)
     kind = {"mpo": "jpeg", "pgm": "ppm"}.get(info.kind, info.kind)
@@ -314,7 +314,7 @@ def audit(info: ImageInfo, suffix: str) -> tuple[str, ...]:
 
 
 def _reduced(info: ImageInfo, findings: tuple[str, ...], recipe: Recipe) -> tuple[str, ...]:
-    """Return the findings of an image that becomes 8-bit RGB; ImageError where nothing says how it does."""
+    """Return the findings on an image that becomes 8-bit RGB; ImageError if no option decides how."""
     if recipe.to_8_bit is None:
         require_8_bit(info.depth, recipe.codec)
         return findings
@@ -338,7 +338,7 @@ def _decoded(data: Buffer, info: ImageInfo, plan: _Plan, recipe: Recipe) -> npt.
         pixels = native.decode(data, plan.height, plan.width, scaled, scratch.decoded(*scaled))
         if pixels is not None:
             return pixels
-        decoder, _ = fast_decoder()  # as packer's own has left the image to others
+        decoder, _ = fast_decoder()  # because packer's own decoder has left the image to others
     if info.depth.is_deep and recipe.to_8_bit is not None:
         pixels = decode_to_8_bit(data, recipe.to_8_bit, info.depth, exif=recipe.exif, max_pixels=recipe.max_pixels)
     else:
@@ -373,11 +373,11 @@ def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple
 
 
 def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
-    """Return an image as a tiled JPEG, or unchanged where that is not possible, and the finding that says which.
+    """Return an image as a tiled JPEG, or unchanged if that is not possible, with the finding that tells which.
 
-    The pixels of both are compared, as the image's own bytes are lost. packer's own decoder reads scans by other code
-    than the transcoder does. Where the image's `pixels` are given, a library decodes the tiled JPEG, so that two
-    decoders have to agree.
+    The pixels of both are compared, because the original bytes are lost. packer's own decoder shares no code for scans
+    with the transcoder. If the image's `pixels` are given, a library decodes the tiled JPEG, so that two decoders have
+    to agree.
     """
     if info.kind != "jpeg":
         return data, f"not tiled: {info.kind.upper()}"
@@ -397,13 +397,13 @@ def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -
 def carries(recipe: Recipe, codec: str, exif: str) -> bool:
     """Tell whether samples of a pack keep their bytes, or are tiled, and keep their size in pixels.
 
-    That is so unless they are to be re-encoded, or kept files whose EXIF orientation was ignored are to be turned.
+    They do unless they are to be re-encoded, or kept files with an ignored EXIF orientation are to be turned.
     """
     return recipe.codec == "keep" and not (codec == "keep" and recipe.exif == "apply" != exif)
 
 
 def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample) -> Prepared:
-    """Turn a sample of a pack into one of another; ImageError where that is not possible."""
+    """Turn a sample of a pack into one of another; ImageError if that is not possible."""
     if stored.codec == "raw" and not are_pixels(len(data), stored.height, stored.width):
         raise ImageError(f"{len(data)} bytes are not {stored.width} x {stored.height} pixels")
     if carries(recipe, stored.codec, stored.exif):
@@ -425,5 +425,5 @@ def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample
         return prepared._replace(change=Change(prepared.change.upright, 1, recipe.resize, "apply"))
     if stored.codec == "keep":
         return prepare(data, name, recipe)
-    # Any turning was done before, and the name's suffix says nothing any more.
+    # Any turning was done before, and the name's suffix is no longer meaningful.
     return prepare(data, "", replace(recipe, exif="ignore"))

@@ -1,4 +1,4 @@
-"""The origin of a pack's samples, for its manifest, and whether the same conversion was done before."""
+"""The origin of a pack's samples, for its manifest, and the check whether the same conversion was done before."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _READERS, _AT_ONCE = 8, 256  # threads, and files
 class Provenance:
     """The origin of a pack's samples and their settings, as the manifest has them.
 
-    Samples that are carried over from another pack keep the provenance of that pack, in which their bytes were made.
+    Samples carried over from another pack keep the provenance of that pack, because their bytes were made for it.
 
     Attributes
     ----------
@@ -42,11 +42,11 @@ class Provenance:
     versions : mapping
         Versions of the libraries that make, or made, the bytes.
     findings : mapping
-        The earlier audit's counts of samples that are carried over.
+        The earlier audit's counts for carried-over samples.
     skipped : sequence of dict
         Images that were left out before.
     account : Account, optional
-        The fate of everything in the source, and in its packs before; None where it was not recorded.
+        The fate of everything in the source, and in its packs before; None if it was not recorded.
     """
 
     codec: str
@@ -59,12 +59,12 @@ class Provenance:
 
 
 def provenance(source: Source, recipe: Recipe) -> Provenance:
-    """Return the provenance of the pack that `recipe` makes of `source`.
+    """Return the provenance of the pack made from `source` with `recipe`.
 
     Raises
     ------
     SourceError
-        If the samples of a pack are to be tiled as they are, and are no JPEGs.
+        If the samples of a pack are to be tiled unchanged, and are not JPEGs.
     """
     origin = source.origin
     skipped = source.doubts if origin is None else origin.skipped
@@ -83,12 +83,12 @@ def provenance(source: Source, recipe: Recipe) -> Provenance:
                 f"Say {option('codec', 'jpeg')}, or leave {option('tiles', True)} out."
             )
         settings = {**settings, "tiles": True}
-        findings = {name: number for name, number in findings.items() if TILED not in name}  # counted anew
+        findings = {name: number for name, number in findings.items() if TILED not in name}  # counted again
     return Provenance(origin.codec, settings, origin.source, origin.versions, findings, skipped, account)
 
 
 def made_before(destination: Path, source: Source, recipe: Recipe, format: str, parts: int = 0) -> Manifest | None:
-    """Return the manifest of the pack at `destination` where this conversion would make the same pack; else None.
+    """Return the manifest of the pack at `destination` if this conversion would make the same pack; otherwise None.
 
     Parameters
     ----------
@@ -120,11 +120,11 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
 
 
 def _are_as_packed(reader: Reader, source: Source) -> bool:
-    """Tell whether the images' files are those that the pack was made of, as far as anybody can tell.
+    """Tell whether the images' files are the ones that the pack was made from, as far as can be determined.
 
-    Files that were kept byte for byte have the sizes of their samples still, and those that are younger than the pack
-    have their bytes. Of images that were encoded anew nobody can tell: a warning says that some are younger. The times
-    are those of the bytes and of the file's entry on the disk, as a copy may keep the time of its original.
+    Files kept byte for byte must still have the sizes of their samples, and those younger than the pack also their
+    bytes. For re-encoded images this cannot be determined: a warning reports younger files. Both modification and
+    change times are used, because a copy may keep the time of its original.
     """
     if source.origin is not None:
         return True
@@ -148,20 +148,20 @@ def _are_as_packed(reader: Reader, source: Source) -> bool:
 
 
 def _time_of(pack: Path) -> int:
-    """Return when the first file of a pack was written, in nanoseconds."""
+    """Return the time at which the first file of a pack was written, in nanoseconds."""
     files = [os.path.join(directory, name) for directory, _, names in os.walk(pack) for name in names]
     return min(stamp_at(path)[1] for path in files or [str(pack)])
 
 
 def _entry_times(source: Source) -> npt.NDArray[np.int64]:
-    """Return when the entry of each file on the disk changed, which no program sets; 0 of a file that is not there."""
+    """Return the change time of each file's inode, which programs cannot set; 0 for a missing file."""
 
     def times(rows: range) -> list[int]:
         found = []
         for row in rows:
             try:
                 found.append(os.stat(source.path(row)).st_ctime_ns)
-            except (OSError, ValueError):  # which reading the file says
+            except (OSError, ValueError):  # reading the file reports it
                 found.append(0)
         return found
 
@@ -184,5 +184,5 @@ def _have_bytes(reader: Reader, source: Source, rows: npt.NDArray[np.intp], samp
 
 
 def _with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as a manifest holds them, with those that are younger than the pack."""
+    """Return settings as in a manifest, with defaults for settings newer than the pack."""
     return {**Recipe().settings(), **json.loads(json.dumps(settings))}

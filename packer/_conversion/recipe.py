@@ -1,4 +1,4 @@
-"""The recipe of a conversion, which decides the bytes of its samples, and the change of an image's geometry."""
+"""The recipe of a conversion, which decides the bytes of its samples; and the geometric change of an image."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ENCODED = tuple(name for name, codec in CODECS.items() if codec.suffixes and na
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides how a file's bytes become those of a sample.
+    """All settings that decide how a file's bytes become those of a sample.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Recipe:
         Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly. By default JPEGs that
         are encoded here are tiled, which costs next to nothing, and others are not.
     recode : bool
-        Whether files are encoded anew that are of the codec's type already and keep their size.
+        Whether files are re-encoded that are of the codec's type already and keep their size.
     to_8_bit : {"clip", "type", "file"}, optional
         How an image becomes 8-bit RGB that has more than 8 bits a channel, or bands that RGB does not show; see
         `packer._images.depth.decode_to_8_bit`. By default it is refused where pixels are encoded.
@@ -104,13 +104,13 @@ class Recipe:
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as the manifest records them; the younger ones only where they decide something."""
+        """Return the fields for the manifest; newer settings only if they have an effect."""
         values = asdict(self).items()
         return {_WORDS[name]: value for name, value in values if value or not _OPTIONS[name].younger}
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
-        """Return the recipe whose `settings` a manifest recorded; ValueError where they are none."""
+        """Return the recipe whose `settings` a manifest recorded; ValueError if they are invalid."""
         try:
             names = {word: name for name, word in _WORDS.items()}
             values = {names.get(word, word): value for word, value in settings.items()}
@@ -121,7 +121,7 @@ class Recipe:
             raise ValueError(f"these are not the settings of a conversion: {error}") from error
 
     def load(self) -> None:
-        """Import the libraries that are needed, so that the first image takes no longer than the others."""
+        """Import the required libraries, so that the first image takes no longer than the others."""
         if self.codec != "keep" or self.audit == "decode":
             fast_decoder()
         if self.resize is not None:
@@ -130,20 +130,20 @@ class Recipe:
             require_transcoder()
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of the libraries that have a say in the bytes."""
+        """Return the versions of the libraries that affect the bytes."""
         if self.codec == "keep":
             return {}
         used = {"pillow", fast_decoder()[0]}
         if self.resize is not None and importlib.util.find_spec("torch") is not None:  # else packer's own C resizes
             used.add("torch")
-        if self.codec == "jpeg" and jpeg_encoder()[0] in _LIBRARIES:  # else packer's own C encodes
+        if self.codec == "jpeg" and jpeg_encoder()[0] in _LIBRARIES:  # otherwise packer's own C encodes
             used.add(jpeg_encoder()[0])
         modules = sorted(_LIBRARIES[library] for library in used)
         return {name: _version_of(module) for name, module in modules}
 
 
 def _version_of(module: str) -> str:
-    """Return the version of a library; torch is not imported for that, which takes seconds."""
+    """Return the version of a library, without importing torch, which takes seconds."""
     found = importlib.util.find_spec(module)
     if module == "torch" and module not in sys.modules and found is not None and found.origin is not None:
         with contextlib.suppress(OSError, KeyError):  # of a torch that keeps it elsewhere
@@ -152,7 +152,7 @@ def _version_of(module: str) -> str:
 
 
 class Change(NamedTuple):
-    """The change of an image, by which all that belongs to its pixels is changed too.
+    """The geometric change of an image, which all values that belong to its pixels follow.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ class Change(NamedTuple):
     orientation : int
         EXIF orientation by which the image is turned upright, 1 to 8.
     resize : ResizeSpec, optional
-        How the upright image is resized; None where it is not.
+        The resizing of the upright image; None without resizing.
     exif : {"ignore", "apply"}
         The policy for the EXIF orientations of further images.
     """
@@ -179,7 +179,7 @@ class Change(NamedTuple):
 
     @property
     def box(self) -> Box | None:
-        """The resizing of the upright image, as a record of `CROP`; None where it changes nothing."""
+        """The resizing of the upright image, as a record of `CROP`; None if it changes nothing."""
         if self.resize is None or not self.resize.changes(*self.upright):
             return None
         return self.resize.box(*self.upright)

@@ -81,7 +81,7 @@ def is_table(src: Path) -> bool:
 
 
 def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> Source | None:
-    """List the images at URLs that are asked for; None where they are asked for on a disk.
+    """List the requested images at URLs; None if the request is for a disk.
 
     Raises
     ------
@@ -124,9 +124,9 @@ def _shown(src: Path) -> str:
 
 
 def refuse_of_container(src: Path, mention: str, error: SourceError | None = None) -> None:
-    """Raise OptionError where an option is given that is for directories, and `src` is a container.
+    """Raise OptionError if an option for directories is given, and `src` is a container.
 
-    `error` says why no image is found where the option makes a directory of the container.
+    `error` is the reason why no image is found if the option makes packer read the container as a directory.
     """
     found = find_container(named_paths(src)) if mention else None
     if found is not None:
@@ -164,10 +164,10 @@ class SourceRequest(SourceOptions):
     OptionError
         If options do not fit together.
     TypeError, ValueError
-        If one has a value that it does not take.
+        If an option has an invalid value.
     """
 
-    in_place: ClassVar[bool] = False  # whether images stay where they are, and so none may lie compressed
+    in_place: ClassVar[bool] = False  # whether images stay in place, so that none may be compressed
     src: Path
 
     def __post_init__(self) -> None:
@@ -187,12 +187,12 @@ class SourceRequest(SourceOptions):
         if problem := next(itertools.chain(self._contradictions(), self._annotation_problems()), None):
             raise OptionError(problem)
         if self.where is not None:
-            Condition(self.where)  # which refuses what is none
+            Condition(self.where)  # refuses invalid ones
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
             raise OptionError(f"delimiter is one character, not {self.delimiter!r}")
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield those of some options that are given with another value than what happens without them."""
+        """Yield the options among some that differ from their defaults."""
         for name in names:
             value = getattr(self, name)
             if name in _READING:
@@ -211,17 +211,17 @@ class SourceRequest(SourceOptions):
 
     @cached_property
     def container_keys(self) -> dict[str, str]:
-        """The keys of a container, by what they become; OptionError where one is none."""
+        """The keys of a container, by role or field; OptionError if one is invalid."""
         return parse_keys(texts_of("keys", self.keys))
 
     @cached_property
     def file_fields(self) -> tuple[FileField, ...]:
-        """The fields that are files beside the images; OptionError where one is none."""
+        """The fields that are files next to the images; OptionError if one is invalid."""
         return tuple(map(FileField.of, texts_of("fields", self.fields)))
 
     @cached_property
     def table_columns(self) -> tuple[ColumnSpec, ...]:
-        """The fields that are columns of `labels`; OptionError where one is none."""
+        """The fields that are columns of `labels`; OptionError if one is invalid."""
         return tuple(map(ColumnSpec.of, texts_of("columns", self.columns)))
 
     def table_options(self, classes: Sequence[str] | None) -> TableOptions:
@@ -242,7 +242,7 @@ class SourceRequest(SourceOptions):
 
     @property
     def annotations(self) -> str | None:
-        """The name of the option that names annotations; None where there is none."""
+        """The name of the option that names annotations; None if there is none."""
         return next((name for name in ("coco", "voc", "yolo") if getattr(self, name)), None)
 
     @cached_property
@@ -251,7 +251,7 @@ class SourceRequest(SourceOptions):
         return self.labels is not None or is_table(self.src)
 
     def classes(self) -> list[str] | None:
-        """Return the classes of the pack `classes_from`; None without one, and where labels are no classes."""
+        """Return the classes of the pack `classes_from`; None without it, or if labels are not classes."""
         if self.classes_from is None or self.no_classes or self.label_type in ("int", "float"):
             return None
         with open_pack(self.classes_from) as reader:
@@ -263,7 +263,7 @@ class SourceRequest(SourceOptions):
             return reader.manifest.classes
 
     def _contradictions(self) -> Iterator[str]:
-        """Yield how options of labels or files contradict each other, or decide nothing."""
+        """Yield contradictions between options for labels or files, and options without effect."""
         rule, kinds = self.rule, {spec.kind for spec in self.table_columns}
         numbers = option("label_type", self.label_type) if self.label_type in ("int", "float") else None
         if numbers and self.unlabeled:
@@ -290,7 +290,7 @@ class SourceRequest(SourceOptions):
             yield f"{self.mention(own)} is for directories: {table} names the images"
 
     def _annotation_problems(self) -> Iterator[str]:
-        """Yield how the options of annotations contradict each other, or decide nothing."""
+        """Yield contradictions between options for annotations, and options without effect."""
         if not (self.annotations or self.masks or self.split is not None):
             return
         coco, voc, yolo, split = map(option, ("coco", "voc", "yolo", "split"))
@@ -313,11 +313,11 @@ class SourceRequest(SourceOptions):
 
     @property
     def allows_empty(self) -> bool:
-        """Whether a class directory may have no image though nobody said so: that of a list may."""
+        """Whether a class directory may be empty without the option: in a list it may."""
         return True
 
     def bad_samples(self) -> BadSamples:
-        """Return what takes the samples that cannot be used: a list has them, for the conversion to decide."""
+        """Return the collector of unusable samples: a list includes them, so that the conversion decides."""
         return BadSamples(skip=True)
 
     def open(self, destination: Path, classes: list[str] | None, *, is_split: bool = False) -> Source:
@@ -326,7 +326,7 @@ class SourceRequest(SourceOptions):
         Parameters
         ----------
         destination : Path
-            Where they will go, which a message says.
+            The destination, for messages.
         classes : list of str, optional
             Class names in the order of their ids, such as those that `classes` returns.
         is_split : bool
@@ -348,7 +348,7 @@ class SourceRequest(SourceOptions):
         if self.file_fields:
             source = with_files(source, self.file_fields, self.on_missing or "error", skip=self.bad_samples().skip)
             source = source.noting(*notes_on_gray_files(source, texts_of("fields", self.fields)))
-        if source.origin is None:  # else the packs have an account of their own
+        if source.origin is None:  # otherwise the packs have their own account
             account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
             if classes is not None:
                 account_for_classes(source, classes)
@@ -356,7 +356,7 @@ class SourceRequest(SourceOptions):
         return self._chosen(source)
 
     def require_strict_policy(self, on_error: str) -> None:
-        """Raise OptionError where losses are errors, and bad images are to be left out."""
+        """Raise OptionError if ``strict`` is combined with leaving out bad images."""
         if self.strict and on_error == "skip":
             raise OptionError(
                 f"{option('on_error', 'skip')} leaves out bad images, and {option('strict', True)} refuses "
@@ -375,7 +375,7 @@ class SourceRequest(SourceOptions):
         source.account.require_no_losses(str(self.src))
 
     def _chosen(self, source: Source) -> Source:
-        """Return the images that `limit` or `sample` takes."""
+        """Return the images selected by `limit` or `sample`."""
         count = self.limit or self.sample
         if not count or count >= len(source):
             return source
@@ -420,7 +420,7 @@ class SourceRequest(SourceOptions):
             raise
 
     def _of_container(self, of_directories: str, classes: list[str] | None) -> Source | None:
-        """List the samples of a container; None where `src` is none, or there are options `of_directories`."""
+        """List the samples of a container; None if `src` is not a container, or there are options `of_directories`."""
         paths, keys, source = named_paths(self.src), self.container_keys, None
         if paths and not of_directories:
             refuse_of_container(self.src, next(map(self.mention, self.given(("no_metadata", "on_missing"))), ""))
@@ -433,7 +433,7 @@ class SourceRequest(SourceOptions):
         return without_labels(source) if source is not None and self.no_classes else source
 
     def _of_annotations(self) -> Source:
-        """List the images below `src` with their annotations; SourceError where that fails."""
+        """List the images below `src` with their annotations; SourceError if that fails."""
         missing = "skip" if self.on_missing == "skip" else "error"  # null is for files of fields
         how: dict[str, Any] = {"on_missing": missing, "rule": self.rule, "bad": self.bad_samples()}
         if self.coco:
@@ -497,7 +497,7 @@ class SourceRequest(SourceOptions):
         return {**values, "src": shown(src) if is_url(src := place_of(self.src).path) else src}
 
     def _recorded(self, name: str) -> Any:
-        """Return the value of an option as a record has it; None, or what is false, where nobody gave one."""
+        """Return the value of an option for a record; None or a false value if not given."""
         value = getattr(self, name)
         if name in ("voc", "yolo"):
             return value and os.path.abspath(value)
@@ -511,7 +511,7 @@ class SourceRequest(SourceOptions):
 
 
 def is_pack(path: Path) -> bool:
-    """Tell whether there is a pack at `path`, and not a file that another tool wrote in a format that packs have."""
+    """Tell whether there is a pack at `path`, as opposed to another tool's file in one of the formats of packs."""
     try:
         recognise(path)
     except (NotAPackError, PackNotFoundError):
@@ -524,7 +524,7 @@ _SIGNS = {"fields": "=", "columns": ":", "keys": "="}
 
 
 def texts_of(name: str, values: Sequence[str] | Mapping[str, str]) -> Iterator[str]:
-    """Yield fields, columns or keys as the command line spells them; TypeError where they are none."""
+    """Yield fields, columns or keys as the command line spells them; TypeError if they are invalid."""
     if isinstance(values, Mapping):
         values = [f"{key}{_SIGNS[name]}{value}" for key, value in values.items()]
     if isinstance(values, str) or not all(isinstance(text, str) for text in values):
@@ -573,7 +573,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
     @cached_property
     def format_row(self) -> Format:
-        """The format of the pack; DestinationError where neither `format` nor the suffix of `dst` says one."""
+        """The format of the pack; DestinationError if neither `format` nor the suffix of `dst` names one."""
         advice = f"Change the name, or say {option('format')}."
         name = shown(self.dst) if is_url(self.dst) else self.dst
         return format_for(name, advice) if self.format is None else require_format(self.format)
@@ -591,7 +591,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         return BadSamples(skip=self.on_error == "skip")
 
     def require_destination(self) -> None:
-        """Raise DestinationError where pack or report cannot be written: listing the images may take long."""
+        """Raise DestinationError if pack or report cannot be written, before a listing that may take long."""
         check_destination(self.dst, overwrite=self.overwrite)
         if self.report is not None:
             inputs = (self.src, self.labels, self.classes_from, *self.coco, self.voc, self.yolo)
@@ -628,7 +628,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         )
 
     def _refuse_without_effect(self, recipe: Recipe) -> None:
-        """Raise OptionError where an option asks for what will not happen; for what happens anyway, it may ask."""
+        """Raise OptionError if an option cannot take effect; redundant options are allowed."""
         kept = f"files keep their own bytes, unless {option('codec')} or {option('resize')} is said"
         why = kept if recipe.codec == "keep" else f"{option('codec', recipe.codec)} has none"
         if self.quality is not None and recipe.codec not in LOSSY:
@@ -639,7 +639,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
 
 def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
-    """Return a format's own settings; OptionError where the format has none such."""
+    """Return a format's own settings; OptionError if the format does not support them."""
     require_count("shard_size", shard_size)
     if shard_size is None:
         return {}

@@ -1,4 +1,4 @@
-"""The differences between a conversion and the unfinished one that it continues: settings and source, a line each."""
+"""Comparison of a conversion with the unfinished one that it continues: settings and source."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def started_differently(directory: Path, differences: Sequence[str]) -> ResumeEr
 
 
 def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return a line for each setting that has changed; options come first.
+    """Return a line for each changed setting, options first.
 
-    Both are JSON objects, or become ones. A setting is named by the option that sets it. Consequences of an option
-    get no line of their own: the codec of `--resize`, and the libraries that are used only with it.
+    Both are JSON objects, or convertible to JSON. A setting is named by its option. Consequences of an option, such as
+    the codec of `--resize` and the libraries used only with it, get no line.
     """
     found = list(_differences((), before, json.loads(json.dumps(now))))
     settings = [one for one in found if one[0][0] != _LIBRARIES and not _follows(one, found)]
@@ -56,14 +56,14 @@ def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> li
 
 
 def _follows(difference: _Difference, others: Sequence[_Difference]) -> bool:
-    """Tell whether a codec is another one because images are resized now, or are no longer."""
+    """Tell whether a codec differs only because images are resized now, or no longer."""
     path, then, present = difference
     resized = [one for one in others if one[0][-1] == "resize" and None in one[1:]]
     return path[-1] == "codec" and {then, present} == {"keep", "jpeg"} and bool(resized)
 
 
 def _version(version: Any, was: str) -> str:
-    """Return how a library took part: the library itself, of a version; or not at all."""
+    """Describe the use of a library: its name and version, or that it was not used."""
     return f"{was} not used" if version is None else f"{was} version {printable(version)}"
 
 
@@ -77,7 +77,7 @@ def _differences(above: tuple[str, ...], before: Mapping[str, Any], now: Mapping
 
 
 def _name(path: tuple[str, ...]) -> str:
-    """Return what messages call a setting: the option that sets it."""
+    """Return the name of a setting in messages: its option."""
     name = _NAMES.get(path[-1], path[-1])
     return _NO_OPTIONS.get(name) or option(name, True if name in _BOOLEAN else None)
 
@@ -93,24 +93,24 @@ def _value(value: Any) -> str:
 def compare_source(
     listing: Path, before: Mapping[str, Any], source: Source, *, done: Iterable[Stamp] = (), files: bool = True
 ) -> tuple[Source, list[str]]:
-    """Compare a source with the one that a conversion began with.
+    """Compare a source with that of the unfinished conversion.
 
     Parameters
     ----------
     listing : Path
-        The list that was written then.
+        The list written by that conversion.
     before : mapping
         Under ``source`` and ``packs`` the results of `Source.describe` and `Source.identities` then.
     source : Source
     done : iterable of Stamp
-        Stamps of the files that were already processed, from the first file on.
+        Stamps of the files already processed, from the first file on.
     files : bool
         Whether to look at each file's size and time.
 
     Returns
     -------
     source : Source
-        The source, with the stamps that its files had then.
+        The source, with the stamps of its files from that list.
     differences : list of str
         A line for each difference.
     """
@@ -131,7 +131,7 @@ def compare_source(
 
 
 def _recorded(path: Path, *, every_image: bool) -> ListedSource | None:
-    """Return the list that was written, if it is there and, where every image of it is needed, undamaged."""
+    """Return the recorded list, if it exists and, if every image is needed, is undamaged."""
     try:
         recorded = listed_source(path)
         if every_image:
@@ -161,7 +161,7 @@ def _listing_differences(before: ListedSource, now: Source) -> list[str]:
 
 
 def _field_differences(before: ListedSource, now: Source) -> list[str]:
-    """Say which fields are others, or which of them have other values for the same images."""
+    """Return the fields that differ, or have different values for the same images."""
     then, present = ({field.name: field for field in source.fields} for source in (before, now))
     if then != present:
         changed = {name for name in then.keys() & present.keys() if then[name] != present[name]}
@@ -183,7 +183,7 @@ def _field_differences(before: ListedSource, now: Source) -> list[str]:
 
 
 def _meanings(source: Source) -> dict[str, str | int | float]:
-    """Return by the name of each image the class that it has, or its label where that is none's id."""
+    """Map the name of each image to its class, or to its label if that is not a class id."""
     classes = dict(enumerate(source.classes))
     return {name: classes.get(label, label) for name, label in zip(source.names, source.labels.tolist(), strict=True)}
 

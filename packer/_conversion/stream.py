@@ -1,8 +1,8 @@
-"""Samples of a program, one after the other, on their way into a pack: `packer.pack`.
+"""`packer.pack`: conversion of a stream of samples that a program yields.
 
-A sample is a dict with an image, a label, a name, and values of fields. How many there are is not known, and they come
-once. So an interrupted pack continues by count: the samples that it has already are drawn again, compared with their
-entries in the journal, and passed over.
+A sample is a dict with an image, a label, a name, and values of fields. Their number is unknown, and each is yielded
+once. So an interrupted pack continues by count: the samples that it already has are drawn again, compared with their
+entries in the journal, and skipped.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _BATCH = 8  # samples
 def stream_source(
     destination: Path, fields: Mapping[str, str | Field] | None, classes: Sequence[str] | None, label_type: str
 ) -> StreamSource:
-    """Return the source of a stream of samples; ValueError where the declarations make no sense."""
+    """Return the source of a stream of samples; ValueError if the declarations are invalid."""
     if label_type not in LABEL_TYPES:
         raise OptionError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {label_type!r}")
     if classes and label_type != "class":
@@ -79,7 +79,7 @@ def stream_source(
 
 
 def _declared_fields(fields: Mapping[str, str | Field] | None) -> Iterator[Field]:
-    """Yield the fields that a program declares by name: each a Field, a kind, or the dtype of a scalar.
+    """Yield the fields that a program declares, by name: each a Field, a kind, or the dtype of a scalar.
 
     ``array:float32:2`` is an array of float32 with two axes; one axis is the default.
     """
@@ -110,7 +110,7 @@ class StreamSource(Source):
     is_listed = False
 
     def describe(self) -> dict[str, str]:
-        """Return the kind, and no digest: that is one of the table, when the table is complete."""
+        """Return the kind, without a digest: that is computed from the complete table."""
         return {"kind": self.kind, "sha256": ""}
 
     def stamped(self) -> Source:
@@ -176,7 +176,7 @@ class Stream:
         return list(islice(self._samples, count))
 
     def _pass_over(self) -> None:
-        """Draw the samples that are in the pack; ResumeError where they are others than those."""
+        """Draw the samples that are already in the pack; ResumeError if they differ."""
         for entry in self._entries:
             drawn = self._drawn(1)
             if not drawn:
@@ -236,7 +236,7 @@ class StreamSample:
 
     @cached_property
     def image(self) -> Buffer:
-        """The encoded image; an array or a PIL image becomes a PNG, which loses nothing; ImageError for others."""
+        """The encoded image; an array or a PIL image becomes a PNG, without loss; ImageError for other values."""
         return _encoded_image(self._sample.get("image"), "image")
 
     def name(self) -> str:
@@ -251,14 +251,14 @@ class StreamSample:
         return name
 
     def shown(self) -> str:
-        """Return a name for messages, also of a sample that cannot have one."""
+        """Return a name for messages, even for a sample with an invalid name."""
         try:
             return self.name()
         except ImageError:
             return f"{self._index:08d}"
 
     def label(self) -> int | float:
-        """Return the label; ImageError says which argument of `packer.pack` takes a label such as this one."""
+        """Return the label; an ImageError names the argument of `packer.pack` that would accept it."""
         label, label_type = self._sample.get("label"), self._source.label_type
         if label_type == "class":
             return UNLABELED if label is None else self._class_id(label)
@@ -294,7 +294,7 @@ class StreamSample:
         return number
 
     def _require_classes(self, what: str) -> None:
-        """Raise SourceError where labels come without classes: no sample with a label could be used."""
+        """Raise SourceError for labels without classes: no sample with a label could be used."""
         if not self._source.classes:
             raise SourceError(
                 f"sample {self._index}: its label {what}, and there are no classes. Say classes=[...], names of "
@@ -306,7 +306,7 @@ class StreamSample:
 
     @cached_property
     def values(self) -> tuple[Stored, ...]:
-        """The values of the fields as a pack holds them; ImageError names the field whose value is none."""
+        """The values of the fields as stored in a pack; an ImageError names the field with an invalid value."""
         stored = []
         for field in self._source.fields:
             value = self._sample.get(field.name)
@@ -319,7 +319,7 @@ class StreamSample:
         return tuple(stored)
 
     def stamp(self) -> tuple[int, int]:
-        """Return the size of the image and a checksum of the whole sample, by which it is known again."""
+        """Return the size of the image and a checksum of the whole sample, for recognising it in a later run."""
         try:
             data = bytes(self.image)
             crc = google_crc32c.value(data)
@@ -329,7 +329,7 @@ class StreamSample:
         for value in rest:
             kind = b"bytes" if isinstance(value, (bytes, bytearray, memoryview)) else b"value"
             content = bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else repr(value).encode()
-            head = b"%b %d " % (kind, len(content))  # without which "ab", "c" would be as "a", "bc"
+            head = b"%b %d " % (kind, len(content))  # otherwise "ab", "c" would equal "a", "bc"
             crc = google_crc32c.extend(crc, head + content)
         return len(data), int(crc)
 
@@ -341,14 +341,14 @@ def _encoded_image(value: Any, what: str) -> Buffer:
     ----------
     value : bytes, path, PIL image or array
         An array is (height, width) uint8, uint16 or bool, or (height, width, 3 or 4) uint8. Whole numbers of another
-        dtype, (height, width), become uint8 or uint16 where all of them are of its range.
+        dtype, (height, width), become uint8 or uint16 if all of them are in its range.
     what : str
         The name of the value, for messages.
 
     Raises
     ------
     ImageError
-        If `value` is no image, or a path that cannot be read.
+        If `value` is not an image, or a path that cannot be read.
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return value
@@ -363,7 +363,7 @@ def _encoded_image(value: Any, what: str) -> Buffer:
         value = _image_of(value, what)
     if not isinstance(value, Image.Image):
         raise ImageError(f"{what!r}: {type(value).__name__} is no image; give bytes, a path, a PIL image or an array")
-    if value.mode == "I":  # of which Pillow would keep what 16 bits hold, and clip the rest
+    if value.mode == "I":  # Pillow would clip them to 16 bits
         value = _image_of(np.asarray(value), what)
     try:
         return encode_png(value)
@@ -372,7 +372,7 @@ def _encoded_image(value: Any, what: str) -> Buffer:
 
 
 def _image_of(array: npt.NDArray[Any], what: str) -> Image.Image:
-    """Return an image whose PNG has just the numbers of an array; ImageError where PNG holds no such numbers."""
+    """Return an image whose PNG has exactly the numbers of an array; ImageError if PNG cannot represent them."""
     grey, kind = array.ndim == 2, array.dtype.kind
     if not array.size or not (grey or (array.ndim == 3 and array.shape[2] in (3, 4) and array.dtype == np.uint8)):
         raise ImageError(

@@ -1,12 +1,13 @@
 """A conversion whose pack goes to object storage: made on this machine, in a directory of its own, and then uploaded.
 
-The directory of ``s3://bucket/train.lmdb``, its room, lies on scratch, and nobody else writes into it. It holds
+The directory of ``s3://bucket/train.lmdb``, called its room, is on scratch, and no other user can write into it. It
+holds
 
-``train.lmdb``      the pack when it is complete; beside it, until then, ``train.lmdb.partial``
-``request.json``    source and settings of the pack: another conversion does not go on with it
+``train.lmdb``      the pack when it is complete; until then ``train.lmdb.partial``
+``request.json``    source and settings of the pack, so that only the same conversion continues it
 ``upload.jsonl``    the log of the upload; see `packer._storage.remote.s3`
 
-The room is removed when the objects have been compared with the pack. The same call continues a killed one.
+The room is removed after the objects have been compared with the pack. Repeating the call continues a killed one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from packer.errors import DestinationError, PackLockedError, option, printable
 
 
 class UploadedConversion:
-    """A conversion to a URL. It is a context: within, the conversion's room is this process's alone.
+    """A conversion to a URL, as a context manager: within it, this process has exclusive use of the room.
 
     Parameters
     ----------
@@ -48,12 +49,12 @@ class UploadedConversion:
     Attributes
     ----------
     request : ConversionRequest
-        The conversion that is made here, to a pack in the room.
+        The local conversion, to a pack in the room.
     room : Path
     notes : list of str
         Remarks on the leftovers of earlier runs.
     made : Summary or None
-        The summary of an earlier run whose pack is complete.
+        The summary of an earlier run with a complete pack.
 
     Raises
     ------
@@ -72,7 +73,7 @@ class UploadedConversion:
         url = parse(request.dst)
         self._url, self._overwrite, self._fresh = str(url), request.overwrite, request.fresh
         self._scratch = default_scratch() if scratch is None else Path(os.path.abspath(scratch))
-        # The name alone would not do: packs of several buckets may have the same.
+        # The name alone is not unique: several buckets may have a pack of this name.
         self.room = self._scratch / f"{request.dst.stem}-{identity(self._url)[:16]}"
         self._done = self.room.with_name(f"{self.room.name}.done")
         self.request = replace(request, dst=self.room / request.dst.name, overwrite=False)
@@ -116,7 +117,7 @@ class UploadedConversion:
         Raises
         ------
         DestinationError, RemoteError
-            If the pack cannot be uploaded; the same call goes on.
+            If the pack cannot be uploaded; the same call continues.
         """
         started = time.monotonic()
         files = PackFiles.of(self.request.dst)
@@ -124,7 +125,7 @@ class UploadedConversion:
         self.notes += self._upload.run(uploads, progress)
         self._log.close()
         with writing_to(self.room):
-            os.rename(self.room, self._done)  # in one step: the rest of a room is none to go on with
+            os.rename(self.room, self._done)  # in one step: a partly removed room could not be continued
         shutil.rmtree(self._done, ignore_errors=True)
         seconds = summary.seconds + time.monotonic() - started
         return replace(summary, destination=self._url, seconds=seconds)
@@ -140,7 +141,7 @@ class UploadedConversion:
         remove(self.room)
 
     def _tidy(self) -> None:
-        """Remove the room where nothing was done in it."""
+        """Remove the room if nothing was done in it."""
         if not self._holds_work:
             shutil.rmtree(self.room, ignore_errors=True)
 
@@ -150,7 +151,7 @@ class UploadedConversion:
         return os.path.exists(self.request.dst) or os.path.exists(f"{self.request.dst}.partial")
 
     def _require_same(self) -> None:
-        """Refuse a room of another conversion; describe this one in a room where none was begun."""
+        """Refuse a room of another conversion; record this one in a new room."""
         path, format = self.room / "request.json", self.request.format_row.name
         described = {
             **conversion_settings(format, self.request.format_options, self.request.recipe),
@@ -171,7 +172,7 @@ class UploadedConversion:
             raise started_differently(self.room, differences)
 
     def _made_before(self) -> Summary | None:
-        """Return the summary of the pack in the room, where it is complete; None where not."""
+        """Return the summary of the pack in the room, where it is complete; None if not."""
         if not os.path.exists(self.request.dst):
             return None
         files = PackFiles.of(self.request.dst)

@@ -1,4 +1,4 @@
-"""Manifests and conversions in the words of a person: what a pack has, what was found, and how to read it."""
+"""Summaries of manifests and conversions in plain words: the contents of a pack, the findings, and how to read it."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def _chosen(fields: Sequence[Field]) -> list[str]:
 
 
 def labels(label_type: str, classes: int) -> str:
-    """Return what the labels are: of how many classes, or numbers of which type."""
+    """Describe the labels: the number of classes, or the type of numbers."""
     return counted(classes, "class") if label_type == "class" else f"{label_type} labels"
 
 
 def conversion(summary: Summary) -> Iterator[Block]:
-    """Yield what a person should know of a conversion that is done."""
+    """Yield remarks for the user on a finished conversion."""
     manifest = summary.manifest
     if summary.continued and not summary.seconds:
         left_out = f", {count(len(manifest.skipped))} x left out" if manifest.skipped else ""
@@ -90,7 +90,7 @@ def _rate(summary: Summary) -> str:
 
 
 def kept(number: int, codec: str) -> str:
-    """Return the note on files that a conversion could have encoded anew, and had no reason to."""
+    """Return the note on files that a conversion could have re-encoded, and had no reason to."""
     recode = spelled(option("recode", True))
     return (
         f"{count(number)} x kept as it was, being {codec.upper()} already and not resized; {recode} encodes such files"
@@ -98,7 +98,7 @@ def kept(number: int, codec: str) -> str:
 
 
 def outcome(destination: Path | str, manifest: Manifest, notes: Iterable[str] = ()) -> Iterator[Block]:
-    """Yield what was found and left out, and how to read a pack."""
+    """Yield findings, images left out, and how to read the pack."""
     from packer._manifest import TILED
 
     yield from fields(manifest.fields)
@@ -117,7 +117,7 @@ def outcome(destination: Path | str, manifest: Manifest, notes: Iterable[str] = 
 
 
 def account(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
-    """Return what a manifest tells of its source; an older one tells only how many samples are unlabeled."""
+    """Return the account of the source in a manifest; an older manifest has only the number of unlabeled samples."""
     from packer._account import Account
 
     if recorded is not None:
@@ -127,7 +127,7 @@ def account(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
 
 
 def losses(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
-    """Return the lines of `account` that speak of lost images, labels and fields, or that these were not recorded."""
+    """Return the lines of `account` about lost images, labels and fields, or a line that these were not recorded."""
     from packer._account import Account
 
     if recorded is None:
@@ -136,7 +136,7 @@ def losses(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
 
 
 def fields(of: Sequence[Field]) -> list[str]:
-    """Return a line that names fields with their kinds, and scalars with their dtypes; none where there are none."""
+    """Return a line that names fields with their kinds, and scalars with their dtypes; none if there are none."""
     said = ", ".join(f"{field.name} ({field.dtype if field.kind == 'scalar' else field.kind})" for field in of)
     return [f"  fields: {said}"] if said else []
 
@@ -184,7 +184,7 @@ _TOLD = {
 
 
 def settings_in_words(settings: Mapping[str, Any], codec: str) -> list[str]:
-    """Return the settings by which samples of `codec` were made; those that this packer does not know, as they are."""
+    """Return the settings of samples of `codec` in words; unknown settings are returned unchanged."""
     stored = [_STORED.get(codec, codec.upper())]
     if codec in LOSSY and "quality" in settings:
         stored[0] += f" of quality {settings['quality']}"
@@ -195,7 +195,7 @@ def settings_in_words(settings: Mapping[str, Any], codec: str) -> list[str]:
 
 
 def _told(name: str, value: Any, codec: str) -> str | None:
-    """Return a setting in words: empty where they are said elsewhere, None where the setting is not known."""
+    """Return a setting in words: empty if it is described elsewhere, None if it is unknown."""
     from packer._images.geometry import MAX_PIXELS
 
     if name in ("quality", "tiles") or (name, value) in (("codec", codec), ("max_pixels", MAX_PIXELS)):

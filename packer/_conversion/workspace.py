@@ -1,16 +1,16 @@
-"""The directory beside a destination in which its pack is made: files, lock, and record of progress.
+"""The workspace of a conversion: a directory next to its destination with the unfinished pack, lock and journal.
 
-Beside the destination ``out.lmdb`` stands the directory ``out.lmdb.partial`` with
+The directory ``out.lmdb.partial`` next to the destination ``out.lmdb`` holds
 
 ``pack``            the unfinished pack, a file or a directory
 ``source.list``     the source as it was when the conversion began: its list, the size and the time of every file
 ``journal.jsonl``   the entries of a conversion in one piece whose samples are on the disk; see `Journal`
-``reserve``         space for the journal's last line, given up where the disk is full
+``reserve``         space for the journal's last line, released when the disk is full
 ``parts.json``      the settings of a conversion in parts; see `packer._conversion.destination`
 ``replaced``        the old pack, for the moment between taking it away and renaming ``pack``
 ``lock``            held by the process that writes, or that begins or finishes a conversion in parts
 
-and unnamed files for data that grow with the pack. They vanish when the process ends.
+and unnamed files for data that grow with the pack, which vanish when the process ends.
 
 The destination itself appears by renaming ``pack``, complete and synced.
 """
@@ -93,7 +93,7 @@ class WorkspacePaths:
     def require_no_links(self) -> None:
         """Refuse a directory that is a link, or has links in it, for files would be written elsewhere through them.
 
-        The pack that `replaced` names was taken away as it stood there, and may be a link.
+        The old pack at `replaced` was moved unchanged, and may be a link.
 
         Raises
         ------
@@ -125,7 +125,7 @@ class Workspace(WorkspacePaths):
     destination : Path
         Where the pack will be.
     wait : float
-        How many seconds to wait for another process that holds the lock.
+        Seconds to wait for another process that holds the lock.
 
     Raises
     ------
@@ -137,13 +137,13 @@ class Workspace(WorkspacePaths):
         super().__init__(destination)
         with contextlib.ExitStack() as held:  # an error below closes everything that was opened above it
             lock = held.enter_context(self._take_lock(time.monotonic() + wait))
-            held.callback(self._remove_if_empty, lock)  # once, and before the lock goes
+            held.callback(self._remove_if_empty, lock)  # once, and before the lock is released
             self.require_no_links()
             self._put_back()
             self._held = held.pop_all()
 
     def require_kind(self, *, in_parts: bool) -> None:
-        """Raise ResumeError where the directory holds a conversion of the other kind: in parts, or in one piece."""
+        """Raise ResumeError if the directory holds a conversion of the other kind: in parts, or in one piece."""
         if os.path.exists(self.journal if in_parts else self.job):
             parts = option("parts")
             kind, advice = ("without parts", f"Leave {parts} out") if in_parts else ("in parts", f"Say {parts}")
@@ -153,8 +153,8 @@ class Workspace(WorkspacePaths):
             )
 
     def commit(self, *, overwrite: bool) -> None:
-        """Give the complete and synced pack its name, in place of another pack where `overwrite` is true."""
-        # A part of a pack may be renamed away, with the directory that it lies in, as soon as it has its name.
+        """Rename the complete and synced pack to its final name, replacing another pack if `overwrite` is true."""
+        # As soon as a part has its name, it may be moved away with its directory.
         with writing_to(self.destination), synced_directory(self.destination.parent):
             if os.path.lexists(self.destination):
                 check_destination(self.destination, overwrite=overwrite)
@@ -168,14 +168,14 @@ class Workspace(WorkspacePaths):
         self.drop()
 
     def drop(self) -> None:
-        """Remove the directory with all that is in it, and let go of the lock."""
+        """Remove the directory with its contents, and release the lock."""
         shutil.rmtree(self.directory, ignore_errors=True)  # still locked: nobody may begin in it meanwhile
         self.close()
         if os.name == "nt":  # open files cannot be removed there
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Let go of the lock; the record stays for the next run. A directory without anything goes as well."""
+        """Release the lock; the record stays for the next run. An empty directory is removed."""
         self._held.close()
 
     def __enter__(self) -> Workspace:
@@ -185,13 +185,13 @@ class Workspace(WorkspacePaths):
         self.close()
 
     def _remove_if_empty(self, lock: IO[str]) -> None:
-        """Remove the directory where nothing was done in it, unless it is already another process's."""
+        """Remove the directory if nothing was done in it, unless another process owns it already."""
         with contextlib.suppress(OSError):
             if os.listdir(self.directory) == [self.lock.name] and is_at(lock, self.lock):
                 shutil.rmtree(self.directory, ignore_errors=True)  # still locked, as in `drop`
 
     def _put_back(self) -> None:
-        """Put back the old pack of a process that died between taking it away and renaming the new one."""
+        """Restore the old pack of a process that died between moving it and renaming the new one."""
         if os.path.lexists(self.replaced):
             if os.path.lexists(self.destination):
                 remove(self.replaced)
@@ -211,7 +211,7 @@ class Workspace(WorkspacePaths):
                 self._require_directory()
                 try:
                     lock = self._opened_lock()
-                except FileNotFoundError:  # its holder finished, and removed the directory, in this moment
+                except FileNotFoundError:  # its holder finished, and removed the directory, at this moment
                     continue
             if not try_lock(lock):
                 lock.seek(0)
@@ -237,8 +237,8 @@ class ConversionRecord:
     """The record of a conversion's progress: an entry for each image of the source that is done, in the source's order.
 
     Entries are counted, and added to the table, when their samples are written. They enter the journal when the bytes
-    of the samples are on the disk, and an interrupted conversion continues after the last of those. The data that grow
-    with the number of images lie in unnamed files.
+    of the samples are on the disk, and an interrupted conversion continues after the last of those. Data that grow with
+    the number of images are in unnamed files.
 
     Parameters
     ----------
@@ -257,19 +257,19 @@ class ConversionRecord:
     Attributes
     ----------
     source : Source
-        The images, which are read only where they are as they were when the conversion began.
+        The images; they are read only if unchanged since the conversion began.
     rows : TableBuilder
         The rows of the images that became samples.
     count : int
-        How many images have an entry.
+        Number of images that have an entry.
     bytes_in : int
         Size in bytes of the files that became samples.
     kept : int
-        How many samples are the very bytes of their files.
+        Number of samples that are the very bytes of their files.
     skipped : list of dict
         ``{"name", "reason"}`` of every image that was left out.
     findings : Counter
-        How often the audit found what.
+        Counts of the audit's findings.
 
     Raises
     ------
@@ -304,7 +304,7 @@ class ConversionRecord:
             else:  # nothing is lost by starting over
                 self.source = self._begin(settings, source)
             with contextlib.suppress(OSError):
-                workspace.reserve.write_bytes(os.urandom(_RESERVE))  # which no file system makes less of
+                workspace.reserve.write_bytes(os.urandom(_RESERVE))  # which no file system stores in fewer bytes
             self.rows = opened.enter_context(contextlib.closing(TableBuilder(workspace.directory, types)))
             self._report = opened.enter_context(contextlib.closing(Spool(workspace.directory))) if reporting else None
             for entry in self.entries():
@@ -376,7 +376,7 @@ class ConversionRecord:
         return stamped
 
     def _require_same(self, settings: Mapping[str, Any], source: Source) -> Source:
-        """Return the source with its files' first stamps; ResumeError where anything is not as it was then."""
+        """Return the source with the stamps of its files from the first run; ResumeError if anything has changed."""
         before = self._journal.header
         differences = setting_differences(before["settings"], settings)
         if not source.is_listed and not differences:
@@ -405,11 +405,11 @@ class RecordEntry:
     findings : tuple of str
         The audit's findings.
     kept : bool
-        Whether the sample is the very bytes of the file.
+        Whether the sample has the unchanged bytes of the file.
     more : tuple of int and float
         The columns of the fields.
     reason : str
-        Why the image was left out; empty where it was not.
+        The reason why the image was left out; empty if it was not.
     """
 
     name: str
@@ -462,7 +462,7 @@ class Journal:
     Attributes
     ----------
     header : dict
-        The first line of an earlier run; empty where there was no such run.
+        The first line of an earlier run; empty if there was no such run.
     checkpoints : int
         How many checkpoints that run recorded.
     """
@@ -539,7 +539,7 @@ _CHECKPOINT_SECONDS = 10.0
 
 
 class Checkpoints:
-    """Checkpoints of a conversion: samples are synced, and then their entries saved, while the writer goes on.
+    """Checkpoints of a conversion: samples are synced, and then their entries saved, while the writer continues.
 
     Parameters
     ----------
@@ -591,7 +591,7 @@ class Checkpoints:
 
 
 def check_destination(destination: Path, *, overwrite: bool) -> None:
-    """Raise DestinationError where a pack cannot be written, or something exists that is not to be replaced."""
+    """Raise DestinationError if a pack cannot be written, or something exists that is not to be replaced."""
     check_place(destination)
     if os.path.lexists(destination):
         shown = printable(destination)
@@ -605,7 +605,7 @@ def check_destination(destination: Path, *, overwrite: bool) -> None:
 
 
 def check_place(destination: Path) -> None:
-    """Raise DestinationError where no pack can be written beside a path."""
+    """Raise DestinationError if no pack can be created at a path."""
     if urls.is_url(destination):
         raise DestinationError(
             f"{urls.shown(destination)}: is written by `packer convert` alone, without {option('split')}, "
@@ -618,7 +618,7 @@ def check_place(destination: Path) -> None:
 
 
 def check_outside(destination: Path, source: Path | None) -> None:
-    """Raise DestinationError where a pack would lie in the directory `source`, of which it would become a part."""
+    """Raise DestinationError if a pack would be inside the directory `source`."""
     if source is not None and Path(os.path.realpath(destination.parent)).is_relative_to(os.path.realpath(source)):
         raise DestinationError(
             f"{printable(destination)}: lies inside of {printable(source)}, and would become a part of it. "
@@ -627,7 +627,7 @@ def check_outside(destination: Path, source: Path | None) -> None:
 
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
-    """Raise DestinationError where a report cannot be written, or would replace a file to `keep` or no report."""
+    """Raise DestinationError if a report cannot be written, or would replace a file to `keep` or no report."""
     require_output(report, "report", (b"{",))
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:

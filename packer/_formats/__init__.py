@@ -1,4 +1,4 @@
-"""The formats of packs, a module each, and opening a pack of any of them."""
+"""The formats of packs, one in each module, and the function that opens a pack of any of them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _PLUGIN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,40}")
 
 
 def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
-    """Return the format that a pack's name asks for; DestinationError, with `advice`, if there is none."""
+    """Return the format for a pack's name; DestinationError, with `advice`, if the suffix is unknown."""
     path = user_path(path)
     suffix = path.suffix.lower()
     for row in FORMATS.values():
@@ -92,9 +92,9 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
     PackNotFoundError
         If there is nothing.
     NotAPackError
-        If there is something else than a pack.
+        If it is something other than a pack.
     PackError
-        If the system does not let it be read.
+        If the system does not permit reading it.
     """
     place = place_of(path)
     head = _head(place)
@@ -117,17 +117,17 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
 
 
 def _recognised(place: Place, head: bytes | None, rows: Collection[Format]) -> Format | None:
-    """Return the one of some formats that a file begins as, or that a directory has a sign of."""
+    """Return the format, among some, whose signature a file has, or whose files a directory has."""
     row = next((row for row in rows if row.begins(head)), None)
     signs = {sign for row in rows for sign in row.signs}
     if row is None and signs:
-        held = place.holding(signs)  # also where a server shows a page for it
+        held = place.holding(signs)  # even if a server sends a page for it
         row = next((row for row in rows if not held.isdisjoint(row.signs)), None)
     return row
 
 
 def _refuse_of_plugin(place: Place, head: bytes | None) -> None:
-    """Raise MissingDependencyError where a pack says that it is of a format that no installed package has."""
+    """Raise MissingDependencyError if a pack declares a format that no installed package provides."""
     if head is not None:
         match = _PLUGIN.match(head)
         name = match[1].decode() if match else ""
@@ -140,14 +140,14 @@ def _refuse_of_plugin(place: Place, head: bytes | None) -> None:
 
 
 def _missing(place: Place, format: str) -> PackError | MissingDependencyError:
-    """Return the error for a format that is unknown: a name that no plug-in can have comes of damage."""
+    """Return the error for an unknown format; a name that no plug-in can have indicates damage."""
     if not _PLUGIN_NAME.fullmatch(format):
         return CorruptPackError(f"the manifest says that the format is {printable(format)!r}", place.given)
     return MissingDependencyError(f"{printable(place.given)}: is a pack of {printable(FORMATS.why_missing(format))}")
 
 
 def _kind_of_directory(place: Place) -> str:
-    """Return the likely kind of a directory that is no pack, and the remedy."""
+    """Return the likely kind of a directory that is not a pack, and the remedy."""
     name = os.path.join(place.given, "").rstrip("/" + os.sep)
     try:
         held = place.names()
@@ -211,12 +211,12 @@ def open_pack(
 
 
 def check_readable(path: str | os.PathLike[str], manifest: Manifest) -> None:
-    """Open a written pack as a reader does, and read its ends, before it gets its name.
+    """Open a written pack like a reader, and read some of its samples, before it gets its name.
 
     Raises
     ------
     PackError
-        If it cannot be read, or has another manifest than the one that was written.
+        If it cannot be read, or its manifest differs from the written one.
     """
     with open_pack(path) as reader:
         if reader.manifest != manifest:

@@ -1,7 +1,8 @@
-"""The contract of a format: the classes that its author writes, to append samples to a pack and to read them again.
+"""The interface of a format: the classes that its author implements, to append samples to a pack and to read them.
 
-A format is a `Writer`, and a `Reader` of `packer._formats.reader`, which builds all ways to read on the methods of
-`PackAccess`. Everything above this package sees `Writer` and `Reader` and no format. The order of a conversion is::
+A format is a `Writer`, and a `Reader` of `packer._formats.reader`, which builds every way to read on the methods of
+`PackAccess`. Code above this package knows `Writer` and `Reader`, but no particular format. The order of a conversion
+is::
 
     # `written`: the rows that an earlier, interrupted run left behind
     writer = Writer(path, options, written, contents)
@@ -11,8 +12,8 @@ A format is a `Writer`, and a `Reader` of `packer._formats.reader`, which builds
     writer.commit(manifest, table)            # the pack at `path` is complete and durable
     writer.close()
 
-`path` is never the pack's final name; moving a complete pack there is the business of `packer._conversion.workspace`.
-`GrowingFiles` and `Frame` serve writers of several formats.
+`path` is never the pack's final name; `packer._conversion.workspace` moves the complete pack there. `GrowingFiles` and
+`Frame` serve writers of several formats.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ AGAIN = f"Start again with {option('fresh', True)}."
 
 
 def not_of_journal(path: str | Path) -> DestinationError:
-    """Return the error for an unfinished file whose bytes are not those that the journal records."""
+    """Return the error for an unfinished file that does not match the journal."""
     return DestinationError(f"{printable(path)}: does not fit its journal. {AGAIN}")
 
 
@@ -202,7 +203,7 @@ class PackAccess(abc.ABC):
 
     @abc.abstractmethod
     def _open(self) -> tuple[Manifest, Table]:
-        """Open the pack at `self.place`, in constant time, and read its structure alone."""
+        """Open the pack at `self.place`, in constant time, and read only its structure."""
 
     @abc.abstractmethod
     def _fetch(self, offset: int, size: int) -> Buffer:
@@ -218,19 +219,19 @@ class PackAccess(abc.ABC):
         Parameters
         ----------
         offset, size : (N,) int64 array
-            As in the table, which may say anything.
+            As in the table, which may be damaged.
         """
         return Locations(np.full(len(offset), NOWHERE), offset, None)
 
     def _one_file(self) -> tuple[Descriptor, int, int] | None:
-        """Return the file in which all samples lie, for C; from which byte offsets count, and how many bytes follow.
+        """Return, for C, the file with all samples, the base of offsets in it, and the number of bytes from there on.
 
-        None if samples lie in several files, or C cannot read the file: see `_locate`.
+        None if samples are in several files, or C cannot read the file: see `_locate`.
         """
         return None
 
     def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
-        """Order the bytes of rows, without waiting, in a format that can.
+        """Prefetch the bytes of rows, without waiting, if the format supports it.
 
         Parameters
         ----------
@@ -247,7 +248,7 @@ class PackAccess(abc.ABC):
     def data_files(self) -> list[tuple[str, int, int]]:
         """Return the files that contain the samples: path in the pack, first offset of their data, size in bytes.
 
-        The path is empty if the pack is one file. A format needs this for its packs to be parts of a larger one.
+        The path is empty if the pack is one file. A format needs this to support packs with parts.
         """
         raise NotImplementedError(f"a pack like {self.path} cannot be a part of another pack")
 
@@ -258,7 +259,7 @@ class PackAccess(abc.ABC):
         """
         return [""]
 
-    @functools.cached_property  # a reader never moves, and a batch needs this many times
+    @functools.cached_property  # the place of a reader never changes, and a batch needs it many times
     def remote(self) -> bool:
         """Whether the bytes of samples are read from another machine."""
         return self.place.remote
@@ -285,7 +286,7 @@ class PackAccess(abc.ABC):
         """Raise CorruptPackError if several `data_files` are the same file, so that samples share their bytes."""
 
     def require_table(self) -> None:
-        """Raise CorruptPackError if the file of the table was cut short since it was opened.
+        """Raise CorruptPackError if the file of the table was truncated since it was opened.
 
         Called before a batch is read: if a pack was cut short, training fails at once instead of at the first missing
         sample.
@@ -297,14 +298,14 @@ class PackAccess(abc.ABC):
 
 
 class GrowingFiles:
-    """The files of directories, of which some grow and the others are complete.
+    """Growing and complete files in directories.
 
-    `sync` may run on another thread while `grow`, `finish` and `flush` go on.
+    `sync` may run on another thread while `grow`, `finish` and `flush` continue.
 
     Parameters
     ----------
     *directories : Path
-        Their directories, and those of these directories' names.
+        Their directories, and the parents of these.
     """
 
     def __init__(self, *directories: Path) -> None:
@@ -315,19 +316,19 @@ class GrowingFiles:
         self._growing: list[AppendFile] = []  # open at the last `flush`
 
     def grow(self, file: AppendFile) -> None:
-        """Note that a file grows from now on."""
+        """Register a file that grows from now on."""
         self._directories[file.path.parent] = None
         self._open.append(file)
 
     def finish(self, file: AppendFile) -> None:
-        """Note that a file is complete, whether it grew or not."""
+        """Register a complete file, whether it grew or not."""
         self._directories[file.path.parent] = None
         self._finished.append(file)
         if file in self._open:
             self._open.remove(file)
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Write everything to the operating system."""
         for file in [*self._finished, *self._open]:
             file.flush()
         self._flushed += self._finished
@@ -339,7 +340,7 @@ class GrowingFiles:
         growing, done = (
             self._growing,
             [],
-        )  # `flush` may go on: files that grew then may be among the complete ones below
+        )  # `flush` may continue: files that grew then may be among the complete ones below
         while self._flushed:
             done.append(self._flushed.pop(0))
             done[-1].sync()

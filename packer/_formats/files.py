@@ -1,4 +1,4 @@
-"""The files of a pack: listing them, reading them from beginning to end, and copying them."""
+"""The files of a pack: listing, sequential reading, and copying."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ ProgressCallback = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class PackFiles:
-    """The files that a pack is made of, as they were when they were listed.
+    """The files of a pack, as they were when they were listed.
 
-    They are those that the pack's format and its manifest name. Other files in a pack's directory are not read.
+    They are named by the pack's format and its manifest. Other files in a pack's directory are not read.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class PackFiles:
         For each path in the pack the file's bytes, and its modification time, in nanoseconds. The one path is
         empty if the pack is one file.
     elsewhere : mapping of str to Place
-        The other tools' files, by their paths in the pack. A copy of them keeps their times.
+        The other tools' files, by their paths in the pack. Copies keep the times of these files.
     """
 
     place: Place
@@ -68,7 +68,7 @@ class PackFiles:
         return sum(self.sizes.values())
 
     def digest(self) -> str:
-        """Return a short name of these very files: another path, time, size or manifest gives another one."""
+        """Return a short digest of path, times, sizes and manifest of these files."""
         path = self.place.path if self.place.remote else os.path.realpath(self.place.path)
         key = [path, self.identity, dict(self.sizes), dict(self.modified)]
         return hashlib.sha256(json.dumps(key).encode("ascii")).hexdigest()[:12]
@@ -83,9 +83,9 @@ class PackFiles:
         return file
 
     def chunks(self, progress: ProgressCallback | None = None) -> Iterator[tuple[str, PackFile, memoryview]]:
-        """Yield path, file and bytes of all files, piece by piece, in memory that is used again for the next piece.
+        """Yield path, file and bytes of all files, piece by piece, in memory that is reused for the next piece.
 
-        A file without bytes comes with an empty piece. At most `size` bytes are read, even if a file grows.
+        An empty file yields an empty piece. At most `size` bytes are read, even if a file grows.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class PackFiles:
                     raise _changed(file)
 
     def are_at(self, copy: Path) -> bool:
-        """Tell whether a copy has all of the files, each a regular file of this user and as large as here."""
+        """Tell whether a copy has all of the files, each a regular file of this user with the same size."""
         with writing_to(copy):
             try:
                 return all(_is_own(os.lstat(copy / name), size) for name, size in self.sizes.items())
@@ -118,7 +118,7 @@ class PackFiles:
 def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = None) -> None:
     """Write and sync a copy of a pack, instead of the rest of an interrupted one.
 
-    The name of the copy itself is durable when its directory is synced, which is left to the caller.
+    The caller must sync the directory of the copy to make its name durable.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
 
 
 def _require_distinct(place: Place, found: Mapping[str, FoundFile]) -> None:
-    """Raise CorruptPackError if two files are hard links of one: the copy of a small pack could fill a disk."""
+    """Raise CorruptPackError if two files are hard links of one file: the copy of a small pack could fill a disk."""
     linked: dict[tuple[int, int], str] = {}
     for name, file in found.items():
         first = linked.setdefault(file.inode, name) if file.links > 1 else name

@@ -1,13 +1,13 @@
 """Packs in the layout of another tool: files as that tool writes them, and packer's own index.
 
 A pack is a directory with the other tool's files and ``.packer.index``, an index as `packer._formats.index` specifies
-it, whose base is the pack. A layout is a `ForeignWriter`: it completes its files, and this module writes the index.
-`ShardWriter` is for layouts whose samples lie in shards, one after the other: a layout frames a sample, and this module
-appends frames to shards, and continues after an interruption. A shard may have an index of the other tool, and a head
-that is known when the shard is complete.
+it, whose base is the pack. A layout is a subclass of `ForeignWriter`: it completes its files, and this module writes
+the index. `ShardWriter` is for layouts that store samples one after the other in shards: a layout frames each sample,
+and this module appends the frames to shards, and continues after an interruption. A shard may have an index of the
+other tool, and a header that is written when the shard is complete.
 
-The bytes around the samples, such as headers, have a checksum for each file: packer reads none of them, but other tools
-do.
+The bytes between the samples, such as headers, have one checksum for each file: packer never reads them, but other
+tools do.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ShardEntry(NamedTuple):
     name : str
     size : int
     framing : int
-        The checksum of the bytes of no sample in it.
+        The checksum of the bytes in it that belong to no sample.
     samples : int
         Number of samples that begin in it.
     """
@@ -148,7 +148,7 @@ class ForeignWriter(Writer):
         return AppendFile(path, keep=keep, cached=self._contents.cached)
 
     def _write(self, name: str, pieces: Iterable[bytes]) -> ShardEntry:
-        """Write a whole file that has nothing of a sample in it."""
+        """Write a whole file that contains no sample."""
         file, checksum = self._open(name), 0
         for piece in pieces:
             file.append(piece)
@@ -175,7 +175,7 @@ class ForeignWriter(Writer):
 
 
 def one_file(suffix: str, options: Mapping[str, Any]) -> None:
-    """Raise DestinationError if options choose the size of the one file that a pack of this suffix has."""
+    """Raise DestinationError for a shard size if packs with this suffix have a single file."""
     if options.keys() - {"shard_size"} or options.get("shard_size", MAX_SHARD_SIZE) != MAX_SHARD_SIZE:
         raise DestinationError(f"a {suffix} pack is one file, whose size cannot be chosen")
 
@@ -203,7 +203,7 @@ def framing_checksum(file: PackFile, ranges: Iterable[tuple[int, int]]) -> int:
 
 
 def joined_checksum(first: int, second: int, size: int) -> int:
-    """Return the CRC-32C of bytes that have the checksum `first`, and after them `size` bytes that have `second`."""
+    """Return the CRC-32C of a concatenation: bytes with checksum `first`, then `size` bytes with checksum `second`."""
     if not first:  # of no bytes
         return second
     zeros = 0
@@ -214,7 +214,7 @@ def joined_checksum(first: int, second: int, size: int) -> int:
 
 
 def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
-    """Return where the images and the blobs lie whose offsets are `start` or more and below `stop`, from `start` on."""
+    """Return the ranges, relative to `start`, of images and blobs with offsets from `start` to before `stop`."""
     begins, ends = list[Ints](), list[Ints]()
     for offset, size in _places(table):
         inside = (offset >= start) & (offset < stop) & (size > 0)
@@ -226,7 +226,7 @@ def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
 
 
 def end_of(table: Table, rows: int, start: int) -> int:
-    """Return where the images and blobs of the first rows end that lie at `start` or behind; without any `start`."""
+    """Return the end of the images and blobs of the first rows at or after `start`; `start` if there are none."""
     ends = [start]
     for offset, size in _places(table):
         inside = (offset[:rows] >= start) & (size[:rows] > 0)
@@ -235,7 +235,7 @@ def end_of(table: Table, rows: int, start: int) -> int:
 
 
 def _places(table: Table) -> Iterator[tuple[Ints, Ints]]:
-    """Yield where the images begin and their bytes, and then those of the blobs of each field."""
+    """Yield offsets and sizes of the images, then those of the blobs of each field."""
     yield table.offset, table.size
     for name, offset in table.more.items():
         if name.endswith(".offset"):
@@ -393,7 +393,7 @@ class ShardWriter(ForeignWriter):
 
     def complete(self) -> list[ShardEntry]:
         if self._shard is None and not self._shards:
-            self._open_shard(self._new_shard())  # an empty one, so that there is a set of theirs
+            self._open_shard(self._new_shard())  # an empty shard, so that there is a valid set
         self._finish_shard(last=True)
         return [*self._shards, *self._indexes]
 
@@ -413,7 +413,7 @@ class ShardWriter(ForeignWriter):
         return self.gap() if shard is not None and shard.count else b""
 
     def _place(self, frame: Frame, gap: bytes, shard: _Shard) -> Placed:
-        """Count a frame into a shard; return where its image and its blobs lie in the data of all shards."""
+        """Assign a frame to a shard; return the offsets of its image and blobs in the data of all shards."""
         at = shard.size + len(gap)
         begin, copied = self._start + at, COPIED_FROM + self._copied
         shard.take(frame, gap, self.index_line(frame, at))
@@ -425,7 +425,7 @@ class ShardWriter(ForeignWriter):
         return Placed(offset(frame.image), tuple(map(offset, frame.blobs)))
 
     def _open_shard(self, shard: _Shard) -> None:
-        """Open the file of a shard, which lies there already where the shard has frames."""
+        """Open the file of a shard, which exists already if the shard has frames."""
         file = self._open(self.shard_name.format(len(self._shards)), shard.size if shard.count else 0)
         if not shard.count:
             file.append(bytes(self.head_size))  # until it is known
@@ -490,7 +490,7 @@ class ShardWriter(ForeignWriter):
                 self._indexes.append(listed)
 
     def _read_back(self, written: Table, rows: Iterable[int]) -> Iterator[Sample]:
-        """Yield the samples of rows, which lie in the last shard and among the copies."""
+        """Yield the samples of rows from the last shard and the copies."""
         names, start = written.sample_names(), self._start
         shard = PackFile(self._path, self.shard_name.format(len(self._shards)))
         with shard, PackFile(self._index, DATA_FILE) as copies:

@@ -106,7 +106,7 @@ def _is_packers(file: h5py.File) -> bool:
 
 
 def _reserve(file: h5py.File, length: int) -> int:
-    """Create the dataset `data` without writing to it; return where it lies."""
+    """Create the dataset `data` without writing to it; return its offset."""
     settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     settings.set_layout(h5py.h5d.CONTIGUOUS)
     settings.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -118,9 +118,9 @@ def _reserve(file: h5py.File, length: int) -> int:
 
 
 class _Frame(io.RawIOBase):
-    """The file as libhdf5 may see it: empty at first, so that it begins a new structure, and never shortened.
+    """A view of the file for libhdf5: empty at first, so that it creates a new structure, and never truncated.
 
-    An error of the disk is kept in `error` for the caller: libhdf5 does not get over one in the middle of its closing.
+    A disk error is stored in `error` for the caller, because libhdf5 cannot handle one while closing.
     """
 
     def __init__(self, raw: io.FileIO) -> None:
@@ -160,7 +160,7 @@ class _Frame(io.RawIOBase):
 
 
 class HDF5Reader(FileReader):
-    """Asks libhdf5 where the datasets lie, and reads them as plain ranges of the file."""
+    """Finds the datasets through libhdf5, and reads them as plain ranges of the file."""
 
     def _open(self) -> tuple[Manifest, Table]:
         if not self.place.is_a_file():
@@ -169,8 +169,8 @@ class HDF5Reader(FileReader):
         if self._file.size < len(_SIGNATURE) or self._file.read(0, len(_SIGNATURE)) != _SIGNATURE:
             raise NotAPackError("not an HDF5 file", self.path)
         try:
-            # Through this very file: another may have its path by now, and libhdf5 refuses a path that this process
-            # has open with other settings.
+            # Through the open file: its path may belong to another file by now, and libhdf5 refuses a path that this
+            # process has open with other settings.
             with h5py.File(self._file.stream(_MOST_STRUCTURE, _BESIDE), "r") as file:
                 if not _is_packers(file):
                     raise NotAPackError("an HDF5 file that packer did not write", self.path)
@@ -200,7 +200,7 @@ class HDF5Reader(FileReader):
         return Locations(np.where(inside, file, NOWHERE), position, held)
 
     def _find(self, file: h5py.File, name: str, dtype: str) -> tuple[int, int]:
-        """Return where a dataset lies in the file, and its length; refuse one that is no plain range of this file."""
+        """Return offset and length of a dataset in the file; refuse one that is not a plain range of this file."""
         link = file.get(name, getlink=True)
         dataset = file[name] if isinstance(link, h5py.HardLink) else None
         if not isinstance(dataset, h5py.Dataset):

@@ -2,12 +2,12 @@
 
 ``manifest.json``   written last
 ``table.bin``       the columns of the table, one after the other
-``files.bin``       of each file its size, when it was changed last, and its path below the base
-``data.bin``        bytes that are no range of a file
+``files.bin``       the size, modification time and path below the base of each file
+``data.bin``        bytes that are not a range of a file
 
-A row's offset counts through all files in their order, and then through ``data.bin``. A pack in the layout of another
-tool has its index in the directory ``.packer.index`` of its own, and its base is itself. A copy of an index that brings
-the files along has them in its directory ``files``, which is its base then. Before a listed file is read, its size and
+A row's offset is a position in the concatenation of all files in order, followed by ``data.bin``. A pack in the layout
+of another tool has its index in its directory ``.packer.index``, with the pack as the base. A copy of an index together
+with its files has them in its directory ``files``, which is then the base. Before a listed file is read, its size and
 time are compared with those in the list.
 """
 
@@ -59,7 +59,7 @@ class ListedFiles(SpreadData):
     data_at : int, optional
         Their offset; by default after the files.
     own : bool
-        Whether the files are the pack's, and so no links: those of others may be, as a tree's are.
+        Whether the files belong to the pack, and so must not be links; files of other tools may be links.
     """
 
     def __init__(  # noqa: PLR0917
@@ -81,7 +81,7 @@ class ListedFiles(SpreadData):
         self._directory: Descriptor | None = None
         sizes = np.maximum(stamps[:, 0], 0)
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64), [0]])
-        if data_at is not None:  # no file is as long as that, and bytes of the gap are none of its own
+        if data_at is not None:  # larger than any file, so that offsets in the gap belong to no file
             self.starts[-2] = max(data_at, self.starts[-2])
         self.starts[-1] = self.starts[-2] + data
 
@@ -109,25 +109,25 @@ class ListedFiles(SpreadData):
         return file, 0
 
     def _file(self, number: int) -> tuple[PackFile, int]:
-        """Open a file, or return it where it is open and did not change meanwhile."""
+        """Open a file, or return it if it is open and unchanged."""
         found = super()._file(number)
         if not found[0].changed():
             return found
         self._open.pop(number, None)
-        return super()._file(number)  # which says how it changed
+        return super()._file(number)  # the error describes the change
 
     def locate(self, offset: Ints, size: Ints) -> Locations:
-        """Return where bytes lie; a sample that is a whole file is opened when it is read."""
+        """Return the locations of bytes; a sample that is a whole file is opened when it is read."""
         numbers = np.clip(np.searchsorted(self.starts, offset, side="right") - 1, 0, len(self.starts) - 2)
         whole = (offset == self.starts[numbers]) & (size == self.starts[numbers + 1] - offset) & (size > 0)
         whole &= numbers < len(self._names)
-        by_path_of = _BY_DESCRIPTOR and not self._own and not self._base.remote  # else C would follow links
+        by_path_of = _BY_DESCRIPTOR and not self._own and not self._base.remote  # otherwise C would follow links
         if not by_path_of or not whole.any():
             return super().locate(offset, size)
         rest = super().locate(np.where(whole, -1, offset), size)
         try:
             directory, paths = self._open_base(), [self._path(number) for number in numbers[whole].tolist()]
-        except OSError:  # reading says of which sample
+        except OSError:  # reading the sample reports it
             return rest
         position, held = by_path(directory.number, paths, self._stamps[numbers[whole]])
         rest.file[whole], rest.position[whole] = BY_PATH, position
@@ -148,7 +148,7 @@ class ListedFiles(SpreadData):
         return self._names
 
     def wrong_names(self) -> Iterator[str]:
-        """Yield which names lead elsewhere, or are there twice."""
+        """Yield the names that lead outside, or are repeated."""
         seen = set()
         for name in self._names:
             if problem := name_problem(name):
@@ -158,13 +158,13 @@ class ListedFiles(SpreadData):
             seen.add(name)
 
     def changed(self) -> Iterator[str]:
-        """Yield which files are gone, or changed."""
+        """Yield the files that are missing, or have changed."""
         for number, name in enumerate(self._names):
             if name_problem(name):
                 continue
             before, now = stamp_in(self._stamps, number), self._base.stamp(name)
             if not same_stamp(before, now):
-                self._base.holds(name)  # which raises where the file cannot be looked at
+                self._base.holds(name)  # raises if the file cannot be inspected
                 where = self._base.path_of(name)
                 yield f"{printable(where)}: changed since it was indexed: {what_changed(before, now)}"
 
@@ -183,7 +183,7 @@ class ListedFiles(SpreadData):
         return found
 
     def _path(self, number: int) -> bytes:
-        """Return the path of a file; one that no file has where the list does not say it."""
+        """Return the path of a file; an impossible one if its name is damaged."""
         try:
             return self._names.encoded(number)
         except CorruptPackError:
@@ -213,9 +213,9 @@ def write_index(
     Parameters
     ----------
     directory : Path
-        Is there, and empty.
+        An existing, empty directory.
     manifest : Manifest
-        All but `columns` and `layout`.
+        Complete except for `columns` and `layout`.
     table : Table
         Its offsets count through all files, and then through `data`; each blob has the column of an offset.
     files : ForeignFiles
@@ -226,7 +226,7 @@ def write_index(
     pixels : PixelLayout, optional
         The layout of the samples' pixels in the files, if it is not that of the codec ``raw``.
     data : iterable of bytes-like
-        Bytes that are no range of a file.
+        Bytes that are not a range of a file.
     """
     names = Names.of(files.names) if not isinstance(files.names, Names) else files.names
     listed = file_columns(names, files.stamps)
@@ -258,7 +258,7 @@ def file_columns(names: Names, stamps: Stamps) -> list[npt.NDArray[Any]]:
 
 
 def write_files(directory: Path, manifest: Manifest, table: Table, files: Sequence[npt.NDArray[Any]]) -> None:
-    """Write the list of files, the table, and last the manifest, which is complete; ``data.bin`` is there already.
+    """Write the list of files, the table, and last the complete manifest; ``data.bin`` exists already.
 
     Parameters
     ----------
@@ -276,12 +276,12 @@ def write_files(directory: Path, manifest: Manifest, table: Table, files: Sequen
 
 
 def as_stored(table: Table, pixels: PixelLayout | None) -> Table:
-    """Return a table with the sizes that samples have in their files; pixels may have one channel there."""
+    """Return a table with the stored sizes of samples; stored pixels may have one channel."""
     return table if pixels is None else replace(table, size=table.size // 3 * len(pixels.channels))
 
 
 def base_from(root: Path, index: Path) -> str:
-    """Return the way from an index to a directory; its absolute path where the two have nothing in common."""
+    """Return the relative path from an index to a directory; an absolute path if they have no common parent."""
     root, index = Path(os.path.realpath(root)), Path(os.path.realpath(index))
     try:
         common = os.path.commonpath([root, index.parent])
@@ -291,7 +291,7 @@ def base_from(root: Path, index: Path) -> str:
 
 
 def move_index(path: Path, base: Path) -> Manifest:
-    """Make an index look for its files below another directory, or below a URL; return its new manifest.
+    """Change the base of an index to another directory, or a URL; return its new manifest.
 
     Raises
     ------
@@ -367,7 +367,7 @@ class IndexReader(SpreadReader):
         return manifest, table
 
     def _base_of(self, base: str, listed: Names) -> Place:
-        """Return the directory below which the listed files lie, which the manifest says unless they were copied."""
+        """Return the base of the listed files: that in the manifest, unless they were copied."""
         first = listed.get(0) if len(listed) else ""
         self._brings_files = not self._own and self.place.has_directory(COPIES, first)
         if self._brings_files:
@@ -424,7 +424,7 @@ class IndexReader(SpreadReader):
         return self._pixels.rgb(self._fetch(row.offset, size), row.height, row.width).tobytes()
 
     def _locate(self, offset: Ints, size: Ints) -> Locations:
-        if self._pixels is not None:  # which C does not know
+        if self._pixels is not None:  # not supported in C
             return Locations(np.full(len(offset), NOWHERE), offset, None)
         return super()._locate(offset, size)
 

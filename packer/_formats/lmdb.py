@@ -59,7 +59,7 @@ _Child = tuple[bytes, int]
 class TreeWriter:
     """Writes the B-tree of an LMDB file.
 
-    Values that are `put` before `open` are in the file already: this continues a file.
+    Values that are `put` before `open` are in the file already, to continue a file.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class TreeWriter:
         self._leaves = Spool(scratch)
 
     def open(self, path: Path, *, cached: bool = True) -> None:
-        """Open the file, and drop the bytes in it beyond the values so far; `cached` is as of `AppendFile`."""
+        """Open the file, and drop the bytes after the values so far; `cached` is as for `AppendFile`."""
         self._file = AppendFile(path, keep=self._pages * PAGE if self._entries else 0, cached=cached)
         if self._leaf is None:
             self._file.append(bytes(2 * PAGE))
@@ -84,12 +84,12 @@ class TreeWriter:
             self._leaf.restore(self._file.read_at(self._leaf.number * PAGE, PAGE))
 
     def put(self, key: bytes, size: int, data: Iterable[Buffer] = ()) -> int:
-        """Place a value, and write it, part after part, where the file is open; return where in it the value begins.
+        """Place a value, and write its parts if the file is open; return its offset.
 
         Parameters
         ----------
         key : bytes
-            Comes after those before, and has at most 511 bytes.
+            Greater than all keys before, and at most 511 bytes.
         size : int
             Bytes of the value.
         data : iterable of bytes-like
@@ -103,17 +103,17 @@ class TreeWriter:
         return self._add_inline(leaf, key, size, data)
 
     def put_last(self, prefix: bytes, values: Sequence[tuple[bytes, int, Iterable[Buffer]]]) -> None:
-        """Write the last values in their order, and after them leaves with their keys: near the branches.
+        """Write the last values in order, followed by leaves with their keys, so that they are near the branches.
 
-        So the end of the file has all that leads to these values, however large they are, and one request fetches it.
+        So the end of the file has everything that leads to these values, and one request fetches it.
 
         Parameters
         ----------
         prefix : bytes
-            The beginning of all of their keys, and of none before: the branch has it instead of the first of them, so
-            that a search for keys that begin with it need not read the leaf before.
+            The common prefix of their keys, and of no key before: the branch stores it in place of the first key, so
+            that a search for keys with this prefix need not read the previous leaf.
         values : sequence of (bytes, int, iterable of bytes-like)
-            As for `put`; their keys come after those before, and may be in any order.
+            As for `put`; their keys are greater than those before, in any order.
         """
         placed = {}
         for key, size, data in values:
@@ -135,12 +135,12 @@ class TreeWriter:
         return leaf.number * PAGE + at + len(header) + len(key)
 
     def _add_node(self, leaf: Page, key: bytes, size: int, page: int) -> None:
-        """Add a node of a value that lies on pages of its own, from `page` on."""
+        """Add a node of a value on overflow pages from `page` on."""
         self._entries += 1
         leaf.add(NODE_HEADER.pack(size & 0xFFFF, size >> 16, F_BIGDATA, len(key)), key, struct.pack("<Q", page))
 
     def _put_overflow(self, size: int, data: Iterable[Buffer]) -> int:
-        """Put a value on pages of its own; return where it begins."""
+        """Write a value to overflow pages; return its offset."""
         page, count = self._pages, -(-(OVERFLOW_HEADER.size + size) // PAGE)
         self._pages += count
         self._overflow_pages += count
@@ -193,13 +193,13 @@ class TreeWriter:
         self._leaves.close()
 
     def _leaf_for(self, key: bytes, size: int) -> Page:
-        """Return a leaf that has room for a node of this size: the last one, or another after it."""
+        """Return a leaf with room for a node of this size: the last one, or a new one."""
         if self._leaf is None or not self._leaf.has_room_for(size):
             return self._begin_leaf(key)
         return self._leaf
 
     def _begin_leaf(self, key: bytes) -> Page:
-        """Return a new leaf; `key` comes before its keys, or is the first, and comes after those of other leaves."""
+        """Return a new leaf; `key` is a lower bound of its keys, and greater than those of other leaves."""
         self.flush()
         self._leaf = Page(self._pages, P_LEAF)
         self._leaves.append(_LEAF.pack(len(key), self._pages) + key)
@@ -209,7 +209,7 @@ class TreeWriter:
         return self._leaf
 
     def _write_branches(self, file: AppendFile, leaves: bytes) -> tuple[int, int, int, int]:
-        """Write the levels above the leaves; return the root's page, the depth, and how many leaves and branches."""
+        """Write the levels above the leaves; return the root's page, depth, and numbers of leaves and branches."""
         leaf_pages = count = sum(1 for _ in _children(leaves))
         if not count:
             return NO_PAGE, 0, 0, 0
@@ -257,7 +257,7 @@ def _longest_key(children: Iterable[_Child]) -> int:
 
 _PREFIX = b"packer/"
 _MANIFEST_KEY = _PREFIX + b"manifest"
-_LARGEST_END = 1 << 22  # bytes that are fetched at once of a file on a store, with the pages that lead to the table
+_LARGEST_END = 1 << 22  # bytes fetched together at the end of a remote file
 
 
 def sample_key(index: int) -> bytes:
@@ -346,7 +346,7 @@ class LMDBReader(FileReader):
         return manifest, table_from(self._file.vectors(ranges), manifest, self.path)
 
     def check_structure(self) -> Iterable[str]:
-        """Compare the B-tree, which other programs read, with the table, which this one reads."""
+        """Compare the B-tree, which other programs use, with the table, which packer uses."""
         expected = zip(self.table.offset.tolist(), self.table.extent().tolist(), strict=True)
         found = 0
         try:

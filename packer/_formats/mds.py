@@ -12,9 +12,10 @@ A sample's offset is known when it is written; the number of samples in its shar
 space for as many offsets as it may have samples, one for each 4 KiB of its size. Unused space is filled with blanks
 behind the JSON, which are part of it to a JSON parser, and which streaming ignores.
 
-A column has one encoding. The image is ``jpeg`` or ``png`` where the pack's codec made all images so, and streaming
-decodes them; else it is ``bytes``, because later images may be of another kind. The pixels of the codec ``raw`` are
-arrays. A column of numbers cannot hold a missing value: integers and booleans are ``json``, which has ``null``.
+A column has one encoding. The image is ``jpeg`` or ``png`` if the pack's codec encoded all images as such, and
+streaming decodes them; otherwise it is ``bytes``, because later images may be of another type. The pixels of the codec
+``raw`` are arrays. A column of numbers cannot hold a missing value: integers and booleans are ``json``, which has
+``null``.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class MDSWriter(ShardWriter):
         raw = self._contents.codec == "raw"
         yield "image", _Value(_axes(sample.height, sample.width, 3) if raw else b"", sample.data, IMAGE)
         yield "label", _Value(_NUMBERS[self._columns["label"]].pack(sample.label))
-        name = encode_name(sample.name).decode("utf-8", "backslashreplace")  # else streaming reads none of the sample
+        name = encode_name(sample.name).decode("utf-8", "backslashreplace")  # else streaming reads no sample
         yield "name", _Value(name.encode())
         for one, stored in zip(self._contents.fields, sample.fields, strict=True):
             if stored is None:
@@ -146,13 +147,13 @@ def _missing(encoding: str) -> bytes:
 
 
 def _number(one: Field, encoding: str, stored: Stored) -> bytes:
-    """Return a scalar or a class as its column has it."""
+    """Encode a scalar or a class for its column."""
     packed = _NUMBERS.get(encoding)
     return json.dumps(one.decode(stored)).encode("ascii") if packed is None else packed.pack(stored)
 
 
 def _axes(*shape: int) -> bytes:
-    """Return the axes of an array, as streaming has them before the elements: how many, their type, and their sizes."""
+    """Return the header of an array in streaming: the number of axes, their integer type, and their sizes."""
     kind = 0 if max(shape) < 1 << 8 else 1 if max(shape) < 1 << 16 else 2
     return struct.pack(f"<B{len(shape)}{'BHI'[kind]}", len(shape) << 2 | kind, *shape)
 

@@ -3,15 +3,16 @@
 ``data-00000.parquet``   samples
 
 A row is a sample. Its columns are ``image``, a structure of ``bytes`` and ``path``, the sample's name; ``label``; and
-one of each field, under its name. The metadata of a file have, below ``huggingface``, the features of the columns:
-which are images, and the names of the classes. A sample without a label has the label -1, as a ClassLabel says it.
+one for each field, under its name. The metadata of a file contain, under ``huggingface``, the features of the columns:
+which columns are images, and the names of the classes. A sample without a label has the label -1, as in a ClassLabel.
 
-Nothing is compressed, and an image is a page of its own, so it lies in one range, which is known when it comes. The
-other columns follow at the end of their row group, as one page each. So packer's index has a copy of the values of
-fields that are blobs. The layout is that of apache/parquet-format; all values are PLAIN, and any of them may be
+Nothing is compressed, and each image is a page of its own, so it is one range of the file, known as soon as it is
+written. The other columns follow at the end of their row group, as one page each, so packer's index has a copy of the
+values of blob fields. The layout is that of apache/parquet-format; all values are PLAIN, and any of them may be
 missing.
 
-There is no ``classes.txt``, because `datasets` takes a directory for one of texts that has as many of these.
+There is no ``classes.txt``, because `datasets` would take a directory with as many text files as Parquet files for a
+text data set.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class ParquetColumn(NamedTuple):
     Attributes
     ----------
     path : tuple of str
-        Its name, after that of the structure that it is part of.
+        The name of its structure, if any, and its own.
     kind : int
         Its type, such as `BYTE_ARRAY`.
     converted : int, optional
@@ -95,7 +96,7 @@ def footer(nodes: Sequence[Node], rows: int, groups: Sequence[Encoded], metadata
 
 
 def first_page(size: int) -> bytes:
-    """Return the bytes before a value of the first column, which is of a structure and has so many bytes."""
+    """Return the bytes before a value of the given size in the first column, which is part of a structure."""
     levels = _levels([2])
     return _page_header(1, len(levels) + 4 + size) + levels + binary_struct.pack("<I", size)
 
@@ -106,7 +107,7 @@ def _page_header(values: int, size: int) -> bytes:
 
 
 def _levels(levels: Iterable[int]) -> bytes:
-    """Return how many of the structure and the column are there in each row: runs of equal numbers."""
+    """Return the definition levels of a column, as runs of equal numbers."""
     runs = b"".join(varint(len(list(run)) << 1) + bytes([level]) for level, run in itertools.groupby(levels))
     return binary_struct.pack("<I", len(runs)) + runs
 
@@ -167,7 +168,7 @@ class RowGroup:
         at, size : int
             Offset and bytes of the first column's page in the file.
         others : sequence of (value, int)
-            The values of the other columns, and how many of the structure and the column are there.
+            The values of the other columns, and their definition levels.
         """
         if not self.rows:
             self._begin = at
@@ -194,7 +195,7 @@ class RowGroup:
 
     @functools.cached_property
     def _other_pages(self) -> list[bytes]:
-        """Asked for when no row is added any more."""
+        """Accessed only after the last row was added."""
         return [chunk.page() for chunk in self._chunks]
 
     def _column(self, leaf: ParquetColumn, begin: int, size: int) -> Encoded:
@@ -285,12 +286,12 @@ class ParquetWriter(ShardWriter):
         return self._group.rows >= _ROWS or self._group.size >= _SIZE
 
     def _end_group(self, at: int) -> None:
-        """Begin another group; the tail of this one lies at byte `at`."""
+        """Begin another group; the tail of this one is at byte `at`."""
         self._groups.append(self._group.metadata(at))
         self._group = RowGroup(self._nodes)
 
     def _values(self, sample: Sample) -> Iterator[tuple[Value, int]]:
-        """Yield the values of all columns but the first, and how many of structure and column are there."""
+        """Yield the values of all columns but the first, and their definition levels."""
         yield encode_name(sample.name).decode("utf-8", "replace").encode("utf-8"), 2
         yield sample.label, 1
         if self._contents.codec == "raw":
@@ -333,7 +334,7 @@ def _features(contents: Contents) -> dict[str, Any]:
         features["label"] = _classes(contents.classes)
     else:
         features["label"] = _of_type("float64" if contents.label_type == "float" else "int64")
-    if contents.codec == "raw":  # of which `datasets` decodes nothing
+    if contents.codec == "raw":  # not decoded by `datasets`
         features["image"] = {"bytes": _of_type("binary"), "path": _of_type("string")}
         features |= {name: _of_type("int32") for name in ("height", "width")}
     for one in contents.fields:

@@ -2,11 +2,11 @@
 
 ``part-00000.lmdb``, …   each a pack, complete in itself
 ``table.bin``            the columns of the whole table, one after the other
-``table-00004.bin``      instead of it the table of four parts, if some of them were appended
+``table-00004.bin``      replaces it in a pack of four parts, if some of them were appended
 ``manifest.json``        the manifest of the whole, written last
 
 A sample of every format is a plain range of a file, and the manifest lists these files. So a part costs nothing until
-a sample of it is read, and then the opening of a file. `SpreadData` reads several files as if they were one.
+one of its samples is read, and then only the opening of a file. `SpreadData` reads several files as if they were one.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _OPEN_FILES = 256
 
 
 class SpreadData(abc.ABC):
-    """The data of a pack in several files, which are opened when they are needed, a bounded number at a time.
+    """The data of a pack in several files, opened on demand, a bounded number at a time.
 
-    Beside those, the files are open that C reads a batch from.
+    In addition, the files from which C reads a batch are open.
 
     Parameters
     ----------
@@ -64,15 +64,15 @@ class SpreadData(abc.ABC):
 
     @abc.abstractmethod
     def open_file(self, number: int) -> tuple[PackFile, int]:
-        """Open a file; return it, and where its data begin in it."""
+        """Open a file; return it, and the offset of its data."""
 
     def files(self) -> list[tuple[str, int, int]]:
-        """Return of each file its path in the pack, where its data begin, and their bytes."""
+        """Return, for each file, its path in the pack, and the offset and size of its data."""
         sizes = np.diff(self.starts).tolist()
         return [(self.name(number), self.open_file(number)[1], size) for number, size in enumerate(sizes)]
 
     def require_distinct(self) -> None:
-        """Raise CorruptPackError if two files are hard links of one: a small pack could become a full disk.
+        """Raise CorruptPackError if two files are hard links of one file: a copy of a small pack could fill the disk.
 
         Missing files share nothing; reading raises the error for each of their samples.
         """
@@ -100,7 +100,7 @@ class SpreadData(abc.ABC):
         return file.read(begin + offset - int(self.starts[number]), size)
 
     def locate(self, offset: Ints, size: Ints) -> Locations:
-        """Return where in which files the bytes from `offset` on lie; NOWHERE if there are none."""
+        """Return the file and position of the bytes from each `offset` on; NOWHERE if there are none."""
         numbers = np.searchsorted(self.starts, offset, side="right") - 1
         inside = (numbers >= 0) & (numbers < len(self.starts) - 1) & (size >= 0)
         numbers[~inside] = 0
@@ -119,7 +119,7 @@ class SpreadData(abc.ABC):
         return Locations(files, positions, held)
 
     def ahead(self, offset: Ints, size: Ints, *, urgent: bool = False) -> None:
-        """Order bytes, without waiting for them; reading reports those that cannot be fetched."""
+        """Prefetch bytes, without waiting; reading reports those that cannot be fetched."""
         numbers = np.searchsorted(self.starts, offset, side="right") - 1
         for number in dict.fromkeys(numbers.tolist()):
             here = (numbers == number) & (size >= 0)
@@ -139,7 +139,7 @@ class SpreadData(abc.ABC):
             file.close()
 
     def _file(self, number: int) -> tuple[PackFile, int]:
-        """Return a file and where its data begin.
+        """Return a file and the offset of its data.
 
         Without a lock, which a fork on another thread could leave locked for ever: at worst a file is opened twice.
         A file that is dropped from the dict is closed when the last read of it is done.
@@ -222,7 +222,7 @@ _ALIKE = ("format", "codec", "classes", "label_type", "fields", "settings")
 def join_parts(
     directory: Path, parts: Sequence[str], source: Mapping[str, Any], place: Place | None = None
 ) -> Manifest:
-    """Make one pack of several: write the table and then the manifest into a directory, and sync both.
+    """Join several packs: write the table and then the manifest into a directory, and sync both.
 
     Parameters
     ----------
@@ -246,11 +246,10 @@ def join_parts(
 
 
 def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str, Any]) -> Manifest:
-    """Make a pack in the directory of a joined pack the last part of that; return the manifest of the new whole.
+    """Append a pack in the directory of a joined pack as its last part; return the manifest of the new whole.
 
-    No file changes but the manifest, which is replaced at once when everything else is on the disk. Whoever read the
-    old manifest goes on with the files that it names: the old table stays until the next part is appended. Two
-    processes must not append at the same time.
+    Only the manifest changes, replaced atomically when everything else is on disk. Readers of the old manifest continue
+    with its files: the old table stays until the next part is appended. Two processes must not append at the same time.
 
     Parameters
     ----------
@@ -274,7 +273,7 @@ def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str
             remove(directory / entry)
     table = f"table-{len(parts):05d}.bin"
     manifest = _joined(LocalPlace(directory), parts, source, directory / table, _ALIKE)
-    # A reader that knows of no such table must not take the old one for the new whole's.
+    # A reader of an older version must not take the old table for that of the new whole.
     manifest = replace(manifest, layout={**manifest.layout, "table": table}, schema=max(2, manifest.schema))
     sync_directory(directory)
     with replacing(directory / MANIFEST_FILE) as file:
@@ -285,7 +284,7 @@ def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str
 def _joined(
     place: Place, parts: Sequence[str], source: Mapping[str, Any], table: Path, alike: Sequence[str]
 ) -> Manifest:
-    """Write the table of several packs, which are `alike` in these members; return the manifest of the whole."""
+    """Write the table of several packs, which must agree in the members `alike`; return the manifest of the whole."""
     manifests: list[Manifest] = []
     names: list[int] = []  # bytes, of each part
     data: list[int] = []
@@ -329,7 +328,7 @@ def write_table(
     names : int
         Bytes of all names.
     tables : iterable of (Table, int, int)
-        With each, how many bytes of data and how many bytes of names lie before its own.
+        Each with the sizes of the data and of the names before its own.
     types : mapping
         Their columns and the columns' dtypes.
     """
@@ -355,7 +354,7 @@ def write_table(
 
 
 def _of_the_same_kind(reader: Reader, before: Sequence[Manifest], alike: Sequence[str]) -> Manifest:
-    """Return the manifest of a part, which must agree with those before it."""
+    """Return the manifest of a part, after checking that it agrees with those before it."""
     if not before:
         return reader.manifest
     for member in alike:
@@ -370,14 +369,14 @@ def _require_columns(reader: Reader) -> None:
 
 
 def _shifted(table: Table, column: str, data: int, names: int) -> Iterator[npt.NDArray[Any]]:
-    """Yield a column of a part, block by block, as a stretch of the whole's: after so many bytes of data and names."""
+    """Yield a column of a part, block by block, shifted by the sizes of data and names before it."""
     shift = {"offset": data, "name_end": names}.get(column)
     for block in blocks(table.column(column)):
         yield block if shift is None else block + shift
 
 
 def column_offsets(rows: int, types: Mapping[str, str]) -> dict[str, int]:
-    """Return where in the file each column begins: without gaps, and each at a multiple of its elements' size.
+    """Return the offset of each column in the file: without gaps, and each a multiple of its element size.
 
     The names are the last, as their length is not that of the others.
     """
@@ -388,7 +387,7 @@ def column_offsets(rows: int, types: Mapping[str, str]) -> dict[str, int]:
 
 
 class PartsReader(SpreadReader):
-    """Reads the table of the whole, and the parts' files through it."""
+    """Reads the table of the whole, and through it the files of the parts."""
 
     _data: _PartFiles
 
@@ -433,7 +432,7 @@ class PartsReader(SpreadReader):
             first += count
 
     def _check_part(self, part: str, rows: range, data: int, identity: str) -> Iterator[str]:
-        """Check a part: its rows of the whole's table, and where its data begin in the data of the whole."""
+        """Check a part: its rows in the whole's table, and the offset of its data in the whole's."""
         names = int(self.table.name_end[rows.start - 1]) if rows.start else 0
         try:
             self.place.require_no_link(part)
@@ -462,9 +461,9 @@ class PartsReader(SpreadReader):
 
 
 def _require_plain(parts: Sequence[str], files: Sequence[tuple[str, int, int, int]]) -> None:
-    """Raise ValueError if a manifest lists a part or a file twice, or a file outside of the parts.
+    """Raise ValueError if a manifest repeats a part or a file, or lists a file outside of the parts.
 
-    Two names count as one where a file system may take them for one.
+    Two names count as equal if a file system may treat them as equal.
     """
     paths = [path for path, _, _, _ in files]
     for path in [*parts, *paths]:
@@ -489,7 +488,7 @@ class _PartFiles(SpreadData):
     ----------
     place : Place
     files : sequence of (str, int, int, int)
-        Each file's path in the pack, its size, where its data begin and how many bytes the data are.
+        Each file's path in the pack and size, and the offset and size of its data.
     """
 
     def __init__(self, place: Place, files: Sequence[tuple[str, int, int, int]]) -> None:
@@ -501,7 +500,7 @@ class _PartFiles(SpreadData):
         return self._names[number]
 
     def begins(self) -> dict[str, int]:
-        """Return where the data of each part begin in the data of all; nothing of a part that has no files."""
+        """Return the offset of each part's data in the data of all; none for a part without files."""
         found: dict[str, int] = {}
         for name, start in zip(self._names, self.starts.tolist(), strict=False):
             found.setdefault(name.partition("/")[0], start)

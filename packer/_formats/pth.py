@@ -1,9 +1,9 @@
 """Sharded .pth: a directory of files that `torch.load(mmap=True, weights_only=True)` opens.
 
 A shard is a dict of vectors whose first, `data`, holds the samples, one after the other. `torch.save` writes such a
-dict as an uncompressed zip whose members are the vectors' bytes, and so does this module, while the first vector grows.
-A shard is read through the zip's directory, never through the pickle in it: a vector is a plain range of the file, and
-opening a stranger's file runs no code.
+dict as an uncompressed zip whose members are the vectors' bytes, and this module writes the same, while the first
+vector grows. A shard is read through the zip's directory, never through the pickle in it: a vector is a plain range of
+the file, and opening a stranger's file runs no code.
 
 The pickle is written opcode by opcode, without torch: `pickle` can name a function only after importing it, and
 importing torch takes longer than converting a thousand photos. The opcodes are those of `pickle` for the same dict,
@@ -38,7 +38,7 @@ from packer.errors import CorruptPackError, DestinationError, PackError, option,
 
 
 def pickled_vectors(vectors: Mapping[str, tuple[str, int]]) -> bytes:
-    """Return the pickle of a dict of vectors, each of which is a view of a storage.
+    """Return the pickle of a dict of vectors, each a view of a storage.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class _Opcodes:
         self._remembered += 1
 
     def recall(self, opcodes: bytes) -> None:
-        """Write opcodes that make an object, or its number where the same opcodes were recalled before."""
+        """Write the opcodes of an object, or its memo number if they were written before."""
         if opcodes in self._memo:
             self.write(_numbered(pickle.BINGET, pickle.LONG_BINGET, self._memo[opcodes]))
         else:
@@ -153,18 +153,18 @@ _STORAGES = {
 }
 _MOST_DIRECTORY = 1 << 17  # bytes: zipfile reads a directory at once, after a comment of up to 64 KiB
 _CHUNK = 1 << 16  # bytes
-_MOST_PICKLE = 1 << 18  # bytes; one of packer's takes some hundred, and as many a column
+_MOST_PICKLE = 1 << 18  # bytes; a pickle of packer takes a few hundred, plus as many for each column
 _STORAGE = re.compile(rb"[A-Z][A-Za-z0-9]*Storage")
 # The names of `torch.save`'s members, below a directory of any name; there are fewer than 1000 vectors.
 _MEMBER = re.compile(
     r"[^/]+/(data/\d{1,3}|data\.pkl|byteorder|version|\.format_version|\.storage_alignment|\.data/serialization_id)"
 )
-# zipfile's errors for damaged files. A member that claims to be encrypted, or of a later version, is a RuntimeError.
+# zipfile's errors for damaged files; a member marked as encrypted, or of a later version, is a RuntimeError.
 _ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
 
 
 class TorchFile:
-    """Writes one .pth: a dict of vectors, the first of which may grow as it is written.
+    """Writes one .pth file: a dict of vectors, the first of which grows while it is written.
 
     The members are numbered in the order of the dict's keys, so that a reader finds them by number.
     """
@@ -231,7 +231,7 @@ class TorchFile:
 
 
 def members_of(file: PackFile) -> dict[str, tuple[int, int]]:
-    """Return where the members of a zip lie in its file, and their sizes."""
+    """Return the offsets and sizes of the members of a zip."""
     with opened_zip(file) as (_, members):
         return members
 
@@ -239,7 +239,7 @@ def members_of(file: PackFile) -> dict[str, tuple[int, int]]:
 def require_types(file: PackFile, span: tuple[int, int], dtypes: Iterable[str]) -> None:
     """Raise CorruptPackError if the pickle in a span of the file names other types of elements than `dtypes`.
 
-    The pickle is not run: the storages that it names are looked for in its bytes.
+    The pickle is not executed: the names of its storages are searched in its bytes.
     """
     at, size = span
     if size > _MOST_PICKLE:
@@ -252,7 +252,7 @@ def require_types(file: PackFile, span: tuple[int, int], dtypes: Iterable[str]) 
 
 
 def compare_checksums(file: PackFile, leave_out: str = "") -> None:
-    """Read the members of a zip but the one of this name; CorruptPackError if one does not fit its CRC-32."""
+    """Read the members of a zip, except the named one; CorruptPackError if one does not match its CRC-32."""
     with opened_zip(file) as (archive, _):
         for info in archive.infolist():
             if info.filename != leave_out:
@@ -263,7 +263,7 @@ def compare_checksums(file: PackFile, leave_out: str = "") -> None:
 
 @contextmanager
 def opened_zip(file: PackFile) -> Iterator[tuple[zipfile.ZipFile, dict[str, tuple[int, int]]]]:
-    """Open a zip, and give where its members lie; CorruptPackError if it is not as `torch.save` writes one."""
+    """Open a zip, and yield the locations of its members; CorruptPackError if `torch.save` would not write it so."""
     try:
         with zipfile.ZipFile(file.stream(most=_MOST_DIRECTORY)) as archive:
             yield archive, _placed(archive.infolist(), file)
@@ -272,7 +272,7 @@ def opened_zip(file: PackFile) -> Iterator[tuple[zipfile.ZipFile, dict[str, tupl
 
 
 def _placed(infos: Sequence[zipfile.ZipInfo], file: PackFile) -> dict[str, tuple[int, int]]:
-    """Return where members lie; CorruptPackError if one is compressed, unknown, or overlaps another."""
+    """Return the locations of members; CorruptPackError if one is compressed, unknown, or overlaps another."""
     members: dict[str, tuple[int, int]] = {}
     end = 0
     for info in sorted(infos, key=lambda info: info.header_offset):
@@ -297,7 +297,7 @@ def member_of(members: Mapping[str, tuple[int, int]], name: str, path: str) -> t
 
 TABLE_FILE = "table.pth"
 DEFAULT_SHARD_SIZE = 512 << 20
-MAX_SHARD_SIZE = 3 << 30  # stays below the 4 GiB where zip needs another kind of header
+MAX_SHARD_SIZE = 3 << 30  # below 4 GiB, where zip needs another kind of header
 
 
 class PthWriter(Writer):
@@ -388,7 +388,7 @@ class PthWriter(Writer):
         return {"shard_size": self._shard_size, "shards": self._shards}
 
     def _place(self, size: int) -> bool:
-        """Count a sample into the shard it belongs to; return whether that is a new one."""
+        """Assign a sample to its shard; return whether this is a new shard."""
         opens = not self._shards or self._shards[-1][1] + size > self._shard_size
         if opens:
             self._shards.append([0, 0])
@@ -398,7 +398,7 @@ class PthWriter(Writer):
         return opens
 
     def _require_finished_shards(self) -> None:
-        """Raise where a shard before the open one is not whole."""
+        """Raise an error if a shard before the open one is not whole."""
         for number, (_, length) in enumerate(self._shards[:-1]):
             name = _shard_name(number)
             try:
@@ -411,7 +411,7 @@ class PthWriter(Writer):
                 raise not_of_journal(file.path)
 
     def _add_row(self, label: int | float, offset: int, name: bytes) -> None:
-        """Note a sample of the open shard, whose `offset` counts from the beginning of the first."""
+        """Record a sample of the open shard; `offset` counts from the beginning of the first shard."""
         begin = self._end - self._shards[-1][1]
         self._rows.append(label=label, height=0, width=0, offset=offset - begin, size=0, crc32c=0, name=name)
 
@@ -473,7 +473,7 @@ def _shard_name(number: int) -> str:
 
 
 def _member_of_samples(shard: str) -> str:
-    """Return which member of a shard holds the samples, which have checksums of their own."""
+    """Return the member of a shard with the samples, which have separate checksums."""
     return f"{Path(shard).stem}/data/0"
 
 

@@ -1,6 +1,6 @@
-"""Random access to the samples of a pack: a `Reader` builds every way to read on the few methods of a format.
+"""Random access to the samples of a pack: `Reader` implements every way to read on the few methods of a format.
 
-`PackColumns` gives a pack's columns to conditions, `read_manifest` and `write_manifest` serve packs that are
+`PackColumns` gives conditions access to a pack's columns; `read_manifest` and `write_manifest` are for packs that are
 directories.
 """
 
@@ -108,7 +108,7 @@ class Reader(PackAccess):
         return self._read(row)
 
     def _row(self, position: int) -> Row:
-        """Return the row of a sample, as `position` gives it; CorruptPackError where the table was cut short."""
+        """Return the row of a sample, as `position` gives it; CorruptPackError if the table was cut short."""
         self.require_table()
         return self.table.row(position)
 
@@ -118,7 +118,7 @@ class Reader(PackAccess):
             data = self._fetch_image(row)
         except CorruptPackError as error:
             raise self._damaged(row.number, error.reason) from error
-        except PackError as error:  # of the disk, which says nothing about the sample
+        except PackError as error:  # an error of the disk; the sample may be intact
             raise PackError(f"{error} (sample {row.number})") from error
         if self.check == "always" and not row.matches(data):
             reason = "the checksum does not fit" if row.name is not None else "its name lies outside of the names"
@@ -144,7 +144,7 @@ class Reader(PackAccess):
         table, names, found = self.table, self.table.names, np.empty(len(positions), LOCATION)
         for name in ("size", "height", "width", "crc32c"):
             found[name] = getattr(table, name)[positions]
-        found["label"] = table.label[positions].view(np.int64)  # its eight bytes, of which C takes the checksum
+        found["label"] = table.label[positions].view(np.int64)  # its eight bytes, whose checksum C computes
         found["raw"], found["checked"] = self.manifest.codec == "raw", self.check == "always"
         start, end = np.where(positions > 0, table.name_end[positions - 1], 0), table.name_end[positions]
         named = (start >= 0) & (start <= end) & (end <= len(names)) & (end - start <= LONGEST_NAME)
@@ -153,7 +153,7 @@ class Reader(PackAccess):
         return found, (self._hold_names(found), self._locate_in_files(found))
 
     def _hold_names(self, records: npt.NDArray[Any]) -> object:
-        """Let records of samples, `LOCATION` or `TASK`, have their names where these stay while C reads them.
+        """Set the names in records of samples, `LOCATION` or `TASK`, to memory that stays alive while C reads it.
 
         Returns
         -------
@@ -173,7 +173,7 @@ class Reader(PackAccess):
         return held
 
     def _locate_in_files(self, found: npt.NDArray[Any]) -> object:
-        """Set the files of records of the table: of those whose file is not `NOWHERE`.
+        """Set the files of records of the table, except those with the file `NOWHERE`.
 
         Parameters
         ----------
@@ -250,7 +250,7 @@ class Reader(PackAccess):
         return [found[number] for number in range(len(found))]
 
     def _fetch_image(self, row: Row) -> Buffer:
-        """Return the data of a row as its checksum was taken of them; errors as `_fetch`."""
+        """Return the data of a row in the form covered by its checksum; errors as `_fetch`."""
         return self._fetch(row.offset, row.size)
 
     def require_column(self, name: str) -> None:
@@ -262,7 +262,7 @@ class Reader(PackAccess):
         return CorruptPackError(f"damaged: {reason}", self.path, index, self._name_in_error(index))
 
     def _name_in_error(self, index: int) -> str:
-        """Return a sample's name for a message; empty if the names cannot be read, as where these are damaged."""
+        """Return a sample's name for a message; empty if the names are damaged or unreadable."""
         try:
             return self.names.get(index)
         except PackError:
@@ -306,12 +306,12 @@ class Reader(PackAccess):
         return self.table.kept(f"field.{name}"), present
 
     def _values_of(self, positions: Ints, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Return the values of some samples, and which of them are there; the rest as of `column`."""
+        """Return the values of some samples, and the mask of present values; otherwise as `column`."""
         present = self._present(name)
         return self.table.more[f"field.{name}"][positions], present[positions]
 
     def _present(self, name: str) -> npt.NDArray[np.bool_]:
-        """Return which values of a scalar or a class are there, (N,)."""
+        """Return the mask of present values of a scalar or a class, (N,)."""
         self.require_table()
         if name not in self._checked_columns:
             for column in self.fields[name].columns():
@@ -378,7 +378,7 @@ class Reader(PackAccess):
     def _blobs_of_one(
         self, position: int, names: Sequence[str], offsets: list[int], sizes: list[int], checksums: list[int]
     ) -> Iterator[Buffer | None]:
-        """Yield the stored values of several fields of one sample, compared with the checksums."""
+        """Yield the stored values of several fields of one sample, after comparing checksums."""
         name = None
         begin, together = self._fetch_together(offsets, sizes)
         for field, offset, size, expected in zip(names, offsets, sizes, checksums, strict=True):
@@ -386,7 +386,7 @@ class Reader(PackAccess):
                 yield None
                 continue
             try:
-                if size == 0:  # and it may lie where the data end
+                if size == 0:  # it may be at the end of the data
                     blob: Buffer = b""
                 elif size > 0 and together:
                     blob = together[offset - begin : offset - begin + size]
@@ -403,10 +403,10 @@ class Reader(PackAccess):
             yield blob
 
     def _fetch_together(self, offsets: Sequence[int], sizes: Sequence[int]) -> tuple[int, Buffer]:
-        """Return where the first of several blobs begins, and the bytes from there to the end of the last.
+        """Return the offset of the first of several blobs, and the bytes from there to the end of the last.
 
-        No bytes where more lie between that are others'; or where a damaged size leads out of the file, so that each
-        blob is fetched by itself, and the error names the one that cannot be.
+        No bytes if too many others are in between, or if a damaged size exceeds the file: then each blob is fetched
+        separately, and the error names the one that fails.
         """
         present = [(offset, size) for offset, size in zip(offsets, sizes, strict=True) if size > 0]
         if len(present) > 1:
@@ -437,7 +437,7 @@ class Reader(PackAccess):
 
 
 class FileReader(Reader):
-    """A reader of a pack that is one file, in which all samples lie in one range; `_open` opens it."""
+    """A reader of a pack that is one file with all samples in one range; `_open` opens it."""
 
     _file: PackFile
     _data_at = 0  # where in the file offsets begin
@@ -494,11 +494,11 @@ _CALLED = {
 
 
 class PackColumns(Mapping[str, Column]):
-    """The columns of samples of a pack, each compared with its checksum, and read, at its first use.
+    """The columns of samples of a pack, each read and compared with its checksum at its first use.
 
-    They are the fields and packer's own: ``label``, an id or the class of that name, not there where the sample is
+    They are the fields and packer's own: ``label``, an id or the class of that name, missing if the sample is
     unlabeled; ``name``; ``height`` and ``width``, in pixels; ``size``, of the image, in bytes. No field has such a
-    name. For fields that are neither numbers, ids nor texts, it is only known where there is a value.
+    name. For fields that are neither numbers, ids nor texts, only the presence of values is available.
 
     Parameters
     ----------

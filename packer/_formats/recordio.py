@@ -1,16 +1,16 @@
 """MXNet's RecordIO: one file of records, and a list of their offsets, as im2rec makes them.
 
 ``data.rec``      samples
-``data.idx``      a line ``KEY TAB OFFSET`` a record; the keys are 0, 1, 2, ...
+``data.idx``      a line ``KEY TAB OFFSET`` for each record; the keys are 0, 1, 2, ...
 ``classes.txt``   the names of the classes, a line each, where they have names
 
-A record is the magic number, a u32 whose upper three bits are the part's kind and whose others are its length, the
-bytes, and zeros up to a multiple of 4. The bytes are a header, ``IfQQ``: 0, the label as float32, the key and 0; and
-then the image. A sample without a label has the label -1.
+A record is the magic number, a u32 (the kind of the part in the upper three bits, its length in the others), the bytes,
+and zeros up to a multiple of 4. The bytes are a header, ``IfQQ``: 0, the label as float32, the key and 0; and then the
+image. A sample without a label has the label -1.
 
 If the magic number occurs in the bytes of a record at a multiple of 4, the record is split into parts there, and the
-number is left out. The image of such a sample is no single range of the file, so packer's index has a copy of it. The
-index has the values of fields as well, for which a record has no room.
+number is left out. The image of such a sample is not a single range of the file, so packer's index has a copy of it.
+The index also has the values of fields, because a record has no room for them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class RecordIOWriter(ShardWriter):
 
 
 def _split(head: bytes, data: Buffer) -> list[bytes]:
-    """Return the parts of a record, which are between the magic numbers at multiples of 4; none where it is whole."""
+    """Return the parts of a record, which are between the magic numbers at multiples of 4; none if it is whole."""
     found = [at for at in range(0, len(head), 4) if head[at : at + 4] == _MAGIC]
     words = np.frombuffer(data, "<u4", len(data) // 4)
     found += (len(head) + 4 * np.flatnonzero(words == _MAGIC_NUMBER)).tolist()

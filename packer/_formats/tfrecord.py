@@ -1,7 +1,7 @@
 """TFRecord: files of records, each a ``tf.train.Example`` with the keys of ImageNet.
 
 ``data-00000.tfrecord``   samples
-``data-00000.idx``        the index of the file that ``tfrecord2idx`` makes: a line ``OFFSET SIZE`` a record
+``data-00000.idx``        the index of the file that ``tfrecord2idx`` makes: a line ``OFFSET SIZE`` for each record
 ``classes.txt``           the names of the classes, a line each, where they have names
 
 No name ends in ``-of-00128``: the number of files is not known before the last one is written, and a complete file
@@ -10,7 +10,7 @@ keeps its name, so that a conversion can be resumed at any moment.
 A record is its length as u64, the masked CRC-32C of those eight bytes, the Example, and its masked CRC-32C. The Example
 has the features ``image/class/label`` and ``image/class/text``, the class's id as the pack has it and its name,
 ``image/encoded``, ``image/filename``, the sample's name, ``image/format``, ``image/height`` and ``image/width``, and a
-feature of each field, under its name. They stand in the order of their names. A missing value has no feature.
+feature for each field, under its name, in alphabetical order. A missing value has no feature.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """WebDataset: a directory of tars, in which the members of a sample follow each other and share a key.
 
 ``shard-000000.tar``   samples
-``shard-000000.idx``   the index of the shard that DALI's ``wds2idx`` makes, version 1.2
+``shard-000000.idx``   the index of the shard, as DALI's ``wds2idx`` makes it, version 1.2
 ``classes.txt``        the names of the classes, a line each, where they have names
 
 A sample has the member ``KEY.cls``, its label in ASCII, ``KEY.jpg`` or the like, its image, and a member for each

@@ -1,1 +1,1 @@
-"""Bytes to pixels and back. Knows no format and no pack."""
+"""Decoding, resizing, augmenting and encoding images; independent of formats and packs."""

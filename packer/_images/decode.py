@@ -1,8 +1,8 @@
-"""Decoding encoded images to pixels, and the choice of the decoder.
+"""Decoding images to pixels, and the choice of the decoder.
 
-JPEGs and PNGs go to packer's own decoder, if that is the fastest, and ordinary JPEGs that it leaves go to a library.
-Plain BMPs need none. Images that these reject, and all other images, go to Pillow, whose pixels, or whose error, are
-the result. So the choice of the decoder changes the speed and nothing else.
+JPEGs and PNGs go to packer's own decoder, if it is the fastest; ordinary JPEGs that it declines go to a library. Plain
+BMPs need no decoder. Images that these reject, and all other images, go to Pillow, whose pixels or error are the
+result. So the choice of the decoder affects only the speed.
 """
 
 from __future__ import annotations
@@ -119,13 +119,13 @@ def decode(
     data : bytes-like
         The encoded image.
     exif : {"ignore", "apply"}
-        Whether to turn the image as its EXIF orientation asks; ImageFolder ignores it.
+        Whether to turn the image by its EXIF orientation; ImageFolder ignores it.
     decoder : str
         ``"auto"`` or one of `DECODERS`; decides the speed, not the pixels. ``"pillow"`` decodes all types of images.
     max_pixels : int
         Larger images are refused, from their header.
     header : JPEGHeader, optional
-        The header of a JPEG, where the caller has read it; else it is read here.
+        The header of a JPEG, if the caller has read it; otherwise it is read here.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Depth: numbers of more than 8 bits as levels of 0 to 255, in the ways that a conversion offers."""
+"""Bit depth: conversion of values of more than 8 bits to levels of 0 to 255, in the ways that `--to-8-bit` offers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOUND = {
 }
 """The finding of an image whose depth was reduced."""
 
-_BLOCK = 1 << 20  # numbers that are scaled at a time
+_BLOCK = 1 << 20  # numbers scaled at a time
 
 
 def require_8_bit(depth: Depth, codec: str) -> None:
@@ -46,7 +46,7 @@ def require_8_bit(depth: Depth, codec: str) -> None:
 def decode_to_8_bit(
     data: Buffer, how: str, depth: Depth, *, exif: str = "ignore", max_pixels: int = MAX_PIXELS
 ) -> npt.NDArray[np.uint8]:
-    """Decode an image of more than 8 bits a channel to 8-bit RGB; alpha, and bands beyond the colours, are left out.
+    """Decode an image of more than 8 bits a channel to 8-bit RGB, without alpha and additional bands.
 
     Parameters
     ----------
@@ -58,10 +58,10 @@ def decode_to_8_bit(
         ``type``: the upper 8 bits of unsigned numbers, so that 65535 becomes 255, as `skimage.img_as_ubyte` and OpenCV
         do; of signed numbers those below the sign, and 0 of negative ones; of floats from 0 to 1 ``round(255 * x)``.
 
-        ``file``: the lowest number of the file becomes 0 and the highest 255, for all colours together; 0 if there
-        is one number only.
+        ``file``: the lowest number of the file becomes 0 and the highest 255, for all colours together; 0 if all
+        numbers are equal.
 
-        With the latter two NaN becomes 0, and infinities with ``file`` 0 or 255.
+        With ``type`` and ``file`` NaN becomes 0; with ``file`` infinities become 0 or 255.
     depth : Depth
         The depth of a pixel of the file.
 
@@ -73,8 +73,8 @@ def decode_to_8_bit(
     Raises
     ------
     ImageError
-        If the image cannot be decoded; with ``type`` if there are floats outside of 0 to 1, which is the range of no
-        type; with ``file`` if packer cannot read all bits.
+        If the image cannot be decoded; with ``type`` if there are floats outside of 0 to 1, because floats have no
+        other natural range; with ``file`` if packer cannot read all bits.
     """
     if how == "clip" or not depth.is_deep:
         return decode(data, exif=exif, max_pixels=max_pixels)
@@ -97,7 +97,7 @@ def decode_to_8_bit(
 def _colours(data: Buffer, depth: Depth, mode: str, exif: str, max_pixels: int) -> npt.NDArray[Any]:
     """Return the numbers of an image, (height, width, 1 or 3), without alpha; `mode` is Pillow's of a TIFF."""
     of_sign = {("u", "I"): np.uint32, ("i", "L"): np.int8}.get((depth.kind, mode))
-    if of_sign is not None:  # which Pillow takes the highest bit for, or does not
+    if of_sign is not None:  # Pillow's handling of the highest bit varies
         with pillow.opened(data, max_pixels) as image:
             return np.asarray(pillow.in_machine_order(image)).view(of_sign)[..., None]
     try:
@@ -146,7 +146,7 @@ def _limits(numbers: npt.NDArray[Any]) -> tuple[float, float]:
 
 
 def _blocks(numbers: npt.NDArray[Any], levels: npt.NDArray[np.uint8]) -> Iterator[tuple[Any, Any]]:
-    """Yield some rows of numbers and the output for their levels, so that little memory is needed."""
+    """Yield blocks of rows of numbers, with the output for their levels, to save memory."""
     rows = max(1, _BLOCK // (numbers.shape[1] * numbers.shape[2]))
     for top in range(0, len(numbers), rows):
         yield numbers[top : top + rows], levels[top : top + rows]

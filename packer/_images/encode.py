@@ -1,4 +1,4 @@
-"""Pixels to encoded images."""
+"""Encoding pixels as JPEG, PNG, WebP or BMP."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
 
 
 def encode_png(image: Image.Image) -> bytes:
-    """Encode an image of any mode that PNG knows, without loss; OSError of another mode."""
+    """Encode an image of any mode that PNG supports, without loss; OSError for other modes."""
     stream = io.BytesIO()
     image.save(stream, "PNG", compress_level=6)
     return stream.getvalue()
 
 
 def encode_tiled(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
-    """Encode (height, width, 3) uint8 RGB pixels as a tiled JPEG, which decodes as the one that `encode` makes."""
+    """Encode (height, width, 3) uint8 RGB pixels as a tiled JPEG with the same decoded pixels as that of `encode`."""
     from packer._images import jpeg_tiles
 
     mcus = -(-pixels.shape[1] // _MCU)
@@ -60,7 +60,7 @@ def encode_tiled(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
 
 
 def _encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0) -> bytes:
-    """Encode with 4:2:0 subsampling; with an `interval`, a restart marker stands after as many MCUs."""
+    """Encode with 4:2:0 subsampling; with an `interval`, there is a restart marker after every `interval` MCUs."""
     if max(pixels.shape) > _LONGEST_SIDE:
         raise ImageError(f"JPEG has room for {_LONGEST_SIDE} pixels a side")
     return jpeg_encoder()[1](pixels, quality, interval)
@@ -68,7 +68,7 @@ def _encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0)
 
 @functools.cache
 def jpeg_encoder() -> tuple[str, Callable[[npt.NDArray[np.uint8], int, int], bytes]]:
-    """Return the JPEG encoder and its name: packer's own where there are vectors for it, else OpenCV's or Pillow's.
+    """Return the JPEG encoder and its name: packer's own on processors with vectors, otherwise OpenCV's or Pillow's.
 
     All write the same bytes; each is faster than those named after it.
     """

@@ -1,4 +1,4 @@
-"""packer's own C, `packer._images._native`, or None if it is not available; and its shortcomings on this machine."""
+"""packer's C extension, `packer._images._native`, or None if it is unavailable; and its state on this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WHEEL = "a wheel of packer, which scripts/wheels makes in a clone (pip install 
 
 
 class Shortcoming(NamedTuple):
-    """Why packer's own decoder does not decode on this machine, or more slowly than it might.
+    """The reason why packer's own decoder is unavailable or slow on this machine.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Shortcoming(NamedTuple):
 
 
 def shortcoming() -> Shortcoming | None:
-    """Return why packer's own decoder does not decode here or, where there is a cure, why it is slow; else None."""
+    """Return why packer's own decoder is unavailable here or, if there is a remedy, why it is slow; otherwise None."""
     if _failure is not None:
         return _not_loaded(_failure)
     if VECTORS or platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):

@@ -1,4 +1,4 @@
-"""Crops: rectangles of images, the windows that are cut out of them, and the pixels that a window depends on.
+"""Crop geometry: rectangles of images, the windows cut out of them, and the pixels that a window depends on.
 
 `CROP` is the record that Python and C share. Buffers in which a thread decodes and resizes are reused, because fresh
 memory costs more than a copy.
@@ -56,7 +56,7 @@ Crops = npt.NDArray[Any]
 
 
 class Box(NamedTuple):
-    """One record of `CROP`, as Python's integers."""
+    """A record of `CROP` with Python integers."""
 
     top: int
     left: int
@@ -82,7 +82,7 @@ class Box(NamedTuple):
         out: tuple[int, int] | None = None,
         flip: bool = False,
     ) -> Box:
-        """Return the box of a rectangle; by default the window is all of the resized rectangle."""
+        """Return the box of a rectangle; by default the window is the whole resized rectangle."""
         return cls(*rectangle, *scaled, *cut, *(out or scaled), int(flip))
 
     @property
@@ -127,11 +127,11 @@ CROP = np.dtype([(name, np.int64) for name in Box._fields])
 
 
 def affordable(crops: Crops) -> npt.NDArray[np.bool_]:
-    """Tell for which of N crops the result can be had in little memory.
+    """Tell which of N crops need only moderate memory.
 
-    Resizing goes across first: the pixels between the two passes have the height of the rectangle and the width of the
-    window. Neither these nor the window may have more than `MAX_PIXELS` pixels, so a crop is refused only where its
-    shape is extreme and it is enlarged, or where its window is padded to such a size.
+    Resizing is horizontal first: the pixels between the two passes have the height of the rectangle and the width of
+    the window. Neither these nor the window may have more than `MAX_PIXELS` pixels, so a crop is refused only if it is
+    enlarged with an extreme shape, or its window is padded to this size.
     """
     numbers = np.ascontiguousarray(crops)[:, None].view(np.int64)[:, : Box._fields.index("flip")]
     if numbers.min(initial=0) > -_USUAL and numbers.max(initial=0) < _USUAL:
@@ -140,7 +140,7 @@ def affordable(crops: Crops) -> npt.NDArray[np.bool_]:
     scaled_height, scaled_width = crops["scaled_height"], crops["scaled_width"]
     resizable = np.maximum(height, width) <= _LARGEST_SIDE
     resizable &= np.maximum(scaled_height, scaled_width) <= _LARGEST_SCALED
-    resizable &= _product(height, np.minimum(out_width, scaled_width)) <= MAX_PIXELS  # padding is no work for resizing
+    resizable &= _product(height, np.minimum(out_width, scaled_width)) <= MAX_PIXELS  # padding needs no resizing
     copied = (height == scaled_height) & (width == scaled_width)
     fits: npt.NDArray[np.bool_] = _product(crops["out_height"], out_width) <= MAX_PIXELS
     fits &= copied | resizable
@@ -150,11 +150,11 @@ def affordable(crops: Crops) -> npt.NDArray[np.bool_]:
 
 
 def _product(one: Ints, other: Ints) -> npt.NDArray[np.float64]:
-    """Return products that are exact up to `MAX_PIXELS` and far beyond, and do not overflow."""
+    """Return products that are exact far beyond `MAX_PIXELS`, and do not overflow."""
     return one.astype(np.float64) * other
 
 
-@functools.lru_cache(1 << 12)  # of many images few sizes are new, and one takes as long as a hundred in an array
+@functools.lru_cache(1 << 12)  # few sizes are new, and computing one takes as long as a hundred in an array
 def _is_affordable(box: Box) -> bool:
     return bool(affordable(np.array([box], CROP))[0])
 
@@ -181,10 +181,10 @@ def is_padded(box: Box) -> bool:
 
 
 def shown(box: Box) -> Box:
-    """Return a box whose window is the part of the resized rectangle that a window shows.
+    """Return a box for the part of the resized rectangle that is visible in a window.
 
-    The part has no more rows and no more columns than the window. Where a window shows nothing of the rectangle, the
-    nearest pixels are the part, so that damage of the image is found all the same.
+    The part has at most as many rows and columns as the window. If a window shows nothing of the rectangle, the part is
+    the nearest pixels, so that damage of the image is still found.
     """
     if not is_padded(box):
         return box
@@ -195,9 +195,9 @@ def shown(box: Box) -> Box:
 
 
 def sources(box: Box) -> tuple[Ints, Ints]:
-    """Return which row of the resized rectangle each row of the window shows, and which column each column.
+    """Return the row of the resized rectangle for each row of the window, and the column for each column.
 
-    Where ``constant`` padding is shown, these are the nearest.
+    For ``constant`` padding, these are the nearest ones.
     """
     mode = PADDINGS[box.padding]
     return (
@@ -207,18 +207,18 @@ def sources(box: Box) -> tuple[Ints, Ints]:
 
 
 def _sources(mode: str, first: int, count: int, side: int) -> Ints:
-    """Return which of `side` pixels stand in `count` positions from `first` on, where these may lie outside."""
+    """Return which of `side` pixels are at `count` positions from `first` on, some of which may be outside."""
     positions = np.arange(first, first + count)
     if mode in ("constant", "edge"):
         return positions.clip(0, side - 1)
-    twice = int(mode == "symmetric")  # whether the pixels at the edges come twice
+    twice = int(mode == "symmetric")  # whether the edge pixels are repeated
     period = max(2 * (side - 1 + twice), 1)
     positions %= period
     return np.minimum(positions, period - twice - positions)
 
 
 def outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
-    """Tell which of `count` positions from `first` on lie outside of `side` pixels."""
+    """Tell which of `count` positions from `first` on are outside of `side` pixels."""
     positions = np.arange(first, first + count)
     return (positions < 0) | (positions >= side)
 
@@ -229,7 +229,7 @@ def colour_of_fill(fill: int) -> list[int]:
 
 
 def _extent(mode: str, first: int, count: int, side: int) -> tuple[int, int]:
-    """Return first and end of those of `side` pixels that stand in `count` positions from `first` on."""
+    """Return the range of those of `side` pixels that are visible at `count` positions from `first` on."""
     starts = range(first, first + count, _POSITIONS)
     positions = (_sources(mode, start, min(_POSITIONS, first + count - start), side) for start in starts)
     extents = [(int(block.min()), int(block.max())) for block in positions]
@@ -237,7 +237,7 @@ def _extent(mode: str, first: int, count: int, side: int) -> tuple[int, int]:
 
 
 def touched(box: Box) -> Rectangle:
-    """Return the part of a box's rectangle that the window depends on."""
+    """Return the part of a box's rectangle that its window depends on."""
     box = shown(box)
     if box.scaled == box.out:
         return box.rectangle
@@ -250,7 +250,7 @@ def touched(box: Box) -> Rectangle:
 
 
 def from_corner(box: Box, touched: Rectangle) -> Rectangle:
-    """Return the touched part, extended to the rectangle's upper left corner where the rectangle is resized.
+    """Return the touched part, extended to the upper left corner if the rectangle is resized.
 
     The resizing kernel always begins at the corner; the pixels before the touched part may have any colour.
     """
@@ -261,9 +261,9 @@ def from_corner(box: Box, touched: Rectangle) -> Rectangle:
 
 
 def _span(first: int, count: int, full: int, scaled: int, reach: int) -> tuple[int, int]:
-    """Return first and end of those of `full` pixels that `count` of the `scaled` ones, from `first` on, depend on.
+    """Return the range of those of `full` pixels on which `count` of the `scaled` ones, from `first` on, depend.
 
-    `reach` is how many pixels away those lie that count: pixels of the rectangle, or of the result where it is smaller.
+    `reach` is the radius of the kernel, in pixels of the rectangle, or of the result if that is smaller.
     """
     scale = full / scaled
     distance = reach * max(scale, 1)
@@ -292,7 +292,7 @@ class _Scratch(threading.local):
         return self._image("decoded", height, width)
 
     def framed(self, pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
-        """Return a rectangle with pixels in it from (top, left) on; the other pixels have any colour."""
+        """Return a rectangle with pixels placed at (top, left); the other pixels are arbitrary."""
         framed = self._image("framed", height, width)
         inside = framed[max(top, 0) :, max(left, 0) :]
         inside[:] = pixels[max(-top, 0) :, max(-left, 0) :][: inside.shape[0], : inside.shape[1]]
@@ -303,12 +303,12 @@ class _Scratch(threading.local):
         return self._image("mirrored", height, width)
 
     def exchanged(self, height: int, width: int) -> Pixels:
-        """Return memory for an image of that size, whose colours come in another order."""
+        """Return memory for an image of that size with exchanged channels."""
         return self._image("exchanged", height, width)
 
 
 def _enough(memory: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
-    """Return memory of that size or more, but not of very much more."""
+    """Return memory of at least that size, but not much more."""
     if size <= memory.size <= max(4 * size, 1 << 24):
         return memory
     return np.empty(max(size, 1 << 21), np.uint8)
@@ -318,7 +318,7 @@ scratch = _Scratch()
 
 
 def sides_of(heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
-    """Return heights and widths of N images as (N,) int64 arrays, or ValueError where they are not as many."""
+    """Return heights and widths of N images as (N,) int64 arrays, or raise ValueError if their lengths differ."""
     down, across = np.asarray(heights, np.int64), np.asarray(widths, np.int64)
     if down.ndim != 1 or down.shape != across.shape:
         raise ValueError(f"heights and widths have one shape, (N,), and not {down.shape} and {across.shape}")

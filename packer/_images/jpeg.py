@@ -1,9 +1,9 @@
-"""The header of a JPEG, read without decoding it (ITU-T T.81, annex B), and its metadata.
+"""A parser of JPEG headers (ITU-T T.81, annex B) and metadata.
 
 libjpeg ignores metadata. Pillow reads them when it opens an image, and refuses the whole image if one of them is
 malformed: a JFIF segment without a version, a profile without its number, a resource without a name. An image with
 unusual metadata is left to Pillow, which decides whether the image can be read. Every segment is checked by `is_usual`,
-and a second EXIF segment counts as unusual. The same rules in C are those of ``native/jpeg/metadata.c``.
+and a second EXIF segment counts as unusual. ``native/jpeg/metadata.c`` implements the same rules in C.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 
 
 def is_usual(marker: int, content: bytes) -> bool:
-    """Tell whether a segment is one that Pillow is known to read.
+    """Tell whether Pillow is known to accept a segment.
 
     Parameters
     ----------
@@ -50,12 +50,12 @@ def is_usual(marker: int, content: bytes) -> bool:
 
 
 def orientation_of_exif(content: bytes) -> int | None:
-    """Return the orientation that an APP1 segment says, 0 if it says none; None if it holds no EXIF."""
+    """Return the orientation in an APP1 segment with EXIF, 0 if unset; None if it is not EXIF."""
     return _read_orientation(content[len(_EXIF) :]) if content.startswith(_EXIF) else None
 
 
 def orientation_of_xmp(content: bytes) -> int | None:
-    """Return the orientation that an APP1 segment says, 0 if it says none; None if it holds no XMP."""
+    """Return the orientation in an APP1 segment with XMP, 0 if unset; None if it is not XMP."""
     if not content.startswith(_XMP):
         return None
     found = _XMP_ORIENTATION.search(content)
@@ -63,7 +63,7 @@ def orientation_of_xmp(content: bytes) -> int | None:
 
 
 def _is_usual_tiff(tiff: bytes) -> bool:
-    """Tell whether the values of the first directory lie inside of a TIFF, and those that matter are of usual types."""
+    """Tell whether the values of the first directory are within a TIFF, and the relevant ones have usual types."""
     order = _ORDERS.get(tiff[:4])
     if order is None:
         return False
@@ -155,7 +155,7 @@ class JPEGHeader(NamedTuple):
     scan : int
         The offset of the first scan's entropy-coded data.
     usual : bool
-        Whether the metadata are ones that Pillow is known to read; see `packer._images.jpeg`.
+        Whether Pillow is known to accept the metadata; see `packer._images.jpeg`.
     """
 
     height: int
@@ -171,17 +171,17 @@ class JPEGHeader(NamedTuple):
 
     @property
     def mcu_height(self) -> int:
-        """Rows of a minimum coded unit; of one component it is a block, whatever its factors say."""
+        """Rows of a minimum coded unit; with one component it is a block, regardless of sampling factors."""
         return 8 if self.components == 1 else 8 * max(factors & 15 for factors in self.sampling)
 
     @property
     def sequential(self) -> bool:
-        """Whether the image is coded in one pass from top to bottom, so that decoding may stop on the way."""
+        """Whether the image is coded in one pass from top to bottom, so that decoding may stop early."""
         return self.process in (0xC0, 0xC1)
 
     @property
     def ordinary(self) -> bool:
-        """Whether this is an 8-bit Huffman-coded grey or three-component DCT image, which every decoder reads alike."""
+        """Whether this is an 8-bit Huffman-coded grey or three-component DCT image, which all decoders read alike."""
         return self.usual and self.process in _HUFFMAN_DCT and self.precision == 8 and self.components in (1, 3)
 
 
@@ -226,12 +226,12 @@ def read_header(data: Buffer) -> JPEGHeader | None:
 
 
 def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
-    """Yield the segments up to the first scan's header, each as its marker's second byte and where it begins and ends.
+    """Yield the segments up to the first scan's header: second byte of the marker, begin and end of each.
 
     Raises
     ------
     ImageError
-        If something else than segments stands there.
+        If there is anything other than segments.
     """
     while at + 4 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
@@ -249,19 +249,19 @@ def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
 
 
 def one_scan(data: Buffer, header: JPEGHeader) -> bool:
-    """Tell whether the first scan has all components of a sequential image: its decoder then reads no other."""
+    """Tell whether the first scan has all components of a sequential image, so that decoders read no other."""
     size = 6 + 2 * header.components
     start = b"\xff\xda" + struct.pack(">HB", size, header.components)
     return bytes(data[header.scan - size - 2 :][: len(start)]) == start
 
 
 def scans(data: Buffer, header: JPEGHeader) -> int:
-    """Return how many scans an image seems to have: how often a start-of-scan marker stands in the data."""
+    """Return the apparent number of scans: the number of start-of-scan markers in the data."""
     return 1 + bytes(data[header.scan :]).count(bytes([0xFF, _SOS]))
 
 
 def end_of_image(data: Buffer, scan: int) -> int | None:
-    """Return where the image ends, after its end-of-image marker; None if it has none."""
+    """Return the position after the end-of-image marker; None if there is none."""
     if data[-2:] == b"\xff\xd9":
         return len(data)
     # Inside entropy-coded data 0xFF is followed by 0x00 or a restart marker, so the first match is the marker.

@@ -5,9 +5,10 @@ it is ignored, and the JPEG is then decoded as a whole. Tiling is lossless: pack
 (`packer/_images/native/tiling`) codes the same coefficients again, with restart markers and the best Huffman codes, and
 this module joins the pieces.
 
-For decoders that know no rectangles, a JPEG of a part is made of a JPEG. If a header announces fewer rows than there
-are, the decoder stops after them; and between two restart markers a scan can be decoded without the data before it. So
-the tiles that a rectangle touches, joined to a header of a smaller image, are a JPEG of that part with the same pixels.
+For decoders that cannot decode rectangles, a smaller JPEG is cut out of a JPEG. If a header announces fewer rows than
+there are, the decoder stops after them; and the data after a restart marker can be decoded without the data before it.
+So the tiles that a rectangle touches, appended to the header of a smaller image, are a JPEG of that part with the same
+pixels.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ _VERSION = 2
 _SEGMENT = struct.Struct(">HH6sBBHHHHI")
 _INTERVAL = struct.Struct(">HHH")  # marker, length, MCUs
 _LONGEST = 0xFFFF  # the largest number of two bytes
-_GROUP = 1 << 13  # bytes, at least: markers among so few are found in less than a microsecond
+_GROUP = 1 << 13  # bytes, at least: finding markers in these takes less than a microsecond
 
 _NARROWEST = 2  # MCUs of a tile: the decoder is slower at each tile's end
 
 
 class TileWindow(NamedTuple):
-    """Some tiles: rows from `first_row` to before `row_end`, in each the columns from `first` to before `end`."""
+    """A window of tiles: rows `first_row` to before `row_end`, columns `first` to before `end`."""
 
     first_row: int
     row_end: int
@@ -74,7 +75,7 @@ class Grid(NamedTuple):
     margin_width: int
 
     def window(self, rectangle: Rectangle) -> TileWindow | None:
-        """Return the tiles that a rectangle depends on; None if those are all of them."""
+        """Return the tiles that a rectangle depends on; None if it depends on all."""
         top, left, height, width = rectangle
         vertical, horizontal = self.margin_height, self.margin_width
         first_row = max(top - vertical, 0) // self.tile_height
@@ -85,7 +86,7 @@ class Grid(NamedTuple):
         return None if whole else TileWindow(first_row, row_end, first, end)
 
     def extent(self, window: TileWindow) -> Rectangle:
-        """Return the rectangle that some tiles make up, in pixels."""
+        """Return the rectangle of some tiles, in pixels."""
         first_row, row_end, first, end = window
         top, left = first_row * self.tile_height, first * self.tile_width
         bottom, right = min(row_end * self.tile_height, self.height), min(end * self.tile_width, self.width)
@@ -93,19 +94,19 @@ class Grid(NamedTuple):
 
     @classmethod
     def of(cls, frame: Buffer, columns: int) -> Grid | None:
-        """Return the grid of a frame whose MCU rows are cut into `columns` tiles; None if that is impossible.
+        """Return the grid of a frame with `columns` tiles in each MCU row; None if that is impossible.
 
         Parameters
         ----------
         frame : bytes-like
-            The parameters of a start-of-frame segment (ITU-T T.81, B.2.2), and what follows.
+            The parameters of a start-of-frame segment (ITU-T T.81, B.2.2), and the following bytes.
         """
         precision, height, width, components = struct.unpack_from(">BHHB", frame)
         across = down = 1
         if components == 3:
             across = max(frame[7] >> 4, frame[10] >> 4, frame[13] >> 4)
             down = max(frame[7] & 15, frame[10] & 15, frame[13] & 15)
-        elif components != 1:  # of a scan of one component, an MCU is a block, whatever the component's factors say
+        elif components != 1:  # in a scan of one component, an MCU is a block, regardless of sampling factors
             return None
         if precision != 8 or not (height and width and across and down and columns):
             return None
@@ -126,7 +127,7 @@ class Tiles(NamedTuple):
     segment, table, header, frame, scan : int
         Offsets in the JPEG of the segment, its table, the headers after it, the frame's parameters and the scan.
     group : int
-        Rows of tiles of which the table has one entry.
+        Number of rows of tiles for each entry of the table.
     group_ends : (ceil(rows / group),) int64 array
         The end of each group of rows in the JPEG, with the marker after its last tile.
     """
@@ -142,12 +143,12 @@ class Tiles(NamedTuple):
 
 
 def restarts(first: int, count: int) -> npt.NDArray[np.uint8]:
-    """Return the second bytes of the restart markers after `count` tiles, of which the first has that number."""
+    """Return the second bytes of the restart markers after `count` tiles, the first with a given number."""
     return (0xD0 + (np.arange(first, first + count) & 7)).astype(np.uint8)
 
 
 def read_tiles(data: Buffer) -> Tiles | None:
-    """Return where the tiles of a JPEG are; None if it has no tile segment, or one that does not fit the JPEG."""
+    """Return the tiles of a JPEG; None if it has no tile segment, or one that does not match."""
     try:
         segment = _find(data)
         return None if segment is None else _read(data, segment)
@@ -156,7 +157,7 @@ def read_tiles(data: Buffer) -> Tiles | None:
 
 
 def _find(data: Buffer) -> int | None:
-    """Return where the tile segment begins: it stands among the application segments and comments."""
+    """Return the offset of the tile segment, which is among the application segments and comments."""
     at = 2
     while data[at] == 0xFF and ((marker := data[at + 1]) & 0xF0 == 0xE0 or marker == _COM):
         if marker == _APP9 and data[at + 4 : at + 10] == _IDENTIFIER:
@@ -186,7 +187,7 @@ def _read(data: Buffer, segment: int) -> Tiles | None:
 
 
 def choose_columns(mcus: int, row_bytes: float, least: float) -> int:
-    """Return into how many tiles to cut the MCU rows of an image.
+    """Return the number of tiles to cut an image's MCU rows into.
 
     A tile costs some four bytes, and some time; its savings grow with its size.
 
@@ -246,7 +247,7 @@ def assemble(  # noqa: PLR0917
         if marker in (_SOF0, _SOF1):
             frame = _INTERVAL.size + len(others)
         others += header[start:end]
-    core = interval + others  # the interval first, where a reader compares it with the number of columns
+    core = interval + others  # the interval first, because a reader compares it with the number of columns
     if len(core) > _LONGEST:
         raise NotTileableError("its header is too long")
     table = sizes.astype(f">u{entry}").tobytes()
@@ -258,21 +259,21 @@ def assemble(  # noqa: PLR0917
 
 
 def annotate(data: Buffer) -> bytes:
-    """Return a JPEG whose restart markers make tiles with the table of where they are.
+    """Add the tile table to a JPEG whose restart markers form tiles.
 
     Raises
     ------
     NotTileableError
-        If its restart markers make no tiles.
+        If its restart markers do not form tiles.
     ImageError
-        If it is no JPEG.
+        If it is not a JPEG.
     """
     made = None if _native is None else _native.annotate(bytes(data))
     return annotate_in_python(data) if made is None else made
 
 
 def annotate_in_python(data: Buffer) -> bytes:
-    """Do the same as `annotate`, where C cannot, and for tests."""
+    """Do the same as `annotate`, for other JPEGs than the C code handles, and for tests."""
     metadata, header = bytearray(), bytearray()
     interval, frame, scan_at = 0, b"", 0
     for marker, start, end in jpeg.segments(data):
@@ -306,14 +307,14 @@ _WORTH_PYTHON = 50_000  # bytes of an image; in a smaller one, cutting takes Pyt
 
 
 class CutOut(NamedTuple):
-    """A JPEG of a part of an image, and which part: its rectangle in the whole."""
+    """A JPEG of a part of an image, and its rectangle in the whole."""
 
     data: Buffer
     rectangle: Rectangle
 
 
 def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
-    """Return a JPEG of the rows of a JPEG that those above `bottom` depend on, or more, and how many those are.
+    """Return a JPEG with (at least) the rows of a JPEG that those above `bottom` depend on, and their number.
 
     Parameters
     ----------
@@ -327,8 +328,8 @@ def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer
     Returns
     -------
     (bytes-like, int) or None
-        The whole image where nothing can be left out. None if it is no ordinary JPEG of that size in one scan, in
-        which the decoder goes over the pixels once.
+        The whole image if nothing can be left out. None if it is no ordinary JPEG of that size in one scan, that the
+        decoder reads in a single pass.
     """
     if _native is None:
         return first_rows_in_python(data, size, bottom)
@@ -363,13 +364,13 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle) -> CutOut
     size : (height, width)
         Its pixels.
     rectangle : (top, left, height, width)
-        In pixels of the whole image; it lies inside of it.
+        In pixels of the whole image; it is inside the image.
 
     Returns
     -------
     CutOut or None
-        The whole image where nothing can be left out. None if the image is no tiled JPEG of that size, its
-        markers are not where its table says, or cutting is not worth its while.
+        The whole image if nothing can be left out. None if the image is no tiled JPEG of that size, its markers do not
+        match its table, or cutting is not worthwhile.
     """
     if _native is None:
         return cut_out_in_python(data, size, rectangle) if len(data) >= _WORTH_PYTHON else None
@@ -405,7 +406,7 @@ def _read_header(data: Buffer) -> jpeg.JPEGHeader | None:
 
 
 def _join(data: Buffer, tiles: Tiles, window: TileWindow) -> bytearray | None:
-    """Return the headers and some tiles; None if the rows of tiles have other markers than they should."""
+    """Join the headers and some tiles; None if the rows of tiles have unexpected markers."""
     grid, group = tiles.grid, tiles.group
     first_group, group_end = window.first_row // group, -(-window.row_end // group)
     first_row, row_end = first_group * group, min(group_end * group, grid.rows)
@@ -426,7 +427,7 @@ def _join(data: Buffer, tiles: Tiles, window: TileWindow) -> bytearray | None:
     if before and data[begin - 2 : begin] != bytes([0xFF, *restarts(before - 1, 1)]):
         return None
 
-    # The tiles of a row lie in one piece.
+    # The tiles of a row are contiguous.
     rows = slice(window.first_row - first_row, window.row_end - first_row)
     starts = np.concatenate([[0], ends.ravel()[:-1]]).reshape(ends.shape)[rows, window.first]
     ends = ends[rows, window.first : window.end]
@@ -435,7 +436,7 @@ def _join(data: Buffer, tiles: Tiles, window: TileWindow) -> bytearray | None:
     for start, end in zip(starts.tolist(), ends[:, -1].tolist(), strict=True):
         joined += data[begin + start : begin + end]
 
-    # Each tile has brought the marker after it, whose number is another one now; after the last the image ends.
+    # Each tile was copied with the marker after it, which needs a new number; the last is replaced by the end of image.
     lengths = ends[:, -1] - starts
     at = head + ends + (lengths.cumsum() - lengths - starts)[:, None] - 1
     np.frombuffer(joined, np.uint8)[at.ravel()] = restarts(0, at.size)
@@ -455,7 +456,7 @@ def require_transcoder() -> None:
 
 
 def transcode(data: Buffer) -> bytes:
-    """Make a tiled JPEG of a JPEG. The pixels and the metadata stay the same.
+    """Convert a JPEG to a tiled JPEG with the same pixels and metadata.
 
     Parameters
     ----------

@@ -1,8 +1,9 @@
-"""Masks, and images of any mode, decoded and cut as records of `CROP` tell.
+"""Decoding and cropping of masks, and of images of any mode, as records of `CROP` specify.
 
-They are resized to the nearest pixel, mirrored, padded, and moved by affine operations. Every pixel is torchvision's,
-of ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` of a ``tv_tensors.Mask``; Pillow takes other
-neighbours. RGB images are decoded by `packer._images.rectangle`, which decodes only the pixels that it needs.
+They are resized to the nearest pixel, mirrored, padded, and moved by affine operations. Every pixel equals that of
+torchvision's ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` on a ``tv_tensors.Mask``; Pillow
+chooses other neighbours. RGB images are decoded by `packer._images.rectangle`, which decodes only the pixels that it
+needs.
 """
 
 from __future__ import annotations
@@ -63,13 +64,13 @@ def require_inside(shape: Sequence[int], box: Box) -> None:
 
 
 def source_pixels(box: Box) -> tuple[Ints, Ints]:
-    """Return which row of the image each row of a box's window shows, and which column each column.
+    """Return the row of the image for each row of a box's window, and the column for each column.
 
     Returns
     -------
     rows : (out_height,) int64 array
     columns : (out_width,) int64 array
-        -1 where constant padding is shown.
+        -1 if constant padding is shown.
     """
     rows, columns = window_places(box)
     top, left, height, width = box.rectangle
@@ -77,7 +78,7 @@ def source_pixels(box: Box) -> tuple[Ints, Ints]:
 
 
 def window_places(box: Box) -> tuple[Ints, Ints]:
-    """Do the same as `source_pixels`, of the resized rectangle instead of the image."""
+    """Do the same as `source_pixels`, but for the resized rectangle instead of the image."""
     rows, columns = sources(box)
     if PADDINGS[box.padding] == "constant":
         rows[outside(box.cut_top, box.out_height, box.scaled_height)] = -1
@@ -122,7 +123,7 @@ def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0, *, out: Pi
 
 
 def colour_of(fill: Fill, pixels: Pixels) -> Pixels:
-    """Return one pixel of a fill, as the pixels have them."""
+    """Return a fill as one pixel, with the dtype and channels of the pixels."""
     colour = np.zeros(pixels.shape[2:], pixels.dtype)
     if isinstance(fill, int) and fill == 0:
         return colour
@@ -175,7 +176,7 @@ def cut_mask(
     max_pixels: int = MAX_PIXELS,
     out: Pixels | None = None,
 ) -> Pixels:
-    """Decode a mask as far as a box wants it, and return the window, resized to the nearest pixel.
+    """Decode a mask as far as a box needs it, and return the window, resized to the nearest pixel.
 
     Parameters
     ----------
@@ -186,7 +187,7 @@ def cut_mask(
     box, fill
         As for `packer._images.masks.nearest`.
     out : contiguous (out_height, out_width) array, optional
-        The output for the window. Its dtype holds all numbers of the mask's.
+        The output for the window. Its dtype can represent all numbers of the mask's.
 
     Returns
     -------
@@ -226,8 +227,7 @@ def cut_image(
 ) -> Pixels:
     """Decode an image to a mode, and return the window of a box, resized as `smooth` does.
 
-    Where an image is decoded unchanged, the indices of a palette and single bits are resized to the nearest pixel, as
-    Pillow resizes them.
+    In the mode unchanged, palette indices and single bits are resized to the nearest pixel, as in Pillow.
 
     Parameters
     ----------
@@ -265,8 +265,8 @@ def smooth(pixels: Pixels, box: Box, fill: Fill | None = None) -> Pixels:
         The whole image, of uint8, uint16, int32, float32 or float64. The box's rectangle lies inside of it.
     box : Box
     fill : number or sequence of channels numbers, optional
-        The colour of ``constant`` padding; by default the box's colour, which an image without three channels
-        takes only if the colour is a grey.
+        The colour of ``constant`` padding; by default the box's colour, which must be grey for an image without three
+        channels.
 
     Returns
     -------
@@ -306,7 +306,7 @@ AFFINE = KINDS.index("affine")
 
 
 def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> Pixels:
-    """Return pixels as operations move them, one after the other; those that move nothing are passed over.
+    """Apply geometric operations to pixels, one after the other; other operations are skipped.
 
     The pixels are torchvision's, of ``affine_mask`` and ``rotate_mask``, and those of ``affine_image`` with nearest
     interpolation.
@@ -316,18 +316,18 @@ def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> P
     pixels : (height, width) or (height, width, channels) array
     operations : (M,) array of OPERATION
     fill : number or sequence of channels numbers, optional
-        The colour of pixels from outside; by default the colour of each operation, which an image without three
-        channels takes only if the colour is a grey.
+        The colour of pixels from outside; by default the colour of each operation, which must be grey for an image
+        without three channels.
 
     Returns
     -------
     array of the same kind
-        The same array where nothing is moved.
+        The same array if nothing is moved.
 
     Raises
     ------
     ValueError
-        If the dtype cannot hold `fill`, or the colour is none of such an image.
+        If the dtype cannot hold `fill`, or the colour does not fit the image.
     """
     for operation in operations[operations["kind"] == AFFINE]:
         colour = colour_of(_own_fill(operation, pixels) if fill is None else fill, pixels)
@@ -343,7 +343,7 @@ def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> P
 
 
 def _moved(pixels: Pixels, matrix: npt.NDArray[np.float64], colour: Pixels) -> Pixels:
-    """Do the same as C, with its roundings: those of torchvision's affine and torch's grid_sample."""
+    """Do the same as the C code, with the roundings of torchvision's affine and torch's grid_sample."""
     height, width = sides = pixels.shape[:2]
     half_height, half_width = (np.float32(side) * np.float32(0.5) for side in sides)
     x, y = (np.arange(side, dtype=np.float32) + np.float32(1 - side) * np.float32(0.5) for side in (width, height))

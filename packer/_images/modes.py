@@ -1,9 +1,9 @@
-"""Pixels in other modes than RGB: grey, and as they are stored.
+"""Decoding to modes other than RGB: grey, and unchanged.
 
-The mode "unchanged" keeps the pixels of a file as they are: grey, alpha, the indices of a palette, 16 bits, floats.
-Pillow decodes most of these images. If Pillow would read fewer bits or bands than there are, packer reads the image
-itself, or refuses it. A TIFF of several bands, such as red, green, blue and infrared, is handed to Pillow as a
-grey one with the same samples, in which the bands stand side by side: Pillow reads grey of 8, 16 and 32 bits whole.
+The mode "unchanged" keeps the stored pixels of a file: grey, alpha, the indices of a palette, 16 bits, floats. Pillow
+decodes most of these images. If Pillow would read fewer bits or bands than there are, packer reads the image itself, or
+refuses it. A TIFF of several bands, such as red, green, blue and infrared, is handed to Pillow as a grey one with the
+same samples, in which the bands are side by side: Pillow reads all bits of grey images with 8, 16 and 32 bits.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _COLOURS = (1, 2, 5)  # grey, RGB and CMYK
 _UNCOMPRESSED = (1, 32773)  # and PackBits
 _PREDICTED = (5, 8, 32946, 50000)  # LZW, Deflate and Zstandard, of which a predictor may be undone
 _DIFFERENCES = 2
-_MOST_SEPARATE = 256  # bands that stand by themselves, each of which takes a copy of the file
-_ASSOCIATED = 1  # alpha by which the colours were multiplied, which Pillow undoes
+_MOST_SEPARATE = 256  # planar bands, each of which takes a copy of the file
+_ASSOCIATED = 1  # premultiplied alpha, which Pillow undoes
 
 
 def decode_bands(data: Buffer, directory: TIFF) -> npt.NDArray[Any] | None:
@@ -39,8 +39,8 @@ def decode_bands(data: Buffer, directory: TIFF) -> npt.NDArray[Any] | None:
     Returns
     -------
     (height, width, bands) array or None
-        uint8, uint16, int32 or float32; writable. None of TIFFs in other colours than grey, RGB and CMYK, with a
-        palette, compressed as JPEG is, or with numbers that Pillow does not read as grey.
+        uint8, uint16, int32 or float32; writable. None for TIFFs in other colours than grey, RGB and CMYK, with a
+        palette, with JPEG compression, or with numbers that Pillow does not read as grey.
 
     Raises
     ------
@@ -89,13 +89,13 @@ def _grey(data: bytes, size: tuple[int, int], dtype: type[Any]) -> npt.NDArray[A
 
 
 def _undone(wide: npt.NDArray[Any], directory: TIFF) -> npt.NDArray[Any]:
-    """Undo the differences of pixels, which were summed up as if each number were a pixel of its own."""
+    """Redo the predictor of pixels, whose differences were summed as if each number were a pixel."""
     compression, predictor = directory.value(tiff.COMPRESSION, 1), directory.value(tiff.PREDICTOR, 1)
     if predictor != _DIFFERENCES or compression not in _PREDICTED or directory.bands == 1:
         return wide
     height, width = wide.shape
     step = directory.value(tiff.TILE_WIDTH, width // directory.bands) * directory.bands
-    kind = f"u{directory.bits // 8}"  # whose sums run over as those of the file do
+    kind = f"u{directory.bits // 8}"  # with the same overflow as the sums in the file
     unsigned = wide.view(kind).copy() if directory.kind == "f" else wide.astype(kind)
     for start in range(0, width, step):
         part = unsigned[:, start : start + step]
@@ -111,7 +111,7 @@ MODES = ("RGB", "L", "unchanged")
 
 Pixels = npt.NDArray[Any]
 
-_IDS = ("1", "P", "PA")  # modes whose numbers are no levels: there are none between two of them
+_IDS = ("1", "P", "PA")  # modes whose numbers are not levels, so that they cannot be interpolated
 _NUMBERS = ("1", "L", "P", "LA", "La", "PA", "RGB", "RGBX", "RGBA", "RGBa", "CMYK", "YCbCr", "LAB", "HSV", "I", "F")
 _UNSIGNED = ("PNG", "PPM")  # formats whose mode I has numbers of 16 bits
 
@@ -171,7 +171,7 @@ def decode_unchanged(
     size: tuple[int, int] | None = None,
     rows: tuple[int, int] | None = None,
 ) -> Pixels:
-    """Decode an image of any type to the numbers that it holds: ``numpy.asarray(PIL.Image.open(f))``, with channels.
+    """Decode an image of any type to its stored numbers: ``numpy.asarray(PIL.Image.open(f))``, with channels.
 
     =============================  ========  ==================================================
     the image                      channels  dtype, and range
@@ -198,8 +198,8 @@ def decode_unchanged(
     size : (height, width), optional
         The size that the image must have.
     rows : (first, end), optional
-        The rows to return, from one to before another, of the image as it is shown; by default all. Most
-        PNGs are decoded no further than down to the last one.
+        The rows to return, from one to before another, of the image as it is shown; by default all. Most PNGs are
+        decoded only down to the last one.
 
     Returns
     -------
@@ -250,9 +250,9 @@ def _decode_grey(data: Buffer, exif: str, decoder: str, max_pixels: int) -> npt.
 
 
 def holds_ids(data: Buffer) -> bool:
-    """Tell whether the numbers of `decode_unchanged` are ids, of a palette or of 1 bit, and no levels.
+    """Tell whether the numbers of `decode_unchanged` are ids (of a palette, or 1 bit) and not levels.
 
-    Such images are resized to the nearest pixel, as Pillow resizes them.
+    Images of ids are resized to the nearest pixel, as in Pillow.
 
     Raises
     ------
@@ -264,13 +264,13 @@ def holds_ids(data: Buffer) -> bool:
 
 
 def _ordinary(data: Buffer) -> jpeg.JPEGHeader | None:
-    """Return the header of a JPEG that Pillow opens in mode L or RGB, and libraries decode; None of other images."""
+    """Return the header of a JPEG that Pillow opens in mode L or RGB and libraries decode; otherwise None."""
     header = jpeg.read_header(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None
     return header if header is not None and header.ordinary else None
 
 
 def _levels(data: Buffer, header: jpeg.JPEGHeader, exif: str, decoder: str, max_pixels: int) -> npt.NDArray[np.uint8]:
-    """Decode a JPEG of one component; without red, green and blue where packer's own decoder can."""
+    """Decode a JPEG of one component; without expansion to RGB if packer's own decoder can."""
     if decoder == "auto" and native.PREFERRED:
         require_affordable(header, data, max_pixels)
         own = native.decode_grey(data, header.height, header.width)
@@ -296,9 +296,9 @@ def _turned(pixels: Pixels, image: Image.Image, exif: str) -> Pixels:
 
 
 def _all_bands(image: Image.Image, data: Buffer) -> Pixels | None:
-    """Return the numbers of an opened TIFF of which Pillow reads fewer than there are; None of others.
+    """Return all numbers of an opened TIFF that Pillow would read only in part; None for others.
 
-    Of bands that stand by themselves Pillow also mistakes alpha.
+    Pillow also mistakes alpha in planar TIFFs.
     """
     directory = tiff.read(data) if image.format == "TIFF" else None
     if directory is None or (is_whole(image, depth_of(image, data)) and not directory.is_separate):

@@ -1,4 +1,4 @@
-"""Batches of pixels as the numbers that a network takes: normalised, mixed, converted; in C, without Python's lock."""
+"""Conversion of batches of pixels to a network's input: normalised, mixed, converted; in C, without Python's lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenCV, if it is installed: a faster JPEG encoder and mirror, and another decoder. `ImportError` without it."""
+"""OpenCV, if it is installed: a faster JPEG encoder, mirroring, and an alternative decoder. Otherwise `ImportError`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def mirror(pixels: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
 
 
 def _is_whole(data: Buffer) -> bool:
-    """Tell whether nothing but whole segments stands between the scans; OpenCV passes over data that libjpeg refuses.
+    """Tell whether nothing but whole segments stands between the scans; OpenCV skips data that libjpeg refuses.
 
     In an image that is coded in one pass, bytes after the scan are mostly damage, and seldom another scan.
     """

@@ -1,4 +1,4 @@
-"""Operations of augmentation on images, as records with their parameters, which change pixels in place."""
+"""Records of augmentation operations with their parameters; the operations change pixels in place."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Pillow, the reference: ImageFolder shows the pixels of `PIL.Image.open(f).convert("RGB")`.
+"""Decoding by Pillow, the reference: ImageFolder returns the pixels of `PIL.Image.open(f).convert("RGB")`.
 
-Pillow tells a file's format by its content, and knows some forty. For EPS it starts Ghostscript, and for WMF, on
-Windows, the system: programs that run code which a stranger wrote into an image. So only the formats of training sets
-are opened, and only in this module.
+Pillow detects a file's format by its content, and supports about forty. For EPS it starts Ghostscript, and for WMF on
+Windows the system's renderer: programs that execute code from the image. So only the formats of training sets are
+opened, and only in this module.
 
 Plain BMPs need no Pillow: 24 bits a pixel, not compressed, as most programs write them. A header of 54 bytes is
 followed by the rows from the bottom, each padded to a multiple of 4 bytes; a pixel is blue, green and red. (Microsoft:
@@ -130,7 +130,7 @@ def upright(image: Image.Image, mode: str) -> Image.Image:
 
 
 def orientation(image: Image.Image) -> Any:
-    """Return the orientation in the EXIF of an opened image, which may be any value; 1 where there is none.
+    """Return the orientation in the EXIF of an opened image, which may be any value; 1 if there is none.
 
     Raises
     ------

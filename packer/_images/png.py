@@ -1,8 +1,8 @@
-"""PNGs, read by packer: their chunks, and their samples as they are stored, of any depth.
+"""A PNG reader: chunks, and samples of any depth as stored; and a writer of 16-bit colour PNGs.
 
-Pillow reads 8 of the 16 bits of a PNG in colour, and all rows of a mask of which a crop needs a few. Only whole PNGs
-are read here: the checksum of every chunk is compared. Unusual and damaged ones are left to Pillow, whose result
-counts. PNGs of 16 bits in colour are written here too, because Pillow does not write them.
+Pillow reads 8 of the 16 bits of a colour PNG, and all rows of a mask even if a crop needs only a few. Only intact PNGs
+are read here: the checksum of every chunk is compared. Unusual and damaged ones are left to Pillow. Pillow does not
+write colour PNGs of 16 bits, so this module does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Inspection of a file by its content: type, size, and whether it is whole.
+"""Inspection of an image file by its content: type, size, and completeness.
 
-JPEG, PNG, WebP and plain BMP are recognised by walking their structure, which costs some microseconds. Other and
-unusual files are opened and decoded by Pillow, the reference, if they are of one of `pillow.FORMATS`. Files that Pillow
-cannot read are reported, and files that Pillow can read are accepted.
+JPEG, PNG, WebP and plain BMP are recognised by walking their structure, which takes a few microseconds. Other and
+unusual files are opened and decoded by Pillow, the reference, if their format is one of `pillow.FORMATS`. A file is
+accepted if Pillow can read it; otherwise it is reported.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ImageInfo:
     findings : tuple of str
         Unusual properties, in words that the summary counts.
     plain : bool
-        Whether any decoder may read it; else Pillow alone does.
+        Whether any decoder may read it; otherwise Pillow alone does.
     depth : Depth
         Numbers of a pixel, and their bits.
     header : JPEGHeader, optional

@@ -1,8 +1,8 @@
-"""The system's libjpeg-turbo, through PyTurboJPEG, which carries none. `ImportError` if either is not installed.
+"""The system's libjpeg-turbo, through PyTurboJPEG, which does not bundle it. `ImportError` if either is not installed.
 
-A system's library may be of any age. So two small images are decoded first: libraries before 2.1 give other pixels, and
-a binding that ignores libjpeg's complaints would accept half an image. Progressive images that end early are left to
-Pillow: libjpeg smooths them, by rules that differ between 2.1 and 3.
+The system's library may be of any version. So two small images are decoded first, as a test: libraries before 2.1 give
+other pixels, and a binding that ignores libjpeg's warnings would accept half an image. Progressive images that end
+early are left to Pillow: libjpeg smooths them, by rules that differ between 2.1 and 3.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
     try:
         pixels = _library.decode(data, turbojpeg.TJPF_RGB, None, 0, out)
     except (OSError, ValueError) as error:
-        # So libjpeg warns of what follows the last row, and in the same words of what is left over before a restart
-        # marker. It goes on after either, and the rows are those that Pillow gets from it, whom it tells nothing.
+        # So libjpeg warns of data after the last row, and in the same words of data left over before a restart marker.
+        # It continues after either warning, with the same rows that Pillow gets, which ignores the warnings.
         if cut and out is not None and _AFTER_THE_LAST_ROW in str(error):
             return out
         raise ImageError(str(error)) from error

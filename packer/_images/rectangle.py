@@ -1,11 +1,11 @@
-"""A rectangle of an image, decoded with as little work as gives the same pixels, and resized into its part of a batch.
+"""Decodes a rectangle of an image with as little work as possible, and resizes it into its slot of a batch.
 
 JPEGs and PNGs are decoded, resized and padded in C (`packer._images.native`). The code below is for all other images,
-and for a packer without its own C.
+and for installations without the C extension.
 
-In a tiled JPEG only the tiles that the rectangle touches are decoded. In another sequential JPEG the rows below the
-rectangle are left out, by giving the decoder a header with a smaller height. Windows that reach outside of the image
-are filled as by numpy.pad and torchvision's functional.pad.
+In a tiled JPEG only the tiles that the rectangle touches are decoded. In other sequential JPEGs the rows below the
+rectangle are skipped, by giving the decoder a header with a smaller height. Windows that extend beyond the image are
+padded as by numpy.pad and torchvision's functional.pad.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _BLOCK = 1 << 18  # pixels at a time: the positions that pixels come from take f
 
 
 def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
-    """Make the window of a box of the pixels that it shows of the resized rectangle.
+    """Fill the window of a box from the visible pixels of the resized rectangle.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Resizing: the size that an image gets, by the five modes of `--resize-mode`, and the resizing itself.
+"""Resizing: the target size of an image in the five modes of `--resize-mode`, and the resizing itself.
 
-Anti-aliased, as by Pillow and torchvision: torch's kernel for uint8 gives Pillow's result to within one level, seldom
-two, at a fraction of the time. packer's own C gives torch's result faster.
+Resizing is anti-aliased, as in Pillow and torchvision: torch's kernel for uint8 matches Pillow's result to within one
+level, rarely two, in a fraction of the time. packer's own C gives torch's result faster.
 """
 
 from __future__ import annotations

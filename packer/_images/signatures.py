@@ -1,7 +1,7 @@
-"""Signatures and suffixes of the image formats that are opened.
+"""Signatures and suffixes of the supported image formats.
 
-The formats are `packer._images.pillow.FORMATS`. The signatures are narrower than Pillow's, which takes any text that
-begins with ``P1`` or ``BM`` for an image until it reads on.
+The formats are `packer._images.pillow.FORMATS`. The signatures are stricter than Pillow's: Pillow first takes any text
+that begins with ``P1`` or ``BM`` for an image.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""TIFFs: the number and the bits of their bands, libtiff's complaints, and directories that Pillow should not read.
+"""TIFF inspection: number and bit depth of the bands, libtiff's warnings, and directories that Pillow should not read.
 
-Pillow tells of bands and bits only those that it reads itself: it shows three of four bands, reads 8 of 16 bits in
-colour, and calls a TIFF of thirteen bands no image. So the first directory is read here (TIFF 6.0, sections 2 and 8).
+Pillow reports only the bands and bits that it reads itself: it shows three of four bands, reads 8 of 16 bits in colour,
+and does not recognise a TIFF of thirteen bands. So the first directory is read here (TIFF 6.0, sections 2 and 8).
 
-Pillow lets libtiff write to stderr, where the file is unknown, and some damage is reported nowhere else.
-So the lines of the decoding thread are collected.
+Pillow lets libtiff write its warnings to stderr, without the name of the file, and some damage is reported nowhere
+else. So the lines that libtiff writes on the decoding thread are collected.
 
-A directory, of EXIF too, lists values, each by the offset of its bytes. Pillow copies the bytes of every value, so a
+A directory, also that of EXIF, lists values by the offsets of their bytes. Pillow copies the bytes of every value, so a
 directory whose values share their bytes makes gigabytes of a small file. Pillow warns of each value that it leaves out,
 and joins the EXIF segments of a JPEG one by one, in time that grows with the square of their number. So images are
 checked first.
@@ -401,7 +401,7 @@ def _require_modest_values(entries: Iterator[tuple[int, ...]], size: int, inline
 _PILLOW_BITS = {
     "I": 32,
     "F": 32,
-}  # bits that Pillow reads of a sample, by the first letter of the mode; else 8, or 16 of I;16
+}  # bits that Pillow reads of a sample, by the first letter of the mode; otherwise 8, or 16 of I;16
 _SIZ = re.compile(rb"\xff\x4f\xff\x51.{38}", re.DOTALL)  # of a JPEG 2000, up to the parameters of the components
 _AV1C = re.compile(rb"av1C\x81.(.)", re.DOTALL)
 _HIGH_BITDEPTH = 0x40

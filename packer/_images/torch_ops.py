@@ -1,7 +1,7 @@
 """The operations of augmentation on batches of tensors, on any device: see packer.augment.
 
-They are for batches on a GPU, and for a packer without its own C. Every function takes (N, 3, height, width) uint8
-images and (N,) records of OPERATION, and returns such images. The roundings come in the order of torchvision's
+They serve batches on a GPU, and installations without the C extension. Every function takes (N, 3, height, width) uint8
+images and (N,) records of OPERATION, and returns such images. Roundings happen in the same order as in torchvision's
 functions for uint8 tensors.
 """
 

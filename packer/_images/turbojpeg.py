@@ -1,4 +1,4 @@
-"""libjpeg-turbo's decoder, through simplejpeg, which carries the library. `ImportError` if it is not installed."""
+"""libjpeg-turbo's decoder, through simplejpeg, which bundles the library. `ImportError` if it is not installed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
     try:
         return simplejpeg.decode_jpeg(data, "RGB", False, False, 0, 0, 1.0, out)  # type: ignore[no-any-return]
     except ValueError as error:
-        # So libjpeg warns of what follows the last row, and in the same words of what is left over before a restart
-        # marker. It goes on after either, and the rows are those that Pillow gets from it, whom it tells nothing.
+        # So libjpeg warns of data after the last row, and in the same words of data left over before a restart marker.
+        # It continues after either warning, with the same rows that Pillow gets, which ignores the warnings.
         if cut and out is not None and _AFTER_THE_LAST_ROW in str(error):
             return out
         raise ImageError(str(error)) from error

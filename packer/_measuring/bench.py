@@ -1,7 +1,7 @@
-"""`packer.bench`: how fast packs and trees are read, side by side, with threads and processes from 1 to all.
+"""`packer.bench`: compares reading rates of packs and image folders, with 1 to all threads and processes.
 
-Every way of reading has a process of its own and reads the same number of samples, from memory. The ways take turns,
-each with each number of threads, until the time is over.
+Each way of reading runs in a process of its own and reads the same number of samples, from memory. The ways take turns,
+each with every number of threads, until the time is over.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Benchmark:
 
 @dataclass
 class _Cell:
-    """A way of reading with a number of threads, while it is measured."""
+    """The measurements of a way of reading with a number of threads."""
 
     way: Way
     threads: int
@@ -263,19 +263,19 @@ def bench(
 
 
 def _reasons(skipped: dict[str, str]) -> Iterator[str]:
-    """Yield why nothing was measured, each reason once, with the first side that has it."""
+    """Yield the reasons why nothing was measured, each once, with the first side that has it."""
     for reason in dict.fromkeys(skipped.values()):
         yield f"{next(name for name, other in skipped.items() if other == reason)}: {reason}"
 
 
 def _public_path(path: str) -> str:
-    """Return a path as a user knows it: a URL without its secrets."""
+    """Return a path for display: a URL without its secrets."""
     return shown(path) if is_url(path) else path
 
 
 @contextlib.contextmanager
 def _cache_directory(paths: Iterable[str]) -> Iterator[str]:
-    """Make a directory for samples fetched from URLs, on the disk on which a training would keep them."""
+    """Create a directory for samples fetched from URLs, in the cache directory of a URL."""
     base = next((chosen(path).cache_dir for path in paths if is_url(path)), None)
     if base is not None:
         os.makedirs(base, exist_ok=True)
@@ -324,7 +324,7 @@ def _machine() -> dict[str, str]:
 
 
 class Way(NamedTuple):
-    """A way of reading what lies at a path.
+    """A way of reading the pack or tree at a path.
 
     Attributes
     ----------
@@ -336,7 +336,7 @@ class Way(NamedTuple):
     process : str
         The name of the child process that measures it.
     step : tuple of int
-        The last step that is applied, if the way is a recipe.
+        The last applied step, if the way is a recipe.
     """
 
     name: str
@@ -369,7 +369,7 @@ def named(paths: list[str]) -> dict[str, str]:
 
 
 def ways(by_name: dict[str, str], recipe: str | None) -> Iterator[Way]:
-    """Yield the ways of reading some packs and trees, whose paths `by_name` has."""
+    """Yield the ways of reading the packs and trees in `by_name`."""
     if recipe is not None and (url := next(filter(is_url, by_name.values()), None)):
         raise OptionError(
             f"{shown(url)}: a recipe is measured only on a disk; copy the pack to one with `packer stage`"
@@ -431,7 +431,7 @@ def _kind(path: str) -> str | None:
 
 
 def _require_images(tree: Path) -> None:
-    """Raise SourceError if a tree has no images; a large one is listed as far as the first class that has some."""
+    """Raise SourceError if a tree has no images; a large tree is listed only up to the first class with images."""
     walk = Walk(tree, ImageRule())
     if not any(walk.images_below(folder) for folder in class_directories(tree)):
         imagefolder_source(tree)  # its error says what there is instead

@@ -1,4 +1,4 @@
-"""The results of measuring as the commands show them, in a terminal or a notebook."""
+"""Display of measurement results, in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 LIMIT = "limit"
 """The way that nobody trains with: packer's decoding alone, of images in memory."""
 
-_BUSY = 0.1  # of the CPUs, that others took
+_BUSY = 0.1  # share of the CPUs taken by other programs
 _SIDES = "packer", "torchvision"  # the ways of a recipe that has a name
 _NAMED = 5  # files that cannot be converted
 
 
 def of_benchmark(measured: Benchmark) -> Iterator[Block]:
-    """Yield the rates of each side by threads, or those of a recipe's steps, and what they were measured on."""
+    """Yield the rates of each side by threads, or of a recipe's steps, and the machine."""
     if any(rate.way in _SIDES for rate in measured.rates):
         yield from _steps(measured)
     else:
@@ -64,13 +64,13 @@ def _rates(measured: Benchmark) -> Iterator[Block]:
 
 
 def _steps(measured: Benchmark) -> Iterator[Block]:
-    """Yield a recipe's steps by each side: the rate down to the step, and what the step costs a thread."""
+    """Yield a recipe's steps for each side: the rate up to the step, and the step's cost on one thread."""
     rows, before = [], dict[tuple[str, int], list[float]]()
     for rate in measured.rates:
         key = rate.side.rpartition(": ")[0], rate.threads
         costs = [1000 * rate.threads / one for one in rate.rates]
         cost = f"{statistics.median(costs):.2f}"
-        if key in before:  # what a step costs is compared within a round
+        if key in before:  # the costs of steps are compared within a round
             extra = statistics.median(now - then for now, then in zip(costs, before[key], strict=False))
             cost = f"{cost}  ({extra:+.2f})"
         before[key] = costs
@@ -112,7 +112,7 @@ def of_tuning(found: Tuning) -> Iterator[Block]:
 
 
 def of_diagnosis(diagnosis: Diagnosis) -> Iterator[Block]:
-    """Yield what was found on a machine, what it means, and what to do about it."""
+    """Yield the findings on a machine, their meaning, and advice."""
     for finding in diagnosis.findings:
         yield from _finding(finding)
 
@@ -126,7 +126,7 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 
 def of_estimate(found: Estimate) -> Iterator[Block]:
-    """Yield the size and the time of a conversion, what there is to say beside them, and those of other options."""
+    """Yield the size and the time of a conversion, remarks, and the figures of other options."""
     words = shlex.split(found.command)  # packer convert SRC DST OPTION ...
     tried = "all of them" if found.exact else count(found.tried)
     about = "" if found.looked_at == found.images else f"about, by {count(found.looked_at)} of them, "
@@ -170,7 +170,7 @@ def _expected(found: Estimate) -> Table:
 
 
 def _told(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
-    """Yield what there is to say beside size and time, by topic."""
+    """Yield remarks in addition to size and time, by topic."""
     if found.in_memory is not None:
         cold = "" if found.in_memory < 0.05 else ": where they are not, reading them may take longer"
         yield "disk", f"{found.in_memory:.0%} of the files were in memory{cold}"
@@ -194,12 +194,12 @@ def _told(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
 
 
 def _images(number: Interval) -> str:
-    """Return how many images there are of a kind."""
+    """Return the number of images of a kind."""
     low, value, high = (round(one) for one in (number.low, number.value, number.high))
     between = "" if low == high else f" ({count(low)} to {count(high)})"
     return f"{counted(value, 'image')}{between}"
 
 
 def _between(number: Interval, said: Callable[[float], str]) -> str:
-    """Return between which two a number is; that it is known where they are one."""
+    """Describe the bounds of a number, or that it is exact."""
     return "(exactly)" if number.low == number.high else f"({said(number.low)} to {said(number.high)})"

@@ -1,8 +1,8 @@
-"""`packer.profile`: how long a training loop waits for data, step by step, what for, and what would help.
+"""`packer.profile`: measures the waiting of a training loop for data, finds its cause, and suggests changes.
 
-The loop's time from batch to batch follows from two numbers: how long the step works, and how long the loader needs for
-a batch. Without workers the two follow one another; with workers the longer one counts. From these `diagnose` finds the
-cause of the waiting, and how many times as fast the loop would be after each change; `sentences` writes the report.
+The time from batch to batch follows from two numbers: the duration of a step, and the loader's time for a batch.
+Without workers the two add up; with workers the longer one counts. From these, `diagnose` finds the cause of the
+waiting and the speed-up from each change; `sentences` writes the report.
 """
 
 from __future__ import annotations
@@ -172,12 +172,12 @@ class ProfileFindings:
     keeps_up: bool = False
 
     def made(self, sample: Cost, workers: int) -> float:
-        """Return every how many seconds a batch comes of samples that cost so much, from so many workers."""
+        """Return the interval, in seconds, at which workers produce batches of samples of a given cost."""
         batch, count = self.info.batch_size, max(workers, 1)
         return batch * (sample.cpu / min(count, available_cpus()) + sample.blocked / count)
 
     def interval(self, made: float, workers: int, sample: Cost) -> float:
-        """Return the seconds from batch to batch where one comes every `made` seconds, of samples that cost so much.
+        """Return the seconds from batch to batch if one is produced every `made` seconds, of samples of a given cost.
 
         Loader and loop share the processors: a batch and its step take no less than all processors need for both.
         """
@@ -189,7 +189,7 @@ class ProfileFindings:
         """The seconds that a step works on its batch."""
         if self.idle is None:
             return self.timings.work
-        # The loop works while the GPU does: its own time says little of the step.
+        # The loop runs while the GPU does: its own time tells little about the step.
         return max(self.timings.interval * (1 - self.idle), 0.0)
 
     @property
@@ -325,12 +325,12 @@ def _notes(found: ProfileFindings) -> Iterator[str]:
 
 
 def _times(gain: float) -> str:
-    """Return how many times as fast something is."""
+    """Format a speed-up."""
     return f"{gain:.2f} x" if gain < 1.2 else f"{gain:.1f} x" if gain < 10 else f"{gain:.0f} x"
 
 
 def _ms(seconds: float) -> str:
-    """Return a time in the unit that suits it."""
+    """Format a time in a suitable unit."""
     if seconds >= 1:
         return f"{seconds:.2f} s"
     return f"{1e3 * seconds:.1f} ms" if seconds >= 1e-4 else f"{1e6 * seconds:.0f} µs"
@@ -344,19 +344,19 @@ _STARTING = 0.5  # the share of a pass from which on the start of many workers i
 _LOCKED = 0.25  # of the time that two threads make items; 0.5 is what Python alone gives
 _OUTWEIGHS = 1.5  # how much more a stage must have to give than the number of workers, which is changed at no cost
 _DOMINANT = 4.0  # and at least so much
-_BUSIEST = 0.02  # of the processors, that are taken to be left beside other programs
+_BUSIEST = 0.02  # of the processors, that are taken to be left next to other programs
 _A_BATCH = 0.0005  # seconds that the loop needs at least to take a batch from a worker
 _FORKED, _SPAWNED = 0.02, 2.0  # seconds that the start of a worker takes
 
 
 def diagnose(loader: Iterable[Any], timings: Timings, seconds: float) -> ProfileReport:
-    """Return the report of a pass, for which some samples are made again, within some seconds."""
+    """Return the report on a pass, after remaking some samples within a time limit."""
     info = inspect_loader(loader)
     timings.burst = info.burst
     share, error = timings.waiting()
     idle = timings.gpu.share()
     if idle is not None:
-        share, error = idle, 1.0  # of the GPU's time, whose spread nothing tells
+        share, error = idle, 1.0  # of the GPU's time, with unknown spread
     found = ProfileFindings(timings=timings, info=info, waiting=share, error=error, idle=idle)
     starting = timings.of_start() > _STARTING and timings.steps > 1
     found.keeps_up = found.waiting < WORTH_A_WORD or (error < 1 and found.waiting - 2 * error < _CERTAIN)
@@ -380,7 +380,7 @@ def _find(found: ProfileFindings, seconds: float) -> None:
         found.unseen = f"making a sample outside of the loop failed: {type(error).__name__}: {error}"
         return
     cpus = available_cpus()
-    with contextlib.suppress(Exception):  # workers that cannot be started again say nothing, and end no training
+    with contextlib.suppress(Exception):  # failing workers must not end the training
         if info.kind == "DataLoader" and info.workers > cpus:
             sample, step = found.stages.total.total, found.step
             found.fewer = fewer_workers(info, cpus, _batches(found), sample=sample, seconds=0.4 * seconds, step=step)
@@ -426,7 +426,7 @@ def _slowest(found: ProfileFindings, fewer: bool, cpus: int) -> str:
     if stages.costs.get("reading", Cost()).blocked > 0.5 * work.total:
         return "reading"
     largest = max(stages.costs, key=lambda stage: stages.costs[stage].total, default="unknown")
-    without = 1 / max(1 - stages.share(largest), 1e-3)  # how many times as fast a sample is made without the stage
+    without = 1 / max(1 - stages.share(largest), 1e-3)  # the speed-up of a sample without the stage
     if fewer and without < _DOMINANT:
         return "too many workers"
     more = _more_workers(found, cpus)
@@ -436,7 +436,7 @@ def _slowest(found: ProfileFindings, fewer: bool, cpus: int) -> str:
 
 
 def _more_workers(found: ProfileFindings, cpus: int) -> float:
-    """Return how many times as fast the loop would be with a worker for each processor."""
+    """Return the speed-up of the loop with a worker for each processor."""
     info, stages = found.info, found.stages
     assert stages is not None
     if info.workers >= cpus:
@@ -450,7 +450,7 @@ def _more_workers(found: ProfileFindings, cpus: int) -> float:
 
 
 def _start(info: LoaderInfo, workers: int) -> float:
-    """Return how long the start of some workers takes, which come one after the other where they are forks."""
+    """Return the time for starting some workers, which is sequential for forks."""
     if info.loader.persistent_workers:
         return 0.0
     context, method = info.loader.multiprocessing_context, multiprocessing.get_start_method(allow_none=True)
@@ -462,7 +462,7 @@ def _start(info: LoaderInfo, workers: int) -> float:
 
 
 def _gains(found: ProfileFindings, cpus: int) -> None:
-    """Note the gain of each change, in times as fast."""
+    """Record the speed-up of each change."""
     info, stages = found.info, found.stages
     assert stages is not None
     name = "threads" if info.kind == "Loader" else "num_workers"
@@ -479,7 +479,7 @@ def _gains(found: ProfileFindings, cpus: int) -> None:
 
 
 def _packing(found: ProfileFindings, packed: PackedCost) -> float:
-    """Return how many times as fast the loop would be with batches of a pack, on the same workers."""
+    """Return the speed-up of the loop with batches from a pack, on the same workers."""
     assert found.stages is not None
     workers, stages = found.info.workers, found.stages
     now, then = found.made(stages.total, workers), found.made(packed.cost, workers)
@@ -634,10 +634,10 @@ def measured_pass(loader: Iterable[Any], timings: Timings, steps: int | None = N
             try:
                 yield batch
             finally:
-                del batch  # the loop alone decides how long a batch lives
+                del batch  # only the loop decides how long a batch lives
                 requested = clock()
                 works.append(requested - received)
-            if in_use or not number & (number - 1):  # who trains with CUDA uses it from the first steps on
+            if in_use or not number & (number - 1):  # a training with CUDA uses it from the first steps on
                 in_use = gpu.requested()
         timings.complete = True
     finally:

@@ -1,7 +1,8 @@
-"""The disk below a path, or the network disk: how fast it gives the bytes that training reads.
+"""Speed of the local or network disk at a path, in the access patterns of training.
 
 Nothing is written. Files are read past the page cache (O_DIRECT) if the system and the file system can do that.
-Otherwise the cache is told to drop the pages that are read (``posix_fadvise``), and the figures may be the memory's.
+Otherwise the system is asked to drop the pages from the cache (``posix_fadvise``), and the figures may be those of
+memory.
 """
 
 from __future__ import annotations
@@ -94,11 +95,11 @@ class DiskReadings:
     listing : float
         Seconds an entry.
     direct : bool
-        Whether the page cache was passed by.
+        Whether the page cache was bypassed.
     opening : list of float
         Seconds that opening a file took, of each file.
     size : int
-        Bytes of a random read: a whole file's mean, or a sample's in a large file.
+        Bytes of a random read: the mean size of files, or of a sample in a large file.
     random, together : float
         Random reads a second, on one thread and on `THREADS`; 0 if there was nothing to read.
     in_order : float
@@ -122,7 +123,7 @@ class DiskReadings:
 
 
 def file_system(path: Path) -> FileSystem:
-    """Return the file system below a path, as the system's table of mounts has it."""
+    """Return the file system of a path from the system's mount table."""
     real = os.path.realpath(path)
     kind = device = mounted = ""
     with contextlib.suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
@@ -160,7 +161,7 @@ def read_disk(path: Path, seconds: float = 5.0) -> DiskReadings:
 
 
 def _read(files: list[tuple[str, int]], readings: DiskReadings, seconds: float) -> None:
-    """Read the largest file, or all of them where that one is small too."""
+    """Read the largest file, or all of them if even that one is small."""
     largest, size = max(files, key=lambda entry: entry[1])
     _Reader.try_direct(largest, readings)
     if size >= _LARGE:
@@ -172,9 +173,9 @@ def _read(files: list[tuple[str, int]], readings: DiskReadings, seconds: float) 
 
 
 def _listed(path: Path, readings: DiskReadings, seconds: float) -> list[str]:
-    """Return files below a path, or the one that it is, and note how long listing takes."""
+    """Return the files below a path, or the file itself, and time the listing."""
     if not os.path.isdir(path):
-        os.close(open_regular(path))  # says why it cannot be read; a FIFO would wait for its other end
+        os.close(open_regular(path))  # raises the error for an unreadable file; a FIFO would block
         return [str(path)]
     limit = TimeLimit(seconds)
     names = list(_walked(str(path), readings, limit))
@@ -207,7 +208,7 @@ def _walked(top: str, readings: DiskReadings, limit: TimeLimit) -> Iterator[str]
 
 
 def _opened(names: list[str], readings: DiskReadings, seconds: float) -> list[tuple[str, int]]:
-    """Return files with their sizes, and note how long it takes to open each for the first time."""
+    """Return files with their sizes, and time the first opening of each."""
     files: list[tuple[str, int]] = []
     limit = TimeLimit(seconds)
     for name in names:
@@ -228,12 +229,12 @@ def _opened(names: list[str], readings: DiskReadings, seconds: float) -> list[tu
 
 
 def _whole(files: list[tuple[str, int]]) -> list[tuple[str, int, int]]:
-    """Return the ranges that are read at random of small files: each file as a whole."""
+    """Return the ranges for random reads of small files: each file as a whole."""
     return [(name, 0, size) for name, size in files if size < _LARGE]
 
 
 def _samples_of(name: str, size: int) -> list[tuple[str, int, int]]:
-    """Return the ranges that are read at random of a large file, as large as a sample."""
+    """Return the ranges for random reads of a large file, each as large as a sample."""
     return [(name, _CHANCE.randrange(0, size - _SAMPLE) // _ALIGNED * _ALIGNED, _SAMPLE) for _ in range(_MOST_FILES)]
 
 
@@ -246,7 +247,7 @@ def _read_in_order(name: str, size: int, readings: DiskReadings, seconds: float)
 
 def _read_at_random(reads: list[tuple[str, int, int]], readings: DiskReadings, seconds: float) -> None:
     """Read on one thread, and then on several; no range twice."""
-    third = len(reads) // 3  # each of few files may be read once: most are kept for the threads
+    third = len(reads) // 3  # each of few files may be read once: most are reserved for the threads
     alone, together = (reads[-third:], reads[:-third]) if third else (reads, [])
     before = readings.read
     readings.random, count = _rate(alone, readings, seconds, 1)
@@ -293,7 +294,7 @@ class _Reader:
             readings.direct = False
 
     def read(self, name: str, offset: int, size: int) -> int:
-        """Read a range, past the page cache where that can be; return how many bytes there were."""
+        """Read a range, bypassing the page cache if possible; return the number of bytes."""
         direct = getattr(os, "O_DIRECT", 0) if self._readings.direct else 0
         fd = os.open(name, os.O_RDONLY | direct | getattr(os, "O_BINARY", 0))
         try:

@@ -1,4 +1,4 @@
-"""`packer.doctor`: this machine, and the disk below a path, as a data loader sees them."""
+"""`packer.doctor`: checks this machine, and the disk at a path, from the viewpoint of a data loader."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`packer.estimate`: how large a pack will be and how long its conversion takes, from trials with some of the images.
+"""`packer.estimate`: predicts the size of a pack and the time of its conversion, from trials with some of the images.
 
-Beside that: how many images have findings, what other options would give, how much of the source lies in memory
-already, so that reading it is no measure of the disk, and the command that makes the pack.
+It also reports the number of images with findings, the results of other options, the share of the source that is in the
+page cache (whose reading does not measure the disk), and the command that makes the pack.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def try_alternatives(
     first: float,
     to_8_bit: str | None,
 ) -> tuple[list[Alternative], list[str]]:
-    """Try other options until the time ends; return the results, and the options that were not tried.
+    """Try other options until the time ends; return the results, and the options not tried.
 
     Each would be converted by a process of its own, which loads its modules. Here a module is loaded by the first trial
     that needs it, which may have been the trial of `request`: it spent `first` seconds on it. If there are images that
@@ -141,7 +141,7 @@ _KINDS = (
 
 
 def command_of(request: ConversionRequest, *more: str) -> str:
-    """Return the line of a shell that converts as `request` asks, with some words more."""
+    """Return the shell command for `request`, with additional words."""
     words = ["packer", "convert", str(request.src), str(request.dst), *_options(request), *more]
     return " ".join(shlex.quote(printable(word)) for word in words)
 
@@ -162,7 +162,7 @@ def _options(request: ConversionRequest) -> Iterator[str]:
 
 
 def share_in_memory(paths: Iterable[str]) -> float | None:
-    """Return how many of some files are in memory: the share whose first page is; None if the system does not tell.
+    """Return the share of some files in memory, by their first pages; None if the system does not tell.
 
     A file is not read for that: the kernel is asked for the page, without waiting for a disk (preadv2, RWF_NOWAIT).
     """
@@ -170,7 +170,7 @@ def share_in_memory(paths: Iterable[str]) -> float | None:
         return None
     found = []
     for path in paths:
-        with contextlib.suppress(OSError):  # whoever reads the file says why it cannot be read
+        with contextlib.suppress(OSError):  # reading the file reports the error
             found.append(_is_in_memory(path))
     known = [one for one in found if one is not None]
     return sum(known) / len(known) if known else None
@@ -405,7 +405,7 @@ def _overhead(request: ConversionRequest, trials: Trials) -> Iterator[str]:
 
 
 def _in_the_way(request: ConversionRequest) -> Iterator[str]:
-    """Yield why the command would be refused as it stands, such as by what is at DST: nothing is written there now."""
+    """Yield reasons why the command would be refused, such as an existing file at DST; nothing is written there now."""
     try:
         request.require_destination()
     except DestinationError as error:
@@ -413,12 +413,12 @@ def _in_the_way(request: ConversionRequest) -> Iterator[str]:
 
 
 def _has_excess(trials: Trials) -> bool:
-    """Tell whether some images have more than 8-bit RGB holds."""
+    """Tell whether some images exceed 8-bit RGB."""
     return bool(_refusals(trials)) or any(is_beyond_8_bit(finding) for finding in trials.findings())
 
 
 def _refusals(trials: Trials) -> list[str]:
-    """Return which option is to be chosen, where the conversion refuses images that 8-bit RGB does not hold."""
+    """Return advice on the option to choose if the conversion refuses images that 8-bit RGB cannot represent."""
     number = sum("--to-8-bit" in entry["reason"] for entry in trials.left_out())
     if not number:
         return []
@@ -426,7 +426,7 @@ def _refusals(trials: Trials) -> list[str]:
 
 
 def _population(source: Source, seconds: float, seed: int, show: ShowPhase) -> tuple[Population, float]:
-    """Return the images, and how many seconds asking all of them for their sizes takes."""
+    """Return the images, and the seconds that reading all sizes would take."""
     length, sizes = len(source), source.sizes()
     if sizes is not None:
         return Population(sizes, np.arange(length), length, seed), 0.0
@@ -525,7 +525,7 @@ def requested(
 
 
 def default_destination(src: Path, format: str | None) -> Path:
-    """Return where the pack would lie: a free name in the present directory, or beside that where it is of `src`."""
+    """Return where the pack would lie: a free name in the present directory, or next to that where it is of `src`."""
     suffix = ".lmdb" if format is None else require_format(format).suffixes[0]
     name = re.sub(r"[^\w.-]+", "", Path(os.path.abspath(src)).stem).strip(".-") or "pack"
     inside = Path.cwd().is_relative_to(os.path.realpath(src))

@@ -1,10 +1,10 @@
-"""The harness under `packer.bench`, `tune`, `estimate`, `profile` and `doctor`: how something is measured here.
+"""The measuring harness of `packer.bench`, `tune`, `estimate`, `profile` and `doctor`.
 
-A machine is shared and its speed changes from one second to the next, so a figure never stands alone. Contenders run
-in processes of their own (`ChildProcess`) or one after the other, in rounds of which each begins with another one
-(`rounds`), and are compared within a round (`ratio`). Everything ends after a `TimeLimit`. `Load` tells which share of
-the CPUs other programs took in the meantime, `since` which share of a thread's time was work and which was waiting.
-Measuring leaves nothing behind: no file (`scratch_directory`) and no random number drawn (`keeping_random_states`).
+A machine is shared and its speed changes from one second to the next, so no figure is reported alone. Contenders run in
+separate processes (`ChildProcess`) or one after the other, in rounds that each begin with a different contender
+(`rounds`), and are compared within a round (`ratio`). Everything ends after a `TimeLimit`. `Load` measures the share of
+the CPUs that other programs took, `since` the shares of work and waiting in a thread's time. Measuring leaves nothing
+behind: no file (`scratch_directory`) and no random number drawn (`keeping_random_states`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class TimeLimit:
 
 
 def rounds(count: int, most: int, limit: TimeLimit | None = None, step: int = 1) -> Iterator[list[int]]:
-    """Yield the order of each round: the positions of `count` contenders, of which each is measured once.
+    """Yield the order of each round: the positions of `count` contenders, each measured once.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def rounds(count: int, most: int, limit: TimeLimit | None = None, step: int = 1)
     most : int
         Number of rounds at most. There is at least one.
     limit : TimeLimit, optional
-        No round begins that would not be over by then, as long as the last one took.
+        No round begins that would exceed this limit if it took as long as the last one.
     step : int
         By how many positions the order of a round is shifted against the one before.
     """
@@ -116,7 +116,7 @@ def relative_spread(rates: Sequence[float]) -> float:
 
 
 def timed_calls(work: Callable[[], int], seconds: float, least: int = 1) -> tuple[int, float]:
-    """Call `work` for so long and at least so often; return the sum of its results, and the seconds of all calls."""
+    """Call `work` for a minimum time and number of calls; return the sum of its results, and the total seconds."""
     total, calls, begin = 0, 0, time.perf_counter()
     while calls < least or time.perf_counter() - begin < seconds:
         total += work()
@@ -125,7 +125,7 @@ def timed_calls(work: Callable[[], int], seconds: float, least: int = 1) -> tupl
 
 
 def run_together(work: Callable[[int], None], threads: int) -> None:
-    """Run `work` on so many threads, each with its number, until all are done; raise the first error of one."""
+    """Run `work` on several threads, each with its number, until all are done; raise the first error."""
     errors: list[BaseException] = []
 
     def run(number: int) -> None:
@@ -179,7 +179,7 @@ class Cost:
         return Cost(self.cpu + other.cpu, self.blocked + other.blocked)
 
     def __sub__(self, other: Cost) -> Cost:
-        """Return the rest beside `other`: nothing below 0."""
+        """Return the difference, at least 0."""
         return Cost(max(self.cpu - other.cpu, 0.0), max(self.blocked - other.blocked, 0.0))
 
     def __truediv__(self, count: float) -> Cost:
@@ -203,7 +203,7 @@ def moment() -> Moment:
 def since(begin: Moment, *, alone: bool = True) -> Cost:
     """Return the cost of this thread's work since `begin`.
 
-    Without `alone`, other threads of the process do work of their own, which is not this thread's.
+    Without `alone`, other threads of the process do unrelated work, which does not count.
     """
     end = moment()
     own = end.thread - begin.thread
@@ -223,7 +223,7 @@ def best_cost(work: Callable[[], object], times: int, enough: float = float("inf
 
 
 def _delay() -> float:
-    """Return for how many seconds this thread was ready and not running; 0 if the system does not count them."""
+    """Return the seconds that this thread was ready but not running; 0 if the system does not count them."""
     if getattr(_opened, "process", None) != os.getpid():  # a fork has threads of its own
         _opened.process, _opened.file = os.getpid(), _open_schedstat()
     if _opened.file is None:
@@ -257,9 +257,9 @@ def _own_seconds() -> float:
 
 
 class Load:
-    """Measures, from `with` to its end, which share of the CPUs was busy for other programs.
+    """Measures the share of the CPUs that other programs took during a `with` block.
 
-    It is a share of the CPUs of the affinity, whatever a quota leaves of them.
+    It is a share of the CPUs in the affinity mask, regardless of quotas.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ class Measurement(NamedTuple):
 
 
 class ChildProcess:
-    """An object in a process of its own, whose methods are called from here.
+    """An object in a separate process, with methods that are called from here.
 
     It shares no memory, threads or imports with another contender. The child is the leader of a process group, whose
     CPU time is the contender's own.
@@ -328,8 +328,7 @@ class ChildProcess:
     Parameters
     ----------
     make : callable
-        Makes the object there; a function or class of a module that can be imported. ImportError means that something
-        is not installed.
+        Creates the object there; an importable function or class. ImportError means that a dependency is not installed.
     *arguments
         Arguments of `make`.
     traces : bool
@@ -402,7 +401,7 @@ class ChildProcess:
 
     def _kill(self) -> None:
         pid = self._process.pid
-        if hasattr(os, "killpg") and pid is not None and self._process.is_alive():  # else others may have its number
+        if hasattr(os, "killpg") and pid is not None and self._process.is_alive():  # else its number may be reused
             with contextlib.suppress(ProcessLookupError):  # the child leads no group yet
                 os.killpg(pid, signal.SIGKILL)
         self._process.kill()
@@ -481,7 +480,7 @@ shutil.rmtree(sys.argv[1], ignore_errors=True)
 def scratch_directory(purpose: str, inside: Path) -> Iterator[Path]:
     """Make a directory, named after its purpose, in `inside`, or in the system's if `inside` is not writable.
 
-    A process of its own removes the directory if this one is killed.
+    A helper process removes the directory if this process is killed.
     """
     writable = os.path.isdir(inside) and os.access(inside, os.W_OK | os.X_OK)
     made = Path(tempfile.mkdtemp(prefix=f"packer-{purpose}-", dir=inside if writable else None))
@@ -502,10 +501,10 @@ def scratch_directory(purpose: str, inside: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def keeping_random_states() -> Iterator[None]:
-    """Let the program draw the random numbers after this block that it would have drawn without the block.
+    """Preserve the state of the program's random number generators across this block.
 
-    How much is measured depends on the time that it takes: if the program's generators moved on meanwhile, no two of
-    its runs would be the same, whatever seeds they set.
+    The amount of measuring depends on its speed: if it advanced the program's generators, no two runs would be equal,
+    despite their seeds.
     """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     states = random.getstate(), numpy and numpy.random.get_state(), torch and torch.get_rng_state()

@@ -1,12 +1,12 @@
-"""The stages of an item, one at a time: reading, decoding, transforms, collation, the copy to the device.
+"""Times of the stages of an item, one by one: reading, decoding, transforms, collation, the copy to the device.
 
 `inspect_loader` finds a loader's dataset, how it makes items and batches, and on how many workers. `measure_stages`
 makes a bounded number of items on one thread, with random indices, because files that were read a moment ago are read
-again from memory; a call costs what it costs its thread, so that neither the loader's other workers nor other programs
-count. `fewer_workers` runs the same DataLoader with fewer workers. `measure_packed` converts some of the samples, in
-memory if possible, and reads them as packer would.
+again from memory; a call is timed by its thread's CPU and waiting time, so that neither the loader's other workers nor
+other programs count. `fewer_workers` runs the same DataLoader with fewer workers. `measure_packed` converts some of the
+samples, in memory if possible, and reads them as packer would.
 
-Nothing of this may change the training: datasets, transforms and collations are tried on a copy (`isolated_copy`).
+Measuring must not change the training: datasets, transforms and collations are tried on a copy (`isolated_copy`).
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ _STAGES = {"loader": "loading", "transforms": "transform", "transform": "transfo
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderInfo:
-    """A loader's dataset, and how it makes items and batches.
+    """The dataset of a loader, and how it makes items and batches.
 
     Attributes
     ----------
@@ -175,7 +175,7 @@ class LoaderInfo:
     threaded : bool
         Whether several threads of one process make items.
     in_processes : bool
-        Whether other processes than the loop's make the items.
+        Whether processes other than the loop's make the items.
     transform : callable, optional
         That of a packer Loader, in place of the dataset's.
     """
@@ -199,7 +199,7 @@ class LoaderInfo:
 
     @property
     def leaves(self) -> list[Any]:
-        """The datasets below Subsets and several in a row."""
+        """The datasets inside Subsets and concatenations."""
         return list(_leaves(self.dataset))
 
     def items(self, dataset: Any, indices: Sequence[int]) -> list[Any]:
@@ -351,7 +351,7 @@ def _leaves(dataset: Any) -> Iterator[Any]:
 
 
 class Watch:
-    """Adds up the costs of calls, by the stage that they are made in; a call inside of another counts for the outer.
+    """Sums the costs of calls by stage; a nested call counts for the outer one.
 
     Attributes
     ----------
@@ -456,7 +456,7 @@ class Stages:
         The share of the time that two threads, making items at the same time, wait for each other; 0 for a loader
         without threads.
     handing : Cost
-        Seconds a sample that a worker would need for handing over, where there are no workers.
+        Seconds a sample that a worker would need for handing over, if there are no workers.
     others : float
         The share of the processors that was taken by others meanwhile, with workers that stay.
     """
@@ -656,7 +656,7 @@ def _transferred(batch: Any) -> Cost:
 
 
 def _lock(make: Callable[[list[int]], Any], indices: list[int], alone: Cost) -> float:
-    """Return for which share of their time two threads wait for each other, beyond what one of them is blocked."""
+    """Return the share of the time that two threads wait for each other, beyond the blocking of one of them."""
     shares: list[float] = []
     together = threading.Barrier(2)
 
@@ -688,10 +688,10 @@ _A_WORKER = 2  # batches that each worker makes at least, where they last for lo
 def fewer_workers(
     info: LoaderInfo, workers: int, batches: int, *, sample: float, seconds: float, step: float = 0.0
 ) -> float:
-    """Return how many times as fast a pass of `batches` is with fewer workers.
+    """Return the speed-up of a pass of `batches` with fewer workers.
 
-    Both take their start and the same batches, in turn, as long as the time lasts. Where whole batches would take too
-    long, they are smaller ones.
+    Both include the start of workers and use the same batches, in turn, as long as time allows. If whole batches would
+    take too long, they are smaller.
 
     Parameters
     ----------
@@ -717,7 +717,7 @@ def fewer_workers(
 
 
 def _pass(info: LoaderInfo, workers: int, chosen: list[list[int]], batches: float) -> tuple[float, float]:
-    """Return when the first batch comes and how long `batches` take: some are made, the others taken for as fast."""
+    """Return the time of the first batch and of all `batches`: some are made, the others are extrapolated."""
     arrivals, begin = [], time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on many workers, and on forks beside threads: the training loop gave them
@@ -819,7 +819,7 @@ def _samples(info: LoaderInfo, stages: Stages) -> Iterator[dict[str, Any]]:
 
 
 def _settings(info: LoaderInfo, stages: Stages) -> dict[str, Any]:
-    """Return the settings of packer's dataset that give the same items as the loader's dataset."""
+    """Return settings for packer's dataset that give the same items as the loader's dataset."""
     dataset, *others = info.leaves
     if info.of_packer:
         settings = {name: getattr(dataset._settings, name) for name in _OF_PACKS}

@@ -1,16 +1,16 @@
-"""The ways in which training code reads a pack or a tree: what `packer bench` measures, in child processes.
+"""The ways in which training code reads a pack or a tree, run by `packer bench` in child processes.
 
-`RepeatedEpochs` reads from memory, `FirstEpoch` fetches a pack at a URL with nothing of it in a cache, `RecipeSteps`
-measures the steps of a training recipe, by packer and by torchvision. `DecodeLimit` is the bound on every loader: the
-calls alone that decode and resize, on plain threads, over images in memory.
+`RepeatedEpochs` reads from memory, `FirstEpoch` reads a pack at a URL with an empty cache, `RecipeSteps` measures the
+steps of a training recipe in packer and in torchvision. `DecodeLimit` is the upper bound of every loader: only the
+calls that decode and resize, on plain threads, with images in memory.
 
 A user's own recipe is a Python file (`read_recipe`), which may define
 
 ``loader(path, threads)``
-    Returns an iterable of batches, such as a DataLoader with `threads` workers. Each batch is a tuple or list of which
-    the last has a `len()`, the labels; or a dict of which the first value has one. It is measured as one more way.
+    Returns an iterable of batches, such as a DataLoader with `threads` workers. Each batch is a tuple or list whose
+    last item, the labels, has a `len()`; or a dict whose first value has one. It is measured as a further way.
 ``transform``
-    A transform of a PIL image to a tensor, as ImageFolder takes it; instead of the usual one of a training.
+    A transform of a PIL image to a tensor, as ImageFolder takes it; replaces the usual training transform.
 ``crop``
     One of packer's crops, for the ways that decode with ``crop=``.
 """
@@ -352,7 +352,7 @@ class _Step(NamedTuple):
     ----------
     name : str
     make : callable, optional
-        Makes what is done to an image, of `packer.augment` or of torchvision's ``transforms.v2``, which it is given.
+        Creates the operation on an image, from the given module: `packer.augment` or torchvision's ``transforms.v2``.
     """
 
     name: str
@@ -472,7 +472,7 @@ _LONGEST = 10  # times the planned duration of a measurement, which then ends
 
 
 class FirstEpoch:
-    """The first samples of an epoch in one order, fetched anew each time.
+    """The first samples of an epoch in one order, fetched again each time.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""This machine as a data loader sees it, one `Finding` after the other: processors, memory, limits, GPUs, libraries."""
+"""Findings about this machine that matter to a data loader: processors, memory, limits, GPUs, libraries."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def _limits() -> Iterator[Finding]:
 
 
 def _limit(value: int) -> int | None:
-    """Return a limit; None for unlimited, which the system says as a number too."""
+    """Return a limit; None for unlimited, which the system may report as a number."""
     return None if value < 0 or value >= 1 << 62 else value
 
 
@@ -224,7 +224,7 @@ def _or_unlimited(value: int | None) -> str:
 
 
 def available_now() -> int | None:
-    """Return how many bytes of memory files may fill now; None if the system does not say."""
+    """Return the memory available to the page cache, in bytes; None if the system does not report it."""
     limits = [value for value in (_meminfo("MemAvailable"), cgroup_memory()) if value is not None]
     return min(limits, default=None)
 
@@ -273,7 +273,7 @@ def _nvidia_smi() -> list[list[str]]:
 
 
 def _torch_cuda(likely: bool) -> list[str]:
-    """Return the names of the devices that torch can use, where it is likely that there are such."""
+    """Return the names of the devices that torch can use, if there are likely to be any."""
     if not likely and not os.path.exists("/dev/kfd") and "torch" not in sys.modules:  # of AMD
         return []
     try:
@@ -325,7 +325,7 @@ def libraries_on_request() -> list[str]:
 
 
 def _with_version(library: str) -> str | None:
-    """Return a library's name and version; None where it is not installed."""
+    """Return a library's name and version; None if it is not installed."""
     version = version_of(*_LIBRARIES[library])
     return None if version is None else f"{library} {version}"
 

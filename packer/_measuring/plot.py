@@ -1,4 +1,4 @@
-"""A picture of a benchmark: rate over threads; the medians, the spread of the rounds, and the line of the limit."""
+"""The chart of a benchmark: rates over threads, with medians, the spread of the rounds, and the decode limit."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _drawn(benchmark: Benchmark) -> Any:
 
 
 def _scale(axes: Any, benchmark: Benchmark) -> None:
-    """Begin at 0, and name every number of threads that was measured."""
+    """Let the axes begin at 0, and label every measured number of threads."""
     counts = sorted({rate.threads for rate in benchmark.rates})
     shown = [count for count in counts if count == counts[-1] or count + _APART * counts[-1] <= _next(counts, count)]
     axes.set_xticks(shown, [str(count) for count in shown])
@@ -116,7 +116,7 @@ def _next(counts: list[int], count: int) -> int:
 
 
 def _label(axes: Any, ends: list[tuple[float, str, str]], last: int) -> None:
-    """Write each side's name beside the end of its line, apart from each other."""
+    """Write each side's name next to the end of its line, apart from each other."""
     top = axes.get_ylim()[1]
     gap, below = top * 0.05, -top
     for height, side, color in sorted(ends):

@@ -1,9 +1,9 @@
-"""Timings of a pass over a loader: how long each step waits for its batch, and for how long a GPU is idle.
+"""Timing of a pass over a loader: each step's wait for its batch, and the idle time of a GPU.
 
-Kernels are queued: that the loop waits for a batch does not mean that the GPU waits. So, if CUDA is in use, an event is
-recorded on the current stream when the loop requests a batch, and another when it has the batch. The GPU stamps them as
-it comes to them. Between the two it was idle for want of this batch; the time is 0 if it was still busy with earlier
-steps. Nobody waits for the GPU.
+Kernels are queued: the GPU may be busy while the loop waits for a batch. So, if CUDA is in use, an event is recorded on
+the current stream when the loop requests a batch, and another when it has the batch. The GPU stamps each event when it
+reaches it. Between the two it was idle because it lacked this batch; the time is 0 if it was still busy with earlier
+steps. The measurement never waits for the GPU.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _FEWEST = 5
 class Timings:
     """Seconds that each step of one pass waited and worked.
 
-    Several workers make a batch each at the same time, so that batches come in bursts. The first burst comes with the
-    first batch, whoever waits longer later: its batches say nothing of the pass.
+    Several workers make a batch each at the same time, so that batches come in bursts. The first burst arrives with the
+    first batch, so its batches tell nothing about the rest of the pass.
 
     Attributes
     ----------
@@ -47,13 +47,13 @@ class Timings:
         self._began: float | None = None
 
     def waited(self, seconds: float) -> None:
-        """Note how long a step waited for its batch, which is there now."""
+        """Record how long a step waited for its batch, which has arrived now."""
         if self._began is None:
             self._began = time.process_time()
         self.waits.append(seconds)
 
     def end(self) -> None:
-        """Note that the loop has worked on its last batch."""
+        """Record that the loop has finished its last batch."""
         if self._began is not None:
             self.cpu = time.process_time() - self._began
 
@@ -108,7 +108,7 @@ class Timings:
     def waiting(self) -> tuple[float, float]:
         """Return the share of the time after the first batches that the loop waits, and the share's standard error.
 
-        The error is that of a ratio over blocks of consecutive steps, whole bursts of them; 1 where they are too few.
+        The error is that of a ratio over blocks of consecutive steps, whole bursts of them; 1 if they are too few.
         """
         pairs = list(zip(self.waits, self.works, strict=False))[self._counted]
         if not pairs:
@@ -141,12 +141,12 @@ class GPUIdle:
         self._steps = 0
 
     def requested(self) -> bool:
-        """Note that the loop asks for a batch; return whether CUDA is in use."""
+        """Record that the loop requests a batch; return whether CUDA is in use."""
         self._open = self._event()
         return self._open is not None
 
     def received(self) -> None:
-        """Note that the loop has it."""
+        """Record that the loop has received it."""
         if self._open is None:
             return
         begin, end, self._open = self._open, self._event(), None

@@ -1,9 +1,9 @@
-"""`packer doctor --train`: a user's training command runs as it is, and each pass over a loader is measured.
+"""`packer doctor --train`: runs a user's training command unchanged, and measures each pass over a loader.
 
-`packer._measuring.train_hook` starts the program with a directory at the front of ``PYTHONPATH``, whose
-``sitecustomize.py`` Python imports by itself, and which calls `install`. The program's own files stay as they are. When
-torch's DataLoader or packer's loaders are imported, their ``__iter__`` is replaced by one that measures. After enough
-steps or seconds the report is written, and the program ends by SystemExit in its loop.
+`packer._measuring.train_hook` starts the program with a directory at the front of ``PYTHONPATH``. Python imports the
+``sitecustomize.py`` in it automatically, which calls `install`. The program's own files stay as they are. When torch's
+DataLoader or packer's loaders are imported, their ``__iter__`` is replaced by one that measures. After enough steps or
+seconds the report is written, and the program ends by SystemExit in its loop.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _go_on_with_the_next_sitecustomize(directory: str) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of loaders as they would be found, and wraps the loaders when they are there."""
+    """Finds the modules of loaders in the usual way, and wraps the loaders after import."""
 
     def __init__(self, recorder: _Recorder) -> None:
         self._recorder = recorder
@@ -120,7 +120,7 @@ class _Recorder:
         return _Pass(self, loader, batches, timings, requested)
 
     def noted(self, loader: Any, timings: Any) -> bool:
-        """Note a step; tell whether these are enough."""
+        """Record a step; tell whether there are enough."""
         now = time.perf_counter()
         self._begun = self._begun or now
         self._steps += 1
@@ -146,7 +146,7 @@ class _Recorder:
         raise SystemExit(0)
 
     def _spend(self, loader: Any, timings: Any) -> None:
-        """Note the time of a pass that is over."""
+        """Record the time of a finished pass."""
         timings.end()
         self._spent[id(loader)] = self._spent.get(id(loader), 0.0) + timings.seconds
 
@@ -176,12 +176,12 @@ class _Recorder:
             self._finding = False
 
     def _at_exit(self) -> None:
-        """Report at least how long the steps waited, if a program ends within its first pass."""
+        """Report at least the waiting times if a program ends within its first pass."""
         if os.getpid() != self._process or self._done:
             return
         measured = [entry for entry in self._longest.values() if entry[1].steps]
         if measured:
-            with contextlib.suppress(Exception):  # the program is ending: there is nobody to tell
+            with contextlib.suppress(Exception):  # the program is ending: nobody can be notified
                 loader, timings = max(measured, key=lambda entry: entry[1].seconds)
                 timings.end()
                 self._report(loader, timings, seconds=0.0)
@@ -351,7 +351,7 @@ def _awaited(process: subprocess.Popen[bytes], ended: Path) -> tuple[int, bool]:
                 if since is None and (interrupted or os.path.exists(ended)):
                     since = time.monotonic()
                 if ends and since is not None and time.monotonic() - since > _PATIENCE:
-                    ends.pop()()  # it goes on after SystemExit, or after Ctrl-C
+                    ends.pop()()  # it continues after SystemExit, or after Ctrl-C
                     since = time.monotonic()
             return process.returncode, interrupted
         except KeyboardInterrupt:

@@ -1,13 +1,13 @@
-"""Trials: conversions of some images of a source, and the estimate that they give of converting all.
+"""Trial conversions of some images of a source, and the extrapolation to all images.
 
-A conversion takes the time that it needs to begin and to end, and a time for each image and each byte. A trial tells
-when its first batch was written and when the last one, so that the two can be told apart. Modules are loaded and code
-is compiled once, before the trials, or in the first of them if only some images need it.
+The time of a conversion consists of a fixed part, for beginning and ending, and a part for each image and byte. A trial
+reports when its first and its last batch were written, to separate the two. Modules are loaded and code is compiled
+once, before the trials, or in the first of them if only some images need it.
 
 Images of similar sizes are a stratum. Strata of large images have fewer members, because the estimated quantity, such
-as the bytes in the pack, varies more among these; from every stratum the same number is drawn at first. Later images
-are drawn from all alike, so that many images together take the time that as many of all take. The sum over all images
-is estimated by regression on the size, which is known of every image. See Cochran, Sampling Techniques, 5.5 and 7.10.
+as the bytes in the pack, varies more among these; at first the same number is drawn from every stratum. Later images
+are drawn uniformly, so that their average time is that of the source. The sum over all images is estimated by
+regression on the size, which is known for every image. See Cochran, Sampling Techniques, 5.5 and 7.10.
 """
 
 from __future__ import annotations
@@ -202,8 +202,8 @@ def run_trials(
     Parameters
     ----------
     until, ends : TimeLimit
-        The trials go on until the first of these, and until the second one if they have fewer than `enough` images by
-        then. There is at least one trial, unless none fits and `enough` is 0.
+        The trials continue until the first of these, and until the second one if they have fewer than `enough` images
+        by then. There is at least one trial, unless none fits and `enough` is 0.
     """
     show(subject, None)
     trials = Trials(population, threads_for(request.workers, request.recipe))
@@ -268,7 +268,7 @@ def _load(request: ConversionRequest, source: Source, population: Population) ->
 
 
 def _prepared(request: ConversionRequest, source: Source, index: int) -> float:
-    """Return how long preparing an image takes on one thread that nobody disturbs."""
+    """Return the time for preparing an image on one undisturbed thread."""
     begin = moment()
     pipeline = ConversionPipeline(source.taken(np.array([index])), request.recipe, "skip", start=0)
     for _ in pipeline.run(_ThisThread(), ahead=1):

@@ -1,8 +1,8 @@
-"""`packer.tune`: with how many threads, processes and batches ahead, and in which order, this machine reads best.
+"""`packer.tune`: finds the fastest threads, processes, batches ahead and order on this machine.
 
-Settings are found one after the other, each by a race (`packer._loader.autotune`): first the number of threads, then
-whether processes are faster, then how many batches ahead, then the order. A setting that is not surely better than the
-simpler one is not taken.
+Settings are chosen one after the other, each by a race (`packer._loader.autotune`): first the number of threads, then
+whether processes are faster, then how many batches ahead, then the order. A setting is taken only if it is clearly
+better than the simpler one.
 """
 
 from __future__ import annotations

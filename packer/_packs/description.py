@@ -1,4 +1,4 @@
-"""The figures of a pack as `packer info` shows them, in a terminal or a notebook."""
+"""Display of a pack's figures for `packer info`, in a terminal or a notebook."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Export a pack: an ImageFolder tree of files with tables of labels and field values, or annotations in COCO format.
 
-Labels that do not follow from the directories become a CSV file, and values of fields that are no files of their own
-become a line of JSON a sample. Of a pack with fields, the command that makes the pack again is returned.
+Labels that do not follow from the directories become a CSV file, and field values that are not separate files become a
+line of JSON for each sample. For a pack with fields, the export returns the command that makes the pack again.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def export_and_say(
 
 @dataclass(frozen=True)
 class _Plan:
-    """The layout of an export, and the pack that it is of."""
+    """The layout of an export, and its pack."""
 
     reader: Reader
     root: Path
@@ -145,7 +145,7 @@ class _Plan:
 
     @property
     def classes(self) -> list[str]:
-        """The directories of classes; none where a file says the labels."""
+        """The directories of classes; none if the labels are in a file."""
         layout = self.layout
         return [] if layout.labels else [layout.files.folder + name for name in self.reader.manifest.classes]
 
@@ -156,7 +156,7 @@ class _Plan:
 
 
 def _plan(reader: Reader, root: Path, *, labels: bool) -> _Plan:
-    """Plan the export; CorruptPackError where a name must not become a file, or two samples have one name."""
+    """Plan the export; CorruptPackError if a name must not become a file, or two samples have the same name."""
     for index, name in enumerate(reader.names):
         problem = name_problem(name)
         if problem is not None:
@@ -171,7 +171,7 @@ def _plan(reader: Reader, root: Path, *, labels: bool) -> _Plan:
 
 
 def _refuse_paths(reader: Reader, files: Files, room: int) -> None:
-    """Raise CorruptPackError where a path must not become a file, or a file would be another one's directory."""
+    """Raise CorruptPackError if a path must not become a file, or a file would be another one's directory."""
     for number, name in enumerate(files):
         problem = path_problem(name)
         if problem is None and len(encode_name(name)) > room:
@@ -203,7 +203,7 @@ def _refuse_bad_rows(reader: Reader) -> None:
 def _labels_follow(reader: Reader) -> bool:
     """Tell whether every sample's first directory is the name of its class, or there are no labels at all.
 
-    CorruptPackError where a sample has no such label as the manifest says.
+    CorruptPackError if a sample has no such label as the manifest says.
     """
     label, classes = reader.table.label, reader.manifest.classes
     if reader.manifest.label_type != "class":
@@ -263,7 +263,7 @@ def _write(plan: _Plan, tree: SafeTree, workers: int | None, progress: Callable[
 
 
 def _refuse_other_files(plan: _Plan, tree: SafeTree) -> None:
-    """Raise DestinationError where the directory holds something that an interrupted export has not left there."""
+    """Raise DestinationError if the directory holds something that an interrupted export has not left there."""
     if all(entry == (plan.layout.lock, False) for entry in tree.entries()):
         return
     is_file = known(plan.layout.files)
@@ -285,7 +285,7 @@ def _not_of_export(root: Path, name: str) -> DestinationError:
 
 
 def _refuse_equal_names(reader: Reader, files: Files) -> None:
-    """Raise where two names are one on a file system that ignores case, or how accents are encoded."""
+    """Raise an error if two names are one on a file system that ignores case, or how accents are encoded."""
     for number, first in repeats(Folded(files)):
         problem = f"to this file system its name is that of {printable(files[first])}"
         raise _refused(reader, files.sample(number), problem)
@@ -295,7 +295,7 @@ def _refuse_equal_names(reader: Reader, files: Files) -> None:
 
 
 def _refuse_equal_classes(plan: _Plan) -> None:
-    """Raise where the directories of two classes are one to the file system: labels follow from the directories."""
+    """Raise an error if the file system treats the directories of two classes, which decide labels, as one."""
     first: dict[str, str] = {}
     for name in plan.reader.manifest.classes if plan.classes else ():
         if (other := first.setdefault(folded(name), name)) != name:
@@ -316,7 +316,7 @@ def _contents(reader: Reader, files: Files, workers: int | None) -> Iterator[Buf
 
 
 def _fetched(reader: Reader, batches: Iterable[range]) -> Iterator[range]:
-    """Yield batches; of a remote pack they are fetched from now on, with the fields, which lie next to the images."""
+    """Yield batches; for a remote pack, prefetch them with the fields, which are next to the images."""
     for batch in batches:
         reader.ahead_whole(batch)
         yield batch
@@ -376,7 +376,7 @@ def labels_as_csv(reader: Reader, names: FileNames) -> Iterator[bytes]:
 
 
 def _labels(reader: Reader, indices: range) -> list[Any]:
-    """Return the classes of samples, None where there is none, or their numbers."""
+    """Return the classes of samples, None if there is none, or their numbers."""
     labels = reader.table.label[indices.start : indices.stop].tolist()
     classes = reader.manifest.classes
     if reader.manifest.label_type != "class":
@@ -388,7 +388,7 @@ def metadata_lines(reader: Reader, files: Files, workers: int | None, *, labels:
     """Yield the lines of ``metadata.jsonl``, many at a time.
 
     Each has the image's `file_name`, where `labels` its `label`, the paths of those further images and masks that no
-    template leads to, as ``NAME_file_name``, and the values of the fields that are no files. A value that is not there
+    template leads to, as ``NAME_file_name``, and the values of the fields that are not files. A value that is not there
     is null. A number that is infinite is 1e999.
     """
     are_files = {one.field.name for one in files.fields}
@@ -456,7 +456,7 @@ def _as_json(value: Any) -> str:
 def command_again(reader: Reader, layout: ExportLayout, root: Path) -> str | None:
     """Return the `packer convert` line that makes a pack with the same values of an export.
 
-    None where no line does: the images became PNG, or got other names; or a field of files has no value at all.
+    None if no line does: the images became PNG, or got other names; or a field of files has no value at all.
 
     Parameters
     ----------
@@ -544,7 +544,7 @@ def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str
     reader : Reader
         A pack, open.
     captions : bool
-        Whether the annotations are the captions, which have ids of their own; else those of objects.
+        Whether the annotations are the captions, which have ids of their own; otherwise those of objects.
     names : sequence of str, optional
         A file name for each sample; by default the sample's name, or ``file_name`` as the file spelled it.
 
@@ -552,7 +552,7 @@ def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str
     -------
     dict
         ``images``, those of which the files spoke; ``annotations``, where the pack has such; ``categories`` and all
-        other members of the files, such as ``info`` and ``licenses``. Where there are several files, the
+        other members of the files, such as ``info`` and ``licenses``. If there are several files, the
         first one's count.
 
     Raises

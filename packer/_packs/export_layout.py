@@ -1,9 +1,10 @@
-"""The layout of an export: the names of the files of images and fields, no two alike, and of the tables.
+"""The layout of an export: unique file names for images and fields, and the names of the tables.
 
-Nothing lies outside of the directory, whatever a pack says. A field's template is followed where it makes a file of its
-own for each value. Where templates lead out of the directory of the images, the images lie as much deeper: of
-``../masks/{stem}.png`` the masks lie in ``masks`` and the images in ``images``. So the templates lead from the images
-to the files as they did when the pack was made. Names are compared by their hashes, so that not all are held in memory.
+Nothing is written outside of the directory, whatever a pack contains. A field's template is used if it yields a
+different file for each value. If templates lead out of the directory of the images, the images are placed deeper by as
+many levels: with ``../masks/{stem}.png`` the masks are in ``masks`` and the images in ``images``. So the templates lead
+from the images to the files as they did when the pack was made. Names are compared by their hashes, so that not all are
+held in memory.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Files:
     Attributes
     ----------
     folder : str
-        The directory of the images, with a slash at its end; empty where that is the directory of the export.
+        The directory of the images, with a slash at its end; empty if that is the directory of the export.
     images : FileNames
         Relative to `folder`.
     fields : sequence of FieldFiles
@@ -157,7 +158,7 @@ def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> 
     images : FileNames
         The names of the images' files.
     room : int
-        How many bytes a path below the directory may have.
+        Number of bytes that a path below the directory may have.
     labels : bool
         Whether there is a file of labels.
     """
@@ -218,7 +219,7 @@ def _files(reader: Reader, images: FileNames, *, follow: bool) -> Files:
 
 
 def _by_template(field: Field, images: Names) -> Names | None:
-    """Return where a field's template leads from the images, without detours; None where it is not to be followed."""
+    """Return where a field's template leads from the images, without detours; None if it is not to be followed."""
     if not field.file or len(field.file) > _LONGEST_TEMPLATE:
         return None
     template = FileField(field.name, field.kind, field.file)
@@ -237,7 +238,7 @@ def _each(paths: Callable[[Iterable[str]], list[str]], images: Names) -> Iterato
 
 
 def _plain(path: str) -> str:
-    """Return a path without detours; ValueError where it leads too far out, or is malformed."""
+    """Return a path without detours; ValueError if it leads too far out, or is malformed."""
     plain = posixpath.normpath(path)
     level = _level(plain)
     if level > _MOST_LEVELS or path_problem("/".join(plain.split("/")[level:])):
@@ -279,7 +280,7 @@ class FileNames:
     """The name of every sample's file: the sample's own, with a suffix added where it has none that fits.
 
     Samples such as ``x.jpg`` and ``x.jpg.png`` may have one file name. Then the sample whose unchanged name it is keeps
-    the name, else the first does; the others are numbered. Only the numbered names are held in memory.
+    the name, otherwise the first does; the others are numbered. Only the numbered names are held in memory.
 
     Parameters
     ----------
@@ -335,7 +336,7 @@ class FileNames:
 
 
 class Folded:
-    """Files as a file system takes them that ignores case, and how accents are encoded."""
+    """Files in a file system that ignores case and the encoding of accents."""
 
     def __init__(self, files: Files) -> None:
         self._files = files

@@ -1,4 +1,4 @@
-"""The figures of a pack, and its digest: two packs with one digest give the same samples in the same order.
+"""The figures of a pack, and its digest: packs with equal digests yield the same samples in the same order.
 
 The digest does not depend on formats, parts, settings or versions, so it compares conversions that were made in
 different ways. It is the SHA-256 of hashes, one after the other, each a SHA-256 too: that of the classes, as `Names`
@@ -10,7 +10,7 @@ float64.
 Where there are fields, the hash of their descriptions follows that of the classes: of a JSON array with the member of
 the manifest for each, without its `file`, in ASCII and without spaces, the members of objects in the order of their
 names. And the hash of a sample covers, after its data, an int64 and some bytes for each field: of a number, its size in
-bytes and the number as its column has it; of other values, the length of the value and the value; -1 where there is no
+bytes and the number as its column has it; of other values, the length of the value and the value; -1 if there is no
 value.
 """
 
@@ -170,7 +170,7 @@ class FieldInfo:
     name, kind, dtype, rank, classes, ids, file
         The field's; see `packer._fields.Field`.
     missing : int
-        How many samples have no value.
+        Number of samples that have no value.
     bytes : int
         Size of all values: of blobs, or in the table.
     """
@@ -270,7 +270,7 @@ def digest(
     with open_pack(path) as reader:
         classes = Names.of(reader.manifest.classes)
         whole = hashlib.sha256()
-        if reader.manifest.label_type != "class":  # else an id and the number would be one
+        if reader.manifest.label_type != "class":  # otherwise an id and the number would be one
             whole.update(reader.manifest.label_type.encode("ascii"))
         whole.update(hashlib.sha256(classes.ends.astype("<i8").tobytes() + classes.blob.tobytes()).digest())
         if reader.fields:
@@ -306,7 +306,7 @@ def _hashes(reader: Reader, indices: range) -> bytes:
 
 
 def _values(reader: Reader, field: Field, indices: range) -> Iterator[Buffer | None]:
-    """Yield the bytes of a field's value of each sample, None where there is none."""
+    """Yield the bytes of a field's value of each sample, None if there is none."""
     if not field.is_blob:
         values, present = reader.column(field.name)
         for index in indices:

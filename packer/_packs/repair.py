@@ -1,8 +1,8 @@
-"""Repair a pack: damaged samples are made again from the images of the source, or taken from a copy of the pack.
+"""`packer.repair`: restores damaged samples from the images of the source, or from a copy of the pack.
 
-So are damaged values of fields: taken from the fields' files, where the field has a template for them, or from the
-copy. A pack's samples and values lie at known offsets with known checksums. A sample is written only where its checksum
-is the one in the table, so that a repair can make nothing worse: interrupted, it leaves a sample as damaged as it was.
+Damaged field values are restored from the fields' files, if the field has a template, or from the copy. Samples and
+values have known offsets and checksums. A sample is written only if its checksum is the one in the table, so a repair
+cannot make anything worse: if it is interrupted, a sample is at most as damaged as before.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Repaired:
 
 
 class _Origin:
-    """The origin from which samples of a pack are made again.
+    """The origin for restoring samples of a pack.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class _Origin:
             self._recipe = f"how the pack's samples were made is not known: {printable(error)}"
 
     def made_again(self, damage: Damage) -> Buffer | Damage:
-        """Return the original bytes of a sample or a value; or the damage, with the reason why there are none."""
+        """Return the original bytes of a sample or a value; or the damage, with the reason why they are unavailable."""
         assert damage.index is not None
         problem = name_problem(damage.name)
         number = self._numbers.get(damage.index)
@@ -255,7 +255,7 @@ class _Origin:
 
 
 def _opened(reader: Reader, root: Path, wanted: set[int]) -> tuple[Source, dict[int, int]]:
-    """Open the origin; return it, and the number in it of each sample that is wanted."""
+    """Open the origin; return it, and the index in it of each required sample."""
     try:
         copy = pack_source(root)
     except (NotAPackError, PackNotFoundError):
@@ -292,7 +292,7 @@ class _Patches:
         if number not in self._open:
             self._open[number] = PatchFile(Path(self._reader.path), name)
         file, position = self._open[number], begin + offset - int(self._starts[number])
-        if file.read(position, len(data)) != _stored(self._reader, damage):  # the file may be another one by now
+        if file.read(position, len(data)) != _stored(self._reader, damage):  # the file may have been replaced
             raise CorruptPackError("the pack was replaced while it was repaired", self._reader.path, damage.index)
         file.write(position, data)
 
@@ -306,7 +306,7 @@ class _Patches:
 
 
 def _fits(reader: Reader, damage: Damage) -> bool:
-    """Tell whether the bytes in the pack have the checksum in the table: then something else is wrong."""
+    """Tell whether the bytes in the pack match the checksum in the table; then something else is wrong."""
     if damage.field and not reader.fields[damage.field].is_blob:
         return True
     try:
@@ -334,7 +334,7 @@ def _stored(reader: Reader, damage: Damage) -> Buffer:
 
 
 def _range_of(reader: Reader, damage: Damage) -> tuple[int, int, int]:
-    """Return where the bytes begin that are damaged, as a row's `offset` counts; their size and their checksum."""
+    """Return the offset of the bytes that are damaged, as a row's `offset` counts; their size and their checksum."""
     assert damage.index is not None
     row = reader.table.row(damage.index)
     if not damage.field:

@@ -1,4 +1,4 @@
-"""Write files below one directory: never outside of it, and never over another file."""
+"""A writer of files below one directory, which never writes outside of it and never overwrites a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROBE = re.compile("packer-(Probe|\u00e9|e\u0301)-[0-9a-f]{16}")  # the files o
 
 
 class SafeTree:
-    """The directory `root`, to which files and directories are added.
+    """A directory `root` to which files and directories are added safely.
 
     Each part of a name is opened from the directory above it, and none that is a symbolic link: so a link that stands
     there, or is put there meanwhile, leads nowhere. (On Windows, which knows no such opening, the caller's finding that
@@ -47,10 +47,10 @@ class SafeTree:
         self._made = {""}  # directories that something was added to
         with writing_to(root):
             self._fd = os.open(root, os.O_RDONLY) if _BY_DESCRIPTOR else -1
-        self._folder: tuple[str, int] = "", -1  # the one that was opened last
+        self._folder: tuple[str, int] = "", -1  # the most recently opened one
 
     def make(self, folder: str) -> None:
-        """Make a directory, and those above it, where they are missing."""
+        """Create a directory and its parents, if they are missing."""
         self._require_inside(folder)
         with writing_to(self._root / folder):
             if _BY_DESCRIPTOR:
@@ -81,7 +81,7 @@ class SafeTree:
         """Write a file of several blocks, unless it is there.
 
         A file that is there and holds the beginning of the content, as an interrupted process leaves it, is
-        written anew.
+        rewritten.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class SafeTree:
                 file.writelines(blocks())
 
     def _is_there(self, name: str, blocks: Iterable[Buffer]) -> bool:
-        """Return whether a file holds all blocks, and not only their beginning; DestinationError where neither."""
+        """Return whether a file holds all blocks, and not only their beginning; DestinationError if neither."""
         fd = self._open(name, _THERE)
         with open(fd, "rb") as file:
             if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -143,7 +143,7 @@ class SafeTree:
         sync_directory(self._root)
 
     def folds_names(self) -> bool:
-        """Tell whether to the file system some names are one that differ in case, or in how accents are encoded."""
+        """Tell whether the file system treats names as equal that differ in case, or in the encoding of accents."""
         token = secrets.token_hex(8)
         for written, other in [("packer-Probe", "packer-probe"), ("packer-\u00e9", "packer-e\u0301")]:
             with writing_to(self._root):

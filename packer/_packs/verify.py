@@ -1,4 +1,4 @@
-"""Verify a pack: structure, table, every sample and every field value, optionally with the format's own library."""
+"""`packer.verify`: checks structure, table, samples and field values, optionally with the format's own library."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Verification(list[Damage]):
         return html(self._blocks())
 
     def _blocks(self) -> Iterator[Block]:
-        """Yield what is damaged: whole columns and files, and then samples, which are few beside a cause."""
+        """Yield the damage: first whole columns and files, then samples, which are fewer if there is a common cause."""
         if not self:
             unread, *lost = self.notes
             yield f"{self.path}: intact{unread}"
@@ -186,14 +186,14 @@ class Verification(list[Damage]):
 
 
 def listed(items: Sequence[object], most: int = _LISTED_AT_MOST) -> Iterator[str]:
-    """Yield a line for each of the first items, and how many there are beyond them."""
+    """Yield a line for each of the first items, and their number beyond them."""
     yield from (f"  {item}" for item in items[:most])
     if len(items) > most:
         yield f"  … and {count(len(items) - most)} more"
 
 
 def notes_of(reader: Reader, *, quick: bool = False) -> list[str]:
-    """Return the notes on an intact pack: why the samples were not read, if so, and what the source had beyond it."""
+    """Return the notes on an intact pack: why samples were not read, and the losses from the source."""
     unread = " (quick: the samples were not read)" if quick else ""
     if not reader.has_checksums:
         unread = " (without checksums: its files have the sizes and the times that were listed)"
@@ -230,7 +230,7 @@ def _check_table(reader: Reader) -> Iterator[Damage]:
 
 
 def _first(found: Iterator[Damage]) -> Iterator[Damage]:
-    """Yield the first rows that are wrong in one way, and say how many more there are."""
+    """Yield the first rows with one kind of error, and report the number of others."""
     shown = sorted(itertools.islice(found, _LISTED), key=lambda item: item.index or 0)
     yield from shown
     if more := sum(1 for _ in found):
@@ -279,13 +279,13 @@ def _repeated_names(reader: Reader) -> Iterator[Damage]:
 
 
 def _where(count: int, wrong: Callable[[slice], npt.NDArray[np.bool_]]) -> Iterator[int]:
-    """Yield the rows for which `wrong` is true, which gets a stretch of the table at a time."""
+    """Yield the rows for which `wrong` is true; it is called with one block of the table at a time."""
     for part in spans(count):
         yield from (part.start + np.flatnonzero(wrong(part))).tolist()
 
 
 def _wrong_rows(reader: Reader, field: Field) -> Iterator[Damage]:
-    """Yield the rows of a field's columns that no sample may have."""
+    """Yield the rows of a field's columns with impossible values."""
     columns = [reader.table.stored(column) for column in field.columns()]
     is_wrong, reason = _ROWS.get(field.kind, _ROWS["blob"])(field)
     for part in spans(len(reader)):
@@ -348,7 +348,7 @@ def _check_samples(
 
 
 def _damage(reader: Reader, error: PackError, index: int, field: str = "") -> Damage | str:
-    """Return the damage that an error tells of a sample, or the defect of a whole file of the pack."""
+    """Convert an error to the damage of a sample, or of a whole file of the pack."""
     whole_file = _file_problem(reader, error)
     return whole_file or Damage(getattr(error, "reason", str(error)), index, reader._name_in_error(index), field)
 
@@ -362,12 +362,12 @@ def _file_problem(reader: Reader, error: PackError) -> str | None:
 
 
 def _within(reader: Reader, path: str) -> str:
-    """Return where in a pack a file lies."""
+    """Return the relative path of a file in a pack."""
     return path.removeprefix(f"{reader.path}/") if reader.place.remote else os.path.relpath(path, reader.path)
 
 
 def _wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, PackError]]:
-    """Yield index, field and error of each value that cannot be read, or is none of its field's kind."""
+    """Yield index, field and error of each value that is unreadable, or invalid for its field."""
     table, exif = reader.table, reader.manifest.exif
     for field in reader.fields.values():
         if not field.is_blob:
@@ -383,7 +383,7 @@ def _wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, P
 
 
 def _blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str) -> str | None:
-    """Return why some bytes are no value of a field, of a sample whose image has this size; None where they are one.
+    """Return why bytes are not a value of a field in a sample with an image of this size; None if they are.
 
     A further image and a mask are looked at as a conversion looks at an image. Both have the size of the image, and so
     has the mask of run lengths; a further image, after it is turned where `exif` is ``"apply"``. Boxes and the visible

@@ -1,4 +1,4 @@
-"""Walk over the samples of a pack: on threads, in order, and in memory that does not grow with the pack."""
+"""Iteration over the samples of a pack: on threads, in order, in memory that does not grow with the pack."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def over_samples(
     work : callable
         Its results live for several calls; they must not hold the samples' data.
     count : int
-        How many samples there are.
+        Number of samples.
     workers : int, optional
         Threads; by default as many as `available_cpus` counts.
     progress : callable, optional
@@ -62,7 +62,7 @@ _HELD = 2 << 20  # bytes of blobs that are read at a time
 
 
 def blobs_of(reader: Reader, indices: range, name: str) -> Iterator[Buffer | None]:
-    """Yield the bytes of a field of each sample, None where it has none; PackError where they cannot be read."""
+    """Yield the bytes of a field of each sample, None if it has none; PackError if they cannot be read."""
     for _, blob in blobs_or_errors(reader, indices, name):
         if isinstance(blob, PackError):
             raise blob
@@ -72,7 +72,7 @@ def blobs_of(reader: Reader, indices: range, name: str) -> Iterator[Buffer | Non
 def blobs_or_errors(
     reader: Reader, indices: range, name: str
 ) -> Iterator[tuple[int, Buffer | CorruptPackError | None]]:
-    """Yield the index of each sample with its bytes of a field, None where it has none, or the error of reading them.
+    """Yield the index of each sample with its bytes of a field, None if it has none, or the error of reading them.
 
     All are read at once where they are small and undamaged. Bytes that the machine cannot read, such as for too many
     open files, are no damage: the PackError is raised.

@@ -1,1 +1,1 @@
-"""Sources of images: ordered lists of what to read, a module each."""
+"""Sources of images: ordered lists of files, objects or samples to read, one kind in each module."""

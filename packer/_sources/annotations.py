@@ -1,4 +1,4 @@
-"""The steps that readers of annotations share: choosing a split, and reading a file for each image."""
+"""Steps shared by the readers of annotations: choosing a split, and reading a file for each image."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _T = TypeVar("_T")
 def account_for_split(  # noqa: PLR0917
     account: Account, split: str, others: Collection[str], missing: Sequence[str], on_missing: str, where: str
 ) -> None:
-    """Account for the images that a split does not name, and for those that it names and that are not there.
+    """Account for images that a split does not name, and for named images that do not exist.
 
     Parameters
     ----------
     account : Account
     split : str
     others : collection of str
-        The images that are there, and that the split does not name.
+        Existing images that the split does not name.
     missing : sequence of str
-        The images that it names, and that are not there.
+        Named images that do not exist.
     on_missing : {"error", "skip"}
     where : str
         The directory or the file of the split, for messages.
@@ -34,7 +34,7 @@ def account_for_split(  # noqa: PLR0917
     Raises
     ------
     SourceError
-        If images are missing, and may not be.
+        If images are missing, with ``on_missing="error"``.
     """
     account.left_out("image", f"--split {split}", count=len(others), chosen=True)
     if missing and on_missing != "skip":
@@ -49,18 +49,18 @@ def account_for_split(  # noqa: PLR0917
 def read_each(
     names: Mapping[str, str], read: Callable[[str], _T], where: str, bad: BadSamples
 ) -> tuple[list[str], list[_T]]:
-    """Read the annotations of each image; return the keys of those that can be used, and their annotations.
+    """Read the annotations of each image; return the keys of usable images, and their annotations.
 
     Parameters
     ----------
     names : mapping
-        By what `read` takes, the names of the images.
+        The names of the images, by the argument of `read`.
     read : callable
         Raises SourceError for annotations that cannot be used.
     where : str
-        What a message calls the images.
+        The name in messages for the images.
     bad : BadSamples
-        Takes the images whose annotations cannot be used.
+        Collects the images with unusable annotations.
 
     Raises
     ------

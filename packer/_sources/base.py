@@ -1,8 +1,8 @@
-"""The source: an ordered list of images with labels and fields, here of files; and reading them.
+"""The source: an ordered list of images with labels and fields, and reading them. The base class reads files.
 
-The values of fields are columns, a column a field: numbers or bytes in memory, files of their own, or ranges of a
-container's files. `OtherFiles` counts the files of a tree whose suffixes are none of an image, and `ReadBuffer` is the
-memory that files are read into.
+Each field has a column of values: numbers or bytes in memory, separate files, or ranges of a container's files.
+`OtherFiles` counts the files of a tree without an image suffix, and `ReadBuffer` is the memory that files are read
+into.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from packer.errors import ImageChangedError, ImageError, SourceError, option, pr
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_NAMED = 2000  # files: a listing and a report hold their names
+_NAMED = 2000  # most files whose names a listing and a report hold
 _KINDS = 1000  # suffixes: names such as scan.0001 have one each
 _SHOWN = 10
 _WITHOUT, _MORE = "(none)", "(more)"
@@ -57,14 +57,14 @@ _WITHOUT, _MORE = "(none)", "(more)"
 
 @dataclass
 class OtherFiles:
-    """The files of a tree that were not looked at.
+    """The files of a tree that were ignored because of their suffix.
 
     Attributes
     ----------
     counts : dict of str to int
-        How many files have each suffix, in lower case; ``"(none)"`` where a name has no suffix.
+        Number of files that have each suffix, in lower case; ``"(none)"`` where a name has no suffix.
     names : list of str, optional
-        Paths relative to the source, in no order; None where the files are more than a report lists.
+        Paths relative to the source, unordered; None if there are more than a report lists.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class OtherFiles:
                 self.names = None
 
     def without(self, name: str) -> OtherFiles:
-        """Return the files but one that was read after all."""
+        """Return the files without one that was read after all."""
         if self.names is not None and name not in self.names:
             return self
         counts = dict(self.counts)
@@ -94,7 +94,7 @@ class OtherFiles:
         return OtherFiles({suffix: number for suffix, number in counts.items() if number > 0}, names)
 
     def notes(self) -> list[str]:
-        """Say how many there are with which suffixes, and how images among them are taken; nothing where none are."""
+        """Return notes with the counts by suffix, and the option that includes images; none without files."""
         if not self.counts:
             return []
         ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
@@ -108,7 +108,7 @@ class OtherFiles:
         return [f"{files} not looked at: {listed}{more}{advice if self._may_be_images() else ''}"]
 
     def report(self) -> Iterator[Mapping[str, Any]]:
-        """Yield what a report says: each file, or the counts where the files are too many."""
+        """Yield the entries of a report: each file, or counts if there are too many."""
         if self.names is None:
             yield {"not_looked_at": self.counts}
         for name in sorted(self.names or ()):
@@ -126,18 +126,18 @@ _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK
 
 
 class ReadBuffer:
-    """Memory that a batch of files is read into, again and again: fresh memory costs more than the reading."""
+    """Reusable memory for reading batches of files: allocating fresh memory costs more than the reading."""
 
     def __init__(self, size: int = 1 << 20) -> None:
         self._memory = np.empty(size, np.uint8).data
         self._used = 0
 
     def reset(self) -> None:
-        """Forget what was read; all that `read` returned before is overwritten from now on."""
+        """Start over; everything that `read` returned before will be overwritten."""
         self._used = 0
 
     def read(self, path: str) -> tuple[memoryview, Stamp]:
-        """Read a whole regular file; OSError where that fails. The view is read-only and valid until `reset`."""
+        """Read a whole regular file; OSError if that fails. The view is read-only and valid until `reset`."""
         fd = os.open(path, _OPEN_FLAGS)
         try:
             status = os.fstat(fd)
@@ -161,7 +161,7 @@ class ReadBuffer:
         return room[:count].toreadonly(), stamp_of(status)
 
     def room(self, size: int) -> memoryview:
-        """Return memory for so many bytes, valid until `reset`."""
+        """Return memory of this size, valid until `reset`."""
         room = self._free(size)
         self._used += size
         return room
@@ -175,13 +175,13 @@ class ReadBuffer:
 
 
 def _read_some(fd: int, room: memoryview, size: int) -> int:
-    """Read what comes at once of a file of `size` bytes; OSError where that fails."""
+    """Read part of a file of `size` bytes in one system call; OSError if that fails."""
     try:
         return _read_into(fd, room)
     except OSError as error:
         if size:
             raise
-        # No disk holds any of the file, so none fails: the system makes the file up, as it does those of /proc.
+        # No disk is involved, so none fails: the system generates the file, as in /proc.
         raise OSError(0, f"it has 0 bytes, and reading fails: {error.strerror}") from error
 
 
@@ -199,15 +199,15 @@ _NO_BYTES = -1
 
 @dataclass(frozen=True, eq=False)
 class NumberColumn:
-    """The values of a scalar or a class.
+    """The column of a scalar or class field.
 
     Attributes
     ----------
     field : Field
     values : (N,) array
-        The numbers, of the field's dtype; int64 ids of a class. Zero where there is no value.
+        The numbers, of the field's dtype; int64 ids of a class. Zero if there is no value.
     null : (N,) bool array
-        Where there is none.
+        The mask of missing values.
     """
 
     field: Field
@@ -222,11 +222,11 @@ class NumberColumn:
         return replace(self, values=self.values[rows], null=self.null[rows])
 
     def get(self, index: int) -> Stored:
-        """Return a value as a pack holds it."""
+        """Return a value as stored in a pack."""
         return None if self.null[index] else self.values[index].item()
 
     def content(self, start: int, stop: int) -> Iterator[bytes]:
-        """Yield the values of rows `start` to `stop` - 1 as bytes, which tell any other values."""
+        """Yield the values of rows `start` to `stop` - 1 as bytes, for comparison."""
         yield self.values[start:stop].astype(DTYPES.get(self.field.dtype, "<i8"), copy=False).tobytes()
         yield self.null[start:stop].tobytes()
 
@@ -240,7 +240,7 @@ class BlobColumn:
     field : Field
     blob : (B,) uint8 array
     starts, sizes : (N,) int64 arrays
-        Where each value lies in `blob`. The size is -1 where there is no value.
+        Where each value lies in `blob`. The size is -1 if there is no value.
     """
 
     field: Field
@@ -250,7 +250,7 @@ class BlobColumn:
 
     @classmethod
     def of(cls, field: Field, values: Iterable[bytes | None]) -> BlobColumn:
-        """Store values as a pack holds them."""
+        """Build the column from values as stored in a pack."""
         blob, sizes = bytearray(), []
         for value in values:
             blob += value or b""
@@ -259,7 +259,7 @@ class BlobColumn:
 
     @classmethod
     def packed(cls, field: Field, blob: npt.NDArray[np.uint8], sizes: Ints) -> BlobColumn:
-        """Return the column of values that lie one after the other."""
+        """Build the column from concatenated values."""
         ends = np.cumsum(np.maximum(sizes, 0), dtype=np.int64)
         return cls(field, blob, ends - np.maximum(sizes, 0), sizes)
 
@@ -271,12 +271,12 @@ class BlobColumn:
         return replace(self, starts=self.starts[rows], sizes=self.sizes[rows])
 
     def get(self, index: int) -> bytes | None:
-        """Return a value as a pack holds it."""
+        """Return a value as stored in a pack."""
         start, size = int(self.starts[index]), int(self.sizes[index])
         return None if size < 0 else self.blob[start : start + size].tobytes()
 
     def content(self, start: int, stop: int) -> Iterator[bytes]:
-        """Yield the values of rows `start` to `stop` - 1 as bytes, which tell any other values."""
+        """Yield the values of rows `start` to `stop` - 1 as bytes, for comparison."""
         yield self.sizes[start:stop].astype("<i8", copy=False).tobytes()
         yield b"".join(self.get(index) or b"" for index in range(start, stop))
 
@@ -289,9 +289,9 @@ class FileColumn:
     ----------
     field : Field
     root : Path
-        What the paths are relative to.
+        The directory that the paths are relative to.
     paths : BlobColumn
-        A path of each value, with forward slashes.
+        The path of each value, with forward slashes.
     """
 
     field: Field
@@ -300,7 +300,7 @@ class FileColumn:
 
     @classmethod
     def of(cls, field: Field, root: Path, paths: Iterable[str | None]) -> FileColumn:
-        """Store paths relative to `root`; None where there is no file."""
+        """Build the column from paths relative to `root`; None if there is no file."""
         return cls(field, root, BlobColumn.of(field, (None if path is None else encode_name(path) for path in paths)))
 
     def __len__(self) -> int:
@@ -311,21 +311,21 @@ class FileColumn:
         return replace(self, paths=self.paths.taken(rows))
 
     def get(self, index: int) -> str | None:
-        """Return the path of a value, relative to the root; None where there is no value."""
+        """Return the path of a value, relative to the root; None if there is no value."""
         path = self.paths.get(index)
         return None if path is None else decode_name(path)
 
     def path(self, index: int) -> str | None:
-        """Return where a value lies; None where there is no value."""
+        """Return the location of a value; None if there is no value."""
         path = self.get(index)
         return None if path is None else os.path.join(self.root, path)
 
     def names(self) -> Names:
-        """Return all paths relative to the root; empty ones where there is no value."""
+        """Return all paths relative to the root; empty ones if there is no value."""
         return Names.of(self.get(index) or "" for index in range(len(self)))
 
     def stored(self, data: memoryview) -> Stored:
-        """Return what a pack holds of a file's bytes; ValueError where they are no value of the field."""
+        """Convert a file's bytes to the value stored in a pack; ValueError if they are not a value of the field."""
         if self.field.kind == "array":
             array = npy_array(data)
             if array.dtype.name != self.field.dtype:
@@ -350,7 +350,7 @@ class RangeColumn:
     files : ForeignFiles
     ranges : Ranges
     copied : (B,) uint8 array
-        The values that are no range of a file.
+        The values that are not a range of a file.
     """
 
     field: Field
@@ -366,17 +366,17 @@ class RangeColumn:
         return replace(self, ranges=self.ranges.taken(rows))
 
     def get(self, index: int) -> bytes | None:
-        """Return a value as a pack holds it; CorruptPackError where its file was changed, PackError where it fails."""
+        """Return a value as stored in a pack; CorruptPackError if its file has changed, PackError if reading fails."""
         return read_range(self.files, self.ranges, self.copied, index)
 
     def content(self, start: int, stop: int) -> Iterator[bytes]:
-        """Yield where the values of rows `start` to `stop` - 1 lie, as bytes."""
+        """Yield the locations of rows `start` to `stop` - 1 as bytes, for comparison."""
         part = self.ranges.taken(slice(start, stop))
         yield np.stack([part.file, part.offset, part.size]).astype("<i8", copy=False).tobytes()
 
 
 def read_range(files: ForeignFiles, ranges: Ranges, copied: npt.NDArray[np.uint8], index: int) -> bytes | None:
-    """Return the bytes of a range; None where it is none. Errors as `ForeignFiles.read`."""
+    """Return the bytes of a range; None if the value is missing. Errors as `ForeignFiles.read`."""
     file, offset, size = int(ranges.file[index]), int(ranges.offset[index]), int(ranges.size[index])
     if size < 0:
         return None
@@ -388,7 +388,7 @@ Column = NumberColumn | BlobColumn | FileColumn | RangeColumn
 
 
 def joined(column: Column, rows: Ints) -> Column:
-    """Return the values of some rows; none where a row is -1."""
+    """Return the values of some rows; no value for row -1."""
     if not (rows < 0).any():
         return column.taken(rows)
     there = column.taken(np.maximum(rows, 0))
@@ -403,10 +403,10 @@ def joined(column: Column, rows: Ints) -> Column:
 
 
 def npy_array(data: memoryview) -> npt.NDArray[Any]:
-    """Return the array in the bytes of a ``.npy`` file; ValueError where there is none."""
+    """Return the array in the bytes of a ``.npy`` file; ValueError if there is none."""
     try:
         array: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    except Exception as error:  # NumPy parses the header as Python, and says in many ways that it is none
+    except Exception as error:  # NumPy parses the header as Python, which can raise many errors
         raise ValueError(f"it is no .npy file of numbers: {error}") from error
     return array
 
@@ -416,16 +416,16 @@ _BLOCK = 65536  # rows of a digest at a time
 
 @dataclass(frozen=True, slots=True)
 class StoredSample:
-    """Codec, size and EXIF policy of a sample of a pack.
+    """Codec, size and EXIF policy of a sample.
 
     Attributes
     ----------
     codec : str
         One of `packer._codecs.CODECS`.
     height, width : int
-        Size in pixels of what decoding gives.
+        Size of the decoded image, in pixels.
     exif : {"ignore", "apply"}
-        What becomes of an EXIF orientation in it.
+        The treatment of its EXIF orientation.
     """
 
     codec: str
@@ -436,22 +436,22 @@ class StoredSample:
 
 @dataclass(frozen=True)
 class ComputedFields:
-    """Fields whose values are computed from those of a source's columns when an image is read.
+    """Fields computed from a source's columns when an image is read.
 
     Attributes
     ----------
     fields : tuple of Field
         The first of the source's `fields`.
     compute : callable
-        Takes the source, the index of an image, what its columns hold by their names, and a buffer; returns a value of
-        each field. Errors as `Source.values`.
+        Takes the source, the index of an image, its column values by name, and a buffer; returns a value for each
+        field. Errors as `Source.values`.
     """
 
     fields: tuple[Field, ...]
     compute: Callable[[Source, int, Mapping[str, Stored], ReadBuffer], Sequence[Stored]]
 
     def digest(self, sha256: str) -> str:
-        """Return the digest of a list whose columns have the digest `sha256`."""
+        """Return the digest of a list with columns of the digest `sha256`."""
         described = json.dumps([field.to_json() for field in self.fields], sort_keys=True)
         return hashlib.sha256(f"{sha256}{described}".encode()).hexdigest()
 
@@ -472,10 +472,10 @@ class Source:
     names : Names
         Paths relative to `root`, with forward slashes, in the order of the pack.
     labels : (N,) int64 or float64 array
-        Indices into `classes`, -1 for an unlabeled image; or numbers, as `label_type` says.
+        Indices into `classes`, -1 for an unlabeled image; or numbers, depending on `label_type`.
     classes : list of str
     notes : list of str
-        What a person should know about the source.
+        Remarks for the user on the source.
     stamps : (N, 2) int64 array, optional
         Size and time of every file when it was listed. A file that has changed since is not read.
     label_type : str
@@ -483,21 +483,21 @@ class Source:
     others : OtherFiles
         The files that were not looked at.
     fields : tuple of Field
-        What there is beside image and label.
+        The fields other than image and label.
     columns : tuple of Column
-        The values of `fields`, in their order, where these are in memory or in files of their own.
+        The values of `fields`, in order, if they are in memory or in separate files.
     lines : (N,) int64 array, optional
         The line of a table that names each image.
     about : tuple of dict
-        What annotations say of no image, as JSON values: the manifest's `about`.
+        Annotations that belong to no image, as JSON values: the manifest's `about`.
     doubts : tuple of dict
-        Files that may lack images, and samples that cannot be used, as the manifest's `skipped` has them.
+        Files that may lack images, and unusable samples, in the form of the manifest's `skipped`.
     account : Account, optional
-        What became of everything that was seen while the images were listed; None where an older packer listed them.
+        The fate of everything seen during the listing; None for a listing by an older packer.
     computed : ComputedFields, optional
-        Fields that no column has.
+        Fields without columns.
     size_field : str
-        The field whose values have height and width of the image in pixels, as annotations say; empty without one.
+        The field with the image's height and width according to annotations; empty if there is none.
     """
 
     is_listed: ClassVar[bool] = True
@@ -528,14 +528,14 @@ class Source:
     size_field: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "notes", list(map(recorded, self.notes)))  # which stay when the source is listed
+        object.__setattr__(self, "notes", list(map(recorded, self.notes)))  # these are kept in the list of a source
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
     def place(self) -> Path:
-        """The directory or the file that a message calls the source."""
+        """The directory or file that messages name as the source."""
         return self.root
 
     def between(self, start: int, stop: int) -> Source:
@@ -556,7 +556,7 @@ class Source:
         return replace(self, notes=[*self.notes, *notes])
 
     def having(self, *columns: Column) -> Source:
-        """Return a source whose images have these fields too; SourceError where a name is there already."""
+        """Return a source with additional fields; SourceError if a name exists already."""
         fields = [*self.fields, *(column.field for column in columns)]
         names = [field.name for field in fields]
         if repeated := [name for name in names if names.count(name) > 1]:
@@ -566,13 +566,13 @@ class Source:
         return replace(self, fields=tuple(fields), columns=(*self.columns, *columns))
 
     def remarks(self) -> list[str]:
-        """Return what commands show of the source: the lines of its account, and its notes."""
+        """Return the lines that commands show about the source: its account and its notes."""
         return [*([] if self.account is None else self.account.lines()), *self.notes]
 
     def unusable(self, *, skip: bool = False) -> list[str]:
-        """Return a line on the samples that cannot be used, for commands that convert nothing; none without such.
+        """Return a line about unusable samples, for commands that do not convert; empty if there are none.
 
-        Where a conversion is to `skip` them, the line says that it does.
+        With `skip`, the line adds that the conversion leaves them out.
         """
         if not self.doubts:
             return []
@@ -586,14 +586,14 @@ class Source:
         return [f"cannot be used: {first}{more}; {way}"]
 
     def report(self) -> Iterator[Mapping[str, Any]]:
-        """Yield what a report says of the source: bad samples, its account, and the files that were not looked at."""
+        """Yield the entries of a report on the source: bad samples, its account, and ignored files."""
         yield from ({"name": doubt["name"], "skipped": doubt["reason"]} for doubt in self.doubts)
         if self.account is not None:
             yield from self.account.report()
         yield from self.others.report()
 
     def complete_account(self) -> Account | None:
-        """Return the account with the files that were not looked at, as a manifest keeps it."""
+        """Return the account including ignored files, as stored in a manifest."""
         if self.account is None:
             return None
         complete = Account.united([self.account])
@@ -603,7 +603,7 @@ class Source:
         return complete
 
     def without_account(self) -> Source:
-        """Return the source with an empty account: of parts of a conversion, the first has the account of all."""
+        """Return the source with an empty account: in a conversion in parts, the first part has the whole account."""
         return self._with(account=None if self.account is None else Account(), doubts=())
 
     def limited(self, count: int) -> Source:
@@ -615,11 +615,11 @@ class Source:
         return self if count >= len(self) else self.taken(spread(count, len(self)))
 
     def sizes(self) -> Ints | None:
-        """Return how many bytes each image has; None where nobody has looked yet."""
+        """Return the size of each image in bytes; None if not known yet."""
         return None if self.stamps is None else self.stamps[:, 0].clip(0)
 
     def stamped(self) -> Source:
-        """Return the source with the stamps of its files: those that it has, or the present ones."""
+        """Return the source with stamps: its own, or the present ones of its files."""
         return self._with(stamps=self.present_stamps()) if self.stamps is None else self
 
     def present_stamps(self) -> Stamps:
@@ -638,33 +638,33 @@ class Source:
 
     @property
     def whole_files(self) -> bool:
-        """Whether the stamp of each image is that of a file of its name below `root`, all of which is the image."""
+        """Whether each image is a whole file of its name below `root`, with the stamp of that file."""
         return self.stamps is not None and not any(isinstance(column, FileColumn) for column in self.columns)
 
     @property
     def tree(self) -> Path | None:
-        """Return the directory all of whose files may be images, or become images; None where there is none."""
+        """Return the directory in which any file may be, or become, an image; None if there is none."""
         return self.root
 
     @property
     def origin(self) -> Manifest | None:
-        """Return the manifest of the pack that the images come from; None where they are files."""
+        """Return the manifest of the pack that the images come from; None if they are files."""
         return None
 
     def identities(self) -> list[str]:
-        """Return the names of the very packs that the images come from; none where they are files."""
+        """Return the identities of the packs that the images come from; none if they are files."""
         return []
 
     def sample_of(self, index: int) -> StoredSample | None:
-        """Return what the pack that image `index` comes from knows of it; None where it is a file."""
+        """Return the properties of image `index` in the pack that it comes from; None if it is a file."""
         return None
 
     def path(self, index: int) -> str:
-        """Return where image `index` lies."""
+        """Return the path of image `index`."""
         return os.path.join(self.root, self.names[index])
 
     def ahead(self, indices: range) -> None:
-        """Have images fetched that will be read soon, without waiting, where they are kept elsewhere."""
+        """Prefetch images that will be read soon, without waiting, if they are remote."""
 
     def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
         """Read image `index`.
@@ -672,9 +672,9 @@ class Source:
         Raises
         ------
         ImageError
-            If this file cannot be read, or is not the one that was listed; it knows the file's name.
+            If this file cannot be read, or has changed since the listing; the error has the file's name.
         SourceError
-            If the disk fails, which says nothing about the file.
+            If the disk fails; the file may be intact.
         """
         data, stamp = self._read(index, self.path(index), buffer)
         stamp = together([stamp, *self._stamps_beside(index)])
@@ -682,14 +682,15 @@ class Source:
         return data, stamp
 
     def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
-        """Return what there is of each of `fields` for image `index`, in their order, as a pack would hold it.
+        """Return the value of each of `fields` for image `index`, in order, as stored in a pack.
 
-        Positions in pixels are those of the file's image as it lies there, without any EXIF orientation.
+        Positions in pixels refer to the stored image, without any EXIF orientation.
 
         Raises
         ------
         ImageError
-            If a value cannot be had, or is none of its field's kind; the error names the field, the file and the row.
+            If a value cannot be read, or does not fit its field's kind; the error names the field, the file and the
+            row.
         SourceError
             If the disk fails.
         """
@@ -704,7 +705,7 @@ class Source:
         return (*self.computed.compute(self, index, stored, buffer), *values)
 
     def expected_size(self, index: int) -> tuple[int, int] | None:
-        """Return height and width in pixels that annotations say of the file of image `index`; None where none do."""
+        """Return height and width of image `index` according to annotations, in pixels; None if unknown."""
         if not self.size_field:
             return None
         (column,) = (column for column in self.columns if column.field.name == self.size_field)
@@ -714,11 +715,11 @@ class Source:
         return None if None in (height, width) else (height, width)
 
     def stamp(self, index: int) -> Stamp:
-        """Return the present stamp of image `index` with the files of its fields; SourceError where the disk fails."""
+        """Return the present stamp of image `index` with the files of its fields; SourceError if the disk fails."""
         return together([stamp_at(self.path(index)), *self._stamps_beside(index)])
 
     def what_changed(self, before: Stamp, now: Stamp) -> str:
-        """Say in what the stamps of an image differ."""
+        """Describe the difference between the stamps of an image."""
         files = [repr(column.field.name) for column in self.columns if isinstance(column, FileColumn)]
         if not files or NO_STAMP in (before, now):
             return what_changed(before, now)
@@ -745,7 +746,7 @@ class Source:
             raise ImageError(f"{field}: {error}", self.names[index]) from error
 
     def _read(self, index: int, path: str, buffer: ReadBuffer, what: str = "") -> tuple[memoryview, Stamp]:
-        """Read a file of image `index`; errors as `read`, which say of what else than the image they are."""
+        """Read a file of image `index`; errors as `read`, naming the file if it is not the image."""
         try:
             return buffer.read(path)
         except OSError as error:
@@ -766,7 +767,7 @@ class Source:
             raise ImageChangedError(f"changed since it was listed: {what}", self.names[index])
 
     def require_undamaged(self) -> None:
-        """Raise SourceError where the list of the images is damaged; this one was made in memory."""
+        """Raise SourceError if the list of the images is damaged; this one was made in memory."""
 
     def describe(self) -> dict[str, str]:
         """Return kind and digest of names, labels, classes and the values of fields, for the manifest."""
@@ -774,12 +775,12 @@ class Source:
 
     @cached_property
     def _sha256(self) -> str:
-        """The digest of the list, taken once: of a million images it takes a second."""
+        """The digest of the list, cached: a million images take a second."""
         digest = listing_digest(self.classes, self.names, self.labels, self.label_type, self.columns, self.about)
         return digest if self.computed is None else self.computed.digest(digest)
 
     def _with(self, **changes: Any) -> Self:
-        """Return the source with other members, of which its digest takes none."""
+        """Return the source with other members that do not affect its digest."""
         other = replace(self, **changes)
         if (known := vars(self).get("_sha256")) is not None:
             vars(other)["_sha256"] = known
@@ -787,7 +788,7 @@ class Source:
 
 
 def _rows_of(values: Any, rows: Rows) -> Any:
-    """Return some rows of a member of a source: of an array, of names, of ranges, or of several columns."""
+    """Return some rows of a member of a source: an array, names, ranges, or several columns."""
     if isinstance(values, tuple):
         return tuple(_rows_of(column, rows) for column in values)
     if isinstance(values, range) and not isinstance(rows, slice):
@@ -803,7 +804,7 @@ def spread(count: int, length: int) -> Ints:
 
 
 def some(names: Sequence[str]) -> str:
-    """Return the first few of some names, and how many there are where these are more."""
+    """Return the first few of some names, and the total if there are more."""
     return ", ".join(map(printable, names[:5])) + (f", … ({len(names):,})" if len(names) > 5 else "")
 
 

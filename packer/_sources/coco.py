@@ -1,9 +1,9 @@
 """Images with annotations in COCO's format: boxes, categories, segmentations, keypoints and captions as fields.
 
-Several files of the same images are joined, and each is compared with itself and the others. A field of objects has a
-row an annotation, in the order of the files. It is null for images of which the files with objects say nothing, and
-empty where they say that there is no object. Ids that are texts get numbers, from 1 on in the order of the files, and
-are kept in ``members``; images keep theirs.
+Several files about the same images are joined, and checked for consistency. A field of objects has a row for each
+annotation, in the order of the files. It is null for images that the files with objects do not list, and empty for
+listed images without an object. Ids that are texts get numbers, from 1 on in the order of the files, and are kept in
+``members``; images keep theirs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REMEDY = "Correct the annotation, or take it out of the file."
 
 
 class Segmentation(NamedTuple):
-    """A segmentation as JSON, which takes a tenth of the memory of Python's lists; and its size, if it says one."""
+    """A segmentation as JSON text, a tenth of the size of Python lists; and its height and width, if given."""
 
     text: bytes
     size: tuple[int, int] | None
@@ -54,7 +54,7 @@ class CocoImage:
     members : dict
         Its entry in the list of images, without its id.
     objects, captions : dict of Id to dict, optional
-        Annotations by their ids, in the order of the files; None where no file has annotations of that sort.
+        Annotations by their ids, in the order of the files; None if no file has annotations of that sort.
     """
 
     members: dict[str, Any]
@@ -63,7 +63,7 @@ class CocoImage:
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Height and width, where the entry says them."""
+        """Height and width, if the entry has them."""
         height, width = self.members.get("height"), self.members.get("width")
         return None if height is None or width is None else (height, width)
 
@@ -80,9 +80,9 @@ class Joined:
     about : list of dict
         For each file ``file``, its name, and its ``members`` other than images and annotations, such as licenses.
     unusable : dict of Id to SourceError
-        By their ids, the images that cannot be used, or that have an annotation which cannot, and why.
+        By id, images that are unusable, or have an unusable annotation, and the reason.
     kinds : dict of str to type
-        By the name of a list of the files, whether its ids are numbers or texts.
+        By the name of a list in the files, whether its ids are numbers or texts.
     """
 
     images: dict[Id, CocoImage] = field(default_factory=dict)
@@ -93,30 +93,30 @@ class Joined:
 
     @property
     def category_numbers(self) -> dict[Id, int]:
-        """The number of each category: its id; from 1 on where ids are texts, as 0 is the background."""
+        """The number of each category: its id, or if ids are texts, a number from 1 on, because 0 is the background."""
         return {id: position if isinstance(id, str) else id for position, id in enumerate(self.categories, 1)}
 
 
 class _Unsound(str):
-    """The reason why a segmentation is none, in its place."""
+    """A placeholder for an invalid segmentation, with the reason."""
 
     __slots__ = ()
 
 
 def read_joined(files: Sequence[Path], bad: BadSamples | None = None) -> Joined:
-    """Read files of annotations, and join images and annotations that have one id.
+    """Read annotation files, and join images and annotations with the same id.
 
     Parameters
     ----------
     files : sequence of Path
     bad : BadSamples, optional
-        Takes the images and annotations that cannot be used, but for images with bad annotations, which `Joined` has;
-        by default the first of all is an error.
+        Collects unusable images and annotations, except images with bad annotations, which `Joined` has; by default the
+        first one is an error.
 
     Raises
     ------
     SourceError
-        If a file cannot be read, contradicts itself or another, or an annotation is not what COCO's format says.
+        If a file cannot be read, contradicts itself or another, or an annotation violates COCO's format.
     """
     joined = Joined()
     for path in files:
@@ -125,7 +125,7 @@ def read_joined(files: Sequence[Path], bad: BadSamples | None = None) -> Joined:
 
 
 class _File:
-    """One file that is read."""
+    """The reader of one annotation file."""
 
     def __init__(self, path: Path, joined: Joined, bad: BadSamples) -> None:
         self._path = path
@@ -153,7 +153,7 @@ class _File:
             self._joined.about.append({"file": self._path.name, "members": members})
 
     def _require_annotations(self, document: Any) -> None:
-        """Raise SourceError where a file is something else, and say what."""
+        """Raise SourceError if a file is something else, naming what it is."""
         if isinstance(document, list) and document and isinstance(document[0], dict) and "image_id" in document[0]:
             raise self._refused(
                 "it is a list of results (image_id, category_id, score), which have no images: name the file of "
@@ -184,7 +184,7 @@ class _File:
             raise self._refused(f"it is no JSON: {error}") from error
 
     def _entries(self, document: dict[str, Any], name: str) -> list[dict[str, Any]]:
-        """Return a list of the document, all of whose entries have ids of their own."""
+        """Return a list of the document, checked for unique ids."""
         entries = document.get(name, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise self._refused(f'"{name}" is no list of objects')
@@ -252,7 +252,7 @@ class _File:
             self._join(image.objects.setdefault(id, {}), entry, what)
 
     def _problem(self, entry: dict[str, Any], image: CocoImage) -> str | None:
-        """Say what is wrong with an annotation."""
+        """Return the problem of an annotation."""
         if isinstance(entry.get("segmentation"), _Unsound):
             return f"{entry['segmentation']}. {_REMEDY}"
         if _is_caption(entry):
@@ -277,7 +277,7 @@ class _File:
         return _place_problem(entry, image.size)
 
     def _leave_out(self, id: Id, name: str, error: SourceError) -> None:
-        """Take down that an image cannot be used; or raise the error."""
+        """Record an unusable image, or raise the error."""
         if id not in self._joined.unusable:
             self._bad.add(name, error)
             self._joined.unusable[id] = error
@@ -294,7 +294,7 @@ class _File:
 
 
 def _shortened(members: dict[str, Any]) -> dict[str, Any]:
-    """Put the text of a segmentation in its place, while a file is parsed; or what is wrong with it."""
+    """Replace a segmentation by its text, or by its problem, while a file is parsed."""
     value = members.get("segmentation")
     if value is not None:
         if problem := segmentation_problem(value):
@@ -306,7 +306,7 @@ def _shortened(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _id(value: Any) -> Id | None:
-    """Return an id; None where it is neither a whole number, which tools write as 1.0 too, nor a text."""
+    """Return an id; None if it is neither a whole number, which tools write as 1.0 too, nor a text."""
     if type(value) is float and value.is_integer():
         return int(value)
     return value if type(value) is int or (isinstance(value, str) and is_text(value)) else None
@@ -322,7 +322,7 @@ def _are_numbers(values: Any) -> bool:
 
 
 def _place_problem(entry: dict[str, Any], size: tuple[int, int] | None) -> str | None:
-    """Say why segmentation or box are not in an image of a size."""
+    """Return why a segmentation or box is not inside an image of this size."""
     of_mask = None if entry.get("segmentation") is None else entry["segmentation"].size
     if None not in (of_mask, size) and of_mask != size:
         return f"its run lengths are of the size {of_mask}, and its image of {size}: height and width"
@@ -358,18 +358,18 @@ def columns_of(
     shown: str,
     unusable: dict[int, SourceError],
 ) -> list[Column]:
-    """Return the columns of what files say of images.
+    """Return the columns of images from annotation files.
 
     Parameters
     ----------
     ids : sequence of Id
-        Those of the images.
+        The ids of the images.
     joined : Joined
-        What the files say.
+        The contents of the files.
     shown : str
-        What a message calls the files.
+        The name in messages for the files.
     unusable : dict of int to SourceError
-        Gets the rows of images with a value that does not fit into its field, and why; it is null there.
+        Receives the rows of images with a value that does not fit its field, and the reason; the value becomes null.
     """
     images = [joined.images[id] for id in ids]
     objects = [_with_ids(image.objects) for image in images]
@@ -387,7 +387,7 @@ def columns_of(
 
 
 def _of_ids(ids: Sequence[Id]) -> Column:
-    """Return the column of the ids of images."""
+    """Return the column of image ids."""
     if any(isinstance(id, str) for id in ids):
         field = Field("image_id", "text")
         return BlobColumn.of(field, (str(id).encode() for id in ids))
@@ -395,7 +395,7 @@ def _of_ids(ids: Sequence[Id]) -> Column:
 
 
 def _of_objects(entries: Annotations, joined: Joined) -> list[tuple[Field, Value]]:
-    """Return the fields that there are of objects."""
+    """Return the fields of objects."""
     names = tuple(category["name"] for category in joined.categories.values())
     categories, numbers = joined.category_numbers, _numbers(entries)
     fields: list[tuple[Field, Value]] = []
@@ -485,9 +485,9 @@ def _with_ids(annotations: dict[Id, dict[str, Any]] | None) -> Annotations | Non
 
 
 def _members(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any] | None:
-    """Return what no field has of an annotation.
+    """Return the members of an annotation that no field has.
 
-    That are members that are not known, or null, ids that are texts, and keypoints that float32 rounds.
+    These are unknown members, nulls, text ids, and keypoints that float32 would round.
     """
     more = {name: value for name, value in entry.items() if name not in known or value is None}
     if isinstance(own := more.get("segmentation"), Segmentation):  # of a caption
@@ -532,7 +532,7 @@ def coco_source(
     rule: ImageRule | None = None,
     bad: BadSamples | None = None,
 ) -> Source:
-    """List the images that files of annotations in COCO's format name, in the order of their ids.
+    """List the images in COCO annotation files, in the order of their ids.
 
     Torchvision's ``CocoDetection`` has that order too. The images have no labels: -1.
 
@@ -543,20 +543,20 @@ def coco_source(
     files : sequence of Path
         Files of the same images, such as instances, captions and person_keypoints. Annotations of one id are one.
     masks : bool
-        Whether the annotations of each image are drawn into the field ``mask``: a PNG of categories, 8 bits where all
-        are below 256, else 16. 0 is where no annotation is. Crowds lie below other annotations, and larger masks below
-        smaller ones.
+        Whether the annotations of each image are drawn into the field ``mask``: a PNG of categories, with 8 bits if all
+        are below 256, otherwise 16. Pixels without annotation are 0. Crowds are drawn below other annotations, and
+        larger masks below smaller ones.
     on_missing : {"error", "skip"}
-        What becomes of images whose files are not there.
+        The treatment of images without a file.
     rule : ImageRule, optional
         Which files below `root` count as images: those without an entry are counted.
     bad : BadSamples, optional
-        Takes the images with an annotation that cannot be used; by default the first of them is an error.
+        Collects the images with an unusable annotation; by default the first of them is an error.
 
     Raises
     ------
     SourceError
-        If a file cannot be read, or contradicts itself, another, or what lies below `root`.
+        If a file cannot be read, or contradicts itself, another file, or the contents of `root`.
     """
     shown = ", ".join(map(printable, files))
     bad = bad or BadSamples()
@@ -602,7 +602,7 @@ def coco_source(
 def _with_all_boxes(
     ids: Sequence[Id], joined: Joined, names: Mapping[Id, str], shown: str, bad: BadSamples
 ) -> list[Id]:
-    """Return the images all of whose annotations have a box, where some of all have one."""
+    """Return the images whose annotations all have a box, if any annotation has one."""
     lacking: dict[Id, list[Id]] = {}
     boxes = False
     for id in ids:
@@ -624,14 +624,14 @@ def _with_all_boxes(
 
 
 def _text_ids(joined: Joined) -> Iterator[str]:
-    """Yield a note on the numbers that categories get whose ids are texts."""
+    """Yield a note on the numbers assigned to categories with text ids."""
     shown = [f"{id}: {number}" for id, number in joined.category_numbers.items() if isinstance(id, str)]
     if shown:
         yield f"ids of categories are texts, and get numbers in the order of the file: {some(shown)}"
 
 
 def _flat_boxes(images: Sequence[CocoImage]) -> Iterator[str]:
-    """Yield a note on boxes without an area, which are kept: who trains has to leave them out."""
+    """Yield a note on boxes without an area, which are kept: training code has to skip them."""
     boxes = (entry.get("bbox") for image in images for entry in (image.objects or {}).values())
     if flat := sum(box is not None and min(box[2:]) <= 0 for box in boxes):
         yield (
@@ -641,7 +641,7 @@ def _flat_boxes(images: Sequence[CocoImage]) -> Iterator[str]:
 
 
 def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
-    """Return the samples' names of the images by their ids, without those whose name is none, or of an image before."""
+    """Return the sample names of the images by id, without invalid and repeated names."""
     names: dict[Id, str] = {}
     first: dict[str, Id] = {}
     for id, image in joined.images.items():
@@ -661,7 +661,7 @@ def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
 
 
 def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_missing: str) -> set[Id]:
-    """Return which images are below `root`; the account of the walk has those that are not, and that have no entry."""
+    """Return the images that exist below `root`; account for missing images, and images without an entry."""
     found = set(walk.all_images())
     there = {id for id, name in names.items() if name in found or stamp_at(os.path.join(root, name)) != NO_STAMP}
     if missing := [name for id, name in names.items() if id not in there]:
@@ -680,7 +680,7 @@ def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_mis
 
 
 def _masks(joined: Joined, images: Sequence[CocoImage], shown: str) -> tuple[Field]:
-    """Return the field that masks are drawn into; SourceError where they cannot be drawn."""
+    """Return the field that masks are drawn into; SourceError if they cannot be drawn."""
     if not any(entry.get("segmentation") for image in images for entry in (image.objects or {}).values()):
         raise SourceError(f"{shown}: {option('masks', True)} draws segmentations, and no annotation has one")
     if not joined.categories:

@@ -1,4 +1,4 @@
-"""Containers as a source: the samples in files of other tools."""
+"""The source of a container: the samples in files of other tools."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class ContainerSource(Source):
     shapes : (N, 2) int64 array
         Height and width of pixels; 0 of encoded images.
     pixels : PixelLayout, optional
-        How pixels lie, where images are not encoded.
+        The layout of pixels, if images are not encoded.
     copied : (B,) uint8 array
         The bytes that are no range of a file.
     seals : Seals, optional
-        The checksums that the files have.
+        The checksums in the files.
     """
 
     _by_row: ClassVar[tuple[str, ...]] = (*Source._by_row, "images", "shapes", "seals")
@@ -75,16 +75,16 @@ class ContainerSource(Source):
         return None
 
     def present_stamps(self) -> Stamps:
-        """Return for each image its size, and the present time of the file that it lies in."""
+        """Return for each image its size, and the present time of its file."""
         present = [stamp_at(self.files.path(number)) for number in range(len(self.files))]
         return _stamps(self.files, self.images, np.array(present, np.int64))
 
     def path(self, index: int) -> str:
-        """Return the file that image `index` lies in."""
+        """Return the file of image `index`."""
         return self.files.path(self._file(index))
 
     def stamp(self, index: int) -> Stamp:
-        """Return the size of image `index`, and the present time of the file that it lies in."""
+        """Return the size of image `index`, and the present time of its file."""
         there = stamp_at(self.path(index))
         return there if there == NO_STAMP else (int(self.images.size[index]), there[1])
 
@@ -94,7 +94,7 @@ class ContainerSource(Source):
         Raises
         ------
         ImageError
-            If its file was changed, or pixels do not have their size.
+            If its file has changed, or its pixels have the wrong size.
         SourceError
             If the disk fails.
         """
@@ -107,7 +107,7 @@ class ContainerSource(Source):
         return memoryview(data), (int(self.images.size[index]), stamp_in(self.files.stamps, self._file(index))[1])
 
     def require_pixels(self, index: int) -> None:
-        """Raise ImageError where image `index` does not have as many bytes as its pixels; none is read."""
+        """Raise ImageError if image `index` does not have as many bytes as its pixels; none is read."""
         assert self.pixels is not None
         size, (height, width) = int(self.images.size[index]), self.shapes[index].tolist()
         if height < 1 or width < 1 or size != self.pixels.size(height, width):
@@ -127,7 +127,7 @@ class ContainerSource(Source):
             raise ImageError(f"{len(data)} bytes are no pixels of {width} x {height}", self.names[index]) from error
 
     def broken(self, rows: range) -> Iterator[int]:
-        """Yield the images that do not fit the checksums which their files have of them, or that cannot be read."""
+        """Yield the images that do not match the checksums in their files, or cannot be read."""
         if self.seals is None:
             return
         part = slice(rows.start, rows.stop)
@@ -151,7 +151,7 @@ class ContainerSource(Source):
         return read_range(self.files, self.images, self.copied, index)
 
     def _sealed(self, index: int) -> Buffer:
-        """Return the bytes of an image, after those around it were compared with their checksum."""
+        """Return the bytes of an image, after checking the checksum of the surrounding range."""
         assert self.seals is not None
         file, begin, size = (int(column[index]) for column in (self.images.file, self.seals.offset, self.seals.size))
         data = self.files.read(file, begin, size)
@@ -185,9 +185,9 @@ class ContainerSource(Source):
 
 
 def require_whole(source: Source) -> None:
-    """Raise SourceError where files of a source may lack images, or a list lacks some that could not be used.
+    """Raise SourceError if files of a source may lack images, or a list omits unusable ones.
 
-    The message says how to take what is there.
+    The message has the option that accepts the rest.
     """
     for doubt in source.doubts:
         if isinstance(source, ContainerSource):
@@ -212,7 +212,7 @@ def container_source(
     unlabeled: bool = False,
     bad: BadSamples | None = None,
 ) -> ContainerSource | None:
-    """List the samples of a container; None where the paths are none.
+    """List the samples of a container; None if the paths are not a container.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def container_source(
     progress, in_place, bad : optional
         As `list_samples` takes them.
     unlabeled : bool
-        Whether a person said that there are samples without labels.
+        Whether the user said that there are samples without labels.
 
     Raises
     ------
@@ -249,7 +249,7 @@ def listed_container(
     unlabeled: bool = False,
     bad: BadSamples | None = None,
 ) -> ContainerSource:
-    """List the samples of an open container, none of them compressed where they stay in place.
+    """List the samples of an open container, none of them compressed if they stay in place.
 
     Errors as `container_source`.
     """
@@ -258,7 +258,7 @@ def listed_container(
             f"{printable(container.root)}: no file in it has data: {container.kind} that was copied in part?"
         )
     bad = bad or BadSamples()
-    before = ForeignFiles(container.root, container.files)  # the listing, so that a later change is seen
+    before = ForeignFiles(container.root, container.files)  # before the listing, so that a later change is detected
     listing = list_samples(container, classes, progress, in_place=in_place, bad=bad)
     files = ForeignFiles(container.root, container.files, before.stamps, listing.packed)
     columns: list[Column] = []
@@ -293,7 +293,7 @@ def listed_container(
 
 
 def _account_for_tables(container: Container, directory: Path) -> None:
-    """Say which files of a directory are called like labels and are none of the container's."""
+    """Account for files in a directory that are named like labels and do not belong to the container."""
     own = {name.rpartition("/")[2] for name in container.files}
     with os.scandir(directory) as entries:
         names = sorted(entry.name for entry in entries if entry.is_file() and entry.name not in own)
@@ -305,13 +305,13 @@ def _account_for_tables(container: Container, directory: Path) -> None:
 
 
 def _stamps(files: ForeignFiles, images: Ranges, stamps: Stamps) -> Stamps:
-    """Return the stamps of images in files that have these."""
+    """Return the stamps of images in files with these stamps."""
     there = stamps[files.packed.origins(images.file)]
     return np.where(there == NO_STAMP, there, np.stack([images.size, there[:, 1]], 1))
 
 
 def refuse_derived(source: Source) -> None:
-    """Raise OptionError where a list of the source, which has its columns, would not have all of its fields."""
+    """Raise OptionError if a list of the source would lack fields, because they have no columns."""
     if source.computed is not None:
         names = ", ".join(field.name for field in source.computed.fields)
         raise OptionError(

@@ -1,8 +1,8 @@
-"""Hugging Face's ``metadata.csv``, ``.jsonl`` or ``.parquet`` in a tree: what its columns say of the images there.
+"""Labels and fields from Hugging Face's ``metadata.csv``, ``.jsonl`` or ``.parquet`` in a tree of images.
 
 ``file_name`` is the path of an image, relative to SRC; ``NAME_file_name`` is the path of a further file. ``label``, or
-``labels`` with one label a row, is the label. ``objects`` has boxes, x y width height, and their categories. Every
-other column is a field, whose kind follows from its cells.
+``labels`` with a single label in each row, is the label. ``objects`` has boxes, x y width height, and their categories.
+Every other column is a field, whose kind follows from its cells.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ _SHOWN = 5
 
 
 def metadata_of(root: Path, bad: BadSamples | None = None) -> LabelTable | None:
-    """Return the table of metadata at the top of a directory; None without one, or where it names no images.
+    """Return the metadata table at the top of a directory; None if there is none, or it names no images.
 
     Parameters
     ----------
     root : Path
     bad : BadSamples, optional
-        Takes the rows that cannot be used; by default the first of them is an error.
+        Collects unusable rows; by default the first of them is an error.
 
     Raises
     ------
     SourceError
-        If there are several, or the one that there is cannot be read.
+        If there are several, or the table cannot be read.
     MissingDependencyError
         If the file is Parquet, and pyarrow is not installed.
     """
@@ -93,10 +93,10 @@ def metadata_source(
     files_of: FilesOf | None = None,
     allow_empty: bool = False,
 ) -> Source:
-    """List the images of a tree, with the fields that a table of metadata has of them.
+    """List the images of a tree, with fields from a metadata table.
 
-    The images are those of ImageFolder, in its order. Where the table names an image at the top of `root`, they are all
-    images below `root`, without the classes of directories.
+    The images are those of ImageFolder, in its order. If the table names an image at the top of `root`, they are all
+    images below `root`, without classes from directories.
 
     Parameters
     ----------
@@ -108,13 +108,13 @@ def metadata_source(
     classes : sequence of str, optional
         Class names in the order of their ids.
     has_classes : bool
-        Whether directories and the table have labels; else all images have the label -1.
+        Whether directories and the table have labels; otherwise all images have the label -1.
     on_missing : {"error", "null", "skip"}
-        What becomes of images without a row, or without a file that their row names.
+        The treatment of images without a row, or without a file that their row names.
     files_of : callable, optional
-        As for `imagefolder_source`, besides the files that the table names.
+        As for `imagefolder_source`, in addition to the files that the table names.
     allow_empty : bool
-        As for `imagefolder_source`; where the table has the labels, directories are no classes, and may be empty.
+        As for `imagefolder_source`; if the table has the labels, directories are not classes and may be empty.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def metadata_source(
 
 
 def _leave_out_strangers(rows: TableRows, columns: Iterable[Column]) -> bool:
-    """Leave out rows of files outside of the tree: the table was found there, and nobody asked for those files."""
+    """Leave out rows with files outside of the tree: the table was found there, not named by the user."""
     for column in columns:
         if not isinstance(column, FileColumn):
             continue
@@ -193,7 +193,7 @@ def _leave_out_strangers(rows: TableRows, columns: Iterable[Column]) -> bool:
 
 
 def _account_for_columns(source: Source, rows: TableRows, unnamed: Sequence[str]) -> None:
-    """Take down the columns that become nothing: those whose names no field can have, and those without values."""
+    """Record the unused columns: those with invalid field names, and those without values."""
     assert source.account is not None
     other = f"--labels {printable(rows.table.path)} --path-column {_NAME} --column NEW=COLUMN:KIND gives another"
     source.account.left_out("column", f"no field can have its name; {other}", unnamed)
@@ -202,7 +202,7 @@ def _account_for_columns(source: Source, rows: TableRows, unnamed: Sequence[str]
 
 
 def _tell_of_labels(source: Source, table: LabelTable, kinds: Mapping[str, str]) -> None:
-    """Take down the columns that look like the labels, which a table of the Hub has under other names."""
+    """Record the columns that look like labels under other names, as in many tables of the Hub."""
     assert source.account is not None
     table_of = f"{option('labels', printable(table.path))} {option('path_column', _NAME)}"
     for name, kind in kinds.items():
@@ -211,7 +211,7 @@ def _tell_of_labels(source: Source, table: LabelTable, kinds: Mapping[str, str])
 
 
 def _joined(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
-    """Return the images that are kept, and the row of each, -1 where it has none."""
+    """Return the images to keep, and the row of each, -1 without a row."""
     row_of = {name: row for row, name in enumerate(rows.names)}
     image_rows = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
     table = rows.table.path.name
@@ -245,7 +245,7 @@ def _labelled(source: Source, rows: TableRows, image_rows: Ints) -> Source:
 
 
 def _without_table(source: Source, name: str) -> Source:
-    """Return a source that does not count its table among the files that were not looked at."""
+    """Return a source without its table among the ignored files."""
     others = source.others.without(name)
     before = list(map(recorded, source.others.notes()))
     notes = (others.notes() if note in before else [note] for note in source.notes)
@@ -253,7 +253,7 @@ def _without_table(source: Source, name: str) -> Source:
 
 
 def _specs(header: Sequence[str], kinds: dict[str, str], own: set[str | None]) -> tuple[list[ColumnSpec], list[str]]:
-    """Return the fields that columns become, and the columns whose names no field can have."""
+    """Return the fields for columns, and the columns with invalid field names."""
     specs, unnamed = [], []
     for column in header:
         kind = kinds.get(column, "")
@@ -277,14 +277,14 @@ def _specs(header: Sequence[str], kinds: dict[str, str], own: set[str | None]) -
 
 
 class _Metadata(LabelTable):
-    """A table whose `objects` are columns of their own: boxes, as x y x y; their categories; and what else is there."""
+    """A table with `objects` split into columns: boxes, as x y x y; their categories; and other members."""
 
     def __init__(self, table: LabelTable, options: TableOptions) -> None:
         super().__init__(table.path, options)
         self._table = table
         self.left = table.left
         self.unit, self.of_texts = table.unit, table.of_texts
-        self.nans: dict[str, int] = {}  # how many were found when the rows were read last
+        self.nans: dict[str, int] = {}  # number found when the rows were last read
 
     def header(self) -> list[str]:
         header = self._table.header()
@@ -296,7 +296,7 @@ class _Metadata(LabelTable):
             yield Chunk(chunk.lines, {name: self._without_nan(name, cells) for name, cells in chunk.columns.items()})
 
     def _without_nan(self, name: str, cells: Cells) -> Cells:
-        """Return cells with None in place of NaN, which pandas writes where a value is missing."""
+        """Return cells with None in place of NaN, which pandas writes for missing values."""
         if self.of_texts or (isinstance(cells, np.ndarray) and not np.isnan(cells).any()):
             return cells
         listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
@@ -316,7 +316,7 @@ class _Metadata(LabelTable):
             yield Chunk(chunk.lines, {column: split.get(column, chunk.columns.get(column, ())) for column in columns})
 
     def _split(self, cell: Any, line: int) -> dict[str, Any]:
-        """Return what the objects of a row say, by columns."""
+        """Split the objects of a row into columns."""
         objects = cell
         if self.of_texts:
             try:
@@ -341,7 +341,7 @@ class _Metadata(LabelTable):
 
 
 def _corners(box: Any) -> Any:
-    """Return a box of x y width height as x y x y; anything else as it is, which is refused as no box."""
+    """Convert a box from x y width height to x y x y; anything else is returned unchanged, and refused later."""
     if not isinstance(box, list) or len(box) != 4 or any(type(number) not in (int, float) for number in box):
         return None
     x, y, width, height = box

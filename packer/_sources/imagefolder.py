@@ -1,10 +1,10 @@
-"""Directories of images: with one subdirectory a class, as torchvision's ImageFolder lists them, or without classes.
+"""Directories of images: with one subdirectory for each class, as in torchvision's ImageFolder, or without classes.
 
 Classes are the sorted names of the root's subdirectories, as with `find_classes` in `torchvision.datasets.folder`.
 The rules within a class are those of `make_dataset` there: directories are visited in the order of their paths,
-symbolic links to directories are followed, and a file counts if its suffix is one of an image, in any case. Hidden
-files and directories count too, and a note says so. In one thing packer differs: the files that macOS and Windows leave
-beside others are no images, though their names may end as one's do.
+symbolic links to directories are followed, and a file counts if it has the suffix of an image, in any case. Hidden
+files and directories count too, and a note reports it. There is one difference: the files that macOS and Windows leave
+next to others are not images, even if their names end like one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_LABELS = re.compile(
     r"label|annotation|class|target|instances|metadata|dataset|^(data|train|val|test|gt|list|meta)$"
 )
 _SKIPPED = "hidden, and --skip-hidden"
-_HEAD = 16  # bytes by which a file is known
+_HEAD = 16  # bytes for recognising a file
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class ImageRule:
     Attributes
     ----------
     extensions : tuple of str
-        Files whose names end so, in any case; in lower case here. ImageFolder has the same argument.
+        The suffixes of images, in lower case here, matched in any case. ImageFolder has the same argument.
     any_image : bool
-        Whether all other files are asked for their content, and count where they begin as an image does.
+        Whether all other files are opened, and count if they begin like an image.
     skip_hidden : bool
         Whether hidden files and directories, whose names begin with a dot, do not count.
     """
@@ -64,12 +64,12 @@ class ImageRule:
     def of(
         cls, extensions: str | Iterable[str] | None, any_image: bool = False, skip_hidden: bool = False
     ) -> ImageRule:
-        """Return the rule of suffixes that a person said, one after the other or with commas between them.
+        """Return the rule for suffixes from the user, in a sequence or separated by commas.
 
         Raises
         ------
         TypeError, ValueError
-            If there is none, or one is not text, or empty.
+            If there are none, or one is not text, or is empty.
         """
         if extensions is None:
             return cls(any_image=any_image, skip_hidden=skip_hidden)
@@ -83,7 +83,7 @@ class ImageRule:
         return cls(dotted, any_image, skip_hidden)
 
     def takes(self, entry: os.DirEntry[str]) -> bool:
-        """Tell whether a file counts. One that cannot be opened does: whoever reads it says why."""
+        """Tell whether a file counts. A file that cannot be opened counts, so that reading it reports the error."""
         if entry.name.lower().endswith(self.extensions):
             return True
         if not self.any_image:
@@ -91,7 +91,7 @@ class ImageRule:
         try:
             with open(open_regular(entry.path), "rb", buffering=0) as file:
                 return is_image(file)
-        except PointerError:  # of Git LFS: whoever reads it says so
+        except PointerError:  # of Git LFS: reading it reports the error
             return True
         except StrangeFileError:
             return False
@@ -103,16 +103,16 @@ class ImageRule:
 
 
 class Walk:
-    """Goes through the directories below `root`.
+    """A walk through the directories below `root`.
 
     Attributes
     ----------
     others : OtherFiles
-        The files that are no images.
+        The files that are not images.
     account : Account
-        The hidden files and directories, and what the system left.
+        The hidden files and directories, and leftovers of the system.
     beside : dict of str to str
-        Files at the top, or in a directory there, that may have the labels of images, and the option that takes each.
+        Files at the top, or in a directory there, that may contain labels, with the option that reads each.
     """
 
     def __init__(self, root: Path, rule: ImageRule) -> None:
@@ -120,13 +120,13 @@ class Walk:
         self._rule = rule
         self._notes: list[str] = []
         self._left: set[str] = set()
-        self._doubles = 0  # files that macOS wrote beside others
+        self._doubles = 0  # files that macOS wrote next to others
         self.others = OtherFiles()
         self.account = Account()
         self.beside: dict[str, str] = {}
 
     def all_images(self) -> list[str]:
-        """Return all images below the root, those in the root itself first; errors as `subdirectories`."""
+        """Return all images below the root, first those directly in the root; errors as `subdirectories`."""
         folders = list(filter(self.enters, subdirectories(self._root)))
         hidden = {folder: self.images_below(folder) for folder in folders if is_hidden(folder)}
         self.account.taken("directory", _HIDDEN_TAKEN, [folder for folder, images in hidden.items() if images])
@@ -134,7 +134,7 @@ class Walk:
         return [*self.images_in(), *itertools.chain.from_iterable(below)]
 
     def images_in(self) -> list[str]:
-        """Return the sorted names of the images that lie in the root itself."""
+        """Return the sorted names of the images directly in the root."""
         with os.scandir(self._root) as entries:
             found = [entry for entry in entries if not is_directory(entry)]
             return sorted(entry.name for entry in found if self._takes(entry, entry.name, hidden=False))
@@ -145,7 +145,7 @@ class Walk:
         Raises
         ------
         SourceError
-            If a directory cannot be listed. ImageFolder passes over such a directory in silence.
+            If a directory cannot be listed. ImageFolder skips such a directory silently.
         """
         listed: list[tuple[str, list[str]]] = []
         before = len(self.others)
@@ -184,18 +184,18 @@ class Walk:
         return images
 
     def enters(self, name: str, path: str = "") -> bool:
-        """Tell whether the images below a directory of this name count, and take it down where they do not."""
+        """Tell whether the images below a directory of this name count; if not, record it."""
         enters = not (self._rule.skip_hidden and is_hidden(name))
         if not enters:
             self.account.left_out("directory", _SKIPPED, [path or name], chosen=True)
         return enters
 
     def is_left_by_system(self, folder: str) -> bool:
-        """Tell whether a directory that was gone through has nothing but what macOS leaves beside other files."""
+        """Tell whether a visited directory has only files that macOS leaves next to others."""
         return folder in self._left
 
     def notes(self) -> list[str]:
-        """Return what a person should know about the directories and files that were passed over."""
+        """Return remarks for the user on the directories and files that were skipped."""
         return [*self._notes, *self.others.notes()]
 
     def _takes(self, entry: os.DirEntry[str], name: str, *, hidden: bool) -> bool:
@@ -219,10 +219,10 @@ class Walk:
 
 
 def _option_of(name: str) -> str | None:
-    """Return the option that takes a file which may have the labels of images; None where it may not."""
+    """Return the option that reads a possible label file; None for other files."""
     folder, _, file = name.rpartition("/")
     if not folder and _METADATA.fullmatch(file):
-        return None  # which is taken already, or is to be left alone
+        return None  # already read, or to be ignored
     if folder and (_METADATA.fullmatch(file) or file == "dataset.json"):
         return f"convert that directory, {folder}, alone"
     options = dict.fromkeys((".csv", ".tsv", ".jsonl", ".parquet"), option("labels"))
@@ -233,7 +233,7 @@ def _option_of(name: str) -> str | None:
 
 
 def subdirectories(root: Path) -> list[str]:
-    """Return the sorted names of the subdirectories of `root`; SourceError where it is not a directory."""
+    """Return the sorted names of the subdirectories of `root`; SourceError if it is not a directory."""
     try:
         with os.scandir(root) as entries:
             return sorted(entry.name for entry in entries if is_directory(entry))
@@ -260,7 +260,7 @@ def _begins(path: str) -> bytes:
 
 
 def is_directory(entry: os.DirEntry[str]) -> bool:
-    """Tell whether an entry is a directory, or leads to one."""
+    """Tell whether an entry is a directory, or a link to one."""
     try:
         return entry.is_dir()
     except OSError:  # a link to itself, which is listed as a file, and reported when it is read
@@ -295,19 +295,19 @@ def imagefolder_source(
     rule : ImageRule, optional
         Which files count as images; by default those that ImageFolder takes.
     files_of : callable, optional
-        Which files belong to fields. These are no images of their own, and a directory with no other images is no
-        class.
+        Returns the files that belong to fields. These are not images themselves, and a directory without other images
+        is not a class.
     allow_empty : bool
-        Whether a class may have no image, as it may where `classes` are given. ImageFolder has the same argument, and
-        raises by default, as the requests of conversions do.
+        Whether a class may have no image; always allowed if `classes` are given. ImageFolder has the same argument, and
+        raises by default, like the requests of conversions.
     bad : BadSamples, optional
-        Takes the images of classes that are not in `classes`; by default such a class is an error.
+        Collects the images of classes that are not in `classes`; by default such a class is an error.
 
     Raises
     ------
     SourceError
-        If `root` is no directory, a directory in it cannot be listed, it has no images, or has a class that is not in
-        `classes`, or `classes` name one twice; or if a class has no image.
+        If `root` is not a directory, a directory in it cannot be listed, it has no images, or has a class that is not
+        in `classes`, or `classes` name one twice; or if a class has no image.
     """
     walk = Walk(root, rule or ImageRule())
     folders = list(filter(walk.enters, subdirectories(root)))
@@ -360,7 +360,7 @@ def imagefolder_source(
 
 
 def _account_for_training(root: Path, folders: Sequence[str], account: Account) -> None:
-    """Say which classes the training images beside have, and these have not, as ImageFolder numbers both apart."""
+    """Account for classes that only the training images have, because ImageFolder numbers both separately."""
     if root.absolute().name.lower() not in SPLITS or root.absolute().name.lower() in _TRAINING:
         return
     try:
@@ -382,7 +382,7 @@ def _account_for_training(root: Path, folders: Sequence[str], account: Account) 
 
 
 def require_images_in_classes(source: Source) -> None:
-    """Raise SourceError where a class has no image, as ImageFolder does."""
+    """Raise SourceError if a class has no image, as ImageFolder does."""
     there = np.bincount(source.labels, minlength=len(source.classes))
     if empty := [source.classes[label] for label in np.flatnonzero(there == 0).tolist()]:
         raise _of_empty(source.root, empty)
@@ -399,7 +399,7 @@ def _of_empty(root: Path, empty: Sequence[str]) -> SourceError:
 
 
 def _without_left(listed: dict[str, list[str]], walk: Walk) -> Account:
-    """Take out the directories that macOS left, and return what was seen while the images were listed."""
+    """Remove the directories that macOS left, and return the account of the listing."""
     account = Account()
     account.taken("class", HIDDEN_CLASS, [folder for folder in listed if is_hidden(folder)])
     account.update(walk.account)
@@ -415,7 +415,7 @@ def _without_left(listed: dict[str, list[str]], walk: Walk) -> Account:
 def _without_files(
     root: Path, listed: Mapping[str, list[str]], files_of: FilesOf, notes: list[str]
 ) -> dict[str, list[str]]:
-    """Return the images of each class without files of fields, and without directories of such files alone."""
+    """Return the images of each class without files of fields, and without directories that contain only those."""
     owners = files_of(name for names in listed.values() for name in names)
     images = {folder: [name for name in names if name not in owners] for folder, names in listed.items()}
     if any(listed.values()) and not any(images.values()):
@@ -440,9 +440,9 @@ def _without_files(
 
 
 def class_directories(root: Path) -> list[str]:
-    """Return the sorted names of the subdirectories of `root`; SourceError where it is not a directory.
+    """Return the sorted names of the subdirectories of `root`; SourceError if it is not a directory.
 
-    What macOS left of a zip archive is none of them, unless there are images in it.
+    The leftovers of a zip archive by macOS do not count, unless they contain images.
     """
     folders = subdirectories(root)
     if MACOSX in folders and not Walk(root, ImageRule()).images_below(MACOSX):
@@ -458,9 +458,9 @@ def split_directories(root: Path) -> list[str]:
 
 
 def refuse_splits(root: Path, destination: Path) -> None:
-    """Raise SourceError, with the command to use instead, where `root` holds splits and not classes.
+    """Raise SourceError, with the command to use instead, if `root` holds splits and not classes.
 
-    That is so where two directories are splits, or all are; a single class may well be called ``train``.
+    That is assumed if two directories, or all, have names of splits; a single class may well be called ``train``.
     """
     splits = split_directories(root)
     folders = [folder for folder in class_directories(root) if not is_hidden(folder)]
@@ -489,7 +489,7 @@ def unlabeled_source(root: Path, rule: ImageRule | None = None) -> Source:
     Raises
     ------
     SourceError
-        If `root` is no directory, a directory in it cannot be listed, or it has no images.
+        If `root` is not a directory, a directory in it cannot be listed, or it has no images.
     """
     rule = rule or ImageRule()
     walk = Walk(root, rule)
@@ -512,9 +512,9 @@ def images_without_labels(
     computed: ComputedFields | None = None,
     **members: Any,
 ) -> Source:
-    """Return a source of images that a walk found, each with the label -1.
+    """Return a source of the images found by a walk, each with the label -1.
 
-    Its fields are those that are computed, and then those of columns; `members` are further members of the source.
+    Its fields are the computed ones, followed by those of columns; `members` are further members of the source.
     """
     listed = Names.of(names)
     members |= {"columns": tuple(columns), "computed": computed, "others": walk.others, "account": walk.account}

@@ -1,7 +1,7 @@
-"""Making an index of a source: where its images and the values of its fields lie, and their sizes and checksums.
+"""Building the index of a source: locations, sizes and checksums of its images and field values.
 
-C reads the images of a block at once, and no more of each than its height, width and checksum need. Python decides
-about the images that C finds unusual.
+C code reads the images of a block together, and no more of each than its height, width and checksum need. Python
+handles the images that the C code finds unusual.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class IndexLocations:
     files : ForeignFiles
     images : Ranges
     ranges : dict of str to Ranges
-        Where the values of each field lie, if they lie in files.
+        The locations of each field's values, if they are in files.
     copied : (B,) uint8 array
     pixels : PixelLayout, optional
     shapes : (N, 2) int64 array
@@ -61,7 +61,7 @@ class IndexLocations:
 
     @classmethod
     def of(cls, source: Source) -> IndexLocations:
-        """Find them; SourceError where the disk fails."""
+        """Find the locations of a source; SourceError if the disk fails."""
         if isinstance(source, ContainerSource):
             if source.pixels is not None and not source.shapes.any(axis=1).all():
                 raise SourceError(
@@ -88,7 +88,7 @@ class IndexLocations:
 
     @functools.cached_property
     def starts(self) -> Ints:
-        """The begin of each file, counted through all; and last, that of the index's own data."""
+        """The offset of each file in the concatenation of all; the last is that of the index's own data."""
         sizes = np.maximum(self.files.stamps[:, 0], 0)
         return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
@@ -97,13 +97,13 @@ class IndexLocations:
         return all(field.name in self.ranges for field in fields if field.is_blob)
 
     def offsets(self, ranges: Ranges, rows: slice) -> Ints:
-        """Return where values begin, counted through all files and then through the index's own data."""
+        """Return the offsets of values in the concatenation of all files and the index's own data."""
         part = ranges.taken(rows)
         return part.offset + self.starts[np.maximum(part.file, -1)]
 
 
 class _Listed:
-    """Lists the files of a source below one directory: those of the images, and then those of fields, each once."""
+    """Lists the files of a source below one directory, each once: first images, then fields."""
 
     def __init__(self, source: Source, columns: list[FileColumn]) -> None:
         self.root, self.names = Path(os.path.abspath(source.root)), source.names
@@ -119,7 +119,7 @@ class _Listed:
         self.names = Names.of(Path(os.path.relpath(path, self.root)).as_posix() for path in self._numbers)
 
     def ranges(self, column: FileColumn, stamps: Stamps) -> Ranges:
-        """Return where the values of a field lie: whole files."""
+        """Return the locations of a field's values, which are whole files."""
         paths = (column.path(index) for index in range(len(column)))
         file = np.array([-1 if path is None else self._numbers[os.path.abspath(path)] for path in paths], np.int64)
         size = np.where(file < 0, -1, stamps[np.maximum(file, 0), 0])
@@ -133,19 +133,19 @@ class Surveyed:
     Attributes
     ----------
     rows : range
-        Which images these are.
+        The indices of these images.
     height, width : (N,) int64 arrays
         Pixels.
     crc32c : (N,) int64 array
         0 without checksums.
     kept : (N,) bool array
-        Which images can be used.
+        The mask of usable images.
     values : list of tuple
-        For each image, what there is of each field that is copied into the index; empty where the image cannot be used.
+        For each image, the value of each field that is copied into the index; empty if the image is unusable.
     more : list of tuple
         For each image, the columns of the fields.
     skipped : list of (int, str)
-        The images that cannot be used, and why.
+        The unusable images, with the reason.
     findings : Counter
     """
 
@@ -160,23 +160,23 @@ class Surveyed:
     findings: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def keep_all(self) -> None:
-        """Take the images that cannot be used too, with a size of 1 x 1."""
+        """Include unusable images, with a size of 1 x 1."""
         self.height[~self.kept] = self.width[~self.kept] = 1
         self.kept[:] = True
         self.skipped = []
 
 
 def survey(source: Source, locations: IndexLocations, rows: range, exif: str, *, checksums: bool) -> Surveyed:
-    """Look at images of a source. Safe in many threads at once.
+    """Read sizes, checksums and values of images. Safe in many threads at once.
 
     Parameters
     ----------
     source : Source
     locations : IndexLocations
-        Where its images lie.
+        The locations of its images.
     rows : range
     exif : {"ignore", "apply"}
-        Whether an EXIF orientation has a say in height and width.
+        Whether an EXIF orientation affects height and width.
     checksums : bool
         Whether checksums are taken.
 
@@ -192,7 +192,7 @@ def survey(source: Source, locations: IndexLocations, rows: range, exif: str, *,
             found.findings[words] += count
     seen = records["seen"] != 0
     if checksums and isinstance(source, ContainerSource):
-        seen[[index - rows.start for index in source.broken(rows)]] = False  # so that Python says what is wrong
+        seen[[index - rows.start for index in source.broken(rows)]] = False  # so that Python reports the error
     if source.fields or not seen.all():
         blobs = [number for number, field in enumerate(source.fields) if field.is_blob]
         copied = [number for number in blobs if source.fields[number].name not in locations.ranges]
@@ -203,7 +203,7 @@ def survey(source: Source, locations: IndexLocations, rows: range, exif: str, *,
 def _records(
     source: Source, locations: IndexLocations, rows: range, exif: str, checksums: bool
 ) -> npt.NDArray[np.void]:
-    """Return what C found of images: nothing where it was not compiled, or where they are pixels."""
+    """Return the results of the C code; None if it is not compiled, or the images are pixels."""
     records = np.zeros(len(rows), SURVEY)
     if not CAN_SURVEY or locations.pixels is not None or os.name == "nt":
         return records
@@ -226,7 +226,7 @@ def _records(
 
 
 def _located(source: Source, locations: IndexLocations, rows: range) -> tuple[Ints, Ints, object]:
-    """Return where images lie, for C, and what is to be kept until they were read."""
+    """Return the locations of images for C, and an object to keep until they were read."""
     images, files = locations.images.taken(slice(rows.start, rows.stop)), locations.files
     if not isinstance(source, ContainerSource):
         numbers = images.file.tolist()
@@ -250,7 +250,7 @@ def _located(source: Source, locations: IndexLocations, rows: range) -> tuple[In
 
 @dataclass(frozen=True)
 class _Looking:
-    """Looking at images one by one."""
+    """The inspection of images one by one."""
 
     source: Source
     exif: str
@@ -258,7 +258,7 @@ class _Looking:
     copied: list[int]
 
     def at_all(self, found: Surveyed, seen: npt.NDArray[np.bool_]) -> None:
-        """Look at the images that C did not see, and at the values of all."""
+        """Inspect the images that C skipped, and the values of all."""
         source, buffer = self.source, ReadBuffer()
         for row, index in enumerate(found.rows):
             buffer.reset()
@@ -296,7 +296,7 @@ class _Looking:
 
 
 def _owned(stored: Stored) -> Stored:
-    """Return a value that stays when the buffer is used again."""
+    """Return a value that stays valid when the buffer is reused."""
     return bytes(stored) if isinstance(stored, memoryview) else stored
 
 
@@ -325,25 +325,25 @@ def build_index(
         Files, or samples of a container.
     directory : Path
     destination : Path
-        Where the directory will be, from which relative paths are counted.
+        The final path of the directory, which relative paths refer to.
     checksums : bool
-        Whether each sample is read, and its checksum kept.
+        Whether each sample is read and its checksum stored.
     exif : {"ignore", "apply"}
-        Whether images are shown as their EXIF orientation says.
+        Whether images are turned by their EXIF orientation.
     on_error : {"fail", "skip", "keep"}
-        What to do with an image that cannot be read: stop; leave it out and list it in the manifest; or take it with a
-        size of 1 x 1, so that whoever reads it is told.
+        What to do with an image that cannot be read: stop; leave it out and list it in the manifest; or include it with
+        a size of 1 x 1, so that reading it reports the error.
     keys : mapping, optional
-        With which keys a container was opened, which the manifest's settings keep.
+        The keys with which a container was opened, for the manifest's settings.
     progress : callable, optional
-        Called with how many images were looked at, and how many there are.
+        Called with the number of images inspected so far, and the total.
 
     Raises
     ------
     ImageError
         With ``on_error="fail"``, for the first image that cannot be read.
     OptionError
-        If the source is a pack, or takes annotations that are computed.
+        If the source is a pack, or has fields computed from annotations.
     SourceError
         If the disk fails, not one image can be read, or two samples share bytes.
     """
@@ -403,7 +403,7 @@ def build_index(
 
 
 def _require_apart(table: Table, locations: IndexLocations) -> None:
-    """Refuse samples that share bytes, which a dictionary or a forged list may have: in a pack they are damage."""
+    """Refuse samples that share bytes, as in a dictionary or a forged list: in a pack this counts as damage."""
     for index in as_stored(table, locations.pixels).overlapping():
         name = printable(decode_name(table.row(index).name or b""))
         raise SourceError(
@@ -413,13 +413,13 @@ def _require_apart(table: Table, locations: IndexLocations) -> None:
 
 
 def none_readable(root: Path, count: int, skipped: Sequence[Mapping[str, str]]) -> SourceError:
-    """Return the error for a source of whose images each was left out, with the first reason."""
+    """Return the error for a source without a usable image, with the first reason."""
     first = f", such as {printable(skipped[0]['name'])}: {printable(skipped[0]['reason'])}" if skipped else ""
     return SourceError(f"{printable(root)}: not one of its {count} images can be read{first}")
 
 
 class _Rows:
-    """Makes rows of the table of what was found."""
+    """Builds rows of the table from the results."""
 
     def __init__(self, source: Source, locations: IndexLocations, builder: TableBuilder, own: Spool) -> None:
         self._source, self._locations, self._builder, self._own = source, locations, builder, own
@@ -450,7 +450,7 @@ class _Rows:
         self._builder.extend(columns, names)
 
     def _of_fields(self, found: Surveyed, part: slice) -> dict[str, npt.NDArray[Any]]:
-        """Return the columns of the fields; of each blob that lies nowhere, a copy is added to the index's own data."""
+        """Return the columns of the fields; blobs that are not in files are copied to the index's own data."""
         columns: dict[str, npt.NDArray[Any]] = {}
         rows, copied = iter(zip(*found.more, strict=True)), iter(zip(*found.values, strict=True))
         for field in self._source.fields:
@@ -466,7 +466,7 @@ class _Rows:
         return columns
 
     def _copy(self, stored: Stored) -> int:
-        """Add a value to the index's own data; return where it begins."""
+        """Add a value to the index's own data; return its offset."""
         begin = int(self._locations.starts[-1]) + self._end
         if stored is not None:
             assert not isinstance(stored, (int, float))

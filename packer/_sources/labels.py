@@ -1,8 +1,8 @@
-"""Labels that are texts in a list: class ids, names of classes, or numbers without classes; and lists of classes.
+"""Parsing of labels from texts: class ids, names of classes, or numbers without classes; and lists of classes.
 
-A number is never replaced by another number without a note. Where all labels are whole numbers, they are the ids. Where
-the meaning cannot be known, an error asks the user for the option that says it. `with_given_classes` gives labels and
-fields the ids of another pack, so that one id means one class in both.
+A number is never replaced by another number without a note. If all labels are whole numbers, they are the ids. If the
+meaning is ambiguous, the error names the option that decides it. `with_given_classes` assigns the ids of another pack
+to labels and fields, so that an id means the same class in both.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
 def in_known_classes(
     where: str, listed: Mapping[str, Sequence[str]], classes: Sequence[str], bad: BadSamples
 ) -> dict[str, list[str]]:
-    """Return those of images listed by their classes whose class is a given one; the others are bad samples.
+    """Return the images of known classes; images of other classes are bad samples.
 
-    SourceError where bad samples are an error, or all are bad.
+    SourceError if bad samples are an error, or all are bad.
     """
     unknown = [name for name in listed if name not in set(classes)]
     if unknown and not bad.skip:
@@ -60,7 +60,7 @@ def in_known_classes(
 
 
 def class_ids(classes: Sequence[str]) -> dict[str, int]:
-    """Return the id of each class, its place in a list of classes; SourceError where a name is listed twice."""
+    """Return the id of each class, which is its index in a list; SourceError if a name is listed twice."""
     ids: dict[str, int] = {}
     for label, name in enumerate(classes):
         if ids.setdefault(name, label) != label:
@@ -74,7 +74,7 @@ _LIST = re.compile(r"[,;|]|^\s*[\[({].*[\])}]\s*$", re.DOTALL)
 _WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-_SPREAD = 1000, 10  # ids are so many and so many a row at most; larger numbers are names
+_SPREAD = 1000, 10  # at most this many ids, and ids per row; larger numbers are names
 _DIGITS = 18  # of an int64
 _ALL_DIFFERENT_FROM = 20  # rows
 _SHOWN = 60  # characters of a label
@@ -102,9 +102,9 @@ class Meaning:
     label_type : str
         One of `packer._codecs.LABEL_TYPES`.
     classes : list of str
-        The classes' names by their ids.
+        The class names in the order of their ids.
     notes : list of str
-        What a person should know.
+        Remarks for the user.
     """
 
     labels: Labels
@@ -120,26 +120,26 @@ def meaning_of(
     refuse: Refuse,
     bad: BadSamples | None = None,
 ) -> Meaning:
-    """Return what labels mean.
+    """Interpret labels.
 
     Parameters
     ----------
     texts : sequence of str
-        The labels of all rows, one or more; empty where a row has none and is unlabeled.
+        The labels of all rows, one or more; empty if a row has none and is unlabeled.
     label_type : {"class", "int", "float"}, optional
-        What a person said: names of classes, or numbers without classes. By default whole numbers are class ids, and
+        The user's choice: names of classes, or numbers without classes. By default whole numbers are class ids, and
         other texts names.
     classes : sequence of str, optional
         Class names in the order of their ids.
     refuse : callable
         See `Refuse`.
     bad : BadSamples, optional
-        What may leave out rows: an error that goes with the rows of `unusable_labels` says so.
+        Collects rows to leave out; then errors about rows of `unusable_labels` mention this option.
 
     Raises
     ------
     SourceError
-        If a label is not what `label_type` says, or is not in `classes`; or if it cannot be known what is meant.
+        If a label does not fit `label_type`, is not in `classes`, or is ambiguous.
     """
     try:
         return _meaning(texts, label_type, classes, refuse)
@@ -183,9 +183,9 @@ def _meaning(texts: Sequence[str], label_type: str | None, classes: Sequence[str
 def unusable_labels(
     texts: Sequence[str], label_type: str | None, classes: Sequence[str] | None, refuse: Refuse
 ) -> Iterator[tuple[int, SourceError]]:
-    """Yield the rows whose labels alone make them unusable, each with its error; parameters as for `meaning_of`.
+    """Yield the rows with unusable labels, each with its error; parameters as for `meaning_of`.
 
-    A label is no UTF-8, is no number where numbers are wanted, or is of none of the given classes.
+    A label is unusable if it is not UTF-8, not a number although numbers are required, or not in the given classes.
     """
     problems = {text: problem for text in set(texts) if (problem := _problem(text, label_type, classes))}
     if problems:
@@ -206,7 +206,7 @@ def _problem(text: str, label_type: str | None, classes: Sequence[str] | None) -
 
 
 def _require_text(texts: Sequence[str], distinct: Iterable[str], refuse: Refuse) -> None:
-    """Raise SourceError where a label is no UTF-8, of which only escapes were left; a path may be any bytes."""
+    """Raise SourceError if a label is not UTF-8, so that only escapes are left of it; a path may be any bytes."""
     for text in distinct:
         if not text.isascii() and _ESCAPED.search(text):
             raise refuse(texts.index(text), f"is no UTF-8. {_AS_UTF_8}")
@@ -228,7 +228,7 @@ def _numbers(texts: Sequence[str], label_type: str, refuse: Refuse) -> Meaning:
 
 
 def _number(text: str, label_type: str) -> int | float | None:
-    """Return the number that a label is; None where it is none of this type."""
+    """Parse a label as a number; None if it is not one of this type."""
     number = text.strip()
     if label_type == "int":
         whole = int(number.partition(".")[0]) if len(number) < _LONGEST and _WHOLE.fullmatch(number) else None
@@ -240,7 +240,7 @@ def _number(text: str, label_type: str) -> int | float | None:
 def _ids(
     texts: Sequence[str], distinct: Iterable[str], classes: Sequence[str] | None, refuse: Refuse
 ) -> tuple[Labels, list[str]]:
-    """Read whole numbers as class ids; the classes' names are the numbers."""
+    """Read whole numbers as class ids, with the numbers as class names."""
     most = len(classes) - 1 if classes is not None else _SPREAD[0] + _SPREAD[1] * len(texts)
     ids = {"": UNLABELED}
     for text in distinct:
@@ -270,7 +270,7 @@ def _ids(
 def _named(
     texts: Sequence[str], distinct: Iterable[str], classes: Sequence[str] | None, refuse: Refuse
 ) -> tuple[Labels, list[str]]:
-    """Take labels for names of classes; by default their ids follow their order as text."""
+    """Read labels as class names; by default ids follow their order as text."""
     names = sorted(distinct) if classes is None else list(classes)
     ids = class_ids(names)
     if unknown := sorted(set(distinct) - ids.keys()):
@@ -279,7 +279,7 @@ def _named(
 
 
 def _doubts(texts: Sequence[str], distinct: Counter[str], refuse: Refuse) -> list[str]:
-    """Say that some labels are numbers, and others are not; refuse where all are numbers, and not all are whole."""
+    """Report a mixture of numbers and other labels; refuse numbers that are not all whole."""
     numbers = [text for text in distinct if _is_number(text)]
     if distinct and len(numbers) == len(distinct):
         odd = next(text for text in texts if text and not _WHOLE.fullmatch(text.strip()))
@@ -299,27 +299,27 @@ def _doubts(texts: Sequence[str], distinct: Counter[str], refuse: Refuse) -> lis
 
 
 def without_labels(source: _S) -> _S:
-    """Return a source without classes, all of whose labels are -1, as a person wants it."""
+    """Return a source without classes, with all labels -1, by the user's choice."""
     if source.account is not None:
         source.account.left_out("label", "--no-classes", count=len(source), chosen=True)
     return replace(source, labels=np.full(len(source), UNLABELED, np.int64), classes=[], label_type="class")
 
 
 def account_for_labels(source: Source, why: str = "they have no label", *, chosen: bool = False) -> None:
-    """Add the images without a label to the account of a source that was just listed, but those that it has already.
+    """Add the images without a label to the account of a newly listed source, except those already in it.
 
     Parameters
     ----------
     source : Source
     why : str
-        Why they have none.
+        The reason for the missing labels.
     chosen : bool
-        Whether a person said that there are images without labels.
+        Whether the user said that there are images without labels.
 
     Raises
     ------
     SourceError
-        If no image has a label, something looks like the labels, and nobody chose that.
+        If no image has a label, something looks like labels, and the user did not choose this.
     """
     account = source.account
     if account is None or source.label_type != "class":
@@ -333,7 +333,7 @@ def account_for_labels(source: Source, why: str = "they have no label", *, chose
 
 
 def account_for_classes(source: Source, classes: Sequence[str]) -> None:
-    """Add the given classes that no image has to the account of a source that was just listed."""
+    """Add the given classes without an image to the account of a newly listed source."""
     if source.account is None or source.label_type != "class" or source.classes != list(classes):
         return
     there = np.zeros(len(classes), bool)
@@ -356,7 +356,7 @@ def _is_number(text: str) -> bool:
 
 
 def _remarks(distinct: Iterable[str]) -> list[str]:
-    """Say what is odd about names of classes: some look like lists, some have spaces around them."""
+    """Report odd class names: some look like lists, some have spaces around them."""
     names = sorted(distinct)
     notes = []
     if lists := [name for name in names if _LIST.search(name)] or _lists_of_words(names):
@@ -367,10 +367,10 @@ def _remarks(distinct: Iterable[str]) -> list[str]:
 
 
 def _lists_of_words(names: Sequence[str]) -> list[str]:
-    """Return names that may be lists which spaces separate; none where most names of several words are no such lists.
+    """Return names that may be space-separated lists; none if most names of several words are not.
 
     Names of classes share words as well: they end alike, as do golden retriever and curly retriever, or begin alike.
-    In lists a word stands alone elsewhere, or once first and once last, or all words come again.
+    In lists a word also occurs alone, or both first and last, or all words occur again.
     """
     split = {name: name.split() for name in names}
     several = {name: words for name, words in split.items() if len(words) > 1}
@@ -392,7 +392,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a label as a message shows it."""
+    """Format a label for messages."""
     return f"'{printable(text[:_SHOWN])}{'…' if len(text) > _SHOWN else ''}'"
 
 
@@ -402,13 +402,13 @@ _UNKNOWN = -1
 def with_given_classes(
     source: Source, fields: Sequence[Field], pack: Path, table: Path | None = None, *, remedy: str
 ) -> Source:
-    """Return a source whose classes and labels have the ids of a pack's fields of the same name and kind.
+    """Return a source with classes and labels renumbered to the ids of a pack's fields of the same name and kind.
 
     Parameters
     ----------
     source : Source
     fields : sequence of Field
-        Those of the pack.
+        The fields of the pack.
     pack, table : Path
         The pack, and the table whose lines `source` knows; for messages.
     remedy : str
@@ -417,7 +417,7 @@ def with_given_classes(
     Raises
     ------
     SourceError
-        If a field has a class that the pack's has not, or has other classes and its ids are in a pack already.
+        If a field has a class that the pack's field lacks, or has other classes and fixed ids.
     """
     known = {(field.name, field.kind): field for field in fields if field.kind in ("class", "labels")}
     columns = {}
@@ -445,14 +445,14 @@ def with_given_classes(
 def _classed(  # noqa: PLR0917
     column: Column, pack_field: Field, source: Source, pack: Path, table: Path | None, remedy: str
 ) -> Column:
-    """Return a column with the ids of `pack_field`; SourceError where it has a class that `pack_field` has not."""
+    """Return a column with the ids of `pack_field`; SourceError if it has a class that `pack_field` lacks."""
     assert isinstance(column, (NumberColumn, BlobColumn))
     ids, rows = _column_ids(column)
     used, inverse = np.unique(ids, return_inverse=True)
     own = column.field
     names = [_name(own, number) for number in used.tolist()]
     known = dict(zip(pack_field.classes, pack_field.ids or range(len(pack_field.classes)), strict=False))
-    if own.classes or known.keys() >= set(names):  # whole numbers are names where the pack has these names
+    if own.classes or known.keys() >= set(names):  # whole numbers are names if the pack has these names
         new = np.array([known.get(name, _UNKNOWN) for name in names], np.int64)
     else:
         new = np.where(pack_field.knows(used), used, _UNKNOWN)
@@ -486,7 +486,7 @@ def _column_ids(column: NumberColumn | BlobColumn) -> tuple[Ints, Ints]:
 
 
 def _name(field: Field, number: int) -> str:
-    """Return the name of an id, or its digits where nobody named the classes."""
+    """Return the name of an id, or its digits if classes have no names."""
     if not field.classes:
         return str(number)
     return field.classes[field.ids.index(number) if field.ids else number]

@@ -1,4 +1,4 @@
-"""Files of a source, read in C many at once: their bytes, and what these say of the images."""
+"""Batched reading of a source's files in C: their bytes, and the sizes and checksums of the images."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _FOUND = ("size", "read", "modified", "seen", "kind", "height", "width", "orient
 
 
 class FileRead(NamedTuple):
-    """An image's file, all of which was read.
+    """A file of an image, read completely.
 
     Attributes
     ----------
     data : memoryview
     stamp : Stamp
     info : ImageInfo or None
-        What `inspect` says of the image; None where it is to be asked.
+        The result of `inspect`; None if it has yet to be called.
     crc32c : int or None
-        What `checksum` says of the image as the file has it; None where it was not taken.
+        The result of `checksum` for the file's bytes; None if not computed.
     """
 
     data: memoryview
@@ -48,7 +48,7 @@ class ManyFiles:
     ----------
     source : Source
     exif : {"ignore", "apply"}
-        Whether an EXIF orientation has a say in the height and the width that a checksum covers.
+        Whether an EXIF orientation affects the height and the width that a checksum covers.
     max_pixels : int
         Larger images are refused.
     checked : bool
@@ -60,15 +60,15 @@ class ManyFiles:
         self._turned = exif == "apply"
         self._checked = checked
         self._directory: Descriptor | None = None
-        # What C finds holds with the usual limit alone.
+        # The results of C are valid only with the default limit.
         if CAN_SURVEY and os.name != "nt" and source.whole_files and max_pixels == MAX_PIXELS:
             with contextlib.suppress(OSError):  # which reading the first file reports
                 self._directory = Descriptor(os.open(source.root, os.O_RDONLY))
 
     def read(self, rows: range, names: Sequence[bytes | None], buffer: ReadBuffer) -> list[FileRead | None]:
-        """Read the files of some images of these names; None in place of a file that `Source.read` is to be asked for.
+        """Read the files of images with these names; None for a file that `Source.read` has to read.
 
-        Such a file is another one than was listed, cannot be read, or has an unusual path.
+        Such a file has changed since the listing, cannot be read, or has an unusual path.
         """
         if self._directory is None or self._source.stamps is None:
             return [None] * len(rows)

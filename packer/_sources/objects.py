@@ -1,7 +1,7 @@
-"""Images that are objects: below a URL, with one folder a class as for ImageFolder, or wherever a table says.
+"""Images in object storage: below a URL, with one folder for each class as in ImageFolder, or at the URLs in a table.
 
-An object is known by its size and its ETag, as a file is by its size and its time. Many are read at once, for each
-lets one wait.
+An object is identified by its size and its ETag, like a file by its size and its time. Many are read at once, because
+each request has a latency.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AT_ONCE = 32
 """Objects that are read at a time at least, whatever the number of processors: each lets one wait."""
 
 _LOOKED_AT_ONCE = 64
-_HEAD = 16  # bytes by which an object is known
+_HEAD = 16  # bytes for recognising an object
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,11 +46,11 @@ class ObjectSource(Source):
     Attributes
     ----------
     base : str
-        The URL that names count from.
+        The URL that names are relative to.
     etags : Names
-        What the store called each object when it was listed; empty where it said nothing.
+        The ETag of each object when it was listed; empty if the store sent none.
     urls : Names, optional
-        Where each object lies, where that is not `base` and its name.
+        The URL of each object, if it is not `base` and its name.
     """
 
     is_local: ClassVar[bool] = False
@@ -61,7 +61,7 @@ class ObjectSource(Source):
     urls: Names | None = None
 
     def present_stamps(self) -> Stamps:
-        """Return the stamps that the objects had when they were listed, which was a moment ago."""
+        """Return the stamps of the objects from the listing, which is recent."""
         assert self.stamps is not None
         return self.stamps
 
@@ -81,7 +81,7 @@ class ObjectSource(Source):
         assert self.stamps is not None
         listed, etag = stamp_in(self.stamps, index), self.etags[index]
         size = listed[0]
-        known = size >= 0 and etag != ""  # else it was not there, may be any other than it was, or has but a time
+        known = size >= 0 and etag != ""  # otherwise it was missing, may be any other object, or has only a time
         try:
             version = Version(size, etag) if known else head(url)
             if version is None:
@@ -120,7 +120,7 @@ class ObjectSource(Source):
 
 
 def stamp_of_version(version: Version | None) -> Stamp:
-    """Return the stamp of an object: its size, and a number made of its ETag; of its time where it has none."""
+    """Return the stamp of an object: its size, and a number derived from its ETag, or from its time without one."""
     if version is None:
         return NO_STAMP
     identity = version.etag or str(version.modified)
@@ -128,7 +128,7 @@ def stamp_of_version(version: Version | None) -> Stamp:
 
 
 def versions_of(urls: Sequence[str]) -> list[Version | None]:
-    """Look at objects, many at a time; None in the place of one that is not there.
+    """Return the versions of objects, requested in parallel; None for a missing object.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def prefix_source(
     Raises
     ------
     SourceError
-        If nothing is listed, no image is among it, its folders are splits, or a class is not in `classes`.
+        If nothing is listed, there is no image, the folders are splits, or a class is not in `classes`.
     """
     rule, others, versions, outside = rule or ImageRule(), OtherFiles(), dict[str, Version](), list[str]()
     listed, account = dict(_listed(base)), Account()
@@ -224,7 +224,7 @@ def prefix_source(
 
 
 def _system_files(base: str, listed: Mapping[str, Version]) -> list[str]:
-    """Return which objects macOS or Windows left beside others when they were files."""
+    """Return the objects that macOS or Windows left as files before the upload."""
     likely = [name for name in listed if may_be_system_file(name.rpartition("/")[2])]
 
     def is_one(name: str) -> bool:
@@ -241,7 +241,7 @@ def _system_files(base: str, listed: Mapping[str, Version]) -> list[str]:
 
 
 def _tell_of_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) -> None:
-    """Say which classes and images are hidden, as ImageFolder takes them too."""
+    """Report which classes and images are hidden, as ImageFolder takes them too."""
     tops = dict.fromkeys(name.partition("/")[0] for name in names)
     classes = [] if unlabeled else list(filter(is_hidden, tops))
     account.taken("class", HIDDEN_CLASS, classes)
@@ -252,13 +252,13 @@ def _tell_of_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) 
 
 
 def _listed(base: str) -> Iterator[tuple[str, Version]]:
-    """Yield names and versions of what lies below a URL; SourceError where a name is none of a sample."""
+    """Yield names and versions of what lies below a URL; SourceError if a name is invalid for a sample."""
     try:
         listed = list_in_parallel(base)
     except RemoteError as error:
         raise SourceError(str(error)) from error
     for name, version in listed:
-        if name.endswith("/") or not name:  # what some tools make in the place of a directory
+        if name.endswith("/") or not name:  # some tools create such objects for directories
             continue
         if problem := name_problem(name):
             raise SourceError(f"{shown(base)}: the object {printable(name)} cannot be a sample: {problem}. Rename it.")
@@ -266,13 +266,13 @@ def _listed(base: str) -> Iterator[tuple[str, Version]]:
 
 
 def _in_tree(name: str) -> tuple[str, str, str]:
-    """Return what a name is ordered by: class, folder, and the name in it, as ImageFolder goes through directories."""
+    """Return the sort key of a name: class, folder, and name in it, in ImageFolder's order."""
     folder, _, own = name.rpartition("/")
     return name.partition("/")[0], folder, own
 
 
 def _refuse_splits(base: str, folders: Sequence[str], names: Sequence[str]) -> None:
-    """Raise SourceError where a URL holds splits and not classes, as `refuse_splits` does of a directory."""
+    """Raise SourceError if a URL holds splits and not classes, as `refuse_splits` does of a directory."""
     deep = {parts[0] for name in names if len(parts := PurePosixPath(name).parts) > 2}
     splits = [folder for folder in folders if folder.lower() in SPLITS and folder in deep]
     if len(splits) > 1 or (splits and len(splits) == len(folders)):

@@ -1,4 +1,4 @@
-"""Packs as a source: the samples of one pack, or of several whose fields are the same, one after the other."""
+"""Packs as a source: the samples of one pack, or of several packs with the same fields, one after the other."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PackSource(Source):
-    """The samples of packs. Every one is compared with its checksum when it is read.
+    """The samples of packs. The checksum of each sample is compared when it is read.
 
     Attributes
     ----------
     readers : list of Reader
     starts : (P,) int64 array
-        Which index of all samples is the first of each pack.
+        The index of the first sample of each pack among all samples.
     samples : range or (N,) int64 array
-        Which of all samples this source has.
+        The indices, among all samples, of this source's samples.
     repeated : frozenset of int
-        Which of all samples have the name of an earlier one. Several packs have none such.
+        The samples that repeat the name of an earlier one; always empty for several packs.
     overlapping : frozenset of int
-        Which of all samples share bytes with an earlier one: of a few bytes any number of samples could be made.
+        The samples that share bytes with an earlier one: otherwise a few bytes could become any number of samples.
     united : Manifest
-        What the packs' manifests say together.
+        The combined manifest of the packs.
     condition : str
-        What these samples were chosen by; empty where nobody asked.
+        The condition by which these samples were chosen; empty without one.
     """
 
     _by_row: ClassVar[tuple[str, ...]] = (*Source._by_row, "samples")
@@ -65,9 +65,9 @@ class PackSource(Source):
         part = super().taken(rows)
         assert isinstance(part, PackSource)
         united = replace(self.united, source=part.describe())
-        if not isinstance(rows, slice):  # what was counted and left out was of all samples
+        if not isinstance(rows, slice):  # the counts and skipped images were those of all samples
             united = replace(united, skipped=[], findings={})
-        elif rows.indices(len(self))[0]:  # else the parts of a pack would repeat them
+        elif rows.indices(len(self))[0]:  # otherwise the parts of a pack would repeat them
             united = replace(united, skipped=[], findings={}, account=None if united.account is None else [])
         return replace(part, united=united)
 
@@ -81,12 +81,12 @@ class PackSource(Source):
     def where(self, condition: str) -> PackSource:
         """Return a source of the samples that meet a condition, in their order; the classes stay.
 
-        The condition speaks of labels as the packs have them.
+        The condition refers to labels as the packs have them.
 
         Raises
         ------
         OptionError
-            If the text is no condition on the packs' columns, or no sample meets it.
+            If the condition is invalid for the packs' columns, or no sample meets it.
         CorruptPackError
             If a column that the condition names is damaged.
         """
@@ -120,7 +120,7 @@ class PackSource(Source):
         return [reader.manifest.identity() for reader in self.readers]
 
     def path(self, index: int) -> str:
-        """Return the pack that sample `index` lies in."""
+        """Return the path of the pack with sample `index`."""
         return self._located(index)[0].path
 
     def ahead(self, indices: range) -> None:
@@ -132,7 +132,7 @@ class PackSource(Source):
             self.readers[number].ahead_whole(samples)
 
     def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
-        """Read sample `index`; ImageError where it or its row is damaged, SourceError where the disk fails."""
+        """Read sample `index`; ImageError if it or its row is damaged, SourceError if the disk fails."""
 
         def read(reader: Reader, number: int) -> tuple[memoryview, Stamp]:
             data = reader.read(number)
@@ -162,13 +162,13 @@ class PackSource(Source):
         return int(reader.table.size[number]), int(reader.table.crc32c[number])
 
     def sample_of(self, index: int) -> StoredSample:
-        """Return what the pack knows of sample `index`."""
+        """Return the properties of sample `index` in its pack."""
         reader, number = self._located(index)
         height, width = int(reader.table.height[number]), int(reader.table.width[number])
         return StoredSample(reader.manifest.codec, height, width, reader.manifest.exif)
 
     def _require_row(self, index: int, reader: Reader, number: int) -> None:
-        """Raise CorruptPackError where no sample has such a label, size or name, whatever its checksum says."""
+        """Raise CorruptPackError if a label, size or name is impossible, even if its checksum matches."""
         row, name = reader.table.row(number), self.names.get(index)
         reason = ""
         if not reader.manifest.fits(row.label):
@@ -196,7 +196,7 @@ class PackSource(Source):
             raise SourceError(str(error)) from error
 
     def _located(self, index: int) -> tuple[Reader, int]:
-        """Return the reader of sample `index`, and which of its samples that is."""
+        """Return the reader of sample `index`, and the index in it."""
         number, sample = self._reader_of(index)
         return self.readers[number], sample
 
@@ -212,12 +212,12 @@ _SHOWN = 5
 def same_fields(readers: Sequence[Reader]) -> tuple[Field, ...]:
     """Return the fields that packs have, in the order of the first pack.
 
-    Where the values of a field came from different files, its template is left out.
+    If the values of a field came from different files, its template is omitted.
 
     Raises
     ------
     SourceError
-        If a pack lacks a field that another one has, or two differ in what a field is.
+        If a pack lacks a field of another one, or definitions of a field differ.
     """
     fields = list(readers[0].manifest.fields)
     for reader in readers[1:]:
@@ -275,17 +275,18 @@ def pack_source(
     *paths : path
         One pack or more, of any formats.
     class_map : {"same", "union"}
-        Whether the packs must have the same classes, or the first pack's are followed by what others have beyond them.
+        Whether the packs must have the same classes, or the first pack's classes are followed by additional ones of the
+        others.
     classes : sequence of str, optional
         Class names in the order of their ids, instead of the packs'.
     prefixes : sequence of str, optional
-        What comes before the names of each pack's samples, and a slash; one for each pack, or none.
+        A directory prepended to the sample names of each pack; one for each pack, or none.
 
     Raises
     ------
     SourceError
-        If the classes differ, a class is not in `classes`, two samples have one name, or the packs' bytes mean
-        different things.
+        If the classes differ, a class is not in `classes`, two samples have one name, or the packs differ in the
+        meaning of their bytes.
     PackError
         If a pack cannot be opened, or several of its files are one.
     """
@@ -335,7 +336,7 @@ def pack_source(
 
 
 def _account(readers: Sequence[Reader], classes: Sequence[str]) -> Account:
-    """Return the account of packs: the classes that have other ids here, as options want it."""
+    """Return the account of packs: the classes that options renumber."""
     account, ids = Account(), {name: number for number, name in enumerate(classes)}
     for reader in readers:
         own = enumerate(reader.manifest.classes)
@@ -373,7 +374,7 @@ def _require_same_classes(readers: Sequence[Reader]) -> None:
 
 
 def _labels(reader: Reader, classes: Sequence[str]) -> Labels:
-    """Return the labels of a pack, ids as indices into `classes`; -1 also for what reading refuses."""
+    """Return the labels of a pack, ids as indices into `classes`; -1 also for labels that reading refuses."""
     own = reader.manifest.classes
     if own == list(classes):
         return reader.table.label
@@ -394,7 +395,7 @@ def _mapped(label: Ints, ids: list[int]) -> Ints:
 
 
 class _Distinguished:
-    """Names for finding repeats: each damaged name stands as a text of its own that no name equals."""
+    """Names for finding repeats: each damaged name is replaced by a unique text."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -411,7 +412,7 @@ class _Distinguished:
 
 
 def _prefixed(parts: Sequence[Names], prefixes: Sequence[str]) -> list[Names]:
-    """Return the names of packs, each with what comes before those of its pack."""
+    """Return the names of all samples, each with the prefix of its pack."""
     if not prefixes:
         return list(parts)
     return [
@@ -434,6 +435,6 @@ def _distinct_stems(readers: Sequence[Reader]) -> list[str]:
     """Return a name for each pack, no two alike: that of its file, and a number where others have the same."""
     stems = [Path(reader.path).stem for reader in readers]
     numbered = [stem if stems.count(stem) == 1 else f"{stem}-{number}" for number, stem in enumerate(stems, 1)]
-    if len(set(numbered)) < len(stems):  # such as `train-2` beside two `train`
+    if len(set(numbered)) < len(stems):  # such as `train-2` next to two `train`
         return [f"{number}-{stem}" for number, stem in enumerate(stems, 1)]
     return numbered

@@ -1,28 +1,28 @@
-"""The list of a source in one file: made once, and shared by all who convert a part of it.
+"""The list of a source in one file, which `packer scan` writes and all tasks that convert a part of it share.
 
 A header of 32 bytes (magic, length of the JSON, its CRC-32C), the JSON, zeros up to a multiple of 64, then columns:
 
-stamps      three int64 a file: size, time, and the CRC-32C of these two; none where the samples are a pack's
-labels      an int64 an image, or a float64, as the JSON says
-name ends   an int64 an image
+stamps      three int64 for each file: size, time, and the CRC-32C of these two; none for samples of a pack
+labels      an int64 for each image, or a float64, according to the JSON
+name ends   an int64 for each image
 checksums   a uint32 for every 4096 images: the CRC-32C of their labels, then of their ends, then of their names
 names       bytes; labels, ends and names are as in `Source`
-fields      where there are any; see below
+fields      if there are any; see below
 
 Numbers are little-endian. A stamp has a checksum of its own because it may be replaced by `MENDABLE`. The images of a
-part are compared with the checksums of their blocks, so that a task reads no more of the list than it needs.
+part are compared with the checksums of their blocks, so that a task reads only the blocks of the list that it needs.
 
-By this list an interrupted conversion, and the tasks of a job, recognise files that have changed since.
+An interrupted conversion, and the tasks of a job, use this list to detect files that have changed since.
 
-The JSON has the account of the source, which lists of older packers lack. Lists with fields are of version 5, all
-others of version 4. Lists of version 3 have class ids for labels, and say nothing of files that were not looked at.
-Lists of version 2 have no checksums either, and two int64 a stamp. Their labels and names are compared with the digest
-in the JSON, all of them whichever part is wanted; their stamps cannot be compared with anything.
+The JSON has the account of the source, which lists of older packers lack. Lists with fields have version 5, all others
+version 4. Lists of version 3 have class ids as labels, and no counts of other files. Lists of version 2 have no
+checksums either, and two int64 for each stamp. Their labels and names are compared, all together, with the digest in
+the JSON; their stamps cannot be checked.
 
 Fields, each column beginning at a multiple of 8 bytes:
 
-a scalar or a class     its values, in the field's dtype or int64; then a byte a value, 1 where there is none
-bytes, or files         an int64 a value, where it begins; an int64, its size, -1 where there is none; then all values,
+a scalar or a class     its values, in the field's dtype or int64; then a byte for each value, 1 if it is missing
+bytes, or files         an int64 for each value, its offset; an int64, its size, -1 if missing; then all values,
                         which are paths where the values are files
 
 Then a uint32 for every 4096 images: the CRC-32C of their values, field by field, as `Column.content` gives these."""
@@ -72,18 +72,18 @@ _WITH_IDS_ONLY = KIND + b"3\n\0\0"
 _WITHOUT_CHECKSUMS = KIND + b"2\n\0\0"
 _HEADER = struct.Struct("<16sQQ")
 _ALIGNMENT = 64
-_MOST = 1 << 48  # images, and bytes of names: what their places are computed with stays within 64 bits
+_MOST = 1 << 48  # limits on images and bytes of names, so that offsets fit into 64 bits
 
 
 def packed_header(header: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
-    """Return the header that the JSON of a list has, the JSON, and the zeros after it."""
+    """Return the header of a list, the JSON, and the zeros after it."""
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     magic = _WITH_FIELDS if "fields" in header else _MAGIC
     return _HEADER.pack(magic, len(text), google_crc32c.value(text)), text, bytes(_padding(len(text)))
 
 
 def read_header(file: PackFile) -> tuple[dict[str, Any], int, bool]:
-    """Return the JSON of a list, where its stamps begin, and whether it has checksums."""
+    """Return the JSON of a list, the offset of its stamps, and whether it has checksums."""
     magic, length, crc = _HEADER.unpack(file.read(0, _HEADER.size))
     known = magic in (_MAGIC, _WITH_FIELDS, _WITH_IDS_ONLY, _WITHOUT_CHECKSUMS)
     shown = printable(file.path)
@@ -105,7 +105,7 @@ def read_header(file: PackFile) -> tuple[dict[str, Any], int, bool]:
 
 
 def _require_types(header: dict[str, Any]) -> None:
-    """Raise ValueError, KeyError or TypeError where a member of the JSON is missing, or is not what it should be."""
+    """Raise ValueError, KeyError or TypeError if a member of the JSON is missing or invalid."""
     kinds = {"kind": str, "root": str, "count": int, "names": int, "stamps": int}
     kinds |= {"classes": list, "notes": list, "sha256": str, "label_type": str, "others": dict, "fields": list}
     wrong = [name for name, kind in kinds.items() if type(header[name]) is not kind]
@@ -128,13 +128,13 @@ def _require_types(header: dict[str, Any]) -> None:
     if not all(type(number) is int for number in counts.values()):
         raise ValueError("a member has elements of the wrong type")
     if "account" in header:
-        Account.from_json(header["account"])  # ValueError where it is none
+        Account.from_json(header["account"])  # ValueError if it is invalid
     if "\0" in header["root"]:
         raise ValueError("the root has a NUL")
 
 
 def advice(path: str | os.PathLike[str]) -> str:
-    """Say how a list is made again: one that was asked for, or one that a conversion made for itself."""
+    """Return the advice for recreating a list, whether `packer scan` or a conversion wrote it."""
     unfinished = Path(path).absolute().parent.suffix == ".partial"
     return f"Say {option('fresh', True)} to start over." if unfinished else "Run `packer scan` again."
 
@@ -147,7 +147,7 @@ _FIELD_ALIGNMENT = 8
 
 
 def described_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """Return what the JSON of a list says of the fields."""
+    """Return the description of the fields for the JSON of a list."""
     return [
         {"field": column.field.to_json(), "files": isinstance(column, FileColumn), "bytes": _bytes(column)}
         for column in columns
@@ -155,7 +155,7 @@ def described_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
 
 
 def stored_columns(columns: Sequence[Column]) -> Iterator[npt.NDArray[Any]]:
-    """Yield what is stored of the fields, but the checksums, array by array."""
+    """Yield the stored arrays of the fields, without the checksums."""
     for column in columns:
         if isinstance(column, NumberColumn):
             yield column.values.astype(_dtype(column.field), copy=False)
@@ -168,14 +168,14 @@ def stored_columns(columns: Sequence[Column]) -> Iterator[npt.NDArray[Any]]:
 def listed_columns(
     file: PackFile, start: int, count: int, described: Sequence[Mapping[str, Any]], root: Path
 ) -> tuple[tuple[Column, ...], int]:
-    """Return the fields of a list whose columns begin at `start`, and where they end.
+    """Return the fields of a list with columns from offset `start` on, and the end of the columns.
 
     Raises
     ------
     PackError
         If the file is too short.
     ValueError, KeyError, TypeError
-        If what the list says of a field is none.
+        If the description of a field is invalid.
     """
     columns: list[Column] = []
 
@@ -200,7 +200,7 @@ def listed_columns(
 
 
 def _field_padding(position: int) -> int:
-    """Return how many zeros stand before a column."""
+    """Return the number of zeros before a column."""
     return -position % _FIELD_ALIGNMENT
 
 
@@ -215,7 +215,7 @@ def _bytes(column: Column) -> int:
 
 
 def _blobs(column: BlobColumn | FileColumn | RangeColumn) -> BlobColumn:
-    """Return what is stored of a column: values, paths of files, or where values lie in files of a container."""
+    """Return the stored form of a column: values, paths of files, or locations in files of a container."""
     if isinstance(column, RangeColumn):
         where = np.frombuffer(b"".join(column.content(0, len(column))), "<i8").reshape(3, -1).T
         return BlobColumn.packed(
@@ -225,7 +225,7 @@ def _blobs(column: BlobColumn | FileColumn | RangeColumn) -> BlobColumn:
 
 
 def _gathered(blobs: BlobColumn) -> BlobColumn:
-    """Return values one after the other, and nothing between them."""
+    """Return concatenated values."""
     packed = BlobColumn.packed(blobs.field, blobs.blob, blobs.sizes)
     if np.array_equal(packed.starts, blobs.starts):
         return BlobColumn.packed(blobs.field, blobs.blob[: _bytes(blobs)], blobs.sizes)
@@ -240,14 +240,14 @@ _WRITTEN = 8 << 20  # bytes at a time
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ListedSource(Source):
-    """A source that was listed before, or some of its images.
+    """A source read from a list, or some of its images.
 
     Attributes
     ----------
     listing : ScanList
         The whole list.
     first : int
-        Which image of the list is the first of this source.
+        The index in the list of this source's first image.
     """
 
     listing: ScanList
@@ -271,13 +271,13 @@ class ListedSource(Source):
 
 @dataclass(frozen=True, eq=False)
 class ScanList:
-    """The columns of a list, and what they are compared with.
+    """The columns of a list, and their checksums.
 
     Attributes
     ----------
     path : str
     file : PackFile
-        The list, open; of very large lists the columns are mapped.
+        The open list; the columns of very large lists are mapped.
     whole : Source
         All images.
     stamps : (N, 3) int64 array, or (N, 2) in lists of version 2, optional
@@ -285,9 +285,9 @@ class ScanList:
     checksums : (B,) uint32 array, optional
         CRC-32C of every block of images; None in lists of version 2.
     sha256 : str
-        The digest of classes, names, labels and fields, taken when they were listed.
+        The digest of classes, names, labels and fields at the time of the listing.
     of_columns : (B,) uint32 array, optional
-        CRC-32C of the values of every block of images; None where there are no fields.
+        CRC-32C of the values of every block of images; None if there are no fields.
     """
 
     path: str
@@ -299,7 +299,7 @@ class ScanList:
     of_columns: npt.NDArray[np.uint32] | None = None
 
     def require_undamaged(self, start: int, stop: int) -> None:
-        """Compare images `start` to `stop` - 1 with their checksums; SourceError where these do not fit."""
+        """Compare images `start` to `stop` - 1 with their checksums; SourceError if they differ."""
         try:
             self.file.require_whole()
         except PackError as error:
@@ -336,7 +336,7 @@ def write_listing(source: Source, path: Path) -> None:
     description = source.describe()
     header = {
         "kind": source.kind,
-        # A URL is listed without its secrets: others may read the list, and nobody opens it to read from that source.
+        # The URL is listed without its secrets: others may read the list, and the URL is not used for reading.
         "root": str(source.root) if is_url(source.root) else os.path.abspath(source.root),
         "count": len(source),
         "names": len(source.names.blob),
@@ -384,7 +384,7 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
     Raises
     ------
     SourceError
-        If the list is damaged so that it cannot be opened. All other damage is found by `Source.require_undamaged`.
+        If the list is too damaged to open. `Source.require_undamaged` finds all other damage.
     """
     try:
         file = place_of(path).open()
@@ -429,9 +429,10 @@ def _members(source: Source) -> dict[str, Any]:
 
 
 def let_mend(path: Path, source: Source, index: int) -> None:
-    """Write down in the list at `path` that image `index`, which stopped a conversion, may become any other.
+    """Mark in the list at `path` that image `index`, which stopped a conversion, may be replaced.
 
-    That holds for a file that is as it was listed, and so was bad then. One that changed meanwhile stays a changed one.
+    This applies to a file that is unchanged since the listing, and so was bad then. A file that has changed remains an
+    error.
 
     Parameters
     ----------
@@ -461,7 +462,7 @@ def _blocks(count: int) -> int:
 
 
 def _block_checksum(names: Names, labels: Labels, block: int) -> int:
-    """Return the CRC-32C of a block of images; of any number, where the list is damaged."""
+    """Return the CRC-32C of a block of images; any number if the list is damaged."""
     rows = slice(block * _BLOCK, (block + 1) * _BLOCK)
     ends = names.ends[rows]
     first = int(names.ends[rows.start - 1]) if block else 0
@@ -471,7 +472,7 @@ def _block_checksum(names: Names, labels: Labels, block: int) -> int:
 
 
 def _checksum_of_fields(columns: Sequence[Column], block: int) -> int:
-    """Return the CRC-32C of a block of values; of any number, where the list is damaged."""
+    """Return the CRC-32C of a block of values; any number if the list is damaged."""
     crc = 0
     for column in columns:
         for piece in column.content(block * _BLOCK, min((block + 1) * _BLOCK, len(column))):
@@ -486,7 +487,7 @@ def _stamp_checksums(stamps: Stamps) -> npt.NDArray[np.int64]:
 
 
 def _fit(stamps: npt.NDArray[np.int64]) -> bool:
-    """Tell whether stamps, (N, 3), fit their checksums."""
+    """Tell whether stamps, (N, 3), match their checksums."""
     blocks = (stamps[start : start + _BLOCK] for start in range(0, len(stamps), _BLOCK))
     return all(np.array_equal(_stamp_checksums(block[:, :2]), block[:, 2]) for block in blocks)
 
@@ -502,7 +503,7 @@ Hashes = npt.NDArray[np.int64]
 
 
 class Texts(Protocol):
-    """A sequence of texts, which may be read again and again."""
+    """A sequence of texts that can be read repeatedly."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> str: ...
@@ -510,15 +511,15 @@ class Texts(Protocol):
 
 
 def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
-    """Yield the index of every text that an earlier one equals, and the index of the first of these.
+    """Yield the index of every text that equals an earlier one, and the index of the first of its equals.
 
-    Hashes find what may be equal, and comparing the texts decides. That takes 8 bytes of memory a text, and 16 where
-    two have one hash. The indices come in no order.
+    Equal hashes are candidates, and comparing the texts decides. This takes 8 bytes of memory for each text, and 16 if
+    hashes collide. The order of the indices is undefined.
 
     Parameters
     ----------
     texts : Texts
-        Iterated once. Where hashes meet, iterated again, and the texts concerned are asked for by index.
+        Iterated once, and again if hashes collide; the texts concerned are then read by index.
     """
     hashes = hashes_of(texts)
     hashes.sort()
@@ -533,7 +534,7 @@ def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
         ordered = hashes[indices]
         for position in np.flatnonzero(ordered[1:] == ordered[:-1]).tolist():
             earlier, index = int(indices[position]), int(indices[position + 1])
-            if earlier != before:  # else it is of the same group, whose texts nearly always are all one
+            if earlier != before:  # otherwise it belongs to the same group, nearly always of equal texts
                 first = {texts[earlier]: earlier}
             found = first.setdefault(texts[index], index)
             if found != index:
@@ -542,5 +543,5 @@ def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
 
 
 def hashes_of(texts: Texts) -> Hashes:
-    """Return a hash of each text, 8 bytes; equal ones are so in this process only."""
+    """Return an 8-byte hash of each text, comparable only within this process."""
     return np.fromiter(map(hash, texts), np.int64, len(texts))

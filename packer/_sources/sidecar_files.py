@@ -1,4 +1,4 @@
-"""Files beside the images, whose paths a template makes of an image's own path: ``../masks/{stem}.png``."""
+"""Sidecar files of the images, with paths that a template derives from the image's path: ``../masks/{stem}.png``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TRIED = 100  # files
 
 @dataclass(frozen=True)
 class FileField:
-    """A field whose values are files beside the images.
+    """A field with values in sidecar files of the images.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class FileField:
 
     @classmethod
     def of(cls, text: str) -> FileField:
-        """Return the field that ``NAME[:KIND]=TEMPLATE`` says; OptionError where that says none."""
+        """Parse ``NAME[:KIND]=TEMPLATE``; OptionError if it is malformed."""
         head, sign, template = text.partition("=")
         name, _, kind = head.partition(":")
         mention = option("fields", repr(printable(text)))
@@ -78,24 +78,24 @@ class FileField:
 def with_files(
     source: Source, file_fields: Sequence[FileField], on_missing: str = "error", *, skip: bool = False
 ) -> Source:
-    """Return a source whose images have fields of files beside them.
+    """Return a source with fields from sidecar files.
 
-    Which files there are is looked up now, each directory once. Images that are files of a field themselves, such as
-    masks among the images, are no longer images of the source.
+    Existing files are looked up now, listing each directory once. Images that are files of a field themselves, such as
+    masks among the images, are removed from the source.
 
     Parameters
     ----------
     source : Source
     file_fields : sequence of FileField
     on_missing : {"error", "null", "skip"}
-        What becomes of an image without one of the files.
+        The treatment of an image that lacks one of the files.
     skip : bool
-        Whether files that are no values are bad samples; else the first one is an error at once.
+        Whether invalid files make bad samples; otherwise the first one is an immediate error.
 
     Raises
     ------
     SourceError
-        If files are missing, all or some, or the first one is no value of its kind, or a name is taken.
+        If files are missing, all or some, or the first one is not a value of its kind, or a name is taken.
     """
     source = _without_own_files(source, file_fields)
     columns = [
@@ -110,14 +110,14 @@ def with_files(
 
 
 def with_columns(source: Source, columns: Sequence[Column], on_missing: str, *, skip: bool = False) -> Source:
-    """Return a source with more fields, the values of some of which may be files; errors as `with_files`."""
+    """Return a source with more fields, possibly with values in files; errors as `with_files`."""
     files = [column for column in columns if isinstance(column, FileColumn)]
     source = source.having(*(column for column in columns if not isinstance(column, FileColumn)))
     return looked_up(source, files, on_missing, skip=skip) if files else source
 
 
 def looked_up(source: Source, columns: Sequence[FileColumn], on_missing: str, *, skip: bool = False) -> Source:
-    """Return a source with fields whose files there are; errors as `with_files`."""
+    """Return a source with fields, after looking up their files; errors as `with_files`."""
     present, missing = Present(source.root), Missing(source, on_missing)
     for column in columns:
         field, paths = column.field, [column.get(index) for index in range(len(column))]
@@ -139,7 +139,7 @@ def looked_up(source: Source, columns: Sequence[FileColumn], on_missing: str, *,
 
 
 def files_among(root: Path, fields: Sequence[FileField], names: Iterable[str]) -> dict[str, str]:
-    """Return the paths below `root` that templates make of the names of images, each with its image."""
+    """Return the paths below `root` that templates derive from image names, each with its image."""
     images = list(names)
     return {
         path: name
@@ -150,7 +150,7 @@ def files_among(root: Path, fields: Sequence[FileField], names: Iterable[str]) -
 
 
 def paths_inside(root: Path, paths: Iterable[str | None]) -> Iterator[str]:
-    """Yield paths as they are below `root`, also of those that leave it and come back; an empty text of all others."""
+    """Yield paths relative to `root`, even if they leave it and come back; an empty text for paths outside."""
     top = os.path.abspath(root).replace(os.sep, "/").rstrip("/") + "/"
     for path in paths:
         full = posixpath.normpath(posixpath.join(top, path or ""))
@@ -158,7 +158,7 @@ def paths_inside(root: Path, paths: Iterable[str | None]) -> Iterator[str]:
 
 
 class Present:
-    """The files that are there, found by listing each of their directories once.
+    """Existing files, found by listing each directory once.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class Present:
         self._listed: dict[str, frozenset[str]] = {}
 
     def among(self, paths: Iterable[str | None]) -> npt.NDArray[np.bool_]:
-        """Tell of each path whether there is a file; SourceError where a directory cannot be listed."""
+        """Tell for each path whether the file exists; SourceError if a directory cannot be listed."""
         return np.fromiter((path is not None and self._has(path) for path in paths), bool)
 
     def _has(self, path: str) -> bool:
@@ -192,7 +192,7 @@ class Present:
 
 
 class Missing:
-    """The images of a source that lack a file or a row, and their fate.
+    """The images of a source that lack a file or a row, and their treatment.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ class Missing:
         self._notes: list[str] = []
 
     def note(self, field: str, paths: Sequence[str | None], there: npt.NDArray[np.bool_]) -> None:
-        """Take down which files of a field are missing; SourceError where none may be. No path is no missing file."""
+        """Record the missing files of a field; SourceError if none may be. A value without a path is not missing."""
         lacking = np.flatnonzero(~there & np.array([path is not None for path in paths], bool))
         if not len(lacking):
             return
@@ -218,7 +218,7 @@ class Missing:
         self.lack(lacking, f"{field} file", shown)
 
     def lack(self, lacking: npt.NDArray[np.int64], what: str, shown: str) -> None:
-        """Take down which images lack something; SourceError where none may."""
+        """Record the images that lack something; SourceError if none may."""
         lack = f"{len(lacking)} of {len(self._names)} images {'has' if len(lacking) == 1 else 'have'} no {what}"
         if self._on_missing == "error":
             raise SourceError(
@@ -235,7 +235,7 @@ class Missing:
             self._notes.append(f"{lack} and null instead: {shown}")
 
     def settled(self, source: Source) -> Source:
-        """Return a source without the images to leave out, and with notes of what is missing."""
+        """Return a source without the images to leave out, with notes on what is missing."""
         if not self._kept.any():
             raise SourceError(
                 f"{printable(source.root)}: {option('on_missing', 'skip')} leaves no image: {self._account.lines()[0]}"
@@ -247,7 +247,7 @@ class Missing:
 
 
 def _kind_of_file(name: str, path: str) -> str:
-    """Return the kind of a field by its name and the suffix of its files."""
+    """Return the kind of a field, from its name and the suffix of its files."""
     suffix = posixpath.splitext(path)[1].lower()
     if suffix in IMAGE_SUFFIXES:
         return "mask" if "mask" in name.lower() else "image"
@@ -255,9 +255,9 @@ def _kind_of_file(name: str, path: str) -> str:
 
 
 def _as_first(field: Field, paths: Iterable[str]) -> Field:
-    """Return a field of arrays with dtype and rank of the one in the first ``.npy`` file that can be read.
+    """Return an array field with the dtype and rank of the first readable ``.npy`` file.
 
-    Those before it are bad samples, as whoever reads them says. SourceError where none can be read.
+    Unreadable files before it are bad samples, reported when they are read. SourceError if none can be read.
     """
     first: SourceError | None = None
     for path in paths:
@@ -284,8 +284,8 @@ def _as_in(field: Field, path: str) -> Field:
 
 
 def _without_own_files(source: Source, file_fields: Sequence[FileField]) -> Source:
-    """Return a source without those of its images that are files of a field of others."""
-    if source.kind not in ("imagefolder", "files"):  # a table names what is an image
+    """Return a source without images that are files of another image's field."""
+    if source.kind not in ("imagefolder", "files"):  # a table decides which files are images
         return source
     own = files_among(source.root, file_fields, source.names).keys() & set(source.names)
     if not own:
@@ -302,7 +302,7 @@ def _shown(root: Path, path: str | None) -> str:
 
 
 def _pieces(template: str) -> Iterable[tuple[str, str | None]]:
-    """Yield texts, each with the placeholder after it; ValueError where braces stand alone."""
+    """Yield texts, each with the placeholder after it; ValueError for a single brace."""
     for text, placeholder, form, conversion in string.Formatter().parse(template):
         if form or conversion:
             raise ValueError("a placeholder has neither a format nor a conversion")
@@ -310,7 +310,7 @@ def _pieces(template: str) -> Iterable[tuple[str, str | None]]:
 
 
 def _filled(placeholder: str) -> Callable[[str], str]:
-    """Return what makes of an image's path the text that a placeholder stands for."""
+    """Return a function that computes the text of a placeholder from an image's path."""
     known, _, end = placeholder.partition("%")
     part = _PLACEHOLDERS[known]
     return (lambda name: part(name).removesuffix(end)) if end else part

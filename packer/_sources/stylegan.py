@@ -1,6 +1,6 @@
-"""A directory of images with ``dataset.json`` beside them: what StyleGAN's and EDM's ``dataset_tool.py`` writes.
+"""Image directories with a ``dataset.json``, as ``dataset_tool.py`` of StyleGAN and EDM writes them.
 
-The directories in it are parts of equal size, and no classes. Order and labels are those of the same files in a zip.
+The subdirectories are parts of equal size, not classes. Order and labels are those of the same files in a zip.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _MOST = 1 << 28  # bytes of labels
 
 
 def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: ImageRule | None = None) -> Source | None:
-    """List the images of a directory with the labels of its ``dataset.json``; None where that is another tool's.
+    """List the images of a directory with the labels of its ``dataset.json``; None if another tool wrote it.
 
-    It may say that there are no labels.
+    It may declare that there are no labels.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
     Raises
     ------
     SourceError
-        If the file has a label that is none, or of no class in `classes`; or the directory cannot be listed.
+        If the file has an invalid label, or one outside of `classes`; or the directory cannot be listed.
     """
     path = root / DATASET_JSON
     labels = _labels(path)
@@ -78,7 +78,7 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
 
 
 def _labels(path: Path) -> dict[str, Any] | None:
-    """Return the labels that a file has; None where there is no file, or one of another tool."""
+    """Return the labels in a file; None if there is no file, or another tool wrote it."""
     try:
         if os.path.getsize(path) > _MOST:
             return None

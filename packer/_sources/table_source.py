@@ -1,8 +1,8 @@
-"""Tables in files that name images by their paths or URLs, with labels and fields, instead of directories.
+"""Tables that list images by path or URL, with labels and fields, instead of directories.
 
-Tables are written on other systems than the files: with backslashes, another Unicode form, other case, the directories
-of another machine, or ids in place of names. Where exactly one file fits a name, the name means it. Otherwise the name
-stays as it is, and reading it is an error.
+Tables may come from another system than the files: with backslashes, another Unicode form, other case, the directories
+of another machine, or ids in place of names. If exactly one file matches a name, the name refers to it. Otherwise the
+name stays unchanged, and reading it is an error.
 """
 
 from __future__ import annotations
@@ -68,23 +68,23 @@ _WITH_SUFFIX = "with the suffix that the table leaves out"
 
 
 class FileColumns:
-    """Finds the files that names mean.
+    """Matches the names in a table with files.
 
     Parameters
     ----------
     files : collection of str
-        The files that no name is exactly, relative to the source.
+        The files without an exactly equal name, relative to the source.
     names : mapping of int to str
-        The names that are exactly no file, by their rows.
+        The names without an exactly equal file, by row.
     alone : bool
-        Whether the table has no other names: then all may lack a directory, or have the same ones too many.
+        Whether the table has no other names: then all may lack a common directory, or have additional ones.
 
     Attributes
     ----------
     found : dict of int to str
         The files, by rows.
     several : dict of int to list of str
-        The files that fit a name where these are more than one.
+        The files that match a name, if there is more than one.
     """
 
     def __init__(self, files: Collection[str], names: Mapping[int, str], *, alone: bool) -> None:
@@ -104,7 +104,7 @@ class FileColumns:
             self._match_by_name()
 
     def notes(self) -> Iterator[str]:
-        """Yield what a person should know of the names: how they differ from the files', with an example."""
+        """Yield remarks for the user on the names: how they differ from the files', with an example."""
         for how, rows in self._how.items():
             first = rows[0]
             yield (
@@ -113,7 +113,7 @@ class FileColumns:
             )
 
     def _match(self, how: str, of_name: Form, of_file: Form | None = None) -> None:
-        """Match names with files whose forms are equal, and forget the names that are matched."""
+        """Match names with files of equal form, and remove the matched names."""
         keys = {of_name(name) for name in self._names.values()}
         fitting: dict[str, list[str]] = {}
         for file, form in self._files.items():
@@ -138,7 +138,7 @@ class FileColumns:
         self._names = {row: name for row, name in rest.items() if row not in self.found}
 
     def _match_below(self) -> None:
-        """Match names that all begin with the same directories, which are above the source or on another machine."""
+        """Match names with a common prefix of directories, above the source or on another machine."""
         if not self._names:
             return
         parts = {row: name.strip("/").split("/") for row, name in self._names.items()}
@@ -156,7 +156,7 @@ class FileColumns:
                 return
 
     def _match_by_name(self) -> None:
-        """Match names without any directory with the files of these names, wherever they lie."""
+        """Match names without directories with files in any directory."""
         if any("/" in name for name in self._names.values()):
             return
         how = "in the directories that the table leaves out"
@@ -165,7 +165,7 @@ class FileColumns:
 
 
 def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
-    """Return what to say of names that are no file, where files that no name means are called nearly so; else nothing.
+    """Return a hint on names without a file that nearly equal the name of an unused file; empty if there are none.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def csv_source(
 ) -> Source:
     """List the images that a table names, in its order.
 
-    Where fields are columns, there is no column of labels and nobody named one, the directories are the classes, as for
+    If fields come from columns, and there is no label column and none was named, the directories are the classes, as in
     ImageFolder.
 
     Parameters
@@ -213,16 +213,15 @@ def csv_source(
         A CSV file in UTF-8, with a header line; or ``.jsonl``, or ``.parquet``.
     options : TableOptions, optional
     on_missing : {"error", "null", "skip"}
-        What becomes of images without a file that a column names.
+        The treatment of images without a file that a column names.
     files_of : callable, optional
         Which files belong to other fields, as for `imagefolder_source`.
 
     Raises
     ------
     SourceError
-        If the file or a column is missing, a row has no label, names a path twice or one outside of `root`,
-        has a label that is not in the classes, or a cell is no value of its field; or if it cannot be known what the
-        labels mean.
+        If the file or a column is missing, a row has no label, names a path twice or outside of `root`, has a label
+        that is not in the classes, or a cell is not a value of its field; or if the meaning of the labels is ambiguous.
     MissingDependencyError
         If the file is Parquet, and pyarrow is not installed.
     """
@@ -257,12 +256,12 @@ class TreeImages:
     ----------
     root : Path
     known : iterable of str, optional
-        The images, where they are listed already.
+        The images, if they are listed already.
 
     Attributes
     ----------
     notes : list of str
-        Why the images are not known, where the directory cannot be listed.
+        The reason if the directory cannot be listed.
     """
 
     def __init__(self, root: Path, known: Iterable[str] | None = None) -> None:
@@ -272,7 +271,7 @@ class TreeImages:
 
     @cached_property
     def images(self) -> frozenset[str]:
-        """The paths of the images, relative to the directory; empty where it cannot be listed."""
+        """The paths of the images, relative to the directory; empty if it cannot be listed."""
         if self._known is not None:
             return frozenset(self._known)
         try:
@@ -282,18 +281,18 @@ class TreeImages:
             return frozenset()
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a file of this name."""
+        """Tell whether a file of this name exists."""
         return name in self.images or os.path.isfile(os.path.join(self._root, name))
 
     def may_be(self, cell: str) -> bool:
-        """Tell whether a cell names an image: one that is there, as a name or an id, or by its suffix."""
+        """Tell whether a cell names an image: an existing file, by name or id, or by the suffix."""
         if cell.lower().endswith(IMAGE_SUFFIXES) or (cell and self.has(cell)):
             return True
         return bool(cell) and any(name.rpartition("/")[2].startswith(f"{cell}.") for name in self.images)
 
 
 def _by_directory(rows: TableRows, files: Iterable[str]) -> Meaning:
-    """Return the classes and labels that ImageFolder gives images in such directories, without those of files alone."""
+    """Return ImageFolder's classes and labels for images, without directories that contain only files of fields."""
     folder_of = [name.partition("/")[0] if "/" in name else "" for name in rows.names]
     beside = {path.partition("/")[0] for path in files}.difference(folder_of)
     folders = [folder for folder in class_directories(rows.root) if folder not in beside]
@@ -309,7 +308,7 @@ def _by_directory(rows: TableRows, files: Iterable[str]) -> Meaning:
 
 
 class TableRows:
-    """The rows of a table: the images' names, their labels as text, and the lines that the rows end in.
+    """The rows of a table: the images' names, their labels as text, and their line numbers.
 
     Parameters
     ----------
@@ -324,7 +323,7 @@ class TableRows:
         The values of fields.
     notes : list of str
     unused : list of str
-        The columns that are not read.
+        The unused columns.
     """
 
     def __init__(self, root: Path, table: LabelTable, options: TableOptions) -> None:
@@ -333,8 +332,8 @@ class TableRows:
         self.options = options
         self._label_column: str | None = None
         self._tops = os.path.abspath(root), os.path.realpath(root)
-        self._outside: set[int] = set()  # rows whose paths are none inside the root
-        self._kept: list[int] | None = None  # rows of the table, where not all of them are kept
+        self._outside: set[int] = set()  # rows with paths outside of the root
+        self._kept: list[int] | None = None  # rows of the table, if some were left out
         self.lines = array("q")
         self.names: list[str] = []
         self.labels: list[str] = []
@@ -343,7 +342,7 @@ class TableRows:
         self.unused: list[str] = []
 
     def read(self, header: Sequence[str], path_column: str, label_column: str | None) -> None:
-        """Read all rows; the labels where `label_column` is a column."""
+        """Read all rows, with the labels if `label_column` is a column."""
         columns, self._label_column = self.options.columns, label_column
         own = [path_column, *([] if label_column is None else [label_column])]
         needed = [*own, *(spec.column for spec in columns)]
@@ -364,7 +363,7 @@ class TableRows:
             )
 
     def match(self, present: TreeImages) -> None:
-        """Give images the names of their files, where the table writes these otherwise."""
+        """Replace names by those of the matching files."""
         unknown = {name for name in set(self.names) - present.images if name and not present.has(name)}
         rows = enumerate(self.names) if unknown or self._outside else ()
         missing = {row: name for row, name in rows if row in self._outside or name in unknown}
@@ -385,7 +384,7 @@ class TableRows:
         self._outside.clear()
 
     def settle(self) -> bool:
-        """Forget the rows that were left out; tell whether there were any."""
+        """Remove the rows that were left out; tell whether there were any."""
         if not self.table.left:
             return False
         remaining = [row for row, line in enumerate(self.lines) if line not in self.table.left]
@@ -415,7 +414,7 @@ class TableRows:
         }
 
     def require_sound(self) -> None:
-        """Raise SourceError where there are no rows, or two name one image."""
+        """Raise SourceError if there are no rows, or two rows name one image."""
         if not self.names:
             first = f" that can be used: {self.table.bad.found[0]['reason']}" if self.table.left else " in it"
             raise SourceError(f"{printable(self.table.path)}: no rows{first}. Each row names an image.")
@@ -429,7 +428,7 @@ class TableRows:
         self.settle()
 
     def leave_out_unusable(self) -> None:
-        """Leave out the rows whose labels alone make them unusable, where rows may be left out."""
+        """Leave out the rows with unusable labels, if rows may be left out."""
         if self._label_column is not None and self.table.bad.skip:
             options = self.options
             for row, error in unusable_labels(self.labels, options.label_type, options.classes, self.refused_label):
@@ -438,7 +437,7 @@ class TableRows:
             self.require_sound()
 
     def meaning(self, header: Sequence[str]) -> Meaning:
-        """Return what the labels mean; without a column of labels, images are unlabeled. Errors as `meaning_of`."""
+        """Interpret the labels; without a label column, images are unlabeled. Errors as `meaning_of`."""
         if self._label_column is None:
             return Meaning(np.full(len(self.names), UNLABELED, np.int64))
         if not any(self.labels):
@@ -447,7 +446,7 @@ class TableRows:
         return meaning_of(self.labels, options.label_type, options.classes, self.refused_label, self.table.bad)
 
     def members(self, meaning: Meaning, account: Account, notes: Iterable[str]) -> dict[str, Any]:
-        """Return the members of a source of these rows, but its fields."""
+        """Return the members of a source of these rows, except its fields."""
         account.not_looked_at("column", NO_COLUMN, self.unused)
         return {
             "kind": "csv",
@@ -463,7 +462,7 @@ class TableRows:
         }
 
     def _require_labels(self, header: Sequence[str], label_column: str) -> None:
-        """Raise SourceError where another column looks like the labels, which no row has."""
+        """Raise SourceError if no row has a label and another column looks like labels."""
         for name in header:
             if name != label_column and has_label_name(name):
                 raise SourceError(
@@ -493,7 +492,7 @@ class TableRows:
         self.labels = [self.labels[row] for row in rows] if self.labels else []
 
     def _repeated(self, row: int, first: int) -> None:
-        """Leave out a second row of an image, with the first where they contradict each other; or raise the error."""
+        """Leave out a repeated row of an image, and the first too if they contradict each other; or raise the error."""
         left = self.table.left
         if self.lines[first] in left:
             left[self.lines[row]] = left[self.lines[first]]
@@ -529,11 +528,11 @@ class TableRows:
             self.names.append(name)
 
     def _name_of(self, cell: Any) -> str:
-        """Return the name that a number is, as of ids in JSON or Parquet; an empty one where it is none."""
+        """Return a number as a name, for ids in JSON or Parquet; empty if it cannot be one."""
         return str(cell) if isinstance(cell, (int, np.integer)) and not isinstance(cell, bool) else ""
 
     def _relative(self, name: str) -> str:
-        """Return a path relative to the source; of one that is none inside, take that down."""
+        """Return a path relative to the source; record it if it is outside."""
         path = PurePosixPath(name.replace(os.sep, "/"))
         if os.path.isabs(name):
             for top in self._tops:
@@ -574,7 +573,7 @@ def _is_text(label: str) -> bool:
 
 
 def _outside(name: str) -> str:
-    """Say what is wrong with a path that is none inside the source."""
+    """Return the problem of a path outside of the source."""
     problem = f"{printable(name)} is not a path inside SRC"
     if os.path.isabs(name) or PureWindowsPath(name).drive:
         problem += (
@@ -584,7 +583,7 @@ def _outside(name: str) -> str:
 
 
 def _require_header(table: LabelTable, header: Sequence[str], path_column: str, present: TreeImages) -> None:
-    """Raise SourceError where the first line of a table without a header would be taken for one, and be lost."""
+    """Raise SourceError if the first line of a table without a header would be lost as a header."""
     if not table.of_texts or not table.has_header:
         return
     cells = [cell for name in header for cell in ([name] if len(header) > 1 else _WORDS.split(name))]
@@ -606,7 +605,7 @@ def _require_header(table: LabelTable, header: Sequence[str], path_column: str, 
 
 
 def _with_whole_image(cells: Sequence[str], delimiter: str, present: TreeImages) -> list[str]:
-    """Return the cells of a row, of which the longest that is an image may hold the delimiter."""
+    """Rejoin the cells of a row whose image path contains the delimiter: the longest path that exists."""
     parts = [(start, end) for start in range(len(cells)) for end in range(start + 1, len(cells) + 1)]
     for start, end in sorted(parts, key=lambda part: part[0] - part[1]):
         if present.has(name := delimiter.join(cells[start:end])):
@@ -615,7 +614,7 @@ def _with_whole_image(cells: Sequence[str], delimiter: str, present: TreeImages)
 
 
 def _require_columns(table: LabelTable, present: Sequence[str], own: Sequence[str], fields: Sequence[str]) -> None:
-    """Raise SourceError where the path, the labels or a field has no column, or two have its name."""
+    """Raise SourceError if the column of the path, the labels or a field is missing or ambiguous."""
     columns = some_columns([repr(name) for name in present[: _SHOWN + 1]])
     shown = printable(table.path)
     for column in [*own, *fields]:
@@ -632,7 +631,7 @@ def _require_columns(table: LabelTable, present: Sequence[str], own: Sequence[st
 
 
 def _such_as(present: Sequence[str], own: Sequence[str]) -> str:
-    """Return an example of columns that may be meant: those that are named as paths and labels are."""
+    """Return an example with columns that are named like paths and labels."""
     paths = [name for name in present if name in own[:1] or _PATHS.fullmatch(name)]
     labels = [name for name in present if name in own[1:] or has_label_name(name)]
     labels = labels or [name for name in present if name not in paths[:1]] if len(present) == 2 else labels
@@ -651,14 +650,14 @@ _URL_COLUMNS = "url", "path"
 
 
 def url_table_source(base: str | None, table: Path, options: TableOptions) -> Source:
-    """List the images that a table names, in its order, and look at each: its size, and its ETag.
+    """List the images that a table names, in its order, with size and ETag of each.
 
-    An image that is not there is listed all the same: reading it says so, and names it.
+    A missing image is listed nevertheless: reading it raises an error with its name.
 
     Parameters
     ----------
     base : str, optional
-        The URL that paths count from; by default, what all URLs begin with.
+        The URL that paths are relative to; by default the common beginning of all URLs.
     table : Path
         A file, as for `csv_source`.
     options : TableOptions
@@ -666,7 +665,7 @@ def url_table_source(base: str | None, table: Path, options: TableOptions) -> So
     Raises
     ------
     SourceError
-        As for `csv_source`; if a cell is no URL, or a store cannot be reached.
+        As for `csv_source`; if a cell is not a URL, or a store cannot be reached.
     """
     rows = _UrlRows(base, open_table(table, options), options)
     header = rows.table.header()
@@ -698,9 +697,9 @@ def url_table_source(base: str | None, table: Path, options: TableOptions) -> So
 
 
 def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
-    """Return an account of the images below the URL that the table does not name, and what is not known of them."""
+    """Return an account of the images below the URL that the table does not name, or of why they are unknown."""
     account, suffixes = Account(), ImageRule().extensions
-    if base is None or parse(base).scheme in ("http", "https"):  # nobody lists what is there
+    if base is None or parse(base).scheme in ("http", "https"):  # HTTP servers do not list their files
         return account, []
     try:
         below = {name for name, _ in list_in_parallel(base) if name.lower().endswith(suffixes)}
@@ -712,7 +711,7 @@ def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
 
 
 def _require_url_header(table: LabelTable, header: Sequence[str]) -> None:
-    """Raise SourceError where the first line of a table without a header would be taken for one, and be lost."""
+    """Raise SourceError if the first line of a table without a header would be lost as a header."""
     if table.has_header and table.of_texts and (first := next(filter(is_url, header), None)):
         raise SourceError(
             f"{printable(table.path)}: the first line looks like a row and not like a header: {shown(first)} is a URL, "
@@ -728,7 +727,7 @@ class _UrlRows(TableRows):
     Attributes
     ----------
     base : str
-        What the names of all images count from.
+        The URL that all names are relative to.
     urls : list of str
     """
 
@@ -739,7 +738,7 @@ class _UrlRows(TableRows):
         self.urls: list[str] = []
 
     def name_all(self) -> None:
-        """Give the images names: what their URLs have after the base, without queries, which may be secret."""
+        """Name the images by their URLs relative to the base, without queries, which may be secret."""
         if not self.urls:
             return
         parsed = [parse(url) for url in self.urls]
@@ -771,7 +770,7 @@ class _UrlRows(TableRows):
             self.urls.append(url)
 
     def _url(self, cell: Any) -> str:
-        """Return the URL that a cell says; ValueError or RemoteError where it says none."""
+        """Return the URL in a cell; ValueError or RemoteError if there is none."""
         if not isinstance(cell, str) or not cell:
             raise ValueError("the URL is missing" if cell is None or cell == "" else "is no URL")
         cell += self.options.suffix if not cell.endswith(self.options.suffix) else ""

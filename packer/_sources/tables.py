@@ -1,8 +1,8 @@
-"""Tables in files: CSV, one JSON object a line, and Parquet, some thousand rows at a time; and their columns as fields.
+"""Readers of tables, a few thousand rows at a time: CSV, JSON lines and Parquet; and fields from their columns.
 
-Where the user does not say what a column is, its cells tell: numbers, texts or JSON, without rounding any. Text is
-UTF-8, with a byte order mark or without, or UTF-16 with one: Excel and Windows Notepad write such marks, and Excel's
-"Unicode text" is UTF-16.
+If the user does not give the type of a column, its cells decide: numbers, texts or JSON, never rounded. Text is UTF-8,
+with a byte order mark or without, or UTF-16 with one: Excel and Windows Notepad write such marks, and Excel's "Unicode
+text" is UTF-16.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from packer._storage.safe_open import open_regular
 from packer._table import encode_name
 from packer.errors import MissingDependencyError, OptionError, SourceError, option, pip_install, printable
 
-_HEAD = 16  # bytes that tell what a file is
+_HEAD = 16  # bytes for recognising a file
 _MARKS = {  # UTF-32 first: its mark begins as that of UTF-16 does
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -56,18 +56,18 @@ def encoding_of(data: bytes) -> str:
 
 
 def text_of(data: bytes) -> str:
-    """Return the text of a whole file; UnicodeDecodeError, a ValueError, where it is none."""
+    """Decode a whole file; UnicodeDecodeError, a ValueError, if it is not text."""
     return data.decode(encoding_of(data))
 
 
 def file_text(path: Path) -> str:
-    """Return the text of a file; OSError where it cannot be read, UnicodeDecodeError where it is none."""
+    """Return the text of a file; OSError if it cannot be read, UnicodeDecodeError if it is not text."""
     with open(open_regular(path), "rb") as file:
         return text_of(file.read())
 
 
 def what_else(data: bytes) -> str | None:
-    """Say what a file is that begins with these bytes, and how it becomes text; None where it may be text."""
+    """Name the type of a binary file by its first bytes, and how to convert it to text; None if it may be text."""
     for magic, problem in _NO_TEXT.items():
         if data.startswith(magic):
             return problem
@@ -89,7 +89,7 @@ _LIMITING = Lock()
 
 
 class TableImageColumn(NamedTuple):
-    """A column of paths, and a test whether an image is there."""
+    """A column of paths, and a test whether an image exists."""
 
     column: str
     has: Callable[[str], bool]
@@ -97,14 +97,14 @@ class TableImageColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class Chunk:
-    """One row of a table, or several.
+    """Consecutive rows of a table.
 
     Attributes
     ----------
     lines : sequence of int
-        The line that each row ends in; or the row's number from 1, in Parquet.
+        The last line of each row; or the row's number from 1, in Parquet.
     columns : mapping
-        The cells of the columns that were asked for.
+        The cells of the requested columns.
     """
 
     lines: Sequence[int]
@@ -113,7 +113,7 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """Options of a table: its columns, and the rows that can be used.
+    """Options of a table: its columns, and the treatment of rows.
 
     Attributes
     ----------
@@ -131,9 +131,9 @@ class TableOptions:
     columns : sequence of ColumnSpec
         The columns that become fields.
     has_labels : bool
-        Whether labels are wanted; else all images have the label -1, and there are no classes.
+        Whether labels are read; otherwise all images have the label -1, and there are no classes.
     suffix : str
-        The end that the paths lack.
+        The suffix to append to paths.
     has_header : bool
         Whether the first line names the columns.
     bad : BadSamples
@@ -164,25 +164,25 @@ class TableOptions:
 
 
 class LabelTable(ABC):
-    """A table in a file, which is read anew each time.
+    """A table in a file, which is read again each time.
 
     Attributes
     ----------
     path : Path
     unit : str
-        What a message calls a row's number.
+        The name in messages for a row's number.
     of_texts : bool
         Whether cells are texts, and an empty one is missing.
     has_header : bool
         Whether the file names the columns.
     bad : BadSamples
-        What takes the rows that cannot be used.
+        Collects unusable rows.
     left : dict of int to dict
-        The rows that were left out, by their lines, as `bad` has them.
+        The rows left out, by line, in the form of `bad`.
     images : TableImageColumn, optional
-        Tells which paths are images, so that a path may hold the delimiter.
+        Tells which paths are images, so that a path may contain the delimiter.
     joined : list of str
-        The paths of the rows that were read last which hold the delimiter.
+        The paths with the delimiter among the rows of the last reading.
     """
 
     unit = "line"
@@ -198,11 +198,11 @@ class LabelTable(ABC):
 
     @abstractmethod
     def header(self) -> list[str]:
-        """Return the names of the columns; SourceError where the file cannot be read."""
+        """Return the names of the columns; SourceError if the file cannot be read."""
 
     @abstractmethod
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the rows, of some columns of the header; SourceError where the file cannot be read."""
+        """Yield the rows with some columns of the header; SourceError if the file cannot be read."""
 
     def leave_out(self, line: int, error: SourceError) -> None:
         """Leave a row out, which may have been left out before; or raise the error."""
@@ -214,7 +214,7 @@ class LabelTable(ABC):
         return SourceError(f"{printable(self.path)}, {self.unit} {line}: {problem}")
 
     def encoding(self, head: bytes) -> str:
-        """Return the encoding of the text that begins so; SourceError where the file is none."""
+        """Return the encoding of the text by its first bytes; SourceError if the file is not text."""
         if problem := what_else(head):
             raise SourceError(f"{printable(self.path)}: {problem}.")
         return encoding_of(head)
@@ -225,7 +225,7 @@ class LabelTable(ABC):
 
 
 class CsvTable(LabelTable):
-    """A CSV file in UTF-8, whose bytes that are no UTF-8 become surrogates; or in UTF-16 with a byte order mark.
+    """A CSV file in UTF-8, where invalid bytes become surrogates; or in UTF-16 with a byte order mark.
 
     Columns without a header are called ``"1"``, ``"2"`` and so on.
     """
@@ -251,7 +251,7 @@ class CsvTable(LabelTable):
             yield Chunk(lines, {column: cells[position] for column, position in zip(columns, positions, strict=True)})
 
     def _rows(self) -> Iterator[tuple[list[str], list[str] | None, int]]:
-        """Yield the header alone; then with each row that is not blank, as long as the header, and its line."""
+        """Yield first the header, then each nonblank row, padded to the header, with its line."""
         try:
             with open(open_regular(self.path), "rb") as file:
                 encoding = self.encoding(file.peek(64))
@@ -285,7 +285,7 @@ class CsvTable(LabelTable):
             yield header, row, line
 
     def _with_whole_path(self, row: list[str], header: list[str] | None) -> list[str]:
-        """Return a row whose path holds the delimiter, with its path whole, where exactly one image is called so."""
+        """Rejoin the path of a row that contains the delimiter, if exactly one image has such a path."""
         if self.images is None:
             return row
         column, has = self.images
@@ -309,7 +309,7 @@ class CsvTable(LabelTable):
 
 
 class JsonLines(LabelTable):
-    """A file with a JSON object a line, in UTF-8. A member that an object has not is missing, as null is."""
+    """A file with a JSON object in each line, in UTF-8. An absent member is missing, like null."""
 
     def header(self) -> list[str]:
         names: dict[str, None] = {}
@@ -388,16 +388,16 @@ class ParquetTable(LabelTable):
                 f"{printable(self.path)}: Parquet needs pyarrow: {pip_install('parquet')}"
             ) from error
         try:
-            os.close(open_regular(self.path))  # of anything else than a file, pyarrow would wait for data
+            os.close(open_regular(self.path))  # pyarrow would wait for data from anything but a file
             return pq.ParquetFile(self.path)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise self.unreadable(getattr(error, "strerror", None) or error) from error
 
 
 def open_table(path: Path, options: TableOptions) -> LabelTable:
-    """Return the table in a file, of the kind that the suffix says: ``.jsonl``, ``.parquet``; else CSV.
+    """Open the table in a file, by suffix: ``.jsonl``, ``.parquet``; otherwise CSV.
 
-    OptionError where an option of CSV is given for another kind.
+    OptionError if an option for CSV is given for another format.
     """
     suffix = path.suffix.lower()
     if suffix not in (".jsonl", ".ndjson", ".parquet"):
@@ -410,17 +410,17 @@ def open_table(path: Path, options: TableOptions) -> LabelTable:
 
 
 def default_delimiter(table: Path | None) -> str:
-    """Return what separates the columns of a file of this name where nobody says it."""
+    """Return the default delimiter for a file of this name."""
     return "\t" if table is not None and table.suffix.lower() == ".tsv" else ","
 
 
 def some_columns(columns: Sequence[str]) -> str:
-    """Return the names of columns as a message shows them."""
+    """Format names of columns for messages."""
     return ", ".join(columns[:_SHOWN]) + (", …" if len(columns) > _SHOWN else "")
 
 
 def _rows_of(reader: Any) -> Iterator[tuple[list[str], int]]:
-    """Yield the rows of a reader of `csv` and their lines; the limit on cells is the process's, and is put back."""
+    """Yield the rows of a `csv` reader and their lines; the limit on cells is global, and is restored."""
     while True:
         with _LIMITING:
             before = csv.field_size_limit(_MOST_OF_A_CELL)
@@ -449,7 +449,7 @@ def _arrow_cells(column: Any) -> Cells:
     listed: list[Any] = column.to_pylist()
     if pyarrow.types.is_date(kind) or pyarrow.types.is_time(kind) or pyarrow.types.is_timestamp(kind):
         return [None if cell is None else cell.isoformat() for cell in listed]
-    if pyarrow.types.is_decimal(kind):  # a float64 tells numbers of so many digits apart
+    if pyarrow.types.is_decimal(kind):  # a float64 distinguishes numbers of this many digits
         made: type[float] | type[str] = float if kind.precision <= sys.float_info.dig else str
         return [None if cell is None else made(cell) for cell in listed]
     return listed
@@ -465,15 +465,15 @@ _REMEDY = f"Correct the cell, or name another kind with {option('columns')}."
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """A field that a column of a table becomes.
+    """The specification of a field from a column of a table.
 
     Attributes
     ----------
     name, column : str
-        What the field and the column are called.
+        The names of the field and the column.
     kind : str
     dtype : str
-        The dtype of a scalar or an array; else empty.
+        The dtype of a scalar or an array; otherwise empty.
     rank : int, optional
         How many axes an array has; by default as many as the first value.
     """
@@ -486,7 +486,7 @@ class ColumnSpec:
 
     @classmethod
     def of(cls, declared: str) -> ColumnSpec:
-        """Return what ``NAME:KIND[:DTYPE[:AXES]]``, or with ``NAME=COLUMN``, says; OptionError where that says none."""
+        """Parse ``NAME:KIND[:DTYPE[:AXES]]``, optionally with ``NAME=COLUMN``; OptionError if it is malformed."""
         mention = option("columns", repr(printable(declared)))
         name, sign, rest = declared.partition("=")
         parts = (rest if sign else declared).split(":")
@@ -510,13 +510,13 @@ class ColumnSpec:
 
 
 class TableReading(abc.ABC):
-    """Takes the cells of a column, chunk by chunk, and makes a field of them.
+    """Builds a field from the cells of a column, chunk by chunk.
 
     Parameters
     ----------
     spec : ColumnSpec
     table : LabelTable
-        For messages, and for what its cells are.
+        For messages, and for the type of its cells.
     """
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
@@ -526,7 +526,7 @@ class TableReading(abc.ABC):
 
     @abc.abstractmethod
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
-        """Take the next cells. A row whose cell is no value is left out of the table, or is a SourceError."""
+        """Add the next cells. A row with an invalid cell is left out of the table, or raises SourceError."""
 
     @abc.abstractmethod
     def column(self, root: Path) -> Column:
@@ -541,7 +541,7 @@ class TableReading(abc.ABC):
         return self._table.refused(line, f"{where}: {printable(reason)}{stop} {_REMEDY}")
 
     def _values(self, cells: Cells, lines: Sequence[int], value_of: Callable[[Any], Any]) -> Iterable[Any]:
-        """Yield what `value_of` makes of each cell; None where it is missing."""
+        """Yield the result of `value_of` for each cell; None if it is missing."""
         listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
         for cell, line in zip(listed, lines, strict=True):
             if cell is None or (self._table.of_texts and not cell.strip()):
@@ -555,7 +555,7 @@ class TableReading(abc.ABC):
 
 
 class _Scalars(TableReading):
-    """Cells that become numbers: whole chunks at once, and one by one where any is odd."""
+    """Cells that become numbers: whole chunks at once, or one by one if a cell is unusual."""
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
@@ -576,7 +576,7 @@ class _Scalars(TableReading):
         return NumberColumn(self._field, np.concatenate(self._parts), np.concatenate(self._nulls))
 
     def _at_once(self, cells: Cells, null: npt.NDArray[np.bool_]) -> npt.NDArray[Any] | None:
-        """Return the values of plain numbers, and note in `null` which are missing; None where any cell is odd."""
+        """Convert plain numbers, and mark missing ones in `null`; None if any cell is unusual."""
         dtype, is_float = self.spec.dtype, self.spec.dtype.startswith("float")
         if dtype == "bool":
             return None
@@ -596,7 +596,7 @@ class _Scalars(TableReading):
         return _cast(cells, dtype)
 
     def _parsed(self, cell: Any) -> Any:
-        """Return the number that a cell says."""
+        """Parse the number in a cell."""
         if not isinstance(cell, str):
             return cell
         text, dtype = cell.strip(), self.spec.dtype
@@ -614,7 +614,7 @@ class _Scalars(TableReading):
 
 
 def _cast(numbers: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any] | None:
-    """Return numbers as a dtype; None where one does not fit, or is NaN."""
+    """Convert numbers to a dtype; None if one does not fit, or is NaN."""
     if not dtype.startswith("float"):
         limits = np.iinfo(dtype)
         fits = numbers.dtype.kind in "iu" and (
@@ -628,14 +628,14 @@ def _cast(numbers: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any] | None:
 
 
 class _Classes(TableReading):
-    """Cells that become ids: of a class, or of labels. Whole numbers are ids; names get theirs when they are sorted."""
+    """Cells that become ids: of a class, or of labels. Whole numbers are ids; names get ids when they are sorted."""
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
         self._places: dict[str, int] = {}
-        self._lines: list[int] = []  # in which each of these came first
+        self._lines: list[int] = []  # the row in which each of these came first
         self._codes = array("q")
-        self._counts = array("q")  # labels of each row, -1 where they are missing
+        self._counts = array("q")  # labels of each row, -1 if they are missing
 
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
         several = self.spec.kind == "labels"
@@ -685,7 +685,7 @@ class _Classes(TableReading):
 
 
 def _magnitude(digits: str) -> tuple[int, str]:
-    """Return what orders whole numbers by their digits, however many these are."""
+    """Return a sort key for whole numbers of any number of digits."""
     return len(digits), digits
 
 
@@ -745,7 +745,7 @@ class _Paths(TableReading):
 
 
 def reading_of(spec: ColumnSpec, table: LabelTable) -> TableReading:
-    """Return what takes the cells of a column."""
+    """Return the reading for the cells of a column."""
     if spec.kind == "scalar":
         return _Scalars(spec, table)
     if spec.kind in ("class", "labels"):
@@ -771,7 +771,7 @@ _WIDER = {
 
 
 def kinds_of(table: LabelTable, header: Sequence[str]) -> dict[str, str]:
-    """Return what the cells of each column are: a dtype of scalars, text, json or bytes; nothing where all are null."""
+    """Return the kind of each column's cells: a dtype of scalars, text, json or bytes; nothing if all are null."""
     found: dict[str, str] = {}
     for chunk in table.chunks(header):
         for name, cells in chunk.columns.items():
@@ -803,7 +803,7 @@ def _kind_of(cells: Cells, of_texts: bool) -> str:
 
 
 def _of_numbers(kind: str, whole: Iterable[int], exact: str) -> str:
-    """Return what a column of numbers is: `exact`, where a whole number of it is none that its kind holds."""
+    """Return the kind of a column of numbers: `exact` if a whole number does not fit the kind otherwise."""
     most = max(map(abs, whole), default=0) if kind in ("int64", "float64") else 0
     if most <= _EXACT:
         return kind

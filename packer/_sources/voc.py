@@ -1,6 +1,6 @@
 """Images with annotations in Pascal VOC's layout: ``Annotations/*.xml``, ``SegmentationClass``, ``ImageSets``.
 
-Boxes keep the numbers of the files, as torchvision's ``VOCDetection`` does. In VOC's own files these count pixels from
+Boxes keep the numbers of the files, as torchvision's ``VOCDetection`` does. In VOC's own files, pixels are counted from
 1, and xmax and ymax are the last pixel inside.
 """
 
@@ -61,7 +61,7 @@ class Annotation:
     switches: list[dict[str, int]]
 
     def flags(self, name: str) -> list[int | None]:
-        """Return what each object says of a flag; None where it says nothing."""
+        """Return what each object says of a flag; None if it says nothing."""
         return [one.get(name) for one in self.switches]
 
 
@@ -90,7 +90,7 @@ def read_annotation(path: Path) -> Annotation:
 
 
 def _in_utf_8(data: bytes) -> bytes:
-    """Return XML in UTF-8, whatever encoding it says that it has: expat knows four, and of others bytes alone."""
+    """Return XML in UTF-8, whatever encoding it claims to have: expat knows four, and of others bytes alone."""
     marked = encoding_of(data)
     declared = _DECLARED.match(data)
     if marked != "utf-8-sig" or data.startswith(codecs.BOM_UTF8) or data[:4] in _UTF_16:
@@ -160,7 +160,7 @@ def _annotation(root: ElementTree.Element) -> Annotation:
 
 
 def _members(element: ElementTree.Element) -> Any:
-    """Return an element as JSON: its text, or its members by their names, lists where there are several of a name."""
+    """Return an element as JSON: its text, or its members by their names, lists if there are several of a name."""
     children: dict[str, list[Any]] = {f"@{name}": [value] for name, value in element.attrib.items()}
     for child in element:
         children.setdefault(child.tag, []).append(_members(child))
@@ -173,7 +173,7 @@ def _members(element: ElementTree.Element) -> Any:
 
 
 def _size(root: ElementTree.Element) -> tuple[float, float] | None:
-    """Return the width and the height that the file says; None where it says none, or 0 as some tools do."""
+    """Return the width and the height that the file says; None if it says none, or 0 as some tools do."""
     sides = [_number(root.findtext(f"size/{name}")) for name in ("width", "height")]
     return (sides[0], sides[1]) if sides[0] and sides[1] else None
 
@@ -232,13 +232,13 @@ def voc_source(
         Which images, in which order: ``train`` is ``ImageSets/Main/train.txt``, or ``ImageSets/Segmentation/train.txt``
         where the first is missing; ``Segmentation/train`` is the second. By default all, by their names.
     on_missing : {"error", "skip"}
-        What becomes of images of the split whose files are not there.
+        The treatment of images of the split whose files are not there.
     rule : ImageRule, optional
         Which files count as images.
     bad : BadSamples, optional
         Takes the images whose annotations cannot be used; by default the first of them is an error.
     unlabeled : bool
-        Whether a person said that there are images without annotations.
+        Whether the user said that there are images without annotations.
 
     Raises
     ------
@@ -349,7 +349,7 @@ def _column(field: Field, read: Iterable[Annotation | None], value: Any) -> Colu
 
 
 def _classes(read: Iterable[Annotation | None], annotations: Path, present: Iterable[str], *, skip: bool) -> list[str]:
-    """Return VOC's classes where the objects have no others; else the sorted names of all objects of all splits."""
+    """Return VOC's classes if the objects have no others; otherwise the sorted class names of all splits."""
     names = {name for one in read if one for name in one.names}
     if not names <= set(_VOC):
         for file in sorted(present):

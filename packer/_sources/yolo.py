@@ -1,7 +1,7 @@
-"""Images with labels in YOLO's layout: a ``data.yaml``, and in ``labels`` a file for each file in ``images``.
+"""Images with labels in YOLO's layout: a ``data.yaml``, and a file in ``labels`` for each file in ``images``.
 
-A line of a file of labels is an object: ``class x y width height``, where x and y are the centre of the box; the same
-with keypoints after them; or ``class x y x y x y ...``, a polygon. Positions are shares of width and height.
+Each line of a label file is an object: ``class x y width height``, where x and y are the centre of the box; the same
+followed by keypoints; or ``class x y x y x y ...``, a polygon. Positions are fractions of width and height.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Label:
     boxes : (K, 2, 2) array of points
         Left top, and right bottom; of a polygon those around it.
     polygons : list of (P, 2) arrays of points, or of None
-        None where there is a box alone.
+        None if there is a box alone.
     keypoints : (K, P, 2) array of points
     visible : (K, P) float64 array
         As the file says; where it says nothing, 2, or 0 of a point with a coordinate below 0.
@@ -112,7 +112,7 @@ def read_label(text: str, keypoints: tuple[int, int] | None = None) -> Label:
 
 
 def require_inside(label: Label, height: int, width: int) -> None:
-    """Raise ValueError where a box lies outside of its image, which has a size when it is upright."""
+    """Raise ValueError if a box lies outside of its image, which has a size when it is upright."""
     beside = MARGIN / np.array([width, height])
     outside = ((label.boxes < -beside) | (label.boxes > 1 + beside)).any((1, 2))
     for row in np.flatnonzero(outside)[:1].tolist():
@@ -176,7 +176,7 @@ def yolo_source(
 ) -> Source:
     """List images with labels in YOLO's layout. The images have no labels of their own: -1.
 
-    The labels of ``a/images/b/c.jpg`` are in ``a/labels/b/c.txt``; those of a path without ``images`` lie beside it.
+    The labels of ``a/images/b/c.jpg`` are in ``a/labels/b/c.txt``; those of a path without ``images`` lie next to it.
     Their positions are of the image as EXIF turns it. The fields have pixels of the image as it lies in its file.
 
     Parameters
@@ -189,13 +189,13 @@ def yolo_source(
         Which images: ``train`` are those below the path or the paths of that name in `data`, or that a list there
         names. By default all below `root`.
     on_missing : {"error", "skip"}
-        What becomes of images that a list names and that are not there.
+        The treatment of images that a list names and that are not there.
     rule : ImageRule, optional
         Which files count as images.
     bad : BadSamples, optional
         Takes the images whose labels cannot be used; by default the first of them is an error.
     unlabeled : bool
-        Whether a person said that there are images without labels.
+        Whether the user said that there are images without labels.
 
     Raises
     ------
@@ -269,7 +269,7 @@ def _stray_labels(root: Path, names: Iterable[str]) -> list[str]:
         expected.setdefault(folder, set()).add(file)
     stray = []
     for folder, files in expected.items():
-        if f"{os.sep}labels" in folder and os.path.isdir(folder):  # beside images lie other texts too
+        if f"{os.sep}labels" in folder and os.path.isdir(folder):  # next to images lie other texts too
             there = {file for file in os.listdir(folder) if file.endswith(".txt")} - files - {"classes.txt"}
             stray += [os.path.relpath(os.path.join(folder, file), root).replace(os.sep, "/") for file in there]
     return sorted(stray)
@@ -299,7 +299,7 @@ class _Description:
             self.keypoints = (shape[0], shape[1])
 
     def read(self, text: str) -> Label:
-        """Read the text of a file of labels; ValueError where it is none, or has a class that `names` has not."""
+        """Read the text of a file of labels; ValueError if it is invalid, or has a class that `names` has not."""
         label = read_label(text, self.keypoints)
         for number in label.classes:
             if number not in self._classes:
@@ -365,7 +365,7 @@ class _Description:
         raise self._refused(f"{self._split}: no directory or list of images {shown}. Mend path or {self._split}.")
 
     def _paths_of(self, line: str, listed: Path) -> Iterator[str]:
-        """Yield what a line of a list may mean: relative to the list, to the dataset, or to the present directory."""
+        """Yield the possible paths for a line of a list: relative to the list, dataset, or present directory."""
         for base in dict.fromkeys([listed.parent, *self._bases(), Path()]):
             yield os.path.join(os.path.realpath((base / line).parent), os.path.basename(line))
 
@@ -435,7 +435,7 @@ def _label_path(image: str) -> str:
 
 
 def _text(image: str, described: _Description) -> str | None:
-    """Return the text of the labels of an image, which is sound; None where there is no file."""
+    """Return the text of the labels of an image, which is sound; None if there is no file."""
     path = _label_path(image)
     try:
         text = file_text(Path(path))
@@ -452,7 +452,7 @@ def _text(image: str, described: _Description) -> str | None:
 
 
 def _require_inside(label: Label, image: str) -> None:
-    """Raise ValueError where a box lies outside of the image in a file; of no image, who converts it is told."""
+    """Raise ValueError if a box lies outside of the image in a file; of no image, who converts it is told."""
     with contextlib.suppress(ImageError, OSError), open(open_regular(image), "rb") as file:
         require_inside(label, *inspect(file.read()).size_shown("apply"))
 

@@ -1,4 +1,4 @@
-"""Writing files: appending, patching, replacing as a whole, syncing; sizes on disk; spools for tables that grow."""
+"""Writing files: appending, patching, atomic replacement, syncing; sizes on disk; spools for growing tables."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from packer._table import COLUMNS, Buffer, Names, Table
 from packer.errors import DestinationError, option, printable
 
 _DONTCACHE = 0x80  # RWF_DONTCACHE of pwritev2(2)
-_OLDEST = (6, 16)  # Linux has the flag since 6.14, and faults in it were mended until this version
+_OLDEST = (6, 16)  # Linux has the flag since 6.14, and bugs in it were fixed up to this version
 _UNABLE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 def _is_known() -> bool:
-    """Tell whether the system may know the flag; of a file system, writing tells."""
+    """Tell whether the system may support the flag; only writing shows whether the file system does."""
     if sys.platform != "linux" or not hasattr(os, "pwritev"):
         return False
     numbers = platform.release().split(".")[:2]
@@ -43,21 +43,21 @@ _KNOWN = _is_known()
 
 
 def write_uncached(fd: int, parts: Sequence[Buffer]) -> int | None:
-    """Write at the file's position as `os.writev` does, but have the system drop the bytes when they are on the disk.
+    """Write at the file's position like `os.writev`, but drop the bytes from the page cache once they are on disk.
 
-    The system begins at once to bring the bytes to the disk. When they are there, their memory is used again for what
-    is written next. A file that was synced is as durable as any other.
+    The system starts writing the bytes to disk immediately, and then reuses their memory for the next bytes. A file
+    that was synced is as durable as any other.
 
     Returns
     -------
     int or None
-        Bytes that were written. None if system or file system cannot do it, and nothing was written.
+        Number of bytes written. None if the system or the file system does not support it, and nothing was written.
     """
     if not _KNOWN:
         return None
     try:
         return os.pwritev(fd, parts, -1, _DONTCACHE)
-    except NotImplementedError:  # of a C library that does not pass flags on
+    except NotImplementedError:  # the C library does not pass on the flags
         return None
     except OSError as error:
         if error.errno not in _UNABLE:
@@ -66,7 +66,7 @@ def write_uncached(fd: int, parts: Sequence[Buffer]) -> int | None:
 
 
 def write_all(fd: int, data: Buffer) -> None:
-    """Write bytes at the file's position, in as many steps as the system takes."""
+    """Write all bytes at the file's position, in several system calls if necessary."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
@@ -225,8 +225,8 @@ class PatchFile:
 def _pieces(parts: Iterable[Buffer]) -> Iterator[list[Buffer]]:
     """Yield blocks of about `_COLLECT` bytes.
 
-    For longer writes Linux takes memory in larger pieces than it has at hand, which a virtual machine has to ask its
-    host for: measured, a write of 2 MiB took ten times as long for each byte as one of half a MiB.
+    For longer writes Linux allocates larger pieces of memory than it has at hand, and a virtual machine has to request
+    them from its host: measured, a write of 2 MiB took ten times as long per byte as one of half a MiB.
     """
     piece, size = list[Buffer](), 0
     for part in parts:
@@ -242,7 +242,7 @@ def _pieces(parts: Iterable[Buffer]) -> Iterator[list[Buffer]]:
 
 @contextmanager
 def writing_to(path: str | os.PathLike[str], then: str = "then run the same command again") -> Iterator[None]:
-    """Turn an OSError into a DestinationError that names `path`, the cause, and what to do `then`."""
+    """Turn an OSError into a DestinationError with `path`, the cause, and the advice `then`."""
     try:
         yield
     except OSError as error:
@@ -256,12 +256,11 @@ def writing_to(path: str | os.PathLike[str], then: str = "then run the same comm
 
 @contextmanager
 def replacing(path: Path, shown: Path | None = None) -> Iterator[AppendFile]:
-    """Write a file that gets its name, and replaces an older one, when the block ends and all of it is on the disk.
+    """Write a file atomically: it gets its name, replacing an older file, when the block ends and all of it is on disk.
 
-    Where the block fails, nothing is replaced and nothing left behind. Errors name `path`, or what is `shown` in its
-    place.
+    If the block fails, nothing is replaced and nothing left behind. Errors name `path`, or `shown` instead.
     """
-    # A name of its own, for several processes may write a file of this name at the same time.
+    # A unique name, because several processes may write a file of this name at the same time.
     partial = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}.partial")
     file = AppendFile(partial, shown=shown or path)
     try:
@@ -296,7 +295,7 @@ def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike
 def disk_size(path: str | os.PathLike[str]) -> int:
     """Return the size in bytes of a file, or of the regular files below a directory; links there count for nothing.
 
-    Nor does what is removed meanwhile; FileNotFoundError if there is nothing at `path`.
+    Files removed meanwhile do not count either; FileNotFoundError if there is nothing at `path`.
     """
     status = os.stat(path)
     if not stat.S_ISDIR(status.st_mode):
@@ -325,14 +324,14 @@ def remove(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Return once the names in directory `path` are on the disk, where the system can say so."""
+    """Return once the names in directory `path` are on disk, if the system can sync directories."""
     with synced_directory(path):
         pass
 
 
 @contextmanager
 def synced_directory(path: Path) -> Iterator[None]:
-    """Sync the names in directory `path` after the block, in which the directory itself may get another name."""
+    """Sync the names in directory `path` after the block, which may rename the directory itself."""
     if os.name == "nt":  # directories cannot be opened there; NTFS journals names by itself
         yield
         return
@@ -372,9 +371,9 @@ PICTURES = {".png": (b"\x89png\r\n\x1a\n",), ".svg": (b"<?xml", b"<svg")}
 
 
 def require_output(path: str | os.PathLike[str], what: str, begins: tuple[bytes, ...]) -> None:
-    """Refuse a path at which a file, such as a report, cannot be written, or would replace a file that is none.
+    """Refuse a path at which a file, such as a report, cannot be written, or would replace a file of another kind.
 
-    A slip of the hand, such as ``--html train.lmdb``, would cost a pack whose originals may be gone.
+    A mistake such as ``--html train.lmdb`` would destroy a pack whose originals may be gone.
 
     Raises
     ------
@@ -398,7 +397,7 @@ def require_output(path: str | os.PathLike[str], what: str, begins: tuple[bytes,
 
 
 def write_output(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write all of it, or else leave the file that is there.
+    """Write all of the content, or leave the existing file unchanged.
 
     Raises
     ------
@@ -420,7 +419,7 @@ _CODES = {"<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b", "<u4": "I", "|u1": "B"
 
 
 class Spool:
-    """Bytes in a file that has no name, and is gone when it is closed.
+    """Bytes in an unnamed temporary file, which vanishes when it is closed.
 
     Parameters
     ----------
@@ -462,12 +461,12 @@ class Spool:
 
 
 def _close(file: IO[bytes]) -> None:
-    with contextlib.suppress(OSError):  # the error of a full disk, which was reported when the file was written to
+    with contextlib.suppress(OSError):  # the error of a full disk was already reported when the file was written
         file.close()
 
 
 class TableBuilder:
-    """Collects the rows of a table in spools.
+    """Collects the rows of a table in temporary files.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Files that are no images whatever their names end in: pointers of Git LFS, and files that macOS and Windows leave.
+"""Detection of files that are not images despite their suffix: Git LFS pointers, leftovers of macOS and Windows.
 
-A pointer is a small text in place of a large file of a repository, until the file is fetched:
+A pointer is a small text that stands for a large file of a repository until it is fetched:
 https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
 """
 
@@ -36,19 +36,19 @@ _NAMES = frozenset({".ds_store", "thumbs.db", "ehthumbs.db", "desktop.ini"})
 
 
 def may_be_system_file(name: str) -> bool:
-    """Tell by its name, without directories, whether a file may be one of these: then `is_system_file` knows."""
+    """Tell by its name, without directories, whether a file may be a system file; `is_system_file` decides."""
     return name.startswith(_DOUBLE) or name.lower() in _NAMES
 
 
 def is_system_file(name: str, head: Callable[[], Buffer]) -> bool:
-    """Tell whether a system left a file.
+    """Tell whether macOS or Windows left a file.
 
     Parameters
     ----------
     name : str
         Its name, without directories.
     head : callable
-        Returns its first bytes, four or more where it has so many. Called where the name alone does not tell.
+        Returns its first bytes, at least four if it has them. Called if the name alone does not decide.
     """
     if name.startswith(_DOUBLE):
         return bytes(head()[: len(_APPLE_DOUBLE)]) == _APPLE_DOUBLE

@@ -1,8 +1,8 @@
-"""The B-tree of an LMDB file: the layout of its pages, and where the value of each key lies, without liblmdb.
+"""The B-tree of an LMDB file: the layout of its pages, and the location of each key's value, read without liblmdb.
 
-liblmdb maps a file and trusts it: a page that leads out of the file ends the process. And it hands out values, but not
-where in the file they lie, which an index needs. So the tree is read here page by page, and nothing in it is
-trusted. The constants have their names in liblmdb's mdb.c, which defines the layout.
+liblmdb maps a file and trusts it: a page number beyond the file crashes the process. It also returns values, but not
+their offsets in the file, which an index needs. So the tree is read here page by page, and nothing in it is trusted.
+The constants have their names in liblmdb's mdb.c, which defines the layout.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAGE_SIZES = [1 << power for power in range(9, 17)]
 MOST_BYTES = 2**32 - 1  # of a value, whose size has 32 bits
 MOST_KEY = 511  # MDB_MAXKEYSIZE
 MAX_DEPTH = 32  # CURSOR_STACK
-_PAGE_NUMBER = struct.Struct("<Q")  # what a node has in place of a value that lies on pages of its own
+_PAGE_NUMBER = struct.Struct("<Q")  # size of a node's reference to a value on overflow pages
 
 
 class Page:
@@ -52,7 +52,7 @@ class Page:
         return PAGE_HEADER.size + 2 * len(self.pointers) + 2 + even(node_size) <= self.upper
 
     def add(self, *parts: Buffer) -> int:
-        """Add a node; return where in the page it begins."""
+        """Add a node; return its offset in the page."""
         at = self.upper = self.upper - even(sum(map(len, parts)))
         self.pointers.append(at)
         for part in parts:
@@ -96,7 +96,7 @@ class Node(NamedTuple):
 
 
 def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
-    """Return the nodes of page `number`, and whether it is a leaf; ValueError where it is damaged."""
+    """Return the nodes of page `number`, and whether it is a leaf; ValueError if it is damaged."""
     own_number, _, flags, lower, _ = PAGE_HEADER.unpack_from(page)
     count, is_leaf = (lower - PAGE_HEADER.size) // 2, flags == P_LEAF
     if own_number != number or flags not in (P_BRANCH, P_LEAF) or not 0 < count <= len(page) // 4:
@@ -117,7 +117,7 @@ def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
             else:
                 below, held = NO_PAGE, size
             room -= even(NODE_HEADER.size + key_size + held)
-            if key_size > MOST_KEY or room < 0:  # else nodes overlap, and a page could hold any number of long keys
+            if key_size > MOST_KEY or room < 0:  # otherwise nodes overlap: any number of keys in a page
                 raise ValueError("more than a page holds")
             nodes.append(Node(page[key_at:end], below, size, node_flags, start + end))
     except struct.error as error:
@@ -136,7 +136,7 @@ _BESIDE = 1 << 17  # bytes before the branches: leaves and a manifest
 
 
 class LMDBTree:
-    """The main database of an LMDB file, as the newer of its two meta pages says.
+    """The main database of an LMDB file, according to the newer of its two meta pages.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class LMDBTree:
     Attributes
     ----------
     entries : int
-        How many keys there are, as the file says.
+        Number of keys, according to the file.
 
     Raises
     ------
@@ -182,7 +182,7 @@ class LMDBTree:
         self._held: dict[int, tuple[bool, list[Node], list[bytes]]] = {}
 
     def require_whole(self) -> None:
-        """Raise CorruptPackError where the file does not have all pages that the meta page counts."""
+        """Raise CorruptPackError if the file does not have all pages that the meta page counts."""
         whole = (self._last_page + 1) * self._page_size
         if whole > self._file.size:
             raise CorruptPackError(
@@ -195,15 +195,15 @@ class LMDBTree:
         return self._file.size - size, size
 
     def require_plain(self) -> None:
-        """Raise CorruptPackError where keys are in an order of their own, or have several values each."""
+        """Raise CorruptPackError if keys have a custom order, or several values each."""
         if self._flags & (_REVERSED | _SORTED_VALUES | _INTEGERS):
             raise CorruptPackError("its keys are no texts with a value each, but numbers or sets", self._file.path)
 
     def walk(self, first: bytes = b"") -> Iterator[tuple[bytes, int, int]]:
         """Yield key, offset and size of every value whose key is `first` or comes after it, in the order of the keys.
 
-        A tree of a stranger may lead in a circle. Each way down ends after `MAX_DEPTH` pages at a leaf, and each leaf
-        has keys that are larger than those before: so the tree ends where it leads to a page again.
+        A malicious tree may contain cycles. Each path down ends after at most `MAX_DEPTH` pages at a leaf, and each
+        leaf must have larger keys than those before, so a page that is reached twice ends the walk with an error.
 
         Raises
         ------
@@ -216,7 +216,7 @@ class LMDBTree:
             is_leaf, nodes = self.nodes(number)
             if not is_leaf:
                 self._require_shallow(depth)
-                ends = [*(node.key for node in nodes[1:]), None]  # before which the keys of each child are
+                ends = [*(node.key for node in nodes[1:]), None]  # upper bound of the keys of each child
                 below = [node for node, end in zip(nodes, ends, strict=True) if end is None or end > first]
                 pending += [(node.page, depth + 1) for node in reversed(below)]
                 continue
@@ -230,7 +230,7 @@ class LMDBTree:
                 yield key, *self._value(node)
 
     def find(self, key: bytes) -> tuple[int, int] | None:
-        """Return offset and size of the value of a key; None where there is none. Errors as `walk`."""
+        """Return offset and size of the value of a key; None if there is none. Errors as `walk`."""
         number = self.root
         for depth in range(1, MAX_DEPTH + 1):
             is_leaf, nodes, keys = self._held_page(number)
@@ -242,14 +242,14 @@ class LMDBTree:
         raise AssertionError("the depth was compared")
 
     def nodes(self, number: int) -> tuple[bool, list[Node]]:
-        """Return the nodes of a page, and whether it is a leaf; CorruptPackError where it is damaged."""
+        """Return the nodes of a page, and whether it is a leaf; CorruptPackError if it is damaged."""
         try:
             return nodes_of(self._file.read(number * self._page_size, self._page_size), number)
         except ValueError as error:
             raise CorruptPackError(f"page {number} is damaged", self._file.path) from error
 
     def _held_page(self, number: int) -> tuple[bool, list[Node], list[bytes]]:
-        """Return the results of `nodes`, and the keys; pages are cached, as those of one level are read again."""
+        """Return the results of `nodes`, and the keys, from a cache, because upper pages are read again and again."""
         page = self._held.get(number)
         if page is None:
             is_leaf, nodes = self.nodes(number)
@@ -263,7 +263,7 @@ class LMDBTree:
             raise CorruptPackError("the tree is too deep", self._file.path)
 
     def _value(self, node: Node) -> tuple[int, int]:
-        """Return where the value of a leaf's node begins in the file, and its size."""
+        """Return the offset in the file and the size of the value of a leaf's node."""
         if node.flags & (F_SUBDATA | F_DUPDATA):
             raise CorruptPackError(
                 f"the key {node.key!r} has a database of its own, or several values", self._file.path

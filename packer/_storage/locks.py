@@ -1,4 +1,4 @@
-"""Locks on files, held until the file is closed or the process that holds them dies."""
+"""File locks, held until the file is closed or the holding process dies."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SECONDS_BETWEEN_TRIES = 0.2
 
 @contextlib.contextmanager
 def held(path: Path, wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock on the file `path`, which is there only while a process holds the lock, or waits for it.
+    """Hold the lock on the file `path`, which exists only while a process holds the lock or waits for it.
 
     Parameters
     ----------
     path : Path
     wait : callable
-        Called again and again while another process holds the lock.
+        Called repeatedly while another process holds the lock.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def held(path: Path, wait: Callable[[], None]) -> Iterator[None]:
             while not try_lock(lock):
                 wait()
                 time.sleep(SECONDS_BETWEEN_TRIES)
-            if not is_at(lock, path):  # its holder removed it between our opening and our locking
+            if not is_at(lock, path):  # its holder removed the file after we opened it and before we locked it
                 continue
             try:
                 yield
@@ -69,7 +69,7 @@ def try_lock(file: IO[Any]) -> bool:
         if os.name == "nt":
             import msvcrt
 
-            file.seek(1 << 30)  # far after the text, which others may then still read
+            file.seek(1 << 30)  # far beyond the text, so that others can still read it
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
         else:
             import fcntl

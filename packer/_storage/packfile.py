@@ -1,4 +1,4 @@
-"""A file of a pack, open for positional reads, which cannot crash the process; and locations of bytes for C."""
+"""A file of a pack, open for positional reads that cannot crash the process; and locations of bytes for the C code."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class PathRecords(NamedTuple):
 
 
 def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints, PathRecords]:
-    """Return the positions of locations `BY_PATH`, and the records, which the caller holds until the files were read.
+    """Return the positions of locations `BY_PATH`, and the records, which the caller keeps until the files were read.
 
     Parameters
     ----------
     directory : int
         A descriptor.
     paths : sequence of bytes
-        Below the directory. One that has a NUL in it is no file's.
+        Relative to the directory. A path with a NUL is that of no file.
     stamps : (N, 2) int64 array
         Size and time of each file.
     """
@@ -84,7 +84,7 @@ def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints,
 LARGEST_READ = 2 << 30
 """Bytes that are read at once at most, and so the most that a sample has: a file with holes fills no memory."""
 
-_CHECKED = 1 << 20  # bytes that are read at a time, for their checksum alone
+_CHECKED = 1 << 20  # bytes read at a time, only for their checksum
 _BEGINNING = 1 << 16  # bytes that are there when a file was opened, wherever it lies
 MOST_HELD = 256 << 20
 """Bytes of a table that are read into memory, such as those of 3 million samples; larger tables are mapped."""
@@ -95,7 +95,7 @@ _seek_lock = threading.Lock()
 class Descriptor:
     """A file descriptor that is closed with the last reference to this object."""
 
-    number = -1  # until there is one: Ctrl-C may come before
+    number = -1  # in case of Ctrl-C before a descriptor is set
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -163,7 +163,7 @@ class FileBytes:
         return status.st_size, status.st_mtime_ns
 
     def overwritten(self) -> CorruptPackError:
-        """Return the error of a file that has become another."""
+        """Return the error for a file that has been overwritten."""
         return CorruptPackError("the file was overwritten after it was opened", self._path)
 
 
@@ -304,7 +304,7 @@ class PackFile:
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` from `offset` on, at most to the original end of the file; return the number of bytes."""
         number, room = self._fd, buffer[: max(0, self.size - offset)]
-        if not len(room):  # at an offset, perhaps, that no system knows
+        if not len(room):  # perhaps the offset is beyond the limit of the system
             return 0
         try:
             if hasattr(os, "preadv"):
@@ -347,7 +347,7 @@ class PackFile:
 
 
 class _Stream(io.RawIOBase):
-    """Reads a file from a position of its own, which no other stream of the file shares."""
+    """A stream of a file with its own position."""
 
     def __init__(self, file: PackFile, most: int, beside: int) -> None:
         self._file, self._most, self._beside, self._position = file, most, beside, 0
@@ -394,7 +394,7 @@ class _Stream(io.RawIOBase):
 
 
 def pread(fd: int, size: int, offset: int) -> bytes:
-    """Read from a descriptor at a position, and fewer bytes where the file ends."""
+    """Read from a descriptor at a position; fewer bytes at the end of the file."""
     if hasattr(os, "pread"):
         return os.pread(fd, size, offset)
     with _seek_lock:  # Windows

@@ -1,4 +1,4 @@
-"""Places: where packs lie, on a disk or on object storage. Readers open the files of a pack by their paths below it."""
+"""Places: locations of packs, on a disk or in object storage, whose files readers open by relative path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from packer.errors import CorruptPackError, OptionError, PackError, printable
 
 
 class FoundFile(NamedTuple):
-    """A regular file as it was found.
+    """The status of a regular file when it was found.
 
     Attributes
     ----------
@@ -245,7 +245,7 @@ class LocalPlace(Place):
 
 
 def place_of(path: str | os.PathLike[str] | Place) -> Place:
-    """Return the place at a path or a URL; RemoteError if it is no URL of an object."""
+    """Return the place at a path or a URL; RemoteError if it is not a URL of an object."""
     if isinstance(path, Place):
         return path
     if not is_url(path):
@@ -261,12 +261,12 @@ def choose_reading(
     cache_size: int | str | None = None,
     timeout: float | None = None,
 ) -> None:
-    """Set how this process reads those of some places that are URLs, if any of the settings is not None.
+    """Set how this process reads the URLs among some places, if any of the settings is not None.
 
     Raises
     ------
     OptionError
-        If a setting is none, or none of the places is a URL.
+        If a setting is invalid, or no place is a URL.
     """
     options = {"cache_dir": cache_dir, "cache_size": cache_size, "timeout": timeout}
     if all(value is None for value in options.values()):

@@ -1,4 +1,4 @@
-"""Progress bars: ``progress=True`` shows one of tqdm, in a notebook the notebook's kind, and none in a log."""
+"""Progress bars: ``progress=True`` shows a tqdm bar, in a notebook the notebook's bar, and none in a log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_SECONDS = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt} of {total_fmt} s{postfi
 
 
 def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], unit: str = "img") -> _C | None:
-    """Return the callback that `progress` asks for.
+    """Return the callback for the argument `progress`.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
 class _Bar:
     """A bar with the arguments of any of packer's progress callbacks: one object, two numbers, or three values.
 
-    It ends with the last image, or with the next phase. An error ends it too: nothing refers to it any more.
+    It ends with the last image, the next phase, or an error, after which nothing refers to it any more.
     """
 
     def __init__(self, what: str, unit: str) -> None:

@@ -14,7 +14,7 @@ import unicodedata
 
 from packer._storage.foreign_files import IS_POINTER, LARGEST_POINTER, is_pointer
 
-_LONGEST = 255  # bytes, or on Windows units of UTF-16: the most that file systems take between slashes
+_LONGEST = 255  # bytes, or on Windows UTF-16 units: the longest name that file systems accept
 _PORTS = "123456789\u00b9\u00b2\u00b3"  # Windows takes raised digits for digits
 _RESERVED = {"con", "prn", "aux", "nul", "conin$", "conout$", *(f"{p}{n}" for p in ("com", "lpt") for n in _PORTS)}
 
@@ -31,7 +31,7 @@ def path_problem(name: str) -> str | None:
 
 
 def longest_path() -> int:
-    """Return the most bytes of a path on this system; on Windows, where settings decide, the most of any path."""
+    """Return the maximum length of a path on this system, in bytes; on Windows, where settings decide, of any path."""
     try:
         return os.pathconf("/", "PC_PATH_MAX") - 1  # less the NUL at its end
     except (AttributeError, OSError, ValueError):
@@ -39,15 +39,15 @@ def longest_path() -> int:
 
 
 def folded(name: str) -> str:
-    """Return `name` as a file system compares it that ignores case, and how accents are encoded.
+    """Return `name` in the form in which a file system compares it that ignores case and the encoding of accents.
 
-    Ask `path_problem` first: the time that accents take grows with the square of how many there are in a row.
+    Call `path_problem` first: the time for accents grows with the square of their number in a row.
     """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def name_problem(name: str) -> str | None:
-    """Return why `name` is no name of a sample, on any system; None if it may be one."""
+    """Return why `name` is not a name of a sample, on any system; None if it may be one."""
     parts = name.split("/")
     if not name or "\0" in name:
         return "its name is empty or has a NUL in it"
@@ -67,7 +67,7 @@ def _size(part: str) -> int:
 
 
 def windows_problem(name: str) -> str | None:
-    """Return why Windows would take `name` for something else than a plain relative path; None if it would not."""
+    """Return why `name` is not a plain relative path on Windows; None if it is one."""
     for part in name.split("/"):
         if any(c in '<>:"|?*\\' or ord(c) < 32 for c in part) or part.endswith((" ", ".")):
             return "its name has characters that Windows does not allow"
@@ -84,7 +84,7 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY") and NO_LINK != 0
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must not wait for its other end
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)  # O_PATH: need not be allowed to list it
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)  # O_PATH: no permission to list
 _LINK_ERRORS = {errno.ELOOP, errno.EMLINK}  # the second is FreeBSD's
 _LINK = "is a symbolic link, and the files of a pack are none"
 _KINDS = {
@@ -97,7 +97,7 @@ _KINDS = {
 
 
 def cause_of(error: OSError) -> str:
-    """Return the system's text of an error, with the remedy where it is none of the file's."""
+    """Return the system's text of an error, with the remedy if the cause is not the file."""
     if error.errno not in TOO_MANY_OPEN:
         return str(error.strerror)
     return (
@@ -106,11 +106,11 @@ def cause_of(error: OSError) -> str:
 
 
 class StrangeFileError(OSError):
-    """Under a name lies something else than a regular file, or a link leads there; `strerror` has the kind."""
+    """A path is not a regular file, or leads through a link; `strerror` names the kind."""
 
 
 class PointerError(StrangeFileError):
-    """Under a name lies a pointer of Git LFS, in place of the file."""
+    """A path has a Git LFS pointer in place of the file."""
 
 
 def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
@@ -128,8 +128,8 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
     Raises
     ------
     StrangeFileError
-        If there is something else than a regular file, or a link on the way; PointerError if a file that is opened
-        for reading alone is a pointer of Git LFS.
+        If the path is not a regular file, or leads through a link; PointerError if a file opened for reading only is a
+        Git LFS pointer.
     OSError
         If it cannot be opened.
     """
@@ -153,7 +153,7 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
 
 
 def _is_pointer(fd: int) -> bool:
-    """Tell whether a file that was just opened is a pointer of Git LFS; its position stays at the beginning."""
+    """Tell whether a newly opened file is a Git LFS pointer; its position stays at the beginning."""
     try:
         head = os.read(fd, LARGEST_POINTER)
         os.lseek(fd, 0, os.SEEK_SET)
@@ -163,7 +163,7 @@ def _is_pointer(fd: int) -> bool:
 
 
 def require_no_link(path: str | os.PathLike[str], inside: str) -> None:
-    """Raise StrangeFileError if a part of `inside`, which counts from the directory `path`, is a symbolic link."""
+    """Raise StrangeFileError if a part of `inside`, relative to the directory `path`, is a symbolic link."""
     here = os.fspath(path)
     for part in _parts(inside):
         here = os.path.join(here, part)

@@ -1,7 +1,7 @@
-"""Stamps: size and modification time of every file of a source, by which a changed file is noticed.
+"""Stamps: size and modification time of every file of a source, to detect changed files.
 
-A change is not noticed that keeps the size and the time: within one tick of the file system's clock, or by a program
-that puts the time back.
+A change that keeps size and time is not detected: within one tick of the file system's clock, or by a program that
+restores the time.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def filled(path: str | os.PathLike[str]) -> int:
-    """Return how many bytes of a file take room: a file of holes has any size for nothing; 0 if there is none."""
+    """Return the allocated bytes of a file, which may be sparse; 0 if there is no file."""
     try:
         status = os.stat(path)
         if blocks := getattr(status, "st_blocks", 0):
             return min(status.st_size, 512 * blocks)
         if hasattr(os, "SEEK_DATA"):  # not all file systems count blocks
             with open(open_regular(path), "rb") as file:
-                os.lseek(file.fileno(), 0, os.SEEK_DATA)  # ENXIO where all is a hole
+                os.lseek(file.fileno(), 0, os.SEEK_DATA)  # ENXIO if the whole file is a hole
     except OSError as error:
         if error.errno not in ABOUT_THE_FILE:
             raise SourceError(f"{printable(path)}: reading failed: {cause_of(error)}") from error
@@ -74,7 +74,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
     if not stat.S_ISREG(status.st_mode):
         return NO_STAMP
     changed = status.st_mtime_ns
-    return status.st_size, changed if -_LAST <= changed <= _LAST else _LAST  # disks know years beyond 2262
+    return status.st_size, changed if -_LAST <= changed <= _LAST else _LAST  # times may be beyond the year 2262
 
 
 def stamp_at(path: str) -> Stamp:
@@ -131,7 +131,7 @@ def _take_chunk(root: Path, names: Names, start: int, stamps: Stamps) -> None:
 
 
 def _paths(root: Path, names: Names) -> Iterator[str]:
-    """Yield where files lie; `Names` decodes them one by one, which takes as long as asking the system."""
+    """Yield the paths of files; `Names` decodes them one by one, which takes as long as the system call."""
     prefix, blob, start = os.path.join(root, ""), names.blob.tobytes(), 0
     for end in names.ends.tolist():
         name = decode_name(blob[start:end])
@@ -147,8 +147,8 @@ def stamp_in(stamps: Stamps, index: int) -> Stamp:
 def same_stamp(before: Stamp, now: Stamp) -> bool:
     """Tell whether a file is unchanged.
 
-    Other mounts and copies of a tree may keep less of a time: where one of two times has no more than whole seconds,
-    say, they are the same if they are so to the second.
+    Other mounts and copies of a tree may store times with less precision: if one of two times has only whole seconds,
+    for example, they are compared to the second.
     """
     if before in (now, MENDABLE):
         return True
@@ -161,10 +161,10 @@ def same_stamp(before: Stamp, now: Stamp) -> bool:
 
 
 def together(stamps: Sequence[Stamp]) -> Stamp:
-    """Return one stamp of the files that a sample is made of, the image first, which changes when any of theirs does.
+    """Return one stamp for all files of a sample, the image first, which changes when any of their stamps changes.
 
-    It has the size of all files together. The seconds of the time are a checksum of all sizes and seconds, and the rest
-    is the latest of the rests, so that `same_stamp` knows it from a mount that keeps less of a time.
+    Its size is the total of all files. The seconds of its time are a checksum of all sizes and seconds, and the
+    fraction is the largest of the fractions, so that `same_stamp` also works on a mount with less precise times.
     """
     if stamps[0] in (NO_STAMP, MENDABLE) or len(stamps) == 1:
         return stamps[0]

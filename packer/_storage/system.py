@@ -1,9 +1,9 @@
-"""The system that this process runs on: CPUs and memory that it may use, Ctrl-C, and further Python processes.
+"""System resources and processes: CPUs and memory that this process may use, Ctrl-C, and starting Python processes.
 
-A further process finds packer where this process found it. ``sys.path`` alone is not enough for that: an editable
-installation is found by a finder that ``site`` adds, and a program may have left the directory that the empty entry of
-``sys.path`` stands for. The environment is not enough either: a program that changed ``sys.path``, or that was started
-with ``-I``, ``-E`` or ``-P``, searches elsewhere than a new process.
+A started process finds packer where this process found it. ``sys.path`` alone is not enough for that: an editable
+installation is found by a finder that ``site`` adds, and the program may have left the directory that the empty entry
+of ``sys.path`` stands for. The environment is not enough either: a program that changed ``sys.path``, or that was
+started with ``-I``, ``-E`` or ``-P``, searches elsewhere than a new process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def available_cpus() -> int:
 
 
 def available_memory() -> int | None:
-    """Return how many bytes of memory this process may use: the node's, or its cgroup's; None if nothing says so."""
+    """Return the bytes of memory that this process may use: the node's, or its cgroup's; None if unknown."""
     limits = [cgroup_memory()]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -46,7 +46,7 @@ def available_memory() -> int | None:
 
 
 def in_units(size: float) -> str:
-    """Return a number of bytes in the unit that suits it."""
+    """Format a number of bytes in a suitable unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
@@ -69,7 +69,7 @@ def require_count(name: str, value: object, least: int = 1, most: int | None = N
 
 
 def require_seconds(name: str, value: float) -> None:
-    """Raise ValueError if `value` is no time that something can take: a finite number above 0."""
+    """Raise ValueError if `value` is not a duration: a finite number above 0."""
     if not 0 < value < math.inf:
         raise OptionError(f"{name} is a number above 0, not {value!r}")
 
@@ -116,7 +116,7 @@ def _cgroups(controller: str, root: Path = _ROOT, membership: Path = _MEMBERSHIP
 
 
 def _quota_of(directory: Path) -> list[float]:
-    """Return how many CPUs a cgroup's own files grant, as a list of one number; an empty list where they do not say."""
+    """Return the CPU limit in a cgroup's own files, as a list of one number; an empty list without a limit."""
     values = _words(directory, "cpu.max") or [
         *_words(directory, "cpu.cfs_quota_us"),
         *_words(directory, "cpu.cfs_period_us"),
@@ -138,10 +138,10 @@ def _words(directory: Path, *names: str) -> list[str]:
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back; a process that is started meanwhile never gets one, not even while it imports its modules.
+    """Defer Ctrl-C; a process started meanwhile never receives it, not even while it imports its modules.
 
-    A signal that this thread blocks goes to another thread, and Python then interrupts the main thread all the same,
-    which would leave a process behind that was only half started. So its handler is held back too.
+    A signal blocked in this thread goes to another thread, and Python then interrupts the main thread nevertheless,
+    which could leave a half-started process behind. So its handler is deferred too.
     """
     held: list[int] = []
     handler = signal.getsignal(signal.SIGINT)
@@ -150,7 +150,7 @@ def interrupts_held() -> Iterator[None]:
     if blocking:
         from multiprocessing import resource_tracker
 
-        resource_tracker.ensure_running()  # which unblocks the signal when it starts its process
+        resource_tracker.ensure_running()  # starting a process there unblocks the signal
     if ours:
         signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
     try:
@@ -180,7 +180,7 @@ sys.meta_path.insert(0, Finder)
 
 
 def _directory(package: str) -> str:
-    """Return the directory, or zip archive, in which a package lies that this process can import.
+    """Return the directory, or zip archive, from which this process imports a package.
 
     Raises
     ------
@@ -194,15 +194,15 @@ def _directory(package: str) -> str:
 
 
 def python_command(code: str, *packages: str) -> list[str]:
-    """Return the command that runs code in another Python, soon: without ``site`` and the variables for Python.
+    """Return a command that runs code in a new Python process, started fast: without ``site`` and variables.
 
     Parameters
     ----------
     code : str
-        It imports modules as this process does.
+        The code; it imports modules as this process does.
     *packages : str
-        Packages beside packer that it imports from where this process would; all others come from ``sys.path`` as it is
-        here.
+        Packages, in addition to packer, that it imports from the same location as this process; all others come from
+        the present ``sys.path``.
     """
     packages = ("packer", *packages)
     start = _START.format(packages=packages) + code

@@ -1,4 +1,4 @@
-"""A thread pool whose results come in order, with a bounded number of items in work."""
+"""A thread pool that yields results in order, with a bounded number of items in progress."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _R = TypeVar("_R")
 
 
 def in_order(work: Callable[[_T], _R], items: Iterable[_T], workers: int | None = None) -> Iterator[_R]:
-    """Yield ``work(item)`` of every item, in order; threads are a bounded number of items ahead.
+    """Yield ``work(item)`` for every item, in order; threads run a bounded number of items ahead.
 
     Parameters
     ----------
     work : callable
         Called on several threads at once.
     items : iterable
-        Taken from on this thread, as the work goes on.
+        Iterated on this thread, as the work continues.
     workers : int, optional
         Threads; by default as many as `available_cpus` counts.
     """
@@ -31,12 +31,12 @@ def in_order(work: Callable[[_T], _R], items: Iterable[_T], workers: int | None 
 
 
 def results(futures: Iterable[Future[_R]], ahead: int) -> Iterator[_R]:
-    """Yield the results of futures, in order, with up to `ahead` futures in work; those left at an error are cancelled.
+    """Yield the results of futures, in order, with up to `ahead` in progress; on an error, cancel the others.
 
     Parameters
     ----------
     futures : iterable
-        Taken from on this thread, each when a result was used.
+        Iterated on this thread, one future for each consumed result.
     ahead : int
     """
     pending: deque[Future[_R]] = deque()

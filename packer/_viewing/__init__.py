@@ -1,1 +1,1 @@
-"""Packs as pictures: in a browser, and on a page of its own."""
+"""The viewer of packs in a browser, and reports as HTML pages."""

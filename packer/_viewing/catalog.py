@@ -1,4 +1,4 @@
-"""The samples of one pack, or of several in a row, as a viewer shows them: by number, with columns of all.
+"""The samples of one pack, or of several in a row, for the viewer: numbered, with columns over all.
 
 `find_duplicates` finds samples whose
 images are the same bytes by the checksums in the table, so that only candidates are read: a sample's checksum is the
@@ -182,7 +182,7 @@ class Catalog:
         return int(np.count_nonzero(self.labels == UNLABELED)) if self.label_type == "class" else 0
 
     def chosen(self, condition: str) -> npt.NDArray[np.bool_]:
-        """Tell which samples meet a condition, as `ImageDataset.where` takes it; OptionError if it is none."""
+        """Tell which samples meet a condition, as `ImageDataset.where` takes it; OptionError if it is invalid."""
         parsed = Condition(condition)
         own, every = self.label_type == "class", self.labels
         labels = [every[self.begin(pack) : end] for pack, end in enumerate(self._ends.tolist())]
@@ -204,7 +204,7 @@ class Catalog:
         return {name: field for name, field in self.fields.items() if _is_category(field)}
 
     def facts(self) -> list[tuple[str, str]]:
-        """Return what holds of all packs together, in words: what, and how much."""
+        """Return facts about all packs together, as labels and values."""
         self.require_tables()
         size = sum(int(reader.table.size.sum()) for reader in self.readers)
         codecs = dict.fromkeys(reader.manifest.codec for reader in self.readers)
@@ -225,7 +225,7 @@ class Catalog:
         return found
 
     def findings(self) -> list[tuple[str, int]]:
-        """Return what the conversions counted that is unusual, and how often."""
+        """Return the findings of the conversions, with their counts."""
         total: dict[str, int] = {}
         for reader in self.readers:
             for name, count in reader.manifest.findings.items():
@@ -234,7 +234,7 @@ class Catalog:
         return sorted(total.items(), key=lambda item: -item[1])
 
     def left_out(self) -> list[tuple[str, str]]:
-        """Return name and reason of every file that the conversions left out."""
+        """Return name and reason of every file left out by the conversions."""
         return [(entry["name"], entry["reason"]) for reader in self.readers for entry in reader.manifest.skipped]
 
 
@@ -262,7 +262,7 @@ def open_catalog(
     paths : sequence of path
         Classes of several are united by name.
     progress : callable, optional
-        Called with how many images were indexed, of what is no pack, and how many there are.
+        For a source that is not a pack: called with the number of images indexed so far, and the total.
 
     Raises
     ------
@@ -403,7 +403,7 @@ def _without_row(table: Table, start: int, stop: int) -> Checksums:
 
 
 def _table_of_crc() -> Checksums:
-    """Return what each byte does to a CRC."""
+    """Return the CRC table by byte."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, (table >> 1) ^ np.uint32(_POLYNOMIAL), table >> 1).astype(np.uint32)
@@ -411,7 +411,7 @@ def _table_of_crc() -> Checksums:
 
 
 _DOES = _table_of_crc()
-_DONE_BY = np.argsort(_DOES >> 24).astype(np.uint32)  # the byte, by the highest byte of what it does
+_DONE_BY = np.argsort(_DOES >> 24).astype(np.uint32)  # the byte, by the highest byte of its table entry
 
 
 def _undone(state: Checksums, byte: npt.NDArray[np.uint8]) -> Checksums:
@@ -422,7 +422,7 @@ def _undone(state: Checksums, byte: npt.NDArray[np.uint8]) -> Checksums:
 
 
 def _same_bytes(catalog: Catalog, members: Ints) -> list[list[int]]:
-    """Return samples in groups whose images are the same bytes; without those that cannot be read."""
+    """Group samples by identical image bytes, without unreadable ones."""
     groups: dict[tuple[bytes, object], list[int]] = {}
     for index in members.tolist():
         pack, row = catalog.locate(index)

@@ -114,7 +114,7 @@ class CategoryCounts:
 
 
 class Finder:
-    """Finds samples, and keeps the last results, so that the parts of one may be asked for one by one.
+    """Finds samples, and caches the last results, so that their parts can be requested one by one.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class Finder:
         self._lock = threading.Lock()
 
     def find(self, query: Query, seconds: float = 0.0) -> QueryResult:
-        """Return what is found.
+        """Return the samples that a query finds.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ class Finder:
         return QueryResult(len(indices), indices, complete, unread)
 
     def _mask(self, query: Query) -> npt.NDArray[np.bool_] | None:
-        """Tell which samples meet all but the name; None if nothing else is asked for."""
+        """Return the mask of samples that meet all criteria but the name; None if there are no others."""
         catalog, masks = self._catalog, list[npt.NDArray[np.bool_]]()
         if query.label is not None:
             masks.append(np.asarray(catalog.labels == query.label))
@@ -259,7 +259,7 @@ def _column_equals(catalog: Catalog, name: str, value: str) -> npt.NDArray[np.bo
 
 
 def _keys(catalog: Catalog, order: str) -> npt.NDArray[Any]:
-    """Return what samples are sorted by, the least first."""
+    """Return the sort keys of samples."""
     if order in ("smallest", "largest"):
         keys = catalog.column("height").astype(np.int64) * catalog.column("width")
     else:
@@ -269,7 +269,7 @@ def _keys(catalog: Catalog, order: str) -> npt.NDArray[Any]:
 
 
 def _named(catalog: Catalog, text: str, mask: npt.NDArray[np.bool_] | None) -> tuple[Ints, bool]:
-    """Return those of some samples that have a text in their names, and whether these are all that there are."""
+    """Return the samples, among some, whose names contain a text, and whether the search was complete."""
     needle = text.encode("utf-8", "surrogateescape").lower()
     found: list[Ints] = []
     count = 0

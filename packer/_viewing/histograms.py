@@ -1,4 +1,4 @@
-"""Histograms of the table: widths, heights, shapes, bytes, labels; as SVG for pages, and as PNG by matplotlib."""
+"""Histograms of widths, heights, shapes, bytes and labels; as SVG for pages, and as PNG by matplotlib."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Histogram:
     logarithmic : bool
         Whether the bars are equally wide in the logarithm.
     names : list of str
-        The names of the bars, if each is a class; else empty.
+        The names of the bars, if each is a class; otherwise empty.
     """
 
     measure: str
@@ -164,7 +164,7 @@ def draw(histogram: Histogram) -> str:
 
 
 def require_plot(path: str | os.PathLike[str]) -> None:
-    """Raise where `plot` could not draw to a path, before anything is read for it.
+    """Raise an error if `plot` could not draw to a path, before anything is read for it.
 
     Raises
     ------

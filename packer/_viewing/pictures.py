@@ -1,7 +1,7 @@
-"""Pictures of samples for a page: small JPEGs of many, one as it is, its crops, and its fields.
+"""Pictures for the viewer: thumbnails of many samples; and the image, crops and fields of one sample.
 
 Fields that are pixels become pictures (masks and run lengths in colours, further images); others become shapes over the
-image, captions, and values in words.
+image, captions, and text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _QUALITY = 92
 
 @dataclass(frozen=True)
 class Cut:
-    """A crop of a sample: the rectangle, in pixels of the image, and what a network would see."""
+    """A crop of a sample: the rectangle, in pixels of the image, and the network's input as a picture."""
 
     epoch: int
     top: int
@@ -57,7 +57,7 @@ class Pictures:
     Attributes
     ----------
     turn : threading.BoundedSemaphore
-        Held by whoever decodes, or else takes much memory.
+        Held during decoding and other memory-intensive work.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -200,7 +200,7 @@ def _ids(pixels: Numbers) -> Numbers:
 
 
 def _levels(pixels: Numbers) -> npt.NDArray[np.uint8]:
-    """Return (H, W, channels) numbers as RGB, from black, the least, to white; what is no number is black."""
+    """Return (H, W, channels) numbers as RGB, from black, the least, to white; what is not a number is black."""
     values = pixels[..., :3] if pixels.shape[2] >= 3 else np.repeat(pixels[..., :1], 3, axis=2)
     halves = values.astype(np.float64) / 2  # the largest less the least is finite then
     finite = np.isfinite(halves)
@@ -263,7 +263,7 @@ _FARTHEST = 1e7  # pixels: no shape is drawn farther away
 
 
 def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
-    """Return what a sample has in each field.
+    """Return the values of a sample's fields for display.
 
     Returns
     -------
@@ -317,7 +317,7 @@ class _Objects(NamedTuple):
 
 
 def _objects(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, _Objects]:
-    """Return the classes of objects, by how many objects there are: the first list of ids of that length."""
+    """Return the classes of objects, by the number of objects: the first list of ids of that length."""
     found: dict[int, _Objects] = {}
     for field in fields.values():
         ids = values[field.name]
@@ -375,7 +375,7 @@ def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
 
 
 def _words(field: Field, value: Any) -> str:
-    """Return a value that is drawn nowhere in words."""
+    """Return a value in words if it is not drawn."""
     if field.kind == "class" or (field.kind, field.dtype) == ("scalar", "bool"):
         return class_names(field, [value])[0]
     if field.dtype == "float32" and field.kind == "scalar":

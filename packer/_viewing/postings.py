@@ -1,7 +1,7 @@
-"""An inverted index over samples, built by reading them: which samples have a finding, or an object of a class.
+"""An inverted index from findings and object classes to samples, built by reading the samples.
 
 A manifest counts findings and does not name their images; the labels of objects lie after each image. So samples are
-read one by one, a slice of time at a call, and a page shows the first results while the rest is read.
+read one by one, for a limited time in each call, and a page shows the first results while the rest is read.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Postings:
 def findings_of(catalog: Catalog, index: int) -> tuple[str, ...]:
     """Return the findings that the stored image of a sample shows; none of an image that cannot be read.
 
-    An image that was encoded anew no longer shows most findings of its file, such as an EXIF orientation.
+    An image that was re-encoded no longer shows most findings of its file, such as an EXIF orientation.
     """
     pack, row = catalog.locate(index)
     reader = catalog.readers[pack]

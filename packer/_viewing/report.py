@@ -1,4 +1,4 @@
-"""A report on packs as one HTML page that needs nothing else: no server, no request, no script. It can be mailed."""
+"""Reports on packs as self-contained HTML pages, without server, requests or scripts, which can be mailed."""
 
 from __future__ import annotations
 

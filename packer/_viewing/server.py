@@ -1,9 +1,9 @@
-"""A small HTTP server for one user on one machine: bound to the loopback, with a secret in its address.
+"""The viewer's HTTP server for one user on one machine: bound to the loopback, with a secret in its URL.
 
-Every path begins with the secret. The name in the header ``Host`` must be the loopback's, so that no page of another
-name that was made to lead here can read anything. No header lets other sites read, and the page may load nothing from
-elsewhere. Other users of the machine see the arguments of a browser. So a browser is started with an address that leads
-to the page once, and only for a process of this user, which Linux tells of a connection on the loopback.
+Every path begins with the secret. The header ``Host`` must name the loopback, so that a site whose name resolves to the
+loopback (DNS rebinding) cannot read anything. No header allows other sites to read, and the page may load nothing from
+elsewhere. Other users of the machine can see the arguments of a browser. So a browser is started with a URL that opens
+the page only once, and only for a process of this user; Linux reports the user of a connection on the loopback.
 
 Responses are JSON, pictures, and sheets of many pictures at once. A sheet is the length of its head as a uint32,
 little-endian, the head in JSON, a list with an entry for each picture, and the pictures one after the other. An entry
@@ -61,7 +61,7 @@ def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
     Returns
     -------
     bool
-        True too where the system has no tables of connections.
+        True too if the system has no tables of connections.
     """
     ends = _spelled(*client), _spelled(*server)
     tables = [table for table in _TABLES if os.access(table, os.R_OK)]
@@ -98,7 +98,7 @@ class Payload(NamedTuple):
 
 
 class Endpoints:
-    """Endpoints questions about the samples of packs. Safe in many threads at once.
+    """Endpoints for queries about the samples of packs. Safe in many threads at once.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ class Endpoints:
                 self._damage.add(one.index, one.error)
 
     def _about(self, index: int) -> dict[str, Any]:
-        """Return what the table says of a sample."""
+        """Return the table's properties of a sample."""
         catalog = self._catalog
         pack, row = catalog.locate(index)
         table = catalog.readers[pack].table
@@ -276,7 +276,7 @@ _CATEGORY = "in."
 
 
 def _query(parameters: Parameters) -> Query:
-    """Return what is looked for, as an address says it."""
+    """Parse a query from the parameters of a URL."""
     label = parameters.get("class", "")
     return Query(
         label=int(label) if label else None,
@@ -309,7 +309,7 @@ def _side(parameters: Parameters) -> int:
 
 
 def _tiles(data: Any) -> dict[str, int] | None:
-    """Return how the tiles of a JPEG lie; None if it has none."""
+    """Return the tile grid of a JPEG; None if it has none."""
     tiles = read_tiles(data)
     return None if tiles is None else tiles.grid._asdict()
 
@@ -350,7 +350,7 @@ _HEADERS = {
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the page, and what it asks for.
+    """Serves the page and its requests.
 
     Parameters
     ----------
@@ -450,7 +450,7 @@ class Server(ThreadingHTTPServer):
 
     @contextlib.contextmanager
     def question(self) -> Iterator[None]:
-        """Count a question that is under way; PackerError if no more are answered."""
+        """Count a running request; PackerError if the server is closing."""
         with self._changed:
             if self._ends:
                 raise PackerError("the viewer ends")
@@ -470,7 +470,7 @@ class Server(ThreadingHTTPServer):
         super().server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report no broken connection: a browser that is closed breaks them off."""
+        """Ignore broken connections: a closed browser causes them."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -526,7 +526,7 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.BAD_REQUEST, _message(error)
         except (PackerError, OSError) as error:
             return HTTPStatus.UNPROCESSABLE_ENTITY, _message(error)
-        except Exception as error:  # such as no memory: the page says so, and the others go on
+        except Exception as error:  # such as no memory: the page says so, and the others continue
             return HTTPStatus.INTERNAL_SERVER_ERROR, _message(f"{type(error).__name__}: {error}")
 
     def _send(self, status: HTTPStatus, answer: Payload) -> None:
@@ -549,7 +549,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _same(key: str, secret: str) -> bool:
-    """Compare in a time that says nothing of the secret; an empty one is no key's."""
+    """Compare in constant time; an empty key never matches."""
     return bool(secret) and hmac.compare_digest(key.encode(), secret.encode())
 
 

@@ -1,4 +1,4 @@
-"""`packer.view`: the viewer from Python, within a notebook or in a browser beside the program."""
+"""`packer.view`: opens the viewer from Python, in a notebook or in a browser next to the program."""
 
 from __future__ import annotations
 

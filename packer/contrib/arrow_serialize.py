@@ -1,8 +1,8 @@
-"""LMDB files whose values ``pyarrow.serialize`` wrote, which pyarrow has no more: read without it.
+"""LMDB files with values written by ``pyarrow.serialize``, which pyarrow no longer has; read without it.
 
-16 bytes say how many tensors and buffers come after the rest. Then come two messages of Arrow's IPC format, a schema
-and a batch of one row, whose one column is a dense union: of numbers, of texts, of bytes, and of lists of such unions.
-https://arrow.apache.org/docs/format/Columnar.html and its .fbs files specify messages and unions. Before
+The first 16 bytes are the numbers of tensors and buffers at the end. Then follow two messages of Arrow's IPC format, a
+schema and a batch of one row, whose one column is a dense union: of numbers, of texts, of bytes, and of lists of such
+unions. https://arrow.apache.org/docs/format/Columnar.html and its .fbs files specify messages and unions. Before
 pyarrow 0.15 no 0xFFFFFFFF stood before a message's length, and a union had a bitmap of nulls.
 """
 
@@ -39,7 +39,7 @@ _DTYPES = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f2", "
 
 
 class SerializedLMDB(PickledLMDB):
-    """LMDB files as of pickles, whose values or some of them pyarrow serialized; manifests call both by one name."""
+    """LMDB files of pickles, some or all serialized by pyarrow; manifests use one name for both."""
 
     @classmethod
     def is_of(cls, first: First) -> bool:
@@ -132,7 +132,7 @@ class _Record:
         self._buffers: dict[int, list[tuple[int, int]]] = {}
 
     def value(self) -> Any:
-        """Return the value: the one list in the one row, which `serialize` puts around it."""
+        """Return the value, without the list of one element that `serialize` puts around it."""
         described = self._message(self._begin + _HEADER)
         if described.body:
             raise ValueError("a damaged value of pyarrow")
@@ -216,7 +216,7 @@ class _Record:
         return {key: value for key, value in pairs if isinstance(key, str)}
 
     def _array(self, tag: str, number: Any) -> Array:
-        """Return an array that comes after the batch: tensors first, and then arrays, each a message and its elements.
+        """Return an array after the batch: first tensors, then arrays, each a message and its elements.
 
         Arrays in the layout before pyarrow 0.15 are refused: there was no file to compare with.
         """
@@ -235,7 +235,7 @@ class _Record:
         return self._tensor(message.table(2), start, body)
 
     def _next_array(self) -> tuple[bytes, int, int]:
-        """Return the message after those of the arrays so far, and where in the file its elements lie."""
+        """Return the message after those of the arrays so far, and the offset of its elements."""
         _, before, size = self._arrays[-1] if self._arrays else (b"", self._after, 8)  # the end of the messages
         at = before + size
         data, start, _, body = self._message(at + -(at - self._begin) % _ALIGNED)

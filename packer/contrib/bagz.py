@@ -1,8 +1,8 @@
-"""Bagz (https://github.com/google-deepmind/bagz): records one after the other, and after them where each one ends.
+"""Bagz (https://github.com/google-deepmind/bagz): records one after the other, followed by their end offsets.
 
-The file ends with the ends of all records, each 8 bytes, little-endian. The last of them, the end of the last record,
-is where these begin. Or the ends are in a file of their own, ``limits.X`` for ``X``. A sample is a record; there are
-no labels and no names.
+The file ends with the end offsets of all records, 8 bytes each, little-endian. The last of them, the end of the last
+record, is also the offset of this table. Or the table is in a separate file, ``limits.X`` next to ``X``. A sample is a
+record; there are no labels and no names.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Bagz(Container):
                 yield from self._records(unit, file, limits, 0)
 
     def _records(self, unit: int, file: ContainerFile, limits: ContainerFile, begin: int) -> Iterator[Entry]:
-        """Yield the records of a file; their ends stand in `limits` from `begin` on."""
+        """Yield the records of a file; their ends are in `limits` from `begin` on."""
         count, most = (limits.size - begin) // _LIMIT.size, begin if limits is file else file.size
         start, stem, digits = 0, self.files[unit].rpartition(".")[0], len(str(count))
         for first in range(0, count, _BLOCK):
@@ -88,7 +88,7 @@ class Bagz(Container):
 
 
 def _begin(file: ContainerFile) -> int:
-    """Return where the ends of the records begin."""
+    """Return the offset of the ends of the records."""
     if not file.size:
         return 0
     begin = _LIMIT.unpack(file.read(file.size - 8, 8))[0] if file.size >= _LIMIT.size else file.size + 1

@@ -1,4 +1,4 @@
-"""Caffe's LMDB (tools/convert_imageset.cpp), a Datum each value, and the one of its fork SSD with boxes.
+"""Caffe's LMDB (tools/convert_imageset.cpp) with a Datum in each value, and that of its fork SSD, with boxes.
 
 The messages are those of src/caffe/proto/caffe.proto, found without reading the images:
 ``Datum { 1 channels, 2 height, 3 width, 4 data, 5 label, 6 float_data, 7 encoded }``, and of SSD
@@ -14,8 +14,8 @@ The format is the output of convert_imageset:
 ``classes.txt``   the names of the classes, a line each, if there are any
 
 A key is the number of the sample in eight digits, ``_``, and its name, cut where LMDB's 511 bytes end. A Datum has the
-members that ``convert_imageset --encoded`` writes: the file's bytes, the label, which is an int32, and that it is
-encoded. A sample without a label has the label -1, because a Datum without one has the label 0. A Datum has no fields:
+members that ``convert_imageset --encoded`` writes: the file's bytes, the label (an int32), and the flag for encoded
+data. A sample without a label has the label -1, because a Datum without one has the label 0. A Datum has no fields:
 packer's index has their values.
 """
 
@@ -63,7 +63,7 @@ _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
 
 
 class CaffeBox(NamedTuple):
-    """An object of SSD's: the group's label, which instance of it, the corners, and whether it is difficult."""
+    """An object of SSD: the label of its group, the instance number, the corners, and whether it is difficult."""
 
     label: int
     instance: int
@@ -78,13 +78,13 @@ class Datum:
     Attributes
     ----------
     channels, height, width, label : int
-        0 where the message has none.
+        0 if the message has none.
     offset, size : int
         Where in the file the data lie.
     encoded : bool or None
-        The value in the message; None where it has none.
+        The value in the message; None if it has none.
     suffix : str
-        That of the image which the data are; empty where they begin as none.
+        That of the image which the data are; empty if they begin as none.
     labeled : bool
         Whether the message has a label.
     boxes : list of CaffeBox
@@ -103,7 +103,7 @@ class Datum:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether the data are an encoded image: by the message, else by the data.
+        """Whether the data are an encoded image: by the message, otherwise by the data.
 
         Caffe takes a message that says nothing for pixels, and NVIDIA DALI takes it for an encoded image.
         """
@@ -112,7 +112,7 @@ class Datum:
         return bool(self.suffix) and self.channels * self.height * self.width != self.size
 
     def require_pixels(self) -> None:
-        """Raise ValueError where the data are not as many pixels as the message says."""
+        """Raise ValueError if the data are not as many pixels as the message says."""
         if self.channels not in (1, 3) or self.height < 1 or self.width < 1:
             raise ValueError(
                 f"{self.channels} channels of {self.width} x {self.height} pixels, where packer reads 1 or 3 channels"
@@ -129,7 +129,7 @@ def is_annotated(first: bytes) -> bool:
 
 
 def datum_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum:
-    """Return the Datum in a range of a file, whose first bytes may be known; ValueError where there is none."""
+    """Parse the Datum in a range of a file, given its first bytes if known; ValueError if it is not one."""
     datum = Datum()
     for number, wire, value, length in _fields(RangeReader(file, offset, size, head)):
         if number == 4 and wire == _BYTES:
@@ -398,7 +398,7 @@ class CaffeWriter(ForeignWriter):
         self._images.close()
 
     def _put(self, name: bytes, label: int | float, size: int, data: Buffer | None = None) -> int:
-        """Allocate an image, and write it if there are bytes; return where it begins."""
+        """Allocate an image, and write it if there are bytes; return its offset."""
         if not -(1 << 31) <= label < 1 << 31:
             raise DestinationError(
                 f"{_shown(name)}: a label of Caffe's is an int32, which cannot hold {label}. Choose another format."

@@ -1,9 +1,9 @@
-"""datadings (https://gitlab.com/jfolz/datadings): a map of MessagePack for each sample, one after the other.
+"""datadings (https://gitlab.com/jfolz/datadings): a MessagePack map for each sample, one after the other.
 
-``X.msgpack`` has the maps, and ``X.msgpack.offsets`` where each begins and the last ends, u64, big-endian. The name
-of a sample is its ``key``.
+``X.msgpack`` has the maps, and ``X.msgpack.offsets`` their offsets and the end of the last one, u64, big-endian. The
+name of a sample is its ``key``.
 
-MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md), read without copying long values.
+MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md) is parsed without copying long values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PLAIN = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 class Span(NamedTuple):
-    """Where a string or bytes lie; or where an array or a map begins, as whose size the values in it are counted.
+    """The location of a string or bytes; or the beginning of an array or a map, whose size is the number of its values.
 
     Attributes
     ----------
@@ -52,14 +52,14 @@ class Span(NamedTuple):
 
 
 def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
-    """Return the values of the map at a position by their keys, and where the map ends.
+    """Return the values of the map at a position by key, and the end of the map.
 
     Strings and bytes are Spans. Arrays and maps within are Spans of the kind ``"array"``, which `unpacked` reads.
 
     Raises
     ------
     ValueError
-        If there is no map, a key is no text, or more is nested in one value than anything needs.
+        If there is no map, a key is not a text, or more is nested in one value than anything needs.
     """
     head, at = _head(file, at)
     if not isinstance(head, Span) or head.kind != "map":
@@ -219,7 +219,7 @@ class Datadings(ColumnContainer):
             yield entry
 
     def _maps(self, unit: int) -> Iterator[tuple[ContainerFile, dict[str, Any]]]:
-        """Yield the values of each sample, with the file that they lie in; they are where the offsets say."""
+        """Yield the values of each sample, found by the offsets, with their file."""
         name = self.files[unit] + ".offsets"
         told = _offsets(self.root / name) if name in self.files[self.units :] else itertools.repeat(None)
         with self.reading(unit) as file:
@@ -245,7 +245,7 @@ def _offsets(path: os.PathLike[str]) -> Iterator[int | None]:
 
 
 def _type(file: ContainerFile, value: Any) -> ColumnType | None:
-    """Return the type of a value; None where there is none."""
+    """Return the type of a value; None if there is none."""
     if value is None:
         return None
     if isinstance(value, bool):

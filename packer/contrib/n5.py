@@ -1,8 +1,8 @@
 """N5 (https://github.com/saalfeldlab/n5, specification 4.0.0): a directory of arrays, a container and a format.
 
-``attributes.json`` in an array's directory has ``dimensions``, ``blockSize``, ``dataType`` and ``compression``. Axis 0
-is the one along which elements lie next to each other: NumPy counts axes from the other end, and so does this module.
-A block is a file, and its path has the block's numbers along the axes, that of axis 0 first, such as ``0/0/17``:
+``attributes.json`` in an array's directory has ``dimensions``, ``blockSize``, ``dataType`` and ``compression``.
+Elements that differ by 1 along axis 0 are adjacent. NumPy, and this module, count axes from the other end. A block is a
+file, and its path has the block's numbers along the axes, that of axis 0 first, such as ``0/0/17``:
 
 =============  ======================================================================
 u16            mode: 0, or 1 with a count of elements; big-endian, as all numbers
@@ -12,15 +12,15 @@ u32            in mode 1: the count of elements
                the elements, compressed as in the attributes
 =============  ======================================================================
 
-A block at the far end of an axis ends with the array; some tools write it in full. A block without a file is zeros.
-Before N5 2.0 the attributes had ``"compressionType": "gzip"`` for ``"compression": {"type": "gzip"}``.
+A block at the end of an axis is cut off at the end of the array; some tools write it in full. A block without a file is
+all zeros. Before N5 2.0 the attributes had ``"compressionType": "gzip"`` for ``"compression": {"type": "gzip"}``.
 
 The container recognises images in four layouts. A group is a directory of arrays, whose rows belong together:
 
 ==================  ===========================================================================================
 ``data`` (uint8)    encoded images one after the other, and ``offsets`` (N integers): where in it each one begins.
                     With ``sizes`` (N integers) there may be something between them; packer's own groups leave the
-                    rest of a block empty where the next image would not fit into it. Without ``sizes`` there are N + 1
+                    rest of a block empty if the next image would not fit into it. Without ``sizes`` there are N + 1
                     offsets. Names may stand in ``names`` (uint8, UTF-8) and ``name_ends`` (N integers).
 N blocks of 1       (uint8) the bytes of an encoded image each, in mode 1
 N x H x W x 3       (uint8) pixels; also N x 3 x H x W
@@ -28,8 +28,8 @@ N x H x W           (uint8) grey pixels
 ==================  ===========================================================================================
 
 The array ``labels``, or ``label``, ``targets``, ``y``, has the labels, and every other array of N rows becomes a field.
-Attributes of the group or of the labels may name the ``classes``. A sample is a range of a block's file where the
-blocks are raw and a block has all of it.
+Attributes of the group or of the labels may name the ``classes``. A sample is a range of a block's file if the blocks
+are raw and one block contains all of it.
 
 The format is a group, which z5py, TensorStore and N5's own tools read:
 
@@ -41,9 +41,9 @@ The format is a group, which z5py, TensorStore and N5's own tools read:
 ``name_ends``          (uint64) where in ``names`` each name ends
 ``heights``, ``widths``  (int32) pixels; with the codec ``raw`` alone, whose pixels have no header
 
-All arrays have one dimension and are not compressed. The blocks of ``data`` are the shards, and no image crosses them:
-where the next one does not fit, zeros fill the block. The last block of an array ends with the array. The other arrays
-are known when all samples are, so they are written at the end. N5 has no fields: packer's index has their numbers, and
+All arrays have one dimension and are not compressed. The blocks of ``data`` are the shards, and no image crosses their
+boundaries: if the next image does not fit, zeros fill the block. The last block of an array ends with the array. The
+other arrays are written at the end, when all samples are known. N5 has no fields: packer's index has their numbers, and
 a copy of their bytes.
 """
 
@@ -106,12 +106,12 @@ _HEADER = struct.Struct(">HH")
 
 
 def read_attributes(directory: Path) -> dict[str, Any] | None:
-    """Return the attributes of a group or an array; None where the directory has none.
+    """Return the attributes of a group or an array; None if the directory has none.
 
     Raises
     ------
     SourceError
-        If the file is no JSON object, or is no regular file.
+        If the file is no JSON object, or is not a regular file.
     """
     path = directory / ATTRIBUTES
     if not os.path.lexists(path):
@@ -135,7 +135,7 @@ class BlockFiles(Sequence[str]):
     folder : str
         The array's directory below the root, with a slash behind it; or empty.
     grid : tuple of int
-        How many blocks there are along each axis.
+        Number of blocks along each axis.
     places : (F,) int64 array
         The number of each block that has a file, in the order of an array of blocks; ascending.
     """
@@ -153,7 +153,7 @@ class BlockFiles(Sequence[str]):
         return self.folder + _path(self.grid, int(self.indices[number]))
 
     def find(self, index: int) -> int | None:
-        """Return the number of a block's file; None where it has none."""
+        """Return the number of a block's file; None if it has none."""
         number = int(np.searchsorted(self.indices, index))
         return number if number < len(self.indices) and self.indices[number] == index else None
 
@@ -172,7 +172,7 @@ class Block:
     begin : int
         The byte where the elements begin.
     count : int
-        How many elements there are.
+        Number of elements.
     """
 
     number: int
@@ -187,7 +187,7 @@ class Block:
         return self.file.size - self.begin
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return bytes of the elements as they lie in the file; SourceError where the disk fails."""
+        """Return bytes of the elements as they lie in the file; SourceError if the disk fails."""
         with source_errors():
             return self.file.read(self.begin + offset, size)
 
@@ -263,7 +263,7 @@ class N5Array:
         return np.concatenate(parts) if parts else np.empty((0, *self.shape[1:]), self.dtype.newbyteorder("="))
 
     def block(self, number: int) -> Block:
-        """Open the block in a file, by the file's number in `files`; SourceError where the file is damaged."""
+        """Open the block in a file, by the file's number in `files`; SourceError if the file is damaged."""
         with source_errors():
             file = PackFile(self.root, self.files[number])
             block = self._from_header(number, file)
@@ -275,7 +275,7 @@ class N5Array:
         return block
 
     def elements(self, block: Block) -> npt.NDArray[Any]:
-        """Return all elements of a block, one after the other; SourceError where they are damaged."""
+        """Return all elements of a block, one after the other; SourceError if they are damaged."""
         return np.frombuffer(self._expanded(block), self.dtype)
 
     def _read_slab(self, number: int) -> npt.NDArray[Any]:
@@ -415,7 +415,7 @@ class N5Images(abc.ABC):
     shape : (height, width), optional
         The size of each image, where images are pixels.
     note : str
-        A note for the user; else empty.
+        A note for the user; otherwise empty.
     """
 
     pixels: PixelLayout | None = None
@@ -518,7 +518,7 @@ class _Blocks:
         self._elements: bytes | None = None
 
     def at(self, index: int) -> Block | None:
-        """Return a block by its number in the array; None where it has no file."""
+        """Return a block by its number in the array; None if it has no file."""
         if index != self._index:
             number = self._array.files.find(index)
             self._block = None if number is None else self._array.block(number)
@@ -545,13 +545,13 @@ class _Blocks:
 
 
 def images_of(array: N5Array, sibling: Callable[[str], N5Array | None]) -> N5Images | None:
-    """Return the images in an array; None where there are none.
+    """Return the images in an array; None if there are none.
 
     Parameters
     ----------
     array : N5Array
     sibling : callable
-        Returns the array of a name in the same group; None where there is none.
+        Returns the array of a name in the same group; None if there is none.
 
     Raises
     ------
@@ -574,7 +574,7 @@ def images_of(array: N5Array, sibling: Callable[[str], N5Array | None]) -> N5Ima
 
 
 def _pixels(array: N5Array) -> N5Images | None:
-    """Return the images whose pixels are the rows of an array; None where they are none."""
+    """Return the images with pixels in the rows of an array; None if the rows are not images."""
     _, *sides = array.shape
     layout = None
     if len(sides) == 2:
@@ -587,7 +587,7 @@ def _pixels(array: N5Array) -> N5Images | None:
 
 
 def _require_integers(array: N5Array, count: int) -> None:
-    """Raise SourceError where an array is none of so many integers."""
+    """Raise SourceError if an array does not have this number of integers."""
     if array.shape != (count,) or array.dtype.kind not in "iu":
         raise array.error(f"its elements are not {count} integers")
 
@@ -646,7 +646,7 @@ class N5Group:
         return cls(path)
 
     def array(self, name: str) -> N5Array | None:
-        """Return an array by its path; None where there is none."""
+        """Return an array by its path; None if there is none."""
         if name not in self._arrays:
             attributes = None if name_problem(name) else read_attributes(self.root / name)
             there = attributes is not None and N5Array.are_of_one(attributes)
@@ -750,7 +750,7 @@ class N5Group:
         return label, columns
 
     def _label_among(self, arrays: Mapping[str, N5Array]) -> N5Array | None:
-        """Return the array of labels, by its name; None where it is not clear."""
+        """Return the array of labels, by its name; None if it is not clear."""
         able = [name for name, array in arrays.items() if len(array.shape) == 1]
         known = [name for name in _LABELS if name in able] or [name for name in able if is_label_name(name)]
         if known and (len(known) == 1 or known[0] in _LABELS):
@@ -794,7 +794,7 @@ class N5Group:
         return self.array(f"{folder}/{name}" if folder else name)
 
     def _readable(self, name: str) -> N5Array | None:
-        """Return an array; None where there is none, or none that packer reads, which is left out."""
+        """Return an array; None if it is missing, or left out because packer does not support it."""
         try:
             array = self.array(name)
         except SourceError as error:
@@ -805,7 +805,7 @@ class N5Group:
 
 
 def _field(chosen: ChosenField, array: N5Array) -> Field:
-    """Return the field of an array's rows; OptionError where they are none."""
+    """Return the field of an array's rows; OptionError if they are invalid."""
     name, rank = chosen.name, len(array.shape) - 1
     kind = chosen.kind or ("array" if rank else "scalar")
     allowed = _OF_ROWS if rank else _OF_NUMBERS
@@ -893,7 +893,7 @@ class N5(Container):
             yield Entry(name, image, label, dict(zip(of_fields, stored, strict=True)), images.shape)
 
     def _labels(self, start: int, stop: int) -> list[Any]:
-        """Return labels; None where there is none."""
+        """Return labels; None if there is none."""
         labels = self.rows.labels
         if labels is None:
             return [None] * (stop - start)
@@ -922,7 +922,7 @@ def _stored(field: Field, array: N5Array, start: int, stop: int) -> list[Stored]
     rows = array.rows(start, stop)
     with errors_in(f"{printable(array.path)}: rows {start} to {stop}"):
         if field.dtype.startswith("float") and field.kind == "scalar":
-            return [None if math.isnan(value) else field.encode(value) for value in rows.tolist()]  # which is no number
+            return [None if math.isnan(value) else field.encode(value) for value in rows.tolist()]  # NaN
         return [field.encode(value) for value in (rows if field.rank else rows.tolist())]
 
 

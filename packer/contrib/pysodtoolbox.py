@@ -1,8 +1,8 @@
-"""PySODToolBox's LMDB (ForBigDataset/ImageFolder2LMDB.py): pixels as OpenCV has them, and ``meta_info.pkl``.
+"""PySODToolBox's LMDB (ForBigDataset/ImageFolder2LMDB.py): pixels in OpenCV's order, and ``meta_info.pkl``.
 
 That file is a pickled dict: ``keys``, and ``resolution``, a text ``C_H_W`` of each key, or one alone where all are the
-same. A value is H x W x C bytes, blue first. The file does not say whether a value has 8 or 16 bits a channel: its size
-does.
+same. A value is H x W x C bytes, blue first. The size of a value decides whether it has 8 or 16 bits a channel; the
+file does not record it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
 
 
 def _shapes_of(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
-    """Return the keys, with channels, height and width, in a file's sidecar; ValueError where there are none."""
+    """Return the keys, with channels, height and width, in a file's sidecar; ValueError if there are none."""
     with PackFile(path.with_name(_SIDECAR)) as file:
         held = unpickled(file, 0, file.size, min(_MOST_OPCODES, file.size))
         keys, shapes = (_texts(held, name) for name in ("keys", "resolution"))

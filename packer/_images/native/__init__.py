@@ -1,8 +1,8 @@
-"""Read, decode, resize and pad images in C, without Python's lock.
+"""Reading, decoding, resizing and padding images in C, without Python's lock.
 
-packer's own decoder knows nearly all JPEGs, and gives libjpeg-turbo's pixels, and Pillow's conversion of them for CMYK;
-and PNGs, of which it gives Pillow's pixels. It decodes no more than the window depends on: it skips tiles that are not
-touched, and ends below the rectangle. Unusual and damaged images are left to other decoders.
+packer's own decoder reads nearly all JPEGs, with the pixels of libjpeg-turbo (for CMYK, converted as in Pillow), and
+PNGs, with the pixels of Pillow. It decodes only what the window depends on: it skips untouched tiles, and stops below
+the rectangle. Unusual and damaged images are left to other decoders.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CodedNumbers(NamedTuple):
     Attributes
     ----------
     constants : contiguous float32 array
-        A factor of levels; the subtrahend and the divisor of each colour; and the shares of a mixture, if any.
+        A factor of levels; the offset and the divisor of each channel; and the shares of a mixture, if any.
     type : int
         The index in `packer._images.numbers.TYPES`.
     planes : bool
@@ -92,7 +92,7 @@ def tasks(locations: Records, crops: Crops, addresses: Ints) -> Records:
 
 
 def in_memory(images: Sequence[Buffer], sizes: Sequence[tuple[int, int]]) -> Records:
-    """Return where images of known sizes lie in memory, where they must stay; an (N,) array of LOCATION."""
+    """Return an (N,) array of LOCATION for images of known sizes in memory, which must stay alive."""
     locations, bytes_of = np.zeros(len(images), LOCATION), [np.frombuffer(data, np.uint8) for data in images]
     locations["file"] = MEMORY
     locations["position"] = [data.ctypes.data for data in bytes_of]
@@ -102,7 +102,7 @@ def in_memory(images: Sequence[Buffer], sizes: Sequence[tuple[int, int]]) -> Rec
 
 
 def task_of(data: Buffer, size: tuple[int, int], box: Box, address: int, raw: bool = False) -> Records:
-    """Return the task of one image in memory, which must stay there; a (1,) array of TASK."""
+    """Return the task of one image in memory, as a (1,) array of TASK; the memory must stay alive."""
     image = np.frombuffer(data, np.uint8)
     location = MEMORY, image.ctypes.data, image.size, raw, *size, 0, 0, 0, 0, 0
     return np.array((*location, *box, address), np.int64).view(TASK)  # in a fifth of the time of records
@@ -116,7 +116,7 @@ def decode_one(  # noqa: PLR0917
     raw: bool = False,
     operations: Operations | None = None,
 ) -> bool:
-    """Decode a rectangle of one image in memory, as `decode_into`, in a fifth of the time.
+    """Decode a rectangle of one image in memory; like `decode_into`, in a fifth of the time.
 
     Parameters
     ----------
@@ -145,26 +145,26 @@ def decode_into(
     table: npt.NDArray[np.float32] | None = None,
     numbers: CodedNumbers | None = None,
 ) -> list[int]:
-    """Read images, decode rectangles of them, resize those, and write windows of the results, or numbers for these.
+    """Read images, decode and resize rectangles, and write windows of the results as pixels or converted numbers.
 
-    Tasks of one image that follow one another are done together: the image is read, checked and decoded once.
+    Consecutive tasks of one image are run together: the image is read, checked and decoded once.
 
     Parameters
     ----------
     tasks : (N,) array of TASK
-        Addresses in them are believed.
+        Their addresses are not checked.
     operations : (N, M) array of OPERATION, optional
         The operations on each result, one after the other.
     table : (3, 256) float32 array, optional
-        The number that each level of red, green and blue becomes.
+        The number for each level of red, green and blue.
     numbers : CodedNumbers, optional
-        The function of the levels, if there is no table.
+        The conversion of levels, if there is no table.
 
     Returns
     -------
     list of int
-        The numbers of the tasks that are left to other decoders: the bytes are not there, or not what they were, or
-        no undamaged JPEG or PNG of that size of a usual kind. Their windows may have any pixels.
+        The indices of the tasks left to other decoders: the bytes are missing or have changed, or are not an intact
+        JPEG or PNG of that size and a supported kind. Their windows are undefined.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def become_in_c(
     Raises
     ------
     ValueError
-        If the table is another than `decode_into` needs.
+        If the table is not as `decode_into` needs it.
     """
     if table is not None and (table.shape != (3, 256) or table.dtype != np.float32 or not table.flags.c_contiguous):
         raise ValueError(f"a contiguous float32 table of (3, 256) is needed, not {table.dtype} {table.shape}")
@@ -248,7 +248,7 @@ def decode(
 
 
 def decode_grey(data: Buffer, height: int, width: int) -> Pixels | None:
-    """Decode a JPEG in grey, without making red, green and blue of it.
+    """Decode a JPEG in grey, without expansion to RGB.
 
     Parameters
     ----------
@@ -260,7 +260,7 @@ def decode_grey(data: Buffer, height: int, width: int) -> Pixels | None:
     Returns
     -------
     (height, width, 1) uint8 array or None
-        None if the image is left to other decoders; also an image in colour.
+        None if the image is left to other decoders, or is in colour.
     """
     out = np.empty((height, width, 1), np.uint8)
     return out if _native.decode_grey(bytes(data), height, width, out.ctypes.data) else None
@@ -276,7 +276,7 @@ def encode_jpeg(pixels: Pixels, quality: int, interval: int) -> bytes:
     quality : int
         1 to 100.
     interval : int
-        After so many MCUs stands a restart marker, 65535 at most; 0: there are none.
+        Number of MCUs between restart markers, at most 65535; 0 for no markers.
 
     Raises
     ------
@@ -326,7 +326,7 @@ def look_up(
     planes: bool = True,
     out: npt.NDArray[np.float32] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Return the numbers that a table says for the levels of pixels, of one image or of several.
+    """Look up the numbers for the levels of pixels in a table, for one image or several.
 
     Parameters
     ----------
@@ -335,7 +335,7 @@ def look_up(
     table : (3, 256) float32 array
         The number of each level of red, green and blue.
     planes : bool
-        Whether the numbers of one colour lie together in memory, or those of a pixel.
+        Whether the numbers are planar in memory, or those of a pixel are adjacent.
     out : contiguous (3, height, width) or (N, 3, height, width) float32 array, optional
         The output for the numbers, colour by colour.
 

@@ -1,4 +1,4 @@
-/* See arguments.h. */
+/* Implements arguments.h. */
 
 #include "arguments.h"
 

@@ -1,4 +1,4 @@
-/* Reads the arguments of functions that Python calls. */
+/* Parses the arguments of functions that Python calls. */
 
 #ifndef PACKER_ARGUMENTS_H
 #define PACKER_ARGUMENTS_H

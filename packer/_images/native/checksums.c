@@ -1,7 +1,7 @@
-/* See checksums.h.
+/* Implements checksums.h.
 
-   The bits of polynomials and of states stand in reverse order, as for every CRC of this kind: the uppermost is that of
-   x^0. */
+   The bits of polynomials and states are in reverse order, as usual for these CRCs: the uppermost bit is that of x^0.
+   */
 
 #include "checksums.h"
 #include "compilers.h"

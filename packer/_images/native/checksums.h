@@ -1,4 +1,4 @@
-/* Checksums of bytes. Each goes on from that of the bytes before, which is 0 where there are none. */
+/* CRC checksums of bytes. Each function continues from the checksum of the preceding bytes, 0 at the beginning. */
 
 #ifndef PACKER_CHECKSUMS_H
 #define PACKER_CHECKSUMS_H

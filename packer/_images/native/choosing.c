@@ -1,4 +1,5 @@
-/* Chooses the crops of many images by random numbers: as the steps in packer/crops do, to the bit where exp() is. */
+/* Draws the crops of many images from random numbers, with the same results as the steps in packer/crops, to the bit on
+   machines with the same exp(). */
 
 #include "arguments.h"
 #include "native.h"

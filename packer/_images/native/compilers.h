@@ -1,4 +1,4 @@
-/* What compilers can be told beside C. */
+/* Hints to the compiler that are not part of standard C. */
 
 #ifndef PACKER_COMPILERS_H
 #define PACKER_COMPILERS_H

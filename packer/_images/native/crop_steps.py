@@ -1,4 +1,4 @@
-"""Crops and operations chosen in C, with the random numbers that they are drawn from, without Python's lock."""
+"""Drawing crops and augmentations, and their random numbers, in C, without Python's lock."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def uniforms(seed: int, epoch: int, indices: Ints, randoms: int) -> npt.NDArray[
 
 
 def require_uniform(random: npt.NDArray[np.float64], shape: tuple[int, ...]) -> None:
-    """Raise ValueError where a caller's random numbers have another shape, or are not in [0, 1)."""
+    """Raise ValueError if a caller's random numbers have another shape, or are not in [0, 1)."""
     if random.shape != shape:
         raise ValueError(f"random has the shape {shape}, not {random.shape}")
-    if random.size and not (random.min() >= 0 and random.max() < 1):  # else C would read outside of its tables
+    if random.size and not (random.min() >= 0 and random.max() < 1):  # otherwise C would read outside of its tables
         raise ValueError("random has numbers from 0 to before 1, and others were given")
 
 
@@ -112,7 +112,7 @@ def choose(
     heights, widths : (N,) int64 arrays
         Sizes of the images.
     numbers : (N, randoms) or (N, chosen) float64 array
-        Uniform in [0, 1), or with `chosen` the choices made with them; the rows may lie apart.
+        Uniform in [0, 1), or with `chosen` the choices made with them; rows may be strided.
 
     Returns
     -------
@@ -128,7 +128,7 @@ def choose(
 
 
 class _OneImage(threading.local):
-    """The memory through which C chooses the crop of one image; a thread uses it again and again."""
+    """The reusable memory of a thread for choosing the crop of one image in C."""
 
     def __init__(self) -> None:
         self.size, self.crop = np.empty(2, np.int64), np.empty(CROP.itemsize // 8, np.int64)
@@ -161,7 +161,7 @@ def choose_one(
 def choose_drawn(  # noqa: PLR0917
     steps: npt.NDArray[Any], heights: Ints, widths: Ints, numbers: npt.NDArray[np.float64], crops: Crops, done: int
 ) -> tuple[int, int] | None:
-    """Choose the crops of images as their numbers are drawn, each image after the one before it.
+    """Choose the crops of images in sequence, drawing their numbers from a generator.
 
     Parameters
     ----------
@@ -174,13 +174,13 @@ def choose_drawn(  # noqa: PLR0917
     crops : (N,) array of CROP
         The output for the crops.
     done : int
-        Number of images that have their crop already.
+        Number of images with a crop already.
 
     Returns
     -------
     (int, int) or None
-        How many images have their crop, as many as there are surely numbers for; and how many numbers were used. None
-        as of `choose`.
+        Number of images that have their crop, as many as there are surely numbers for; and how many numbers were used.
+        None as of `choose`.
     """
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
     counts = np.array([done, 0])
@@ -193,7 +193,7 @@ def choose_drawn(  # noqa: PLR0917
 
 
 def decide(rules: npt.NDArray[Any], height: int, width: int, numbers: npt.NDArray[np.float64]) -> Operations:
-    """Decide on the operations on N images of a size.
+    """Draw the operations for N images of one size.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def decide(rules: npt.NDArray[Any], height: int, width: int, numbers: npt.NDArra
 
 
 def _rows(numbers: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], int]:
-    """Return rows of numbers that lie together in each row, and how many numbers lie from one row to the next."""
+    """Return rows of numbers, contiguous within each row, and the stride between rows in numbers."""
     if numbers.dtype != np.float64 or (numbers.shape[1] and numbers.strides[1] != 8) or numbers.strides[0] % 8:
         numbers = np.ascontiguousarray(numbers, np.float64)
     return numbers, numbers.strides[0] // 8

@@ -1,4 +1,4 @@
-/* Windows made of rows and columns of an image, pixel by pixel: nearest neighbours, mirrored and padded. */
+/* Builds windows from rows and columns of an image, pixel by pixel: nearest neighbours, mirrored and padded. */
 
 #include "arguments.h"
 #include "native.h"

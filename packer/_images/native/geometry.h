@@ -1,4 +1,4 @@
-/* Parts of images. */
+/* Rectangles and windows of images. */
 
 #ifndef PACKER_GEOMETRY_H
 #define PACKER_GEOMETRY_H

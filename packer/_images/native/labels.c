@@ -1,4 +1,4 @@
-/* Labels of a batch whose images are mixed: each the shares of all classes. */
+/* Labels of batches whose images are mixed: for each image the share of every class. */
 
 #include "arguments.h"
 #include "native.h"

@@ -1,4 +1,4 @@
-/* Tasks of samples: what the table of a pack says of these, and what is wanted of each. */
+/* Builds decode tasks for samples of a pack from rows of its table and from crops. */
 
 #include "arguments.h"
 #include "native.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What `locate` takes of a table: addresses of columns, numbers, and how many bytes lie between the items of each of the first
+/* Inputs of `locate` from a table: addresses of columns, numbers, and the strides in bytes of the first
    columns; see packer/_images/native/records.py. */
 enum {
     LABEL, HEIGHT, WIDTH, OFFSET, SIZE, CRC32C, NAME_END, NAMES, NAMES_SIZE, LONGEST, RAW, CHECKED, MOST_PIXELS, LARGEST_READ,

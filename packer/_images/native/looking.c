@@ -1,4 +1,4 @@
-/* See survey.h. Nothing is decoded: JPEGs, PNGs and WebPs say their size in the first bytes. */
+/* Implements survey.h. Nothing is decoded: JPEGs, PNGs and WebPs have their size in the first bytes. */
 
 #include "geometry.h"
 #include "jpeg/markers.h"

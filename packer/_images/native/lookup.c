@@ -1,4 +1,4 @@
-/* See lookup.h. */
+/* Implements lookup.h. */
 
 #include "lookup.h"
 #include "arguments.h"

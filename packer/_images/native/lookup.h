@@ -1,4 +1,4 @@
-/* Numbers for the levels of pixels, by a table. */
+/* Converts the levels of pixels to numbers by a table. */
 
 #ifndef PACKER_LOOKUP_H
 #define PACKER_LOOKUP_H

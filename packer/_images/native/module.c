@@ -1,4 +1,4 @@
-/* packer._images._native: the parts of packer that Python is too slow for. */
+/* packer._images._native: the functions of packer that would be too slow in Python. */
 
 #include "arguments.h"
 #include "checksums.h"

@@ -1,4 +1,4 @@
-/* The functions of the module packer._images._native; what they do for Python stands in module.c. */
+/* The functions of the module packer._images._native; module.c documents their Python interface. */
 
 #ifndef PACKER_NATIVE_H
 #define PACKER_NATIVE_H

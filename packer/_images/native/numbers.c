@@ -1,4 +1,5 @@
-/* Levels of images as the numbers that a network takes: normalised, mixed with those of the image before, and converted. */
+/* Converts the levels of images to the floats that a network takes: normalised, mixed with those of the image before,
+   and converted to the batch's dtype. */
 
 #include "numbers.h"
 #include "arguments.h"

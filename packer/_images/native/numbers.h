@@ -1,4 +1,4 @@
-/* Levels as the numbers that a network takes: see numbers.c for images and batches, and kernels/number_kernels.c. */
+/* Levels as the floats that a network takes: see numbers.c for images and batches, and kernels/number_kernels.c. */
 
 #ifndef PACKER_NUMBERS_H
 #define PACKER_NUMBERS_H

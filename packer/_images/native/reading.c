@@ -1,4 +1,4 @@
-/* See reading.h. */
+/* Implements reading.h. */
 
 #define _POSIX_C_SOURCE 200809L
 #define _DARWIN_C_SOURCE

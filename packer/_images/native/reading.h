@@ -9,7 +9,7 @@
 /* Reads `size` bytes from `position` on into memory; 0 where that fails, or the file ends before. */
 int read_from(int file, uint8_t *to, size_t size, int64_t position);
 
-/* A record of LISTED in packer/_storage/packfile.py: a file that is opened by its path, and what it was when it was listed. */
+/* A record of LISTED in packer/_storage/packfile.py: a file that is opened by its path, and its stamp in the list. */
 typedef struct {
     int64_t directory; /* the descriptor that the path counts from */
     int64_t path;      /* the address of its bytes, with a zero after them */
@@ -20,7 +20,7 @@ typedef struct {
    plain relative one. */
 int open_listed(const Listed *listed);
 
-/* Tells whether an open file is what was listed, and when it was changed last. */
+/* Tells whether an open file is unchanged since the listing, and its modification time. */
 int is_listed(int file, const Listed *listed, int64_t *modified);
 
 void close_file(int file);

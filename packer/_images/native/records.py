@@ -1,6 +1,6 @@
-"""Build the records that tell C which samples to read and decode, and where their pixels go.
+"""Records that tell the C code which samples to read and decode, and where to write the pixels.
 
-Sizes and checksums of images are found in C as well, from their bytes, of which no more are read than that needs.
+The C code also computes sizes and checksums of images, and reads no more bytes than it needs for them.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class TaskBuilder:
             1 or more.
         file : (int, int, int)
             The file in which all bytes lie, if they lie in one: a descriptor, at which byte offsets begin to count, and
-            how many bytes there are from there on. A descriptor of -1 without such a file.
+            the number of bytes from there on. A descriptor of -1 without such a file.
         """
         for name in (*_COLUMNS, "names"):
             self._table.column(name)  # which looks at the file of a table that is mapped

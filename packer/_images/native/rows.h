@@ -1,4 +1,4 @@
-/* Rows of pixels, as decoders hand them on, and what becomes of an image. */
+/* Rows of pixels, as decoders deliver them, and their consumers. */
 
 #ifndef PACKER_ROWS_H
 #define PACKER_ROWS_H

@@ -1,4 +1,4 @@
-/* See samples.h. Nothing that a table says of an image is believed before it was compared with the others. */
+/* Implements samples.h. No number in a table is used before it is checked against the others. */
 
 #include "checksums.h"
 #include "reading.h"

@@ -1,4 +1,4 @@
-/* The bytes of samples, found where a task says that they lie. */
+/* Fetches the bytes of samples from the locations in their tasks. */
 
 #ifndef PACKER_SAMPLES_H
 #define PACKER_SAMPLES_H

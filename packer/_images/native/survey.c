@@ -1,5 +1,5 @@
-/* Reads images, no more of each than tells its size unless all of it is wanted, and takes the checksums that a table has of
-   them, without Python's lock. */
+/* Reads images and computes their table entries, sizes and checksums, without Python's lock. Reads no more of an image
+   than its size needs, unless all of it is requested. */
 
 #include "arguments.h"
 #include "kernels/kernels.h"

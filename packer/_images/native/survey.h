@@ -1,4 +1,4 @@
-/* What a table says of images, found from their bytes. */
+/* Table entries of images, computed from their bytes. */
 
 #ifndef PACKER_SURVEY_H
 #define PACKER_SURVEY_H
@@ -10,7 +10,7 @@ enum { CMYK = 1, ROTATED = 2, TRAILING = 4 }; /* findings: four components; an o
 
 typedef enum {
     SEEN,
-    UNUSUAL, /* Python decides what it is */
+    UNUSUAL, /* left to Python */
     MORE     /* of the image's bytes are needed */
 } Sight;
 

@@ -1,4 +1,4 @@
-/* A task: an image and what is wanted of it. */
+/* A task: an image, and the request for a part of it. */
 
 #ifndef PACKER_TASK_H
 #define PACKER_TASK_H

@@ -1,6 +1,6 @@
-/* Does tasks: reads the bytes of images, decodes rectangles of them and resizes these into their places, without Python's
-   lock. Tasks of one image that follow one another, its views, are done together: its bytes are read, checked and decoded
-   once. */
+/* Runs tasks: reads the bytes of images, decodes rectangles of them and resizes these into their parts of a batch,
+   without Python's lock. Consecutive tasks of one image, its views, run together: the image's bytes are read, checked
+   and decoded once. */
 
 #include "arguments.h"
 #include "augmenting/augmenting.h"

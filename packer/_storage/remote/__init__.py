@@ -1,1 +1,1 @@
-"""Remote objects, read by ranges: S3, Google Cloud Storage, Azure, and servers of HTTP."""
+"""Remote objects, read in ranges: S3, Google Cloud Storage, Azure, and HTTP servers."""

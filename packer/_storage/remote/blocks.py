@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class _Opened:
-    """A segment, which of its blocks were compared with their checksums, and when its use was last marked."""
+    """An open segment, the blocks whose checksums were compared, and the time of its last use mark."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
@@ -37,25 +37,25 @@ _opened: dict[tuple[str, int], _Opened] = {}  # by directory and number; without
 
 
 class _FetchOrder:
-    """Blocks of one object that are fetched by one order, which threads may wait for.
+    """A fetch order for blocks of one object, which threads may wait for.
 
     Parameters
     ----------
     key : str
-        Of the object's blocks in this process.
+        The key of the object's blocks in this process.
     urgent : bool
         Whether threads wait for them.
 
     Attributes
     ----------
     blocks : list of int
-        Those without an order.
+        The blocks that are not in another order.
     hastened : list of int
-        Those that another order has, which was not urgent.
+        Blocks in another order that was not urgent.
     failures : dict
         The fetcher's messages about blocks that failed.
     came : threading.Condition
-        Notified when some came or failed.
+        Notified when blocks arrive or fail.
     """
 
     def __init__(self, key: str, urgent: bool) -> None:
@@ -67,15 +67,15 @@ class _FetchOrder:
 
 
 class _Due:
-    """The blocks that this process has ordered and that have not come: none of them is ordered again."""
+    """The outstanding blocks of this process, so that none of them is ordered twice."""
 
     def __init__(self) -> None:
-        self.sending = threading.Lock()  # orders are sent in the turn in which they were remembered
+        self.sending = threading.Lock()  # orders are sent in the sequence in which they were registered
         self.lock = threading.Lock()
         self.orders: dict[tuple[str, int], _FetchOrder] = {}
 
     def heard(self, order: _FetchOrder, answer: client.Reply) -> None:
-        """Take an answer to an order: some of its blocks came or failed, or all that are left of it did."""
+        """Handle a response to an order: some, or all remaining, of its blocks arrived or failed."""
         message, _ = answer
         failed, more = "failed" in message, "more" in message
         with self.lock:
@@ -93,9 +93,9 @@ class _Due:
                 one.came.notify_all()
 
     def wait(self, orders: Mapping[int, _FetchOrder]) -> Message | None:
-        """Wait until none of some blocks is due; return the fetcher's message on one that failed.
+        """Wait until some blocks have arrived; return the fetcher's message if one failed.
 
-        `orders` has the order by which each block is fetched.
+        `orders` maps each block to the order that fetches it.
         """
         with self.lock:
             for block, order in orders.items():
@@ -157,7 +157,7 @@ class Blocks:
         client.memory().put(self.identity, 0, memoryview(data)[:whole], self._block)
 
     def position(self, begin: int, size: int) -> tuple[Segment, int] | None:
-        """Return the position of bytes, if one segment has them, fetched for this process or compared before."""
+        """Return the position of bytes if one segment holds them, fetched for this process or compared before."""
         number, within = divmod(begin, SEGMENT)
         opened = _opened.get((self._directory, number)) or self._open(number)
         if opened is None or within + size > SEGMENT:
@@ -208,7 +208,7 @@ class Blocks:
             self._fetch([self._run(*ranges[number]) for number in missing], again=attempt > 0)
             for number in missing:
                 found[number] = find(*ranges[number])
-        return [  # bytes that the cache does not take, or loses at once, are fetched past it
+        return [  # bytes that the cache cannot store, or loses at once, bypass it
             client.get(self.url, begin, begin + size, self.version, self.settings) if data is None else data
             for (begin, size), data in zip(ranges, found, strict=True)
         ]
@@ -218,7 +218,7 @@ class Blocks:
         self._fetch_missing([self._run(*one) for one in ranges], urgent=urgent)
 
     def order(self, do: str, **more: object) -> Message:
-        """Return an order to the fetcher about this object."""
+        """Return a message to the fetcher about this object."""
         return {
             "do": do,
             "url": self.url,
@@ -237,9 +237,9 @@ class Blocks:
         return range(begin // self._block, -(-(begin + size) // self._block))
 
     def _fetch(self, runs: Sequence[range], *, again: bool) -> None:
-        """Wait for the blocks of runs, which are ordered where they are not yet; RemoteError if one fails.
+        """Wait for the blocks of runs, after ordering those not yet ordered; RemoteError if one fails.
 
-        With `again`, blocks count as missing that are there but fail their checksum.
+        With `again`, blocks that fail their checksum count as missing.
         """
         for _ in range(client.STARTS):
             failed = _due.wait(self._fetch_missing(runs, urgent=True, again=again))
@@ -255,9 +255,9 @@ class Blocks:
                 _opened.pop((self._directory, number), None)
 
     def _fetch_missing(self, runs: Iterable[range], *, urgent: bool, again: bool = False) -> dict[int, _FetchOrder]:
-        """Order missing blocks that are not yet ordered, all in one order; return the order of each.
+        """Order the missing blocks that are not yet ordered, all in one order; return the order of each block.
 
-        If it is urgent, blocks are hastened that are due and were not urgent before.
+        If it is urgent, outstanding blocks that were not urgent before are hastened.
         """
         order = _FetchOrder(self._key, urgent)
         heard = partial(_due.heard, order)
@@ -268,13 +268,13 @@ class Blocks:
                     new, hastened = (array.array("q", _ends(some)) for some in (order.blocks, order.hastened))
                     message = self.order("fill", urgent=urgent, again=again, new=len(new) // 2)
                     client.order(message, (new + hastened).tobytes(), heard)
-        except BaseException as error:  # or others would wait for blocks without a fetcher
+        except BaseException as error:  # otherwise other threads would wait for blocks that nobody fetches
             heard(({"failed": client.ENDED, "why": str(error)}, memoryview(b"")))
             raise
         return orders
 
     def _remember(self, order: _FetchOrder, runs: Iterable[range], again: bool) -> dict[int, _FetchOrder]:
-        """Let an order have the blocks that lack and are not due; return the order of each block that lacks."""
+        """Add to an order the missing blocks that are not outstanding; return the order of each block that lacks."""
         orders = dict[int, _FetchOrder]()
         with _due.lock:
             for run in runs:
@@ -289,7 +289,7 @@ class Blocks:
         return orders
 
     def _add(self, order: _FetchOrder, block: int) -> None:
-        """Add a block to an order, and those that lack between it and the one before, where they are few."""
+        """Add a block to an order, and those that are missing between it and the one before, where they are few."""
         before = order.blocks[-1] + 1 if order.blocks else block
         between = range(before, block) if before < block <= before + _GAP else range(0)
         if any((self._key, one) in _due.orders for one in between) or len(self._lacking(between, False)) < len(between):
@@ -333,7 +333,7 @@ class Blocks:
         return data[within : within + end - begin]
 
     def _one_by_one(self, begin: int, end: int) -> bytes | None:
-        """Return bytes of which some blocks are in the memory of this process; None if some lack there too."""
+        """Return bytes of blocks in the cache and the memory of this process; None if some are in neither."""
         parts, memory = [], client.memory()
         for block in range(begin // self._block, -(-end // self._block)):
             data = memory.get(self.identity, block, self._block)
@@ -369,7 +369,7 @@ class Blocks:
 
 
 def _ends(blocks: Iterable[int]) -> Iterator[int]:
-    """Yield where runs of blocks that follow one another begin and end."""
+    """Yield the begin and end of each run of consecutive blocks."""
     end = None
     for block in blocks:
         if block != end:

@@ -1,19 +1,19 @@
-"""The files of the cache: blocks of objects, a directory for each version of an object, bounded in total.
+"""The cache on disk: blocks of objects, one directory for each version of an object, with a bounded total size.
 
-`Blocks` (blocks.py) orders what is missing, and the process that fetches (fetcher.py) writes it here.
+`Blocks` (blocks.py) orders missing blocks, and the fetching process (fetcher.py) writes them here.
 
-The users of a file are not counted, and reading takes no lock. A writer removes the files that were used least
-recently, by their names alone: a process that has one open keeps it. The bytes in a cache are trusted, so no other user
-may be able to write there (`trusted_cache`).
+The users of a file are not counted, and reading takes no lock. A writer unlinks the least recently used files: a
+process that has one open can still read it. The bytes in a cache are trusted, so no other user may be able to write
+there (`trusted_cache`).
 
 A `Segment` is a file with at most 64 MiB of an object, in blocks of 16 KiB. A list of entries precedes them, one for
 each block: 0 if the block is missing, or its CRC-32C and a mark. An entry is written after its block. So a writer that
-is killed at any moment leaves blocks that are missing, and none that are wrong; damage by a power failure or a disk is
-found by the checksum. Two processes that write the same block write the same bytes, because a segment belongs to one
-version of an object.
+is killed at any moment leaves missing blocks, but never wrong ones; the checksum detects damage by a power failure or a
+disk. Two processes that write the same block write the same bytes, because a segment belongs to one version of an
+object.
 
-The mark is that of the process for which a block was fetched. That process need not compare the block again, which its
-own fetcher wrote while it lived; every other process compares the block when it first reads it.
+The mark identifies the process for which a block was fetched. That process need not check the block again, because its
+own fetcher has written it; every other process compares the checksum when it first reads the block.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BLOCK = 16 << 10
 SEGMENT = 64 << 20
 """Bytes of an object in one file."""
 
-SUFFIX, NEW = ".stretch", ".new"  # the first is in the caches of every version, as is the magic below
+SUFFIX, NEW = ".stretch", ".new"  # the first name, and the magic below, never change between versions of the cache
 """The suffixes of segments, and of files that are not complete yet."""
 
 _BLOCKS = SEGMENT // BLOCK
@@ -127,11 +127,11 @@ class Segment:
         return all(entry >> 32 == mark for entry in self.entries(first, last))
 
     def claim(self, first: int, last: int) -> bool:
-        """Claim blocks `first` to before `last`, to be fetched; False if another open file has claimed one of them.
+        """Claim blocks `first` to before `last` for fetching; False if another open file has claimed one of them.
 
-        A claim ends with `release`, or with the file or the process that has it. It is a lock on the blocks' entries
-        that no reading or writing needs: it spares two processes fetching the same. Where the system has no
-        such locks, as Linux has, or the file system none at all, every claim succeeds.
+        A claim ends with `release`, or when its file is closed or its process ends. It is a lock on the blocks' entries
+        that reading and writing ignore: it prevents two processes from fetching the same blocks. If the system or the
+        file system does not support such locks, every claim succeeds.
         """
         try:
             self._lock(first, last, "F_WRLCK")
@@ -174,7 +174,7 @@ class Segment:
 
 
 def new_name(path: str) -> str:
-    """Return a name for a file that is made whole and then renamed to `path`."""
+    """Return a temporary name for a file that is renamed to `path` when it is complete."""
     return f"{path}.{os.urandom(6).hex()}{NEW}"
 
 
@@ -191,7 +191,7 @@ def write_at(fd: int, data: memoryview, position: int) -> None:
 
 
 def _make_segment(path: str, size: int) -> None:
-    """Make a segment without blocks: whole, or not at all. Another one's that is there meanwhile stays."""
+    """Create a segment without blocks, atomically. A segment that another process created meanwhile stays."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     new = new_name(path)
     fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
@@ -238,7 +238,7 @@ class Home(NamedTuple):
     identity : str
         The name of the object's directory there.
     about : dict
-        The content of the note in the directory: "url" as it is shown, "size", "etag" and "modified".
+        The content of the note in the directory: "url" without secrets, "size", "etag" and "modified".
     """
 
     cache_dir: str
@@ -251,7 +251,7 @@ class Home(NamedTuple):
         return os.path.join(self.cache_dir, self.identity)
 
     def make(self) -> None:
-        """Make the directory, with the note in it; OSError if that cannot be."""
+        """Create the directory, with the note in it; OSError if that fails."""
         if not os.path.isdir(self.cache_dir):
             _make(self.cache_dir)
         os.makedirs(self.directory, exist_ok=True)
@@ -264,11 +264,11 @@ class Home(NamedTuple):
 
 
 class CacheNotice(UserWarning):
-    """The warning of a cache of the default size, or one that cannot be made."""
+    """The warning about a cache of the default size, or one that cannot be created."""
 
 
 def prepare(cache_dir: str, limit: int | None) -> None:
-    """Make the directory of a cache; say once how large it may become, to who makes it, or that no disk takes it.
+    """Create the directory of a cache; warn once about its maximum size, or that it cannot be created.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ def prepare(cache_dir: str, limit: int | None) -> None:
     except OSError as error:
         import multiprocessing
 
-        if multiprocessing.parent_process() is None:  # whose workers would all say the same
+        if multiprocessing.parent_process() is None:  # all of its workers would repeat the warning
             warn(
                 f"nothing can be kept in {printable(cache_dir)}: {error.strerror}. Memory keeps what is fetched, as "
                 "far as it has room, and as long as the process lives. cache_dir= names another directory",
@@ -304,7 +304,7 @@ _prepared = set[str]()
 
 
 def _make(cache_dir: str) -> bool:
-    """Make the directory of a cache, with a note that it is one; tell whether it is a new one."""
+    """Create the directory of a cache, with a note that marks it; tell whether it is new."""
     os.makedirs(cache_dir, mode=0o700, exist_ok=True)  # files that one user may read, another may not
     try:
         fd = os.open(os.path.join(cache_dir, _ABOUT_ALL), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -324,7 +324,7 @@ def touch(path: str) -> None:
 
 @dataclass(frozen=True)
 class CachedObject:
-    """A version of an object, and the part of it that the cache keeps.
+    """A version of an object in the cache, and the size of its cached part.
 
     Attributes
     ----------
@@ -390,8 +390,8 @@ def _refuse(cache_dir: str) -> NoReturn:
 def clear(cache_dir: str, url: str | None = None) -> list[CachedObject]:
     """Remove the objects of a cache, and nothing else; return their list.
 
-    Processes may read meanwhile. What they have open stays with them, and takes its place until they close it. What
-    they lack afterwards is fetched again.
+    Processes may read meanwhile. Files that they have open stay readable, and take up space until they are closed.
+    Blocks that they need afterwards are fetched again.
 
     Parameters
     ----------
@@ -423,7 +423,7 @@ def default_limit(cache_dir: str) -> int:
 
 
 class Bound:
-    """Keeps a cache within its limit, as far as one process that writes can.
+    """Keeps a cache within its limit, as far as a single writing process can.
 
     Parameters
     ----------
@@ -434,10 +434,10 @@ class Bound:
 
     def __init__(self, cache_dir: str, limit: int | None) -> None:
         self._directory, self._limit = cache_dir, limit
-        self._left = 0  # bytes that may be written until the next look
+        self._left = 0  # bytes that may be written until the next check
 
     def wrote(self, size: int, current: str) -> None:
-        """Note that `size` bytes were written to the file `current`, which stays; make room if that is due."""
+        """Record that `size` bytes were written to the file `current`, which is not removed; make room if necessary."""
         self._left -= size
         if self._left < 0:
             self.make_room(current)
@@ -503,7 +503,7 @@ def _files(directory: str) -> Iterator[_File]:
 
 
 def _about(directory: str) -> dict[str, Any] | None:
-    """Return the note in an object's directory; None if it is none of packer's."""
+    """Return the note in an object's directory; None if packer did not write it."""
     try:
         with open(open_regular(directory, _ABOUT), encoding="utf-8") as file:
             found = json.load(file)
@@ -533,10 +533,10 @@ _warned = set[str]()
 
 
 def trusted_cache(cache_dir: str | None) -> str | None:
-    """Return the directory of a cache; None, and a warning once, where another user may write into it.
+    """Return the directory of a cache; None, with one warning, if another user can write to it.
 
-    A directory that root owns may belong to a group, whose members trust each other then. One that is not there is
-    another's affair: who makes it makes it for one user alone.
+    A directory that root owns may belong to a group, whose members then trust each other. A missing directory passes:
+    it is created for this user alone.
     """
     if cache_dir is None or not hasattr(os, "geteuid"):
         return cache_dir

@@ -1,9 +1,8 @@
 """Requests to the fetcher, the process that fetches objects: versions, bytes, listings, blocks.
 
 A fetcher is started at the first request, one for each process that reads. A forked child has its parent's pipes and
-must not use them: it starts a fetcher of its own. Messages are JSON followed by bytes; no message is executed, as a
-pickle would be. Blocks without a cache directory are kept in the memory of this process, and the least recently
-used go first.
+must not use them: it starts a fetcher of its own. Messages are JSON followed by bytes; unlike pickles, they execute no
+code. Blocks without a cache directory are kept in the memory of this process, and the least recently used go first.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from packer.errors import MissingDependencyError, RemoteError, pip_install, prin
 Message = dict[str, Any]
 
 _HEAD = struct.Struct("<IQ")
-_WRITTEN_TOGETHER = 1 << 16  # bytes; a larger body is written by itself, and not copied to follow its head
+_WRITTEN_TOGETHER = 1 << 16  # bytes; a larger body is written separately, instead of copying it behind its head
 
 
 def send(fd: int, message: Message, payload: bytes | memoryview = b"") -> None:
@@ -84,7 +83,7 @@ _SHARE, _MOST, _LEAST = 16, 4 << 30, 64 << 20
 
 
 def default_limit() -> int:
-    """Return how many bytes this process keeps at most: a share of the memory that it may use."""
+    """Return the limit of cached bytes in this process: a share of the memory that it may use."""
     return max(_LEAST, min(_MOST, (available_memory() or _MOST) // _SHARE))
 
 
@@ -104,11 +103,11 @@ class Memory:
         self._lock = threading.Lock()
 
     def allow(self, limit: int) -> None:
-        """Keep as many bytes as that from now on, where it was less before."""
+        """Raise the limit to this number of bytes, if it was lower."""
         self._limit = max(self._limit, limit)
 
     def put(self, identity: str, first: int, data: memoryview, size: int) -> None:
-        """Keep blocks of an object, of `size` bytes each, from the block `first` on."""
+        """Store blocks of an object, of `size` bytes each, beginning with block `first`."""
         with self._lock:
             for block, begin in enumerate(range(0, len(data), size), first):
                 old = self._blocks.pop((identity, size, block), b"")
@@ -172,13 +171,13 @@ class _Fetcher:
         self._listening.start()
 
     def order(self, message: Message, payload: bytes, heard: Heard) -> None:
-        """Give an order; `heard` gets its answers, the last of which says nothing of more, on the listening thread."""
+        """Send an order; `heard` receives its responses on the listening thread; the last one has no "more"."""
         number = next(self._numbers)
         self._waiting[number] = heard
         with self._sending:
             self._tell_environment()
             self._send({**message, "id": number}, payload)
-        if self.ended:  # perhaps after the listening thread told those that waited
+        if self.ended:  # perhaps after the listening thread has notified the waiting threads
             self._end_orders([number])
 
     def _send(self, message: Message, payload: bytes) -> None:
@@ -188,7 +187,7 @@ class _Fetcher:
             self.ended = True
 
     def _tell_environment(self) -> None:
-        """Send the variables of the stores that have changed, such as credentials that this program has renewed."""
+        """Send changed environment variables of the stores, such as renewed credentials."""
         now, before = _environment(), self._environment
         if now != before:
             self._environment = now
@@ -196,13 +195,13 @@ class _Fetcher:
             self._send({"id": 0, "do": "environment", "set": now, "unset": gone}, b"")
 
     def require_signs(self) -> None:
-        """End the process where it has sent nothing for long; all orders fail then."""
+        """Kill the process if it has sent nothing for long; all orders then fail."""
         if time.monotonic() - self._heard > _SILENCE:
             self._silent = True
             self._process.kill()
 
     def _listen(self) -> None:
-        """Hand on each answer, and give blocks to the memory, until the process ends."""
+        """Dispatch each response, and store blocks in memory, until the process ends."""
         with contextlib.suppress(OSError):
             while (answer := receive(self._answers)) is not None:
                 self._heard = time.monotonic()
@@ -278,7 +277,7 @@ def _start(errors: int) -> subprocess.Popen[bytes]:
 
 
 def _environment() -> dict[str, str]:
-    """Return the variables by which stores are reached, as this process has them now."""
+    """Return the present environment variables that configure stores."""
     names = filter(_OF_STORES.match, list(os.environ))
     return {name: value for name in names if (value := os.environ.get(name)) is not None}  # another thread may unset it
 
@@ -298,37 +297,36 @@ _state = _State()
 
 
 def memory() -> Memory:
-    """Return the memory of this process for blocks that no disk keeps."""
+    """Return the in-memory cache of this process, for blocks without a cache directory."""
     return _state.memory
 
 
 def mark() -> int:
-    """Return the mark of this process's fetcher on blocks of a cache, from 1 to 2**32 - 1."""
+    """Return the mark that this process's fetcher puts on blocks of a cache, from 1 to 2**32 - 1."""
     return _state.mark
 
 
 def order(message: Message, payload: bytes, heard: Heard) -> None:
-    """Give the fetcher an order, and return; `heard` is called with each answer, on another thread.
+    """Send the fetcher an order, without waiting; `heard` is called with each response, on another thread.
 
-    The last answer has no "more" in it. It has "failed" where the order was not carried out, which is `ENDED` where
-    the fetcher ended meanwhile.
+    The last response has no "more". It has "failed" if the order failed, with the value `ENDED` if the fetcher died.
     """
     _fetcher().order(message, payload, heard)
 
 
 def require_signs() -> None:
-    """End a fetcher that has sent nothing for long. A thread that waits for answers calls this at times."""
+    """Kill a fetcher that has sent nothing for long. Threads that wait for responses call this from time to time."""
     if _state.fetcher is not None:
         _state.fetcher.require_signs()
 
 
 def ask(message: Message, payload: bytes = b"") -> Reply:
-    """Give the fetcher an order and wait for the answer; RemoteError if two fetchers died of it."""
+    """Send the fetcher an order and wait for the response; RemoteError if two fetchers died while serving it."""
     return next(pages(message, payload))
 
 
 def pages(message: Message, payload: bytes = b"") -> Iterator[Reply]:
-    """Give the fetcher an order that has several answers, and yield them."""
+    """Send the fetcher an order with several responses, and yield them."""
     begun, why = False, ""
     for _ in range(STARTS):
         answers: queue.SimpleQueue[Reply] = queue.SimpleQueue()
@@ -352,7 +350,7 @@ def pages(message: Message, payload: bytes = b"") -> Iterator[Reply]:
 
 
 def ended(why: str) -> RemoteError:
-    """Return the error of an order of which two fetchers died, or one that had answered a part of it."""
+    """Return the error for an order that killed two fetchers, or a fetcher that had responded in part."""
     return RemoteError(f"the process that fetches objects ended twice ({why})")
 
 
@@ -387,7 +385,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Version(NamedTuple):
-    """An object as it was when it was looked at.
+    """The version of an object: its size, ETag and time at one moment.
 
     Attributes
     ----------
@@ -396,7 +394,7 @@ class Version(NamedTuple):
     etag : str
         The store's name for this version; empty if it has none.
     modified : int
-        When it was written, in nanoseconds since 1970; 0 if the store does not say it.
+        Time of writing, in nanoseconds since 1970; 0 if the store does not report it.
     """
 
     size: int
@@ -419,12 +417,12 @@ class RemoteObject(NamedTuple):
 
 
 def head(url: str, settings: RemoteSettings | None = None) -> Version | None:
-    """Return the version of an object that is there now; None if there is none.
+    """Return the present version of an object; None if there is no object.
 
     Raises
     ------
     RemoteError
-        If the store does not say it within the time limit of the settings, by default those chosen for the URL.
+        If the store does not respond within the time limit of the settings, by default those chosen for the URL.
     """
     found = look(url, 1, settings)
     return found and found[0]
@@ -454,9 +452,9 @@ def get(
     ----------
     url : str
     begin, end : int
-        None stands for the object's end.
+        None for the end of the object.
     version : Version, optional
-        RemoteError if the object is another one by now.
+        RemoteError if the object has changed since.
     settings : RemoteSettings, optional
         By default those chosen for the URL.
 
@@ -498,7 +496,8 @@ _LISTING_THREADS = 32
 def list_in_parallel(url: str) -> list[RemoteObject]:
     """Return the objects below a URL, in no order; RemoteError if the store does not list them.
 
-    S3 lists a thousand names a request. So the folders of `url` are listed first, and then all at the same time.
+    S3 lists a thousand names in each request. So the folders of `url` are listed first, and then their contents in
+    parallel.
     """
     folders = _folders_of(url)
     if not folders:
@@ -512,7 +511,7 @@ def _below(url: str, folder: str) -> list[RemoteObject]:
 
 
 def _folders_of(url: str) -> list[str]:
-    """Return the names of the folders right below a URL, where all objects lie in them and the store names them."""
+    """Return the names of the folders directly below a URL, if they contain all objects and the store lists them."""
     from packer._storage.remote.s3 import S3Bucket
 
     base = parse(url)
@@ -527,7 +526,7 @@ def _folders_of(url: str) -> list[str]:
 
 
 def ask_about(message: Message, payload: bytes, url: str) -> dict[str, Any]:
-    """Give the fetcher an order about an object, and return its answer; RemoteError if that is a failure."""
+    """Send the fetcher an order about an object, and return its response; RemoteError if it failed."""
     answer, _ = ask(message, payload)
     _require(answer, url)
     return answer

@@ -1,6 +1,6 @@
 """The process that fetches objects for the process that started it; it ends when its pipe is closed.
 
-It owns obstore, whose threads do not survive a fork, and imports little, so that it starts soon: no NumPy, no torch.
+It owns obstore, whose threads do not survive a fork, and imports neither NumPy nor torch, so that it starts quickly.
 `RequestQueue` sends many range requests at a time, retries them, and limits their time. A range is requested with the
 ETag of the version, and the response is compared with the request: version, offset and length. `BlockFetcher` fetches
 the missing blocks of an object into the cache, or sends them to the reading process if there is no cache directory.
@@ -35,9 +35,9 @@ MOST_AT_ONCE = 32
 
 _RESERVED = 8  # of them, for pieces that a thread waits for
 _WAITING = 2 * MOST_AT_ONCE  # pieces
-_CHUNK = 256 << 10  # bytes that are handed on together
+_CHUNK = 256 << 10  # bytes that are sent together
 _SLOWEST = 16 << 10  # bytes a second; a slower server is given up
-_ATTEMPTS = 4  # into so many parts the time limit is divided, so that one silent connection does not take all of it
+_ATTEMPTS = 4  # attempts that share the time limit, so that one silent connection does not use up all of it
 _PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts, twice as long each time
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TRIES = {"missing": 1, "changed": 1, "outside": 1, "refused": 1, "denied": 2, "partial": 3, "length": 8}
@@ -51,7 +51,7 @@ class Target(NamedTuple):
     ----------
     url : str
     version : Version or None
-        None: whichever is there now, which is the version of a piece from then on.
+        None: the present version, which later pieces must then have too.
     seconds : float
     """
 
@@ -69,9 +69,9 @@ class RangeRequest:
     begin, end : int
         Bytes; None: to the end of the object.
     sink : callable
-        Given the position of the first byte, and all bytes.
+        Called with the position of the first byte, and all bytes.
     fetch : callable, optional
-        Fetches the range when its turn comes, in place of one request; it may find that some of it is there.
+        Fetches the range when its turn comes, instead of a single request; parts of it may already be cached.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class RangeRequest:
 
 
 class RequestQueue:
-    """Fetches pieces: those that a thread waits for before those that are fetched ahead."""
+    """Fetches pieces, prioritising those that a thread waits for over prefetched ones."""
 
     def __init__(self) -> None:
         self._urgent: deque[RangeRequest] = deque()
@@ -104,13 +104,13 @@ class RequestQueue:
         self._plain = Plain(self._store)
 
     def add(self, piece: RangeRequest, *, urgent: bool) -> RangeRequest:
-        """Fetch a piece when there is room for it."""
+        """Fetch a piece when the number of requests permits."""
         (self._urgent if urgent else self._later).append(piece)
         self._start()
         return piece
 
     async def room(self) -> None:
-        """Wait until few of the pieces that are fetched ahead wait."""
+        """Wait until few prefetched pieces are queued."""
         while len(self._later) >= _WAITING:
             self._taken.clear()
             await self._taken.wait()
@@ -122,7 +122,7 @@ class RequestQueue:
             self._start()
 
     def forget_stores(self) -> None:
-        """Reach stores anew, with the present credentials; requests under way go on."""
+        """Reconnect to stores with the present credentials; requests under way continue."""
         self._stores.clear()
         self._plain.forget()
 
@@ -154,7 +154,7 @@ class RequestQueue:
             piece.done.exception()  # perhaps nothing waits for it
 
     async def request(self, piece: RangeRequest) -> None:
-        """Request a range at once, again where that fails; StoreError if it cannot be fetched within its time."""
+        """Request a range immediately, with retries; StoreError if it cannot be fetched within its time limit."""
         piece.progressed = begun = time.monotonic()
         tries = 0
         while True:
@@ -184,9 +184,9 @@ class RequestQueue:
             await asyncio.sleep(pause)
 
     async def _attempt(self, piece: RangeRequest) -> None:
-        """Hand on a piece; StoreError if not all of it came."""
+        """Request a piece and pass it on; StoreError if it is incomplete."""
         plainly = piece.plainly and piece.end is not None and self._plain.may_ask(piece.url)
-        piece.plainly = False  # after a failure obstore fetches it, whose errors have causes
+        piece.plainly = False  # after a failure obstore fetches it, because its errors name causes
         if plainly:
             try:
                 await self._ask_plainly(piece)
@@ -246,7 +246,7 @@ class RequestQueue:
 
 
 def version_of(meta: dict[str, Any]) -> Version:
-    """Return the version of an object that obstore says."""
+    """Return the version of an object from obstore's metadata."""
     written = meta.get("last_modified") or _EPOCH
     return Version(meta["size"], meta.get("e_tag") or "", (written - _EPOCH) // timedelta(microseconds=1) * 1000)
 
@@ -263,7 +263,7 @@ def _options(piece: RangeRequest) -> GetOptions:
 
 
 def _strong(version: Version | None) -> str:
-    """Return the ETag that a request may insist on; none where it is a weak one."""
+    """Return the ETag for a conditional request; empty for a weak ETag."""
     return "" if version is None or version.etag.startswith("W/") else version.etag
 
 
@@ -284,7 +284,7 @@ def _is_another(now: Version, then: Version) -> bool:
 
 
 async def _hand_on(piece: RangeRequest, result: Any) -> None:
-    """Hand on a body once all of it is there: one of another length may differ from its first byte."""
+    """Pass on a body once it is complete: a body of another length may differ from its first byte on."""
     assert piece.end is not None
     parts, size, expected = [], 0, piece.end - piece.at
     async for chunk in result.stream(min_chunk_size=_CHUNK):
@@ -305,7 +305,7 @@ _REQUEST = 4 << 20  # bytes of one request
 _OPEN = 64  # segments
 _PER_SEGMENT = SEGMENT // BLOCK
 _LOOK_AGAIN = 0.02  # seconds between two looks, while another process fetches the same
-_REMOVED_MEANWHILE = 2  # times that a new file may be removed by others, such as `packer cache clear`
+_REMOVED_MEANWHILE = 2  # retries if others remove a new file, such as `packer cache clear`
 _SECONDS_WITHOUT = 30.0  # until the next attempt to write to a disk that failed
 
 
@@ -321,7 +321,7 @@ class BlockFetcher:
     bound : Bound
         That of the cache.
     send : callable
-        Given the first block, and the bytes of blocks that the cache does not take.
+        Called with the first block, and the bytes of blocks that the cache cannot store.
     block : int
         Bytes of a block; `BLOCK` where there is a cache.
     mark : int
@@ -346,22 +346,22 @@ class BlockFetcher:
         self._under_way: dict[int, tuple[RangeRequest, range]] = {}
         self._segments: dict[int, Segment] = {}
         self._not_before = 0.0
-        self._expected: set[int] = set()  # blocks that are ordered, of which no pieces are made yet
+        self._expected: set[int] = set()  # ordered blocks that are not yet divided into pieces
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is ordered that has not come."""
+        """Whether no order is outstanding."""
         return not self._expected and not self._under_way
 
     def expect(self, runs: Runs) -> None:
-        """Note the blocks that will be given to `want`: by this order, or by one that hastens them."""
+        """Register the blocks that `want` will request: for this order, or for one that hastens them."""
         self._expected.update(block for run in runs for block in range(*run))
 
     def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[tuple[RangeRequest, range]]:
-        """Fetch the blocks that lack; return the pieces under way that have blocks of `runs`, and all blocks of each.
+        """Fetch the missing blocks; return the pieces under way that have blocks of `runs`, and all blocks of each.
 
-        A block is fetched where it is still expected: else an order before this one has fetched it, and it was sent.
-        With `again`, blocks are fetched that are there.
+        A block is fetched only if it is still expected: otherwise an earlier order has fetched and sent it. With
+        `again`, existing blocks are fetched again.
         """
         pieces: dict[RangeRequest, range] = {}
         for run in runs:
@@ -396,9 +396,9 @@ class BlockFetcher:
         return RangeRequest(self._target, begin, end, self._keep, fetch)
 
     async def _share(self, blocks: range, again: bool) -> None:
-        """Fetch blocks that lack by now, and wait for those that another process fetches at this moment.
+        """Fetch the blocks that are still missing, and wait for those that another process is fetching.
 
-        Nobody is waited for longer than for a server.
+        The wait for another process has the same limit as for a server.
         """
         left, until = list(blocks), time.monotonic() + self._target.seconds
         number, start = blocks.start // _PER_SEGMENT, blocks.start - blocks.start % _PER_SEGMENT
@@ -420,7 +420,7 @@ class BlockFetcher:
                 await asyncio.sleep(_LOOK_AGAIN)
 
     async def _request(self, blocks: Sequence[int]) -> None:
-        """Request blocks, those together that follow one another; the first failure counts when all have ended."""
+        """Request blocks, one request for each run; raise the first failure when all have ended."""
         requests = [self._requests.request(self._piece(run)) for run in _runs_of(blocks, self._most)]
         if len(requests) == 1:
             await requests[0]
@@ -452,7 +452,7 @@ class BlockFetcher:
                 break
             try:
                 segment.write(within, data, self._mark)
-            except OSError:  # the disk is full, most of all
+            except OSError:  # mostly a full disk
                 if attempt:
                     self._give_up()
                 else:
@@ -463,7 +463,7 @@ class BlockFetcher:
         self._send(first, data)
 
     def _open(self, number: int, *, writing: bool = False) -> Segment | None:
-        """Return a segment that is still in the cache; None if there is none, or none can be made."""
+        """Return a segment that is still in the cache; None if it is missing and cannot be created."""
         if self._home is None or time.monotonic() < self._not_before:
             return None
         found = self._segments.get(number)
@@ -497,7 +497,7 @@ class BlockFetcher:
 
 
 def _claimed(segment: Segment, blocks: Sequence[int]) -> Iterator[range]:
-    """Claim blocks of a segment, those that are not claimed yet; yield them in runs."""
+    """Claim those blocks of a segment that are not claimed yet; yield them in runs."""
     for run in _runs_of(blocks, len(blocks)):
         first = run.start % _PER_SEGMENT
         if segment.claim(first, first + len(run)):
@@ -508,7 +508,7 @@ def _claimed(segment: Segment, blocks: Sequence[int]) -> Iterator[range]:
 
 
 def _runs_of(blocks: Sequence[int], most: int) -> Iterator[range]:
-    """Yield runs of blocks that follow one another, `most` at most in each, and none in two segments."""
+    """Yield runs of at most `most` consecutive blocks, none across two segments."""
     begin = 0
     for at in range(1, len(blocks) + 1):
         ends = at == len(blocks) or blocks[at] != blocks[at - 1] + 1 or blocks[at] % _PER_SEGMENT == 0
@@ -532,12 +532,12 @@ def main() -> None:
     orders, answers = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    os.dup2(2, 1)  # output of a library must not stand among the answers
+    os.dup2(2, 1)  # output of a library must not mix with the responses
     asyncio.run(_Fetcher(answers).serve(orders))
 
 
 class _Fetcher:
-    """Takes orders, each in a task of its own.
+    """Serves orders, each in a separate task.
 
     Parameters
     ----------
@@ -571,7 +571,7 @@ class _Fetcher:
             task.add_done_callback(self._tasks.discard)
 
     async def _live(self) -> None:
-        """Give signs of life; end when who started this process did, though a fork of it holds the pipe open."""
+        """Send signs of life; exit when the parent process has ended, even if a fork of it holds the pipe open."""
         parent = os.getppid()
         while True:
             await asyncio.sleep(BEAT)
@@ -593,7 +593,7 @@ class _Fetcher:
             self._answer({"id": order["id"], **_failed(error)})
 
     async def _do_get(self, order: Message, payload: memoryview) -> None:
-        """Answer with bytes, and with the version of the object that they are of."""
+        """Respond with bytes, and with the version of their object."""
         target, begin, end, parts = _target(order), order["begin"], order["end"], list[bytes]()
         if target.version is not None and end is not None:
             found = memoryview(bytearray(end - begin))
@@ -616,7 +616,7 @@ class _Fetcher:
         )
 
     async def _do_fill(self, order: Message, payload: memoryview) -> None:
-        """Fetch blocks into the cache, or send them; answer as they come, and when all have."""
+        """Fetch blocks into the cache, or send them; respond as they arrive, and when all have arrived."""
         blocks = payload.cast("q").tolist()
         runs = list(zip(blocks[::2], blocks[1::2], strict=True))
         filling, pieces = self._block_fetcher(order), list[RangeRequest]()
@@ -638,7 +638,7 @@ class _Fetcher:
         self._answer({"id": order["id"]})
 
     def _answer_piece(self, number: int, blocks: range, done: asyncio.Future[None]) -> None:
-        """Answer that some blocks of an order came, or failed."""
+        """Respond that some blocks of an order arrived or failed."""
         failure = done.exception()
         self._answer({"id": number, "more": True, "blocks": [blocks.start, blocks.stop], **_failed(failure)})
 
@@ -665,7 +665,7 @@ class _Fetcher:
         return self._bounds.setdefault(key, Bound(*key))
 
     async def _do_table(self, order: Message, payload: memoryview) -> None:
-        """Keep a range of an object in a file of its own; answer with its name, or with none where that cannot be."""
+        """Store a range of an object in a separate file; respond with its name, or with none if that fails."""
         begin, size = order["begin"], order["size"]
         try:
             with TableFile(_home(order), begin, size) as table:
@@ -678,21 +678,21 @@ class _Fetcher:
         self._answer({"id": order["id"], "path": path})
 
     async def _do_environment(self, order: Message, payload: memoryview) -> None:
-        """Reach stores from now on as the environment of who asks says it."""
+        """Use the environment of the requesting process for stores from now on."""
         for name in order["unset"]:
             os.environ.pop(name, None)
         os.environ.update(order["set"])
         self._requests.forget_stores()
 
     async def _do_list(self, order: Message, payload: memoryview) -> None:
-        """Answer with the objects below a URL, in pages."""
+        """Respond with the objects below a URL, in pages."""
         async for page in _listed(order["url"], order["seconds"]):
             self._answer({"id": order["id"], "more": True, "page": page})
         self._answer({"id": order["id"]})
 
 
 def _failed(error: BaseException | None) -> Message:
-    """Return the answer for a failure."""
+    """Return the response for a failure."""
     if error is None:
         return {}
     if isinstance(error, StoreError):
@@ -709,7 +709,7 @@ def _home(order: Message) -> Home:
 
 
 async def _all(pieces: Any) -> None:
-    """Wait for all pieces; the first failure that there is counts."""
+    """Wait for all pieces; raise the first failure."""
     await asyncio.gather(*(asyncio.shield(piece.done) for piece in list(pieces)))
 
 

@@ -1,9 +1,9 @@
 """HTTP requests for ranges of objects over persistent connections, at a third of the CPU time that obstore takes.
 
-Servers of HTTP get the requests directly, S3 by URLs that obstore signs. A `Connection` serves one request at a time
-and reads the body into memory that it uses again. It understands one response alone: status 206, the range of the
-request, and its length. If a server needs more than a plain request, or sends another response, obstore serves the
-requests to it for a while.
+HTTP servers are requested directly, S3 by URLs that obstore signs. A `Connection` handles one request at a time and
+reads the body into memory that it reuses. It accepts only one kind of response: status 206 with the requested range and
+its length. If a server needs more than a plain request, or sends another response, obstore takes over its requests for
+a while.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Host = tuple[str, int, bool]
 """A server: its name, its port, and whether it is reached by TLS."""
 
 _LONGEST_HEAD = 1 << 14  # bytes
-_STEP, _REUSED = 1 << 18, 1 << 20  # bytes of memory: taken at once, and reused for the next body
+_STEP, _REUSED = 1 << 18, 1 << 20  # bytes of memory, allocated at the beginning and reused for the next body
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 _LENGTH = re.compile(r"\d{1,18}")
-_BUSY = (408, 429)  # and those from 500 on: the server is busy, and gets no second request at once
+_BUSY = (408, 429)  # these, and 500 and above: the server is busy, and is not asked again immediately
 
 
 class UnplainError(Exception):
-    """The server does not give the plain answer: a whole client has to ask."""
+    """The server does not send the plain response, so a full client has to take over."""
 
 
 class Response(NamedTuple):
@@ -50,7 +50,7 @@ class Response(NamedTuple):
     modified : int
         Nanoseconds since 1970.
     data : memoryview
-        The bytes. They stay until the connection is used again, or rests.
+        The bytes, valid until the connection is used again or released.
     """
 
     size: int
@@ -67,7 +67,7 @@ class Connection(asyncio.BufferedProtocol):
     host : Host
         The server at its other end.
     heard : float
-        When something came last, by the clock of the event loop.
+        Time of the last received data, by the clock of the event loop.
     reusable : bool
         Whether another request may follow.
     """
@@ -87,16 +87,16 @@ class Connection(asyncio.BufferedProtocol):
         self._keep = False
 
     async def ask(self, request: bytes, begin: int, end: int, seconds: float) -> Response:
-        """Send a request for the bytes from `begin` to before `end`, and return those that the object has of them.
+        """Request the bytes from `begin` to before `end`, and return the part of them within the object.
 
         Raises
         ------
         ConnectionResetError
-            If the connection ended before anything came.
+            If the connection was closed before any data arrived.
         UnplainError
             If the response does not fit the request.
         StoreError
-            If not all of it came, or nothing within `seconds`; or if the server has too much to do.
+            If the body is incomplete, nothing arrives within `seconds`, or the server is overloaded.
         """
         assert self._transport is not None
         self.reusable, self._answer, self._free = False, None, self._head
@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         return answer
 
     def rest(self) -> None:
-        """Release the buffer if it is large: the bytes of the response were used."""
+        """Release the buffer if it is large, after the bytes of the response were used."""
         if len(self._memory) > _REUSED:
             self._memory = memoryview(b"")
 
@@ -166,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
             self._whole.set_exception(ConnectionResetError() if nothing else StoreError("again", CUT))
 
     def _watch(self, seconds: float) -> None:
-        """Look again when nothing may have come for so long."""
+        """Schedule the next check for the time when the silence would reach its limit."""
         left = self.heard + seconds - self._loop.time()
         if left > 0:
             self._watching = self._loop.call_later(left, self._watch, seconds)
@@ -174,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
             self._whole.set_exception(StoreError("again", "the server was silent"))
 
     def _take_head(self) -> bool:
-        """Tell whether the head is there, compare it with the request, and take the bytes after it."""
+        """Tell whether the head has arrived; if so, compare it with the request, and take the bytes after it."""
         came = self._head[: len(self._head) - len(self._free)]
         end = self._begun.find(b"\r\n\r\n", 0, len(came))
         if end < 0:
@@ -194,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _expected(self, status: str, headers: dict[str, str]) -> Response:
-        """Return the answer that a head says, with memory for its bytes."""
+        """Return the response that a head announces, with memory for its bytes."""
         if status.isdecimal() and (int(status) in _BUSY or int(status) >= 500):
             raise StoreError("again", status)
         found, length = _RANGE.fullmatch(headers.get("content-range", "")), headers.get("content-length", "")
@@ -226,8 +226,8 @@ def _time_of(date: str) -> int:
         return 0
 
 
-_CONNECT = 10.0  # seconds until a host that says nothing counts as one that is not there
-_NOT_FOR = 60.0  # seconds for which obstore asks a server that gave another answer
+_CONNECT = 10.0  # seconds until a silent host counts as unreachable
+_NOT_FOR = 60.0  # seconds for which obstore serves a server that sent another response
 _SIGNED = 3600.0  # seconds for which a URL is signed; it is used for half of them
 _MOST_URLS, _MOST_HOSTS = 1000, 32
 _HOST = re.compile(r"[\w.:%\[\]-]+", re.ASCII)
@@ -235,7 +235,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 class _Where(NamedTuple):
-    """An object: its server's name, port and whether by TLS; a request without its end; until when it is right."""
+    """How to request an object: the server's name, port and TLS; the request without its end; the time of expiry."""
 
     host: Host
     request: bytes
@@ -243,12 +243,12 @@ class _Where(NamedTuple):
 
 
 class Plain:
-    """Asks servers by itself.
+    """Requests objects from servers without obstore.
 
     Parameters
     ----------
     store_of : callable
-        Given a URL and seconds, returns the store of obstore's and the object's path there.
+        Takes a URL and seconds; returns obstore's store and the object's path in it.
     """
 
     def __init__(self, store_of: Callable[[str, float], tuple[Any, str]]) -> None:
@@ -265,7 +265,7 @@ class Plain:
         return not apart and self._not_before.get(server_of(url), 0.0) <= time.monotonic()
 
     def leave(self, url: str) -> None:
-        """Leave requests to an object's server to obstore for a while."""
+        """Let obstore handle the requests to an object's server for a while."""
         self._not_before[server_of(url)] = time.monotonic() + _NOT_FOR
 
     def forget(self) -> None:
@@ -302,7 +302,7 @@ class Plain:
                     raise UnplainError from None
 
     def put_back(self, connection: Connection) -> None:
-        """Keep a connection for the next request to its server, which an object's URL may not lead to any more."""
+        """Keep a connection for the next request to its server, even if an object's URL now leads elsewhere."""
         if connection.reusable:
             connection.rest()
             self._connections_to(connection.host).append(connection)
@@ -310,7 +310,7 @@ class Plain:
             connection.close()
 
     def _connections_to(self, host: Host) -> list[Connection]:
-        """Return the connections to a server that are not in use; those to servers without a recent request end."""
+        """Return the idle connections to a server; close those to servers without a recent request."""
         idle = self._idle[host] = self._idle.pop(host, [])
         while len(self._idle) > _MOST_HOSTS:
             for connection in self._idle.pop(next(iter(self._idle))):
@@ -326,7 +326,7 @@ class Plain:
         )
         try:
             return (await asyncio.wait_for(opening, min(seconds, _CONNECT)))[1]
-        except (OSError, ValueError, asyncio.TimeoutError):  # such as a name that is none; obstore has the cause
+        except (OSError, ValueError, asyncio.TimeoutError):  # such as an unknown host name; obstore reports the cause
             raise UnplainError from None
 
     async def _where(self, url: str, seconds: float) -> _Where:
@@ -363,7 +363,7 @@ def _where_of(url: str, until: float) -> _Where:
         server = urllib.parse.urlsplit(f"//{parts.host}")
         host = server.hostname or "", server.port or (443 if tls else 80), tls
         return _Where(host, "".join(f"{line}\r\n" for line in lines).encode("ascii"), until)
-    except (RemoteError, ValueError):  # such as an endpoint with an empty part, no port, no text
+    except (RemoteError, ValueError):  # such as an endpoint with an empty part, or an invalid port
         raise UnplainError from None
 
 

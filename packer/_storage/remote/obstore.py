@@ -1,11 +1,11 @@
-"""Object stores through obstore: the store of a URL for reading, its errors, and buckets that are written.
+"""Object stores through obstore: stores for reading a URL, their errors, and buckets for writing.
 
 The threads of obstore do not survive a fork, so only the process that fetches reads through it. Buckets of Google Cloud
 and containers of Azure are written in a process for each request, which runs `main`: JSON on its standard input, lines
 of JSON on its standard output.
 
-An object appears when all of it has arrived. obstore cannot resume an object that was sent in part: it is sent anew.
-The parts that had arrived belong to no object; Azure drops them after a week, and Google by a lifecycle rule.
+An object appears when all of it has arrived. obstore cannot resume an upload: an interrupted object is sent again. The
+parts that had arrived are orphaned; Azure drops them after a week, and Google by a lifecycle rule.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from packer._storage.remote.urls import RemoteSettings, Url, parse
 from packer._storage.system import python_command
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
 
-_CONNECT = 10.0  # seconds until a host that says nothing counts as one that is not there
+_CONNECT = 10.0  # seconds until a silent host counts as unreachable
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
@@ -63,16 +63,16 @@ _BOTO3_KNOWS = {"role_arn", "sso_session", "sso_start_url", "credential_process"
 
 
 class StoreError(Exception):
-    """An error of a store, without anything that may be secret.
+    """An error of a store, free of secrets.
 
     Attributes
     ----------
     kind : str
-        "missing", "changed" and "denied" stay so; "outside" is a range that the object does not have, "partial" a
-        server that gives whole objects alone, "length" another count of bytes than requested, "refused" another answer
-        that stays so, "away" a host that cannot be reached, and "again" a failure that may pass.
+        "missing", "changed" and "denied" are permanent; "outside" is a range beyond the object, "partial" a server that
+        sends only whole objects, "length" another number of bytes than requested, "refused" another permanent failure,
+        "away" an unreachable host, and "again" a temporary failure.
     heard : float
-        When the last byte came before that, by the monotonic clock; 0 where it is unknown.
+        Time of the last received byte before the error, by the monotonic clock; 0 if unknown.
     """
 
     heard = 0.0
@@ -83,7 +83,7 @@ class StoreError(Exception):
 
 
 def store_of(url: str, seconds: float) -> tuple[Any, str]:
-    """Return the store that an object lies in, and the object's path there.
+    """Return the store of an object, and the object's path in it.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def store_of(url: str, seconds: float) -> tuple[Any, str]:
     Raises
     ------
     StoreError
-        If the credentials are not all there, or are none.
+        If credentials are missing or malformed.
     """
     from obstore.exceptions import BaseError
 
@@ -133,11 +133,11 @@ def _store_of(url: str, seconds: float) -> tuple[Any, str]:
 
 
 def error_of(error: BaseException, url: str) -> StoreError:
-    """Return the error for one of obstore's, whose own text has the whole URL in it and is left out."""
+    """Convert an error of obstore; its own text is left out, because it contains the whole URL."""
     from obstore import exceptions
 
     text = str(error)
-    own = _URLS.sub("", text)  # a signed URL has the word credential in it, and a name may have any
+    own = _URLS.sub("", text)  # a signed URL contains the word credential, and a name may contain any word
     status, code, kind = _STATUS.search(text), _CODE.search(text), _KIND.search(text)
     answer = " ".join(found[1] for found in (status, code) if found)
     number = int(status[1]) if status else 0
@@ -191,7 +191,7 @@ def _remedy(url: str) -> str:
 
 
 def _s3_settings() -> dict[str, Any]:
-    """Return the settings of AWS's files that no variable sets; obstore reads the variables."""
+    """Return the settings from AWS's files that no variable overrides; obstore reads the variables itself."""
     profile = _profile()
     settings: dict[str, Any] = {
         own: profile[theirs]
@@ -208,7 +208,7 @@ def _s3_settings() -> dict[str, Any]:
 
 
 def _require_endpoint(endpoint: str | None) -> None:
-    """Raise StoreError where the URL of a store has no scheme, of which obstore would only panic."""
+    """Raise StoreError if the URL of a store has no scheme, because obstore would panic."""
     for name, value in (
         ("endpoint_url", endpoint),
         *((name, os.environ.get(name)) for name in _S3_SETTINGS["endpoint_url"]),
@@ -237,7 +237,7 @@ def _profile() -> dict[str, str]:
 
 _PROGRAM = "from packer._storage.remote.obstore import main; main()"
 
-_REQUEST = 5  # how much longer a request with a part may take than one wait
+_REQUEST = 5  # how many times longer a request with a part may take than one wait
 _RETRIES = 8
 _PUT_REMEDIES = {
     "NotFoundError": "there is no such bucket or container. Make it first.",
@@ -248,14 +248,14 @@ _PUT_REMEDIES = {
 
 
 class ObstoreBucket:
-    """A bucket or a container that is written.
+    """A bucket or a container for writing.
 
     Parameters
     ----------
     scheme : {"gs", "az"}
     name : str
     settings : RemoteSettings
-        How long is waited.
+        Time limits.
     """
 
     def __init__(self, scheme: str, name: str, settings: RemoteSettings) -> None:
@@ -263,11 +263,11 @@ class ObstoreBucket:
         self._settings = settings
 
     def shown(self, key: str) -> str:
-        """Return how messages call an object."""
+        """Return the name of an object in messages."""
         return printable(f"{self._base}/{key}")
 
     def find(self, key: str) -> StoredObject | None:
-        """Return size and ETag of an object; None where there is none."""
+        """Return size and ETag of an object; None if there is none."""
         found = self._ask("find", key)
         return None if found is None else StoredObject(found["size"], found["etag"])
 
@@ -281,7 +281,7 @@ class ObstoreBucket:
             self._ask("delete", key)
 
     def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None:
-        """Make an object of a file; as `S3Bucket.send`, but for going on with an object that was sent in part."""
+        """Make an object of a file; as `S3Bucket.send`, but for continuing an object that was sent in part."""
         size, found = path.stat().st_size, self.find(key)
         if log.has_sent(key, found, size):
             progress(size)
@@ -296,7 +296,7 @@ class ObstoreBucket:
         return []
 
     def _ask(self, verb: str, key: str, progress: Callable[[int], None] | None = None, **more: Any) -> Any:
-        """Send a request to a process of its own, and return the answer; RemoteError where it fails."""
+        """Send a request to a process of its own, and return the answer; RemoteError if it fails."""
         request = {"verb": verb, "base": self._base, "key": key, "timeout": self._settings.timeout, **more}
         try:
             command = python_command(_PROGRAM, "obstore")
@@ -327,7 +327,7 @@ class ObstoreBucket:
         why = _PUT_REMEDIES.get(
             kind, f"obstore says {printable(kind)}. Look at the network; the same command tries again."
         )
-        # Without the text of the error, in which a URL may stand with its signature.
+        # Without the text of the error, which may contain a URL with its signature.
         return RemoteError(f"{self.shown(key)}: {why}")
 
 
@@ -338,7 +338,7 @@ def main() -> None:
         _answer({"result": _result(request)})
     except ImportError:
         _answer({"error": "ImportError"})
-    except Exception as error:  # whatever it is, the parent raises it
+    except Exception as error:  # regardless of its type, the parent raises it
         _answer({"error": type(error).__name__})
 
 

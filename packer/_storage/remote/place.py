@@ -34,7 +34,7 @@ from packer._storage.stamps import NO_STAMP, Stamp
 from packer._table import Vector
 from packer.errors import CorruptPackError, RemoteError
 
-_FIRST = 64 << 10  # bytes that come with the version
+_FIRST = 64 << 10  # bytes fetched together with the version
 _WHOLE_FROM = 1 << 16  # bytes; smaller arrays are read
 _BETWEEN = 1 << 16  # bytes between two columns that are fetched together
 
@@ -42,8 +42,8 @@ _BETWEEN = 1 << 16  # bytes between two columns that are fetched together
 class RemoteFile(PackFile):
     """An object that is read as a file of a pack, by ranges.
 
-    Every byte that is returned is of the version that the object had when it was opened. Like a `PackFile`, it serves
-    many threads, and processes that were forked.
+    All returned bytes are of the version that the object had when it was opened. Like a `PackFile`, it can be used by
+    many threads and forked processes.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class RemoteFile(PackFile):
     inside : str, optional
         The object's path below the prefix.
     version : Version, optional
-        The version to read, if it is known: then nobody asks for it.
+        The version to read, if known; by default it is requested.
     settings : RemoteSettings, optional
         By default those chosen for the URL.
 
@@ -93,7 +93,7 @@ class RemoteFile(PackFile):
         self._together: tuple[FileBytes | mmap.mmap, int] | None = None  # a part of the object, and where it begins
         self.size, self.modified, self.mode, self.links = version.size, version.modified, 0o644, 1
         self.inode = (-1, zlib.crc32(self._blocks.identity.encode()))
-        self._bytes = FileBytes(Descriptor(-1), self.path, self.size)  # of no file: the blocks are read
+        self._bytes = FileBytes(Descriptor(-1), self.path, self.size)  # no file: read the blocks
 
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset`; CorruptPackError if they do not lie inside the object."""
@@ -108,7 +108,7 @@ class RemoteFile(PackFile):
     def locate(
         self, offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], object]:
-        """Fetch what lacks, and return descriptors and positions of the bytes, as `PackFile.locate`."""
+        """Fetch the missing bytes, and return descriptors and positions of the bytes, as `PackFile.locate`."""
         self._require_open()
         inside = (offset >= 0) & (size >= 0) & (size <= LARGEST_READ) & (offset <= self.size - size)
         file, position, held = np.full(len(offset), NOWHERE), offset.copy(), list[object]()
@@ -130,22 +130,22 @@ class RemoteFile(PackFile):
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
         """Order ranges of the object, in this order, without waiting for them.
 
-        A range is joined with the one before it where it begins at that one's end, or little after it. What was
-        ordered before is not ordered again.
+        A range is joined with the one before it if the gap between them is small. Ranges that were ordered before are
+        not ordered again.
 
         Parameters
         ----------
         ranges : iterable of (int, int)
-            Offset and size of each. What lies outside of the object is left out.
+            Offset and size of each. Bytes outside of the object are ignored.
         urgent : bool
-            Whether they are read at once: then they are fetched before others, and reading only waits for them.
+            Whether they are about to be read: then they are fetched before others, and reading only waits for them.
         """
         self._require_open()
         inside = [(begin, size) for begin, size in ranges if 0 <= begin < begin + size <= self.size]
         self._blocks.ahead(inside, urgent=urgent)
 
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Keep ranges in one file of this node, if little lies between them; the columns of a table, say."""
+        """Cache ranges with small gaps, such as the columns of a table, in one file on this node."""
         self._require_open()
         if not any(size >= _WHOLE_FROM for _, size in ranges):
             return
@@ -156,7 +156,7 @@ class RemoteFile(PackFile):
             self._together = found, begin - at
 
     def vectors(self, ranges: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
-        """Return vectors of the object, as `PackFile.vectors`; fetched now, and kept where there is a cache."""
+        """Return vectors of the object, as `PackFile.vectors`; fetched now, and cached if there is a cache."""
         self._require_open()
         sizes = {name: count * np.dtype(dtype).itemsize for name, (_, count, dtype) in ranges.items()}
         held = sum(sizes.values()) <= MOST_HELD
@@ -176,7 +176,7 @@ class RemoteFile(PackFile):
         return values
 
     def _in_together(self, offset: int, size: int) -> tuple[FileBytes | mmap.mmap, int] | None:
-        """Return where a range is in what was compared with its checksum as a whole."""
+        """Return the position of a range in the data that were checked as a whole."""
         if self._together is not None:
             found, first = self._together
             if first <= offset and offset + size <= first + len(found):
@@ -190,12 +190,12 @@ class RemoteFile(PackFile):
         return count
 
     def changed(self) -> bool:
-        """Tell that the bytes are not others than when the object was opened: others would be refused."""
+        """Return False: the bytes cannot differ from those when the object was opened, because others are refused."""
         self._require_open()
         return False
 
     def require_whole(self) -> None:
-        """Do nothing but require that the file is open: an object does not shrink."""
+        """Check only that the file is open: an object does not shrink."""
         self._require_open()
 
 
@@ -206,16 +206,16 @@ _URL_OF = "PACKER_URL_"  # begins the variables that hand a signed URL to this p
 class RemotePlace(Place):
     """A place on object storage.
 
-    Every object is read in the version that was seen first, for as long as this lives: no pack is a mixture of two.
+    Every object is read in the version that was seen first, as long as this place exists: no pack is a mixture of two.
 
-    A pickled place has no secret in it. Where a URL has one, such as a signature, the processes that this one starts
-    get the URL by a variable of the environment.
+    A pickled place contains no secret. If its URL has one, such as a signature, child processes get the URL from an
+    environment variable.
 
     Parameters
     ----------
     url : str
     settings : RemoteSettings, optional
-        By default those chosen for the URL. A later choice changes nothing here.
+        By default those chosen for the URL. A later choice has no effect on this place.
     """
 
     remote = True
@@ -264,10 +264,10 @@ class RemotePlace(Place):
         return RemotePlace(url, self._settings)
 
     def head(self, size: int) -> bytes | None:
-        """Return the first bytes of the object; None if there is none, or it is refused.
+        """Return the first bytes of the object; None if there is no object, or access is refused.
 
-        Stores refuse what they do not have to those who may not list it, and servers of HTTP a directory. A bucket is
-        no object.
+        Stores refuse access to missing objects if the user may not list them, and HTTP servers refuse directories. A
+        bucket is not an object.
         """
         parts = parse(self.url)
         if parts.scheme not in ("http", "https") and not parts.key:
@@ -333,7 +333,7 @@ class RemotePlace(Place):
         return found
 
     def _version_or_refusal(self, inside: str) -> Version | None:
-        """Return a version; None also where the object is refused, while what is refused may be missing."""
+        """Return a version; None also if access is refused, because a refused object may be missing."""
         try:
             return self._version(inside)
         except RemoteError as error:
@@ -346,7 +346,7 @@ class RemotePlace(Place):
 
 
 def _again(url: str, secret_id: str, settings: RemoteSettings) -> RemotePlace:
-    """Return a place that was pickled."""
+    """Recreate a pickled place."""
     if secret_id:
         secret_url = os.environ.get(_URL_OF + secret_id)
         if secret_url is None:

@@ -1,22 +1,22 @@
-"""Buckets of S3, and of stores with its interface, that are written: through boto3, which is pure Python.
+"""Writing to buckets of S3 and compatible stores, through boto3, which is pure Python.
 
-boto3 finds credentials, the endpoint and the region as every other tool does: in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL``
-and the like, in files, or from the machine. Every call has a limit for connecting, for each wait on the line, and for
+boto3 finds credentials, the endpoint and the region like every other tool: in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL`` and
+similar variables, in files, or from the machine. Every call has limits for connecting, for waiting for data, and for
 the number of attempts.
 
-A large file becomes an object in parts, several at a time, which gets its name when all have arrived. A killed upload
-goes on: the store's list of its parts is compared with the file, by size and checksum, and only missing parts are sent.
-Each part goes with its MD5, which the store compares. Uploads that others left of the same object are aborted, unless
-one of them may be alive.
+A large file is uploaded in parts, several at a time, and the object appears when all have arrived. A killed upload can
+be continued: the store's list of parts is compared with the file, by size and checksum, and only missing parts are
+sent. Each part is sent with its MD5, which the store compares. Unfinished uploads of the same object by others are
+aborted, unless one of them may be alive.
 
 The log of a pack's uploads, on this machine's disk, is lines of JSON:
 
-``{"key": K, "before": [ID, …]}``   an upload of the object K in parts is about to begin; these were there
+``{"key": K, "before": [ID, …]}``   an upload of the object K in parts is about to begin; these existed before
 ``{"key": K, "id": ID}``            it has begun
 ``{"key": K, "part": N, "md5": M, "etag": E}``   a part arrived at a store whose ETags are no MD5s
-``{"key": K, "done": E}``           the object is there, and has this ETag
+``{"key": K, "done": E}``           the object is complete, with this ETag
 
-A line is on the disk before its step begins. The last line may be torn, and is left out then. No line is secret: an
+A line is on disk before its step begins. The last line may be truncated, and is then ignored. No line is secret: an
 upload's id is of no use without credentials.
 """
 
@@ -59,7 +59,7 @@ _MOST_PARTS = 9_000  # S3 has 10,000 at most
 _MIB = 1 << 20
 _AT_ONCE = 8
 _MEMORY = 512 << 20  # bytes of all parts in flight
-_SECONDS_OF_LIFE = 600  # after its last part, until an upload that is not known here counts as abandoned
+_SECONDS_OF_LIFE = 600  # after its last part, until an unknown upload counts as abandoned
 _OF_PARTS = re.compile("[0-9a-f]{32}-[0-9]+")
 """The ETag of an object that was made of parts, as S3 has it: the MD5 of their MD5s, and how many they are."""
 _NO_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
@@ -89,7 +89,7 @@ _SAME = {
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object that is there.
+    """An existing object.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class UploadPiece:
 
 @dataclass(frozen=True)
 class PartialUpload:
-    """An upload in parts that was begun, and neither completed nor aborted."""
+    """An upload in parts that is neither completed nor aborted."""
 
     key: str
     id: str
@@ -123,22 +123,22 @@ class PartialUpload:
 
 
 class S3Bucket:
-    """A bucket in which files become objects, part by part. Safe in many threads at once.
+    """A bucket to which files are uploaded in parts. Safe in many threads at once.
 
     Parameters
     ----------
     name : str
     settings : RemoteSettings
-        How long is waited.
+        Time limits.
     connections : int
-        How many requests there are at once, at most.
+        Number of requests at once, at most.
 
     Raises
     ------
     MissingDependencyError
         If boto3 is not installed.
     RemoteError
-        If its configuration cannot be used; so from all methods, where the store cannot be reached or refuses.
+        If its configuration cannot be used. All methods raise it if the store cannot be reached or refuses access.
     """
 
     def __init__(self, name: str, settings: RemoteSettings, connections: int = 16) -> None:
@@ -149,7 +149,8 @@ class S3Bucket:
             raise MissingDependencyError(f"writing to s3:// needs boto3: {pip_install('remote')}") from error
         self.name = name
         self._timeout = settings.timeout
-        # Not every store knows the checksums that boto3 adds by itself. All know Content-MD5, which is sent here.
+        # Not every store supports the checksums that boto3 adds by default. All support Content-MD5, which is sent
+        # here.
         how = botocore.config.Config(
             connect_timeout=min(_SECONDS_TO_CONNECT, settings.timeout),
             read_timeout=settings.timeout,
@@ -162,11 +163,11 @@ class S3Bucket:
             self._client: Any = boto3.session.Session().client("s3", config=how)
 
     def shown(self, key: str) -> str:
-        """Return how messages call an object."""
+        """Return the name of an object in messages."""
         return printable(f"s3://{self.name}/{key}")
 
     def find(self, key: str) -> StoredObject | None:
-        """Return size and ETag of an object; None where there is none."""
+        """Return size and ETag of an object; None if there is none."""
         with self._calling(key, "looked at"), self._without("NoSuchKey", "NotFound", "404"):
             head = self._client.head_object(Bucket=self.name, Key=key)
             return StoredObject(int(head["ContentLength"]), _plain(head["ETag"]))
@@ -182,7 +183,7 @@ class S3Bucket:
         return found
 
     def folders_in(self, prefix: str) -> tuple[list[str], bool]:
-        """Return the prefixes right below `prefix` that end in a slash, and whether there are objects too."""
+        """Return the folders directly below `prefix`, and whether there are objects too."""
         found: list[str] = []
         has_objects = False
         with self._calling(prefix, "listed"):
@@ -192,26 +193,26 @@ class S3Bucket:
         return found, has_objects
 
     def put(self, key: str, data: Buffer, *, replace: bool) -> str:
-        """Write a small object; return its ETag. FileExistsError for one that is there and not to be replaced."""
+        """Write a small object; return its ETag. FileExistsError if it exists and is not to be replaced."""
         with self._calling(key, "written"), self._refusing(key):
             body = {"Body": bytes(data), "ContentMD5": _base64(md5_of(data)), **_unless(replace)}
             response = self._client.put_object(Bucket=self.name, Key=key, **body)
         return _plain(response["ETag"])
 
     def delete(self, keys: list[str]) -> None:
-        """Delete objects; no error where there is none."""
+        """Delete objects; no error if there is none."""
         for key in keys:  # one by one: the request for many needs checksums of its own
             with self._calling(key, "deleted"):
                 self._client.delete_object(Bucket=self.name, Key=key)
 
     def uploads(self, prefix: str) -> Iterator[PartialUpload]:
-        """Yield the uploads in parts of the keys that begin with `prefix`; none where a store does not list them."""
+        """Yield the unfinished uploads of keys that begin with `prefix`; none if the store does not list them."""
         with self._calling(prefix, "asked for unfinished uploads"), self._without("NotImplemented", "501"):
             more: Mapping[str, Any] | None = {}
             while more is not None:
                 page = self._client.list_multipart_uploads(Bucket=self.name, Prefix=prefix, **more)
                 for entry in page.get("Uploads", ()):
-                    if entry["Key"].startswith(prefix):  # not all stores look at the prefix
+                    if entry["Key"].startswith(prefix):  # not all stores honour the prefix
                         yield PartialUpload(entry["Key"], entry["UploadId"], entry["Initiated"])
                 markers = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
                 truncated = page.get("IsTruncated")
@@ -224,7 +225,7 @@ class S3Bucket:
         return str(begun["UploadId"])
 
     def parts(self, key: str, upload: str) -> list[UploadPiece] | None:
-        """Return the parts of an upload that have arrived, in their order; None where there is no such upload."""
+        """Return the parts of an upload that have arrived, in their order; None if there is no such upload."""
         with self._calling(key, "asked for its parts"), self._without(*_NO_UPLOAD):
             return [
                 UploadPiece(int(part["PartNumber"]), int(part["Size"]), _plain(part["ETag"]), part["LastModified"])
@@ -246,7 +247,7 @@ class S3Bucket:
         Raises
         ------
         FileExistsError
-            If an object is there that is not to be replaced.
+            If an object exists that is not to be replaced.
         FileNotFoundError
             If there is no such upload.
         """
@@ -257,7 +258,7 @@ class S3Bucket:
         return _plain(response["ETag"])
 
     def abort(self, key: str, upload: str) -> None:
-        """Drop an upload with its parts; no error where there is none."""
+        """Drop an upload with its parts; no error if there is none."""
         with self._calling(key, "rid of an unfinished upload"), self._without(*_NO_UPLOAD):
             self._client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=upload)
 
@@ -271,7 +272,7 @@ class S3Bucket:
         key : str
         log : UploadLog
         replace : bool
-            Whether an object that is there is replaced.
+            Whether an existing object is replaced.
         progress : callable
             Called, on any thread, with the number of bytes that have arrived since the last call.
 
@@ -280,7 +281,7 @@ class S3Bucket:
         DestinationError
             If an object is there that is not to be replaced, or the file cannot be read.
         RemoteError
-            If the store cannot be reached or refuses; the same call goes on.
+            If the store cannot be reached or refuses; the same call continues.
         """
         with _ObjectUpload(self, path, key, log, progress) as upload:
             found = self.find(key)
@@ -296,7 +297,7 @@ class S3Bucket:
             finish_upload(self, log, key, upload.size, etag)
 
     def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
-        """Abort the uploads of an object, and of those below it, that are not in the log; return a note on each.
+        """Abort the uploads of an object, and of objects below it, that are not in the log; return a note for each.
 
         Parameters
         ----------
@@ -304,7 +305,7 @@ class S3Bucket:
         log : UploadLog
             The log of this machine's uploads.
         even_alive : bool
-            Whether those are aborted too of which a part arrived lately.
+            Whether uploads with recently arrived parts are aborted too.
 
         Raises
         ------
@@ -342,7 +343,7 @@ class S3Bucket:
 
     @contextlib.contextmanager
     def _without(self, *codes: str) -> Iterator[None]:
-        """End the block without an error where the store responds with one of these codes."""
+        """Suppress the error if the store responds with one of these codes."""
         try:
             yield
         except self._client.exceptions.ClientError as error:
@@ -386,12 +387,12 @@ class S3Bucket:
             why = f"boto3 says {type(error).__name__}. Look at AWS_PROFILE, AWS_REGION and AWS_ENDPOINT_URL."
         else:
             return
-        # Without the error that it came from: that one may show the endpoint, with the user before its `@`.
+        # Without the original error, which may show the endpoint with credentials before its `@`.
         raise RemoteError(f"{self.shown(key)}: cannot be {verb}: {why}") from None
 
 
 class _SentPart(NamedTuple):
-    """A part that is there: its MD5, and its ETag in the store."""
+    """An uploaded part: its MD5, and its ETag in the store."""
 
     md5: bytes
     etag: str
@@ -445,7 +446,7 @@ class _ObjectUpload:
         try:
             etags = {number: part.etag for number, part in arrived.items()}
             etag = self._bucket.complete(self._key, upload, etags, replace=replace)
-        except FileNotFoundError:  # the request was repeated, as the first answer was lost, and had been done
+        except FileNotFoundError:  # the request had succeeded, and was repeated because the first response was lost
             if not self._is_there(expected):
                 raise RemoteError(
                     f"{self._bucket.shown(self._key)}: its upload was aborted by somebody else. "
@@ -455,14 +456,14 @@ class _ObjectUpload:
         except FileExistsError:
             self._bucket.abort(self._key, upload)
             raise
-        # Stores that are not S3 may take the ETag of an object from elsewhere.
+        # Stores other than S3 may compute the ETag of an object differently.
         return expected if _OF_PARTS.fullmatch(etag) else etag
 
     def _is_there(self, etag: str) -> bool:
         return same_object(self._bucket.find(self._key), self.size, etag)
 
     def _own_upload(self) -> str | None:
-        """Return the upload that an earlier run began; of several, of which it lost the ids, the others are aborted."""
+        """Return the upload that an earlier run began; if it lost the ids of several, all but one are aborted."""
         if self._key not in self._log.before:
             return self._log.ids.get(self._key)
         before = self._log.before[self._key]
@@ -483,7 +484,7 @@ class _ObjectUpload:
         return [upload for upload in self._bucket.uploads(self._key) if upload.key == self._key]
 
     def _send_parts(self, upload: str, listed: Mapping[int, tuple[int, str]]) -> dict[int, _SentPart]:
-        """Send the parts that are not there as they are in the file; return all by their numbers."""
+        """Send the parts that are missing or differ from the file; return all parts by number."""
         at_once, numbers = max(2, min(_AT_ONCE, _MEMORY // self._part)), self._numbers()
         with ThreadPoolExecutor(at_once, thread_name_prefix="packer-upload") as pool:
             futures = [pool.submit(self._send_part, upload, number, listed.get(number)) for number in numbers]
@@ -516,7 +517,7 @@ class _ObjectUpload:
         return range(1, -(-self.size // self._part) + 1)
 
     def _expected(self, parts: Mapping[int, _SentPart]) -> str:
-        """Return the ETag of the object that these parts become; nothing where the store's ETags are no MD5s."""
+        """Return the expected ETag of the object from these parts; empty if the store's ETags are not MD5s."""
         if any(part.etag != part.md5.hex() for part in parts.values()):
             return ""
         return f"{md5_of(b''.join(parts[number].md5 for number in self._numbers())).hex()}-{len(parts)}"
@@ -532,7 +533,7 @@ class _ObjectUpload:
 
 
 class Findable(Protocol):
-    """A bucket in which an upload looks for its object."""
+    """A bucket in which an upload can find its object."""
 
     def shown(self, key: str) -> str: ...
 
@@ -540,7 +541,7 @@ class Findable(Protocol):
 
 
 class UploadLog:
-    """The lines of one pack's upload. Safe in many threads at once.
+    """The log of one pack's upload. Safe in many threads at once.
 
     Parameters
     ----------
@@ -549,9 +550,9 @@ class UploadLog:
     Attributes
     ----------
     ids : dict of str to str
-        The upload of each object that was begun last.
+        The last upload of each object.
     before : dict of str to set of str
-        Uploads of an object that were there when one was about to begin, of which no id was written down.
+        Uploads of an object that existed before one of ours began whose id is not recorded.
     done : dict of str to str
         The ETags of objects that were completed.
     """
@@ -570,27 +571,27 @@ class UploadLog:
         self._file = AppendFile(path, keep=len(whole))
 
     def expect(self, key: str, before: set[str]) -> None:
-        """Write down that an upload is about to begin, after the uploads `before`."""
+        """Record that an upload is about to begin, and the existing uploads `before`."""
         self._write({"key": key, "before": sorted(before)})
 
     def begun(self, key: str, id: str) -> None:
-        """Write down that an upload has begun."""
+        """Record that an upload has begun."""
         self._write({"key": key, "id": id})
 
     def arrived(self, key: str, number: int, md5: str, etag: str) -> None:
-        """Write down the ETag that a store gave a part, where that is not the MD5."""
+        """Record the ETag of a part, if it is not the MD5."""
         self._write({"key": key, "part": number, "md5": md5, "etag": etag})
 
     def finished(self, key: str, etag: str) -> None:
-        """Write down that an object is complete."""
+        """Record that an object is complete."""
         self._write({"key": key, "done": etag})
 
     def has_sent(self, key: str, found: StoredObject | None, size: int) -> bool:
-        """Tell whether an object that was found is one that an earlier run completed."""
+        """Tell whether an existing object was completed by an earlier run."""
         return key in self.done and same_object(found, size, self.done[key])
 
     def etag_of(self, key: str, number: int, md5: str) -> str:
-        """Return the ETag of a part with this MD5: the MD5, where nothing else was written down."""
+        """Return the ETag of a part with this MD5: the recorded one, or the MD5 itself."""
         return self._parts.get((key, number, md5), md5)
 
     def knows(self, key: str) -> bool:
@@ -629,17 +630,17 @@ class UploadLog:
 
 
 def part_size(size: int) -> int:
-    """Return how many bytes the parts of an object have, but for the last one: a function of its size alone."""
+    """Return the size of the parts of an object except the last; it depends only on the object's size."""
     return max(PART, -(-size // (_MOST_PARTS * _MIB)) * _MIB)
 
 
 def same_object(found: StoredObject | None, size: int, etag: str) -> bool:
-    """Tell whether an object is the one that was uploaded. Without an ETag to compare, the size must do."""
+    """Tell whether an object is the uploaded one, by its ETag, or by its size if there is no comparable ETag."""
     return found is not None and found.size == size and (not etag or found.etag == etag)
 
 
 def finish_upload(bucket: Findable, log: UploadLog, key: str, size: int, etag: str) -> None:
-    """Compare an object with the file that was uploaded, and write into the log that it is complete.
+    """Compare an object with the uploaded file, and record that it is complete.
 
     Raises
     ------
@@ -652,17 +653,17 @@ def finish_upload(bucket: Findable, log: UploadLog, key: str, size: int, etag: s
 
 
 def exists_already(shown: str) -> DestinationError:
-    """Return the error for an object that is there and is not to be replaced."""
+    """Return the error for an existing object that is not to be replaced."""
     return DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
 
 
 def md5_of(data: Buffer) -> bytes:
-    """Return the MD5 of bytes, by which a store knows that they arrived as they were sent."""
+    """Return the MD5 of bytes, with which a store checks that they arrived intact."""
     return hashlib.md5(data, usedforsecurity=False).digest()
 
 
 def _unless(replace: bool) -> dict[str, str]:
-    """Return the header by which a store refuses to replace an object."""
+    """Return the header that makes a store refuse to replace an object."""
     return {} if replace else {"IfNoneMatch": "*"}
 
 

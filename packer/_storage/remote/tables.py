@@ -1,4 +1,4 @@
-"""Parts of an object that are fetched as a whole, such as a table: once a node, in one file of the cache each."""
+"""Ranges of an object that are fetched as a whole, such as a table: once on each node, into one cache file each."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from packer._storage.safe_open import NO_LINK, open_regular
 from packer.errors import PackerError
 
 _NAME = re.compile(rf"(\d+)-(\d+)-([0-9a-f]{{8}}){re.escape(TABLE)}")
-_STEP = 1 << 20  # bytes of which a checksum is taken at once
+_STEP = 1 << 20  # bytes per checksum step
 
 
 class TableFile:
-    """A range that is being written to a file, which gets its name, and its checksum in that, when it is whole.
+    """A range that is written to a file; when it is complete, the file is renamed to a name with its checksum.
 
-    OSError if the disk does not take it.
+    OSError if the disk cannot store it.
     """
 
     def __init__(self, home: Home, begin: int, size: int) -> None:
@@ -42,7 +42,7 @@ class TableFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        fd, self._fd = self._fd, -1  # which a request under way may still write to
+        fd, self._fd = self._fd, -1  # a request under way may still write to it
         os.close(fd)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._new)
@@ -60,7 +60,7 @@ class TableFile:
 
 
 def crc32c_of(fd: int, size: int) -> int:
-    """Return the CRC-32C of the first `size` bytes of a file, or of all that it has."""
+    """Return the CRC-32C of the first `size` bytes of a file, or of the whole shorter file."""
     found = 0
     for position in range(0, size, _STEP):
         found = google_crc32c.extend(found, os.pread(fd, min(_STEP, size - position), position))
@@ -79,7 +79,7 @@ _LOOK_AGAIN = 0.05  # seconds between two looks, while another process fetches t
 
 
 def whole(blocks: Blocks, begin: int, size: int) -> tuple[FileBytes | mmap.mmap, int]:
-    """Return the file of this node or the memory with a range of an object, and where the range begins in it.
+    """Return the cache file, or the memory, with a range of an object, and the position of the range in it.
 
     Raises
     ------
@@ -93,13 +93,13 @@ def whole(blocks: Blocks, begin: int, size: int) -> tuple[FileBytes | mmap.mmap,
                 found = _kept(blocks.home.directory, begin, size) or _fetched(blocks, begin, size)
         if found is not None:
             return found[0], begin - found[1]
-    data = mmap.mmap(-1, size)  # no disk takes it
+    data = mmap.mmap(-1, size)  # no disk can store it
     data.write(client.get(blocks.url, begin, begin + size, blocks.version, blocks.settings))
     return data, 0
 
 
 def _kept(directory: str, begin: int, size: int) -> tuple[FileBytes, int] | None:
-    """Open a file that has the range with its checksum, and return where it begins in the object."""
+    """Open a file that has the range with its checksum, and return its offset in the object."""
     for path, start, length, checksum in tables_in(directory):
         if start <= begin and begin + size <= start + length:
             found = _opened(path, length, checksum)
@@ -129,7 +129,7 @@ def _fetched(blocks: Blocks, start: int, size: int) -> tuple[FileBytes, int] | N
 
 @contextlib.contextmanager
 def _first_come(home: Home, begin: int, size: int, seconds: float) -> Iterator[None]:
-    """Wait while another process fetches the range; not for ever, and for no process that died."""
+    """Wait while another process fetches the range, up to a limit, and not if that process has died."""
     path = os.path.join(home.directory, f"{begin}-{size}.lock")
     try:
         home.make()
@@ -139,7 +139,7 @@ def _first_come(home: Home, begin: int, size: int, seconds: float) -> Iterator[N
         return
     until = time.monotonic() + seconds
     with lock:
-        with contextlib.suppress(PackerError):  # a file system without locks: then each fetches it
+        with contextlib.suppress(PackerError):  # a file system without locks: then each process fetches it
             while not try_lock(lock) and time.monotonic() < until and not _is_kept(home.directory, begin, size):
                 time.sleep(_LOOK_AGAIN)
         yield

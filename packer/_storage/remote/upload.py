@@ -1,7 +1,7 @@
-"""Uploads to object storage: of a complete pack, and of the files that several processes put below one URL.
+"""Uploads to object storage: of a complete pack, and of files that several processes write below one URL.
 
-Where a pack is several files, the manifest goes last: objects without it are no pack. Objects that a replaced pack had,
-and the new one has not, are deleted at the end. Files below a shared URL are never replaced.
+If a pack has several files, the manifest is uploaded last: objects without it are not a pack. Objects of a replaced
+pack that the new one does not have are deleted at the end. Files below a shared URL are never replaced.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Upload:
     log : UploadLog
         The log of the upload, with that of earlier runs.
     overwrite : bool
-        Whether a pack that is there is replaced.
+        Whether an existing pack is replaced.
     """
 
     def __init__(self, destination: str | Path, log: UploadLog, *, overwrite: bool) -> None:
@@ -62,7 +62,7 @@ class Upload:
         Raises
         ------
         DestinationError
-            If something is there, and was not uploaded by an earlier run.
+            If something exists that an earlier run did not upload.
         PackLockedError
             If another process may be uploading.
         RemoteError
@@ -78,9 +78,9 @@ class Upload:
         Parameters
         ----------
         files : sequence of (str, Path)
-            The name of each in the pack, empty where the pack is one file, and its path on this machine.
+            The name of each in the pack, empty if the pack is one file, and its path on this machine.
         progress : callable, optional
-            Called, on any thread, with the number of bytes that are there, and their total.
+            Called, on any thread, with the number of bytes uploaded, and the total.
 
         Returns
         -------
@@ -90,7 +90,7 @@ class Upload:
         Raises
         ------
         DestinationError, PackLockedError, RemoteError
-            As `require_free`; the same call goes on.
+            As `require_free`; the same call continues.
         """
         notes = self.require_free()
         ordered = sorted(files, key=lambda file: (file[0] in MANIFESTS, file[0]))
@@ -106,7 +106,7 @@ class Upload:
         return notes
 
     def give_up(self) -> None:
-        """Delete the objects that an earlier run uploaded of an incomplete pack of several files."""
+        """Delete the uploaded objects of an incomplete pack of several files."""
         if not any(self._store.find(self._key_of(name)) for name in MANIFESTS):
             self._store.delete([key for key in self._log.done if key != self._key])
 
@@ -129,7 +129,7 @@ class Upload:
             raise exists_already(shown)
 
     def _take_apart(self) -> None:
-        """Delete the manifest of the pack that is replaced: from now on the objects are neither pack."""
+        """Delete the manifest of the replaced pack: from now on the objects are neither the old nor the new pack."""
         keys = [self._key_of(name) for name in MANIFESTS]
         self._store.delete([key for key in keys if key not in self._log.done and self._store.find(key) is not None])
 
@@ -153,7 +153,7 @@ class _ByteCount:
 
 
 class SharedPrefix:
-    """The objects below a URL, as many processes write them.
+    """The objects below a URL, written by many processes.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class SharedPrefix:
     Raises
     ------
     RemoteError
-        If the store cannot be reached or refuses; so all methods raise it.
+        If the store cannot be reached or refuses access. All methods raise it.
     """
 
     def __init__(self, url: str) -> None:
@@ -184,7 +184,7 @@ class SharedPrefix:
         return sum(entry.version.size for entry in client.list_objects(self._url))
 
     def read(self, name: str) -> bytes | None:
-        """Return an object's bytes; None where there is none of this name."""
+        """Return an object's bytes; None if there is none of this name."""
         try:
             return client.get(join(self._url, name))
         except FileNotFoundError:
@@ -198,7 +198,7 @@ class SharedPrefix:
         path : Path
         name : str
         log : UploadLog
-            Where an interrupted call left off.
+            The log, with the state of an interrupted call.
 
         Raises
         ------
@@ -213,20 +213,20 @@ class SharedPrefix:
                     return
                 if pause is None or self._store.find(f"{self._key}/{name}") is not None:
                     raise
-                time.sleep(pause)  # S3 refuses one of two that come at once, before the object of the other is there
+                time.sleep(pause)  # S3 refuses one of two simultaneous uploads before the object of the other exists
             else:
                 return
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; no error where there is none."""
+        """Delete objects; no error if there is none."""
         self._store.delete([f"{self._key}/{name}" for name in names])
 
     def abort_unfinished(self, log: UploadLog) -> None:
-        """Abort the uploads that others began here and did not complete, alive or not."""
+        """Abort the unfinished uploads of other processes, alive or not."""
         self._store.abort_others(self._key, log, even_alive=True)
 
     def _has_bytes_of(self, path: Path, name: str) -> bool:
-        """Compare an object with a file by their bytes, for not every store's ETag is a checksum."""
+        """Compare an object with a file byte by byte, because not every store's ETag is a checksum."""
         url = join(self._url, name)
         with open(open_regular(path), "rb") as file:
             found = client.head(url)
@@ -242,7 +242,7 @@ class SharedPrefix:
 
 
 class WritableStore(Protocol):
-    """A bucket or a container that is written; keys are relative to it."""
+    """A bucket or a container for writing; keys are relative to it."""
 
     def shown(self, key: str) -> str: ...
 
@@ -258,7 +258,7 @@ class WritableStore(Protocol):
 
 
 def writable_store(url: str | Path) -> WritableStore:
-    """Return the store in which the object of a URL is, or will be."""
+    """Return the store for the object of a URL."""
     parts = parse(url)
     settings = chosen(str(parts))
     if parts.scheme == "s3":
@@ -267,7 +267,7 @@ def writable_store(url: str | Path) -> WritableStore:
 
 
 def require_writable(destination: str | Path) -> None:
-    """Raise DestinationError where a URL is none that a pack can be written to."""
+    """Raise DestinationError if no pack can be written to a URL."""
     url = parse(destination)
     if url.scheme not in _WRITTEN:
         raise DestinationError(

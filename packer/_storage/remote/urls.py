@@ -1,4 +1,4 @@
-"""URLs of objects: their parts, joining, display without secrets, and the settings chosen for reading them."""
+"""URLs of objects: parsing, joining, display without secrets, and the settings for reading them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _URL = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}(?=[^/])", re.IGNORECASE)
 _ANY_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _HOST = re.compile(r"[^:@\[\]]*(:[0-9]*)?|\[[0-9a-fA-F:.%]*\](:[0-9]*)?")
 _TAIL = re.compile(r"(.*?)([?]|#(?=[^/]*=))(.*)", re.DOTALL)
-_WELL_KNOWN = re.compile(  # names of a query that are no secrets themselves; their values may be
+_WELL_KNOWN = re.compile(  # names in a query are not secret, but their values may be
     r"x-(amz|goog)-[a-z-]{1,30}|awsaccesskeyid|googleaccessid|signature|expires|key-pair-id|policy|versionid|token|"
     r"access_token|generation|download|s[a-z]{1,2}|sktid|skoid|skiat|response-content-[a-z]{1,20}",
     re.IGNORECASE,
@@ -78,7 +78,7 @@ class Url:
         return printable(f"{self.scheme}://{host}/{key}{mark}{_shown_query(query) if mark else ''}")
 
     def authorization(self) -> str:
-        """Return the header that says who logs in."""
+        """Return the authorization header."""
         return f"Basic {base64.b64encode(urllib.parse.unquote_to_bytes(self.user)).decode()}"
 
 
@@ -88,7 +88,7 @@ def server_of(url: str) -> str:
 
 
 def is_url(path: object) -> bool:
-    """Tell whether a path is a URL, also of a kind that `parse` refuses, and not the path of a file."""
+    """Tell whether a path is a URL, even one that `parse` refuses, and not the path of a file."""
     return isinstance(path, str | os.PathLike) and any(kind.match(_text(path)) for kind in (_URL, _ANY_URL))
 
 
@@ -98,7 +98,7 @@ def parse(path: str | os.PathLike[str]) -> Url:
     Raises
     ------
     RemoteError
-        If it is no URL of an object, or has parts that no object has.
+        If it is not a URL of an object, or has parts that no object has.
     """
     text = _text(path)
     begin = _URL.match(text)
@@ -137,7 +137,7 @@ def join(path: str | os.PathLike[str], *parts: str) -> str:
 
 
 def parent(path: str | os.PathLike[str]) -> str:
-    """Return the URL of an object's directory; that of the bucket at the top."""
+    """Return the URL of an object's directory, or of the bucket for a top-level object."""
     url = parse(path)
     return str(replace(url, key=url.key.rstrip("/").rpartition("/")[0]))
 
@@ -150,18 +150,18 @@ def name(path: str | os.PathLike[str]) -> str:
 
 
 def shown(path: str | os.PathLike[str]) -> str:
-    """Return a URL as errors and logs have it, without who logs in and without its query; a path as it is."""
+    """Return a URL for errors and logs, without credentials and query; a path unchanged."""
     text = _text(path)
     return parse(path).shown() if _URL.match(text) else _hidden(text) if is_url(text) else printable(text)
 
 
 def identity(path: str | os.PathLike[str], *more: object) -> str:
-    """Return a name for an object, of hexadecimal digits, that no secret goes into.
+    """Return a hexadecimal name for an object that depends on no secret.
 
     Parameters
     ----------
     path : str or path
-        Its URL. A signature in the query does not count: it is another one each time.
+        Its URL. A signature in the query is ignored, because it changes each time.
     *more
         Further properties that distinguish this object: its ETag, its size.
     """
@@ -172,7 +172,7 @@ def identity(path: str | os.PathLike[str], *more: object) -> str:
 
 
 def _shown_query(query: str) -> str:
-    """Return the names in a query that are well known, and ``...`` for all else."""
+    """Return the well-known names in a query, and ``...`` for everything else."""
     parts = [part.partition("=") for part in query.split("&")]
     known = [f"{name}=..." if equal and _WELL_KNOWN.fullmatch(name) else "..." for name, equal, _ in parts]
     return "&".join(dict.fromkeys(known))
@@ -194,7 +194,7 @@ CACHE_DIR, CACHE_SIZE, TIMEOUT = "PACKER_CACHE_DIR", "PACKER_CACHE_SIZE", "PACKE
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMgGtT]?)i?[bB]?\s*")
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _SECONDS = 60.0
-_KEEPS = hasattr(os, "pread") and hasattr(os, "pwrite")  # which Windows has not: files of a cache are not written there
+_KEEPS = hasattr(os, "pread") and hasattr(os, "pwrite")  # Windows does not have it, so no cache files are written there
 
 
 @dataclass(frozen=True)
@@ -204,10 +204,10 @@ class RemoteSettings:
     Attributes
     ----------
     cache_dir : str or None
-        The directory of the cache; None: memory is the cache, as long as the process lives. So it is on
-        systems without `os.pread`, such as Windows.
+        The directory of the cache; None: cache in memory only, for the life of the process; always so on systems
+        without `os.pread`, such as Windows.
     cache_size : int or None
-        The most bytes of the cache; None: a share of the free ones.
+        The most bytes of the cache; None: a share of the free space.
     timeout : float
         Seconds until waiting for bytes ends with an error.
     """
@@ -223,7 +223,7 @@ class RemoteSettings:
         cache_size: int | str | None = None,
         timeout: float | None = None,
     ) -> RemoteSettings:
-        """Return the settings that options ask for; of an option that is None, the variable's, or the default.
+        """Return the settings from options, or where None from environment variables, or the defaults.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class RemoteSettings:
         Raises
         ------
         OptionError
-            If one of them is no size, or no time.
+            If one of them is an invalid size or time.
         """
         named = os.environ.get(CACHE_DIR) if cache_dir is None else os.fspath(cache_dir)
         directory = default_directory() if named is None else named
@@ -299,7 +299,7 @@ def choose(path: str | os.PathLike[str], settings: RemoteSettings) -> None:
 
 
 def chosen(path: str | os.PathLike[str]) -> RemoteSettings:
-    """Return the settings for a URL, or for a URL above it; else those of the variables."""
+    """Return the settings for a URL, or for a URL above it; otherwise those of the environment variables."""
     key = _key(path)
     while key:
         if key in _chosen:
@@ -314,9 +314,9 @@ def _key(path: str | os.PathLike[str]) -> str:
 
 
 class UrlPath(PurePosixPath):
-    """The URL of an object, as a path that is no file's.
+    """The URL of an object in the interface of a path.
 
-    `os.fspath` gives the whole URL, and `str` the one that may be shown.
+    `os.fspath` gives the whole URL, `str` the URL without secrets.
     """
 
     @property
@@ -337,12 +337,12 @@ class UrlPath(PurePosixPath):
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
-    """Return the user's path, in which ``~`` is the user's home, or a `UrlPath`, which opens nothing."""
+    """Return a user's path with ``~`` expanded, or a `UrlPath`, which cannot be opened as a file."""
     return UrlPath(os.fspath(path)) if is_url(path) else Path(os.path.expanduser(path))  # type: ignore[return-value]
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of this machine that a user says, in which ``~`` is the user's home.
+    """Return a user's path on this machine, with ``~`` expanded.
 
     Raises
     ------

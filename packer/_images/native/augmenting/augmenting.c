@@ -1,4 +1,4 @@
-/* See augmenting.h. */
+/* Implements augmenting.h. */
 
 #include "augmenting/augmenting.h"
 #include "arguments.h"

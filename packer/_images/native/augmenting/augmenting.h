@@ -1,7 +1,7 @@
-/* Changes of images in place, as torchvision's v2 transforms change uint8 tensors.
+/* Augmentations of images in place, with the results of torchvision's v2 transforms on uint8 tensors.
 
-   Each operation has a module: toning.c has those of levels by a table, colouring.c those of the colours of a pixel,
-   blurring.c those of neighbours, moving.c those that move pixels. */
+   Each kind of operation has a module: toning.c maps levels by a table, colouring.c mixes the channels of a pixel,
+   blurring.c combines neighbours, moving.c moves pixels. */
 
 #ifndef PACKER_AUGMENTING_H
 #define PACKER_AUGMENTING_H
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A record of OPERATION in packer/_images/operations.py, which says what the fields mean. Python compares the names. */
+/* A record of OPERATION in packer/_images/operations.py, which documents the fields. Python compares the names. */
 #define OPERATION(INTEGER, NUMBER, MATRIX) \
     INTEGER(kind) NUMBER(factor) MATRIX(matrix) INTEGER(interpolation) INTEGER(fill) INTEGER(top) INTEGER(left) \
     INTEGER(height) INTEGER(width)
@@ -47,7 +47,7 @@ limited(double factor)
     return factor < -most ? -most : factor > most ? most : factor;
 }
 
-/* Returns what is wrong with operations on an image of this size, or NULL. */
+/* Returns the problem of operations on an image of this size, or NULL. */
 const char *find_wrong_operation(const Operation *operations, int64_t count, int64_t height, int64_t width);
 
 /* Applies operations one after the other; 0 where there is no memory for one. */

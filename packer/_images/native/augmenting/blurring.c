@@ -1,4 +1,4 @@
-/* What makes of each pixel a mean of its neighbours: see augmenting.h. */
+/* Blurs and sharpens: replaces each pixel by a mean of its neighbours. See augmenting.h. */
 
 #include "augmenting/augmenting.h"
 #include "geometry.h"

@@ -1,5 +1,5 @@
-/* What makes of the colour of each pixel another one: see augmenting.h. Pixels are changed in planes of one colour each, some
-   pixels at a time; the loops over planes are what compilers make vectors of. */
+/* Colour operations, which mix the channels of each pixel: see augmenting.h. Pixels are processed a few at a time, in
+   one plane for each channel; compilers vectorise the loops over planes. */
 
 #include "augmenting/augmenting.h"
 #include "kernels/vectorised.h"

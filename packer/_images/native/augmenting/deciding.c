@@ -1,5 +1,5 @@
-/* Decides by random numbers which operations are done to many images: as the rules in packer/augment do, to the bit where exp()
-   is. */
+/* Draws the augmentations of many images from random numbers, with the same results as the rules in packer/augment, to
+   the bit on machines with the same exp(). */
 
 #include "arguments.h"
 #include "augmenting/augmenting.h"

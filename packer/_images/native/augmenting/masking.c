@@ -1,5 +1,5 @@
-/* What moves masks and pixels of any kind by a matrix, to the nearest place. The places are computed as torchvision's affine and
-   torch's grid_sample compute them, rounding after each step. */
+/* Moves masks, and pixels of any type, by an affine matrix, to the nearest pixel. Coordinates are computed as in
+   torchvision's affine and torch's grid_sample, rounding after each step. */
 
 #include "augmenting/augmenting.h"
 #include "arguments.h"

@@ -1,5 +1,5 @@
-/* What moves pixels by a matrix: see augmenting.h. The places are computed as torchvision's affine and torch's grid_sample
-   compute them, rounding after each step, as the nearest pixel would else be another one here and there. */
+/* Moves pixels by an affine matrix: see augmenting.h. Coordinates are computed as in torchvision's affine and torch's
+   grid_sample, rounding after each step; otherwise some pixels would come from another neighbour. */
 
 #include "augmenting/augmenting.h"
 #include "kernels/vectorised.h"

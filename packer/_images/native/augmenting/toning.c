@@ -1,4 +1,4 @@
-/* What makes of each level another one, by a table: see augmenting.h. */
+/* Tone operations, which map each level to another one by a table: see augmenting.h. */
 
 #include "augmenting/augmenting.h"
 #include "kernels/kernels.h"

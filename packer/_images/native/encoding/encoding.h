@@ -1,8 +1,9 @@
-/* JPEGs that are written: baseline, 4:2:0, with the tables that the standard gives as examples. To the byte what libjpeg-turbo
-   writes with its slow integer DCT: packs are to be the same wherever they are made.
+/* A JPEG encoder: baseline, 4:2:0, with the example tables of the standard. Its output equals that of libjpeg-turbo
+   with the slow integer DCT, byte for byte, so that packs are the same on every machine.
 
-   An image goes through four steps, a few MCUs at a time. Its pixels become samples of luma and chroma, these coefficients in
-   blocks, these items, and the items bits. An item is what stands in a scan for one coefficient, or for zeros. */
+   An image goes through four steps, a few MCUs at a time: pixels become samples of luma and chroma, samples become
+   blocks of coefficients, coefficients become items, and items become bits. An item is the symbol in a scan for one
+   coefficient, or for a run of zeros. */
 
 #ifndef PACKER_ENCODING_H
 #define PACKER_ENCODING_H
@@ -17,7 +18,7 @@ enum {
     STRIP_PIXELS = 64 /* of a row that become samples at once */
 };
 
-/* What makes quantised coefficients of coefficients, in the order of rows: (|c| + half) * reciprocal / 2^16 * scale / 2^16 is
+/* The factors that quantise coefficients, in the order of rows: (|c| + half) * reciprocal / 2^16 * scale / 2^16 is
    (|c| + half) / divisor, for every |c| up to 2^14. */
 typedef struct {
     uint16_t half[64], reciprocal[64], scale[64];
@@ -61,7 +62,7 @@ typedef struct { /* bits that were not written yet: the uppermost of them, fewer
 /* tables.c */
 enum { TABLE = 64, HEADER_BYTES = 640 };
 
-/* Prepares what `standard_codes` returns. */
+/* Prepares the result of `standard_codes`. */
 void encoding_init(void);
 const Codes *standard_codes(void);
 

@@ -1,4 +1,4 @@
-/* The tables of JPEGs that are written, and their header: see encoding.h. */
+/* The tables and headers of the JPEGs that the encoder writes: see encoding.h. */
 
 #include "compilers.h"
 #include "encoding/encoding.h"

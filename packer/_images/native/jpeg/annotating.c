@@ -1,5 +1,5 @@
-/* Puts the table of where its tiles are into a JPEG whose restart markers make tiles: as `annotate` in
-   packer/_images/jpeg_tiles.py, which is asked about all JPEGs that encoders do not write. */
+/* Adds the table of tile offsets to a JPEG whose restart markers form tiles. `annotate` in packer/_images/jpeg_tiles.py
+   does the same in Python, and handles all JPEGs that do not come from an encoder. */
 
 #include "arguments.h"
 #include "checksums.h"

@@ -1,4 +1,4 @@
-/* The bits of scans: taken one after the other, the most of them by the codes of Huffman tables. */
+/* Reads the bits of scans, mostly by the codes of Huffman tables. */
 
 #ifndef PACKER_BITS_H
 #define PACKER_BITS_H

@@ -1,7 +1,7 @@
-/* Cuts JPEGs of parts out of JPEGs: what packer/_images/jpeg_tiles.py does in Python, in a few microseconds.
+/* Cuts JPEGs of rectangles out of JPEGs: does in a few microseconds what packer/_images/jpeg_tiles.py does in Python.
 
-   Nothing that a JPEG says is believed before it was compared with the extent of what there is: every read lies in
-   [data, data + size), and every write in the memory that was allocated for the result. */
+   No number in a JPEG is used before it is checked against the available data: every read lies in [data, data + size),
+   and every write in the memory allocated for the result. */
 
 #include "arguments.h"
 #include "checksums.h"

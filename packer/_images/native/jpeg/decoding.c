@@ -1,4 +1,4 @@
-/* See decoding.h: which MCUs a rectangle depends on, and their samples made into pixels. */
+/* Implements decoding.h: finds the MCUs that a rectangle depends on, and converts their samples to pixels. */
 
 #include "compilers.h"
 #include "jpeg/decoding.h"

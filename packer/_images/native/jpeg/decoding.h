@@ -1,4 +1,4 @@
-/* Decodes rectangles of JPEGs: the pixels that libjpeg-turbo gives, with no more work than they need. */
+/* Decodes rectangles of JPEGs to the pixels of libjpeg-turbo, with no more work than the rectangle needs. */
 
 #ifndef PACKER_DECODING_H
 #define PACKER_DECODING_H

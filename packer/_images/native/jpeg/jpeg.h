@@ -1,4 +1,4 @@
-/* What the parts of the decoder share; see decoding.h for what it does. */
+/* Declarations shared by the parts of the JPEG decoder; see decoding.h for its interface. */
 
 #ifndef PACKER_JPEG_H
 #define PACKER_JPEG_H
@@ -20,7 +20,7 @@ enum {
     CHUNK = 8192 /* bytes of the scan that are at hand */
 };
 
-/* What a code says: in the lowest 6 bits how many it and the value after it have together; from bit RUN on the zeros before the
+/* A table entry of a code: in the lowest 6 bits the length of the code and its value; from bit RUN on the zeros before the
    value; from bit SIZE on how many bits the value has, 0 where there is none; in the upper half what makes the value of all
    these bits, when that is added to them and 16 bits of the sum are kept: it takes the code away, and knows the sign. 0 is no
    code. */
@@ -28,7 +28,7 @@ typedef uint32_t Symbol;
 
 enum { RUN = 8, SIZE = 12, HAS_VALUE = 15 << SIZE };
 
-/* What the next bits say of a block: a coefficient; or two, the first of which these bits hold; or that it ends, and maybe the
+/* The next bits of a block, decoded: a coefficient; or two, the first of which these bits hold; or that it ends, and maybe the
    coefficient before. So most looks are worth more than a symbol. A step is one number, for processors to load it at once: in the
    lowest 6 bits how many all codes and values have together; from bit ONWARD on by how much the index of the next coefficient
    grows, and AT_END more where the block ends, SINGLY where one symbol is to be decoded on its own; from bit ZEROS on the zeros
@@ -43,7 +43,7 @@ typedef struct {
     uint32_t end[17];       /* first 16 bits that are too large to begin with a code of so many bits or fewer */
     int32_t symbol[17];     /* minus the first code of so many bits plus the index of its symbol */
     Symbol symbols[256];    /* with negative values */
-    uint8_t says[LENGTHS + 256]; /* what it was made of: how many codes of each length, and the symbols of all */
+    uint8_t says[LENGTHS + 256]; /* its definition: the number of codes of each length, and all symbols */
     int size;                    /* of that; 0 where nothing was made yet */
     int defined;                 /* by this image */
     union {
@@ -54,7 +54,7 @@ typedef struct {
     int has_runs; /* whether a code says how many blocks end, as those of progressive scans may */
 } Table;
 
-/* How the samples of a component become as many as there are pixels; see `upsampling_of` in decoding.c. */
+/* The upsampling of a component to the size of the image; see `upsampling_of` in decoding.c. */
 typedef enum { AS_IT_IS, SMOOTH, SMOOTH_DOWN, REPEATED } Upsampling;
 
 typedef struct {
@@ -89,7 +89,7 @@ typedef struct { /* bits of the scan: the next one is the uppermost of `bits` */
 } Bits;
 
 typedef struct { /* where in the scan decoding has come to */
-    const uint8_t *from;    /* what was not yet looked at; ends at the decoder's `stop` */
+    const uint8_t *from;    /* the unread bytes; ends at the decoder's `stop` */
     ptrdiff_t segment, mcu; /* the segment, of those that markers end; the next MCU */
     int ended;              /* whether all bytes of the segment are at hand */
     const uint8_t *end;     /* of the bytes at hand */
@@ -135,7 +135,7 @@ void prepare_steps(Table *ac);
    decoder knows. */
 int read_headers(Decoder *d, const uint8_t *data, ptrdiff_t size);
 
-/* headers.c: reads what stands after a scan of a progressive image. */
+/* headers.c: reads the markers after a scan of a progressive image. */
 typedef enum { UNKNOWN, ANOTHER_SCAN, NO_MORE_SCANS } After;
 After read_after_scan(Decoder *d, const uint8_t *at);
 

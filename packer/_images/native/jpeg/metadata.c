@@ -1,7 +1,7 @@
-/* See metadata.h: what packer/_images/jpeg.py says of a segment in Python.
+/* Implements metadata.h, with the rules of packer/_images/jpeg.py.
 
-   libjpeg passes over metadata. Pillow looks into them when it opens an image, and refuses the whole image where it
-   stumbles over one of them: a JFIF segment without a version, a profile without its number, a resource without a name. */
+   libjpeg ignores metadata. Pillow parses them when it opens an image, and refuses the whole image if one of them is
+   malformed: a JFIF segment without a version, a profile without its number, a resource without a name. */
 
 #include "jpeg/markers.h"
 #include "jpeg/metadata.h"

@@ -1,4 +1,4 @@
-/* Which metadata of a JPEG no decoder stumbles over. */
+/* Tells whether every decoder accepts the metadata of a JPEG. */
 
 #ifndef PACKER_METADATA_H
 #define PACKER_METADATA_H

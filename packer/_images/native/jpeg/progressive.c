@@ -1,8 +1,9 @@
-/* Decodes the scans of progressive JPEGs (ITU-T T.81, annex G) into the coefficients of the wanted MCUs, and makes samples of
-   these. Ends at the first violation of the standard, and where anything is missing in the end: libjpeg smooths such images.
+/* Decodes the scans of progressive JPEGs (ITU-T T.81, annex G) into the coefficients of the requested MCUs, and
+   converts these to samples. Fails at the first violation of the standard, and if data are missing at the end: libjpeg
+   smooths these images.
 
-   All that is kept of a block that nobody wants is which coefficients it has: later scans cannot be read without that. Below
-   the wanted rows, a scan is passed over. */
+   Of a block outside of the request, only the positions of its nonzero coefficients are stored, because later scans
+   cannot be read without them. Below the requested rows, a scan is skipped. */
 
 #include "compilers.h"
 #include "jpeg/bits.h"

@@ -1,4 +1,4 @@
-/* Decodes the entropy-coded segments of JPEGs (ITU-T T.81, annex F.2), and ends at the first violation of the standard. */
+/* Decodes the entropy-coded segments of JPEGs (ITU-T T.81, annex F.2). Fails at the first violation of the standard. */
 
 #include "compilers.h"
 #include "jpeg/bits.h"
@@ -321,7 +321,7 @@ decode_rows_plain(Decoder *d, const Window *window, ptrdiff_t row, int rows)
 }
 
 #if HAS_AVX2
-/* What counts here is BMI2's shifts; and where the loops lie in the lines of the cache, which is not to depend on the code of
+/* The speed depends on BMI2 shifts, and on the position of the loops in cache lines, which must not depend on the code of
    other files: 16 bytes after a line's begin, tiled photos took 1.04 times as long. */
 AVX2 __attribute__((aligned(64))) static int
 decode_rows_avx2(Decoder *d, const Window *window, ptrdiff_t row, int rows)

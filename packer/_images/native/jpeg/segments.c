@@ -1,4 +1,4 @@
-/* Brings the bytes of entropy-coded segments, without what is stuffed into them (ITU-T T.81, B.1.1.5). */
+/* Delivers the bytes of entropy-coded segments without stuffed bytes (ITU-T T.81, B.1.1.5). */
 
 #include "jpeg/jpeg.h"
 #include "jpeg/markers.h"

@@ -1,4 +1,4 @@
-/* Prepares Huffman codes for being decoded (ITU-T T.81, annex C). */
+/* Builds the decoding tables of Huffman codes (ITU-T T.81, annex C). */
 
 #include "compilers.h"
 #include "jpeg/jpeg.h"

@@ -1,11 +1,11 @@
-/* The order of coefficients in JPEGs (ITU-T T.81, figure A.6). */
+/* The zigzag order of coefficients in JPEGs (ITU-T T.81, figure A.6). */
 
 #ifndef PACKER_ZIGZAG_H
 #define PACKER_ZIGZAG_H
 
 #include <stdint.h>
 
-/* Where in a block, row by row, a coefficient stands, by its place in the zigzag order. A damaged scan may lead up to 16 places
+/* The position in a block, row by row, of each coefficient in zigzag order. A damaged scan may lead up to 16 places
    further: to the last one. */
 static const uint8_t zigzag[64 + 16] = {
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,

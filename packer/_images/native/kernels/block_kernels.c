@@ -1,4 +1,4 @@
-/* Samples that become quantised coefficients, in plain C and for vectors; see kernels.h. */
+/* Forward DCT: converts samples to quantised coefficients, in plain C and for vectors; see kernels.h. */
 
 #include "compilers.h"
 #include "jpeg/zigzag.h"

@@ -1,4 +1,4 @@
-/* Bytes that are copied, sought and moved apart, in plain C and for AVX2: see kernels.h for what each function does. */
+/* Copies, searches and separates bytes, in plain C and for AVX2: see kernels.h for each function. */
 
 #include "geometry.h"
 #include "kernels/kernels.h"

@@ -1,6 +1,8 @@
-/* The forward DCT and quantisation of blocks, each in 128 bits of a vector; block_kernels.c includes this for each kind of vectors.
+/* The forward DCT and quantisation of blocks, each in 128 bits of a vector; block_kernels.c includes this file once for
+   each vector type.
 
-   OP is the instructions' prefix, V a vector, SHAPE what is before a function, NAME its name, and SUM adds products of pairs. */
+   OP is the prefix of the instructions, V the vector type, SHAPE precedes the declaration of a function, NAME makes its
+   name, and SUM adds products of pairs. */
 
 /* Turns the rows of each block into its columns. */
 SHAPE void

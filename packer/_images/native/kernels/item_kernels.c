@@ -1,4 +1,4 @@
-/* Coefficients that become items, and items that become bits, in plain C and for vectors; see kernels.h and encoding.h. */
+/* Converts coefficients to items, and items to bits, in plain C and for vectors; see kernels.h and encoding.h. */
 
 #include "compilers.h"
 #include "kernels/kernels.h"

@@ -1,8 +1,8 @@
-/* The arithmetic of JPEGs: the inverse DCT, upsampling and colour conversion, each in plain C and for vectors; see kernels.h
-   for what each function does.
+/* The arithmetic of JPEG decoding: inverse DCT, upsampling and colour conversion, each in plain C and for vectors; see
+   kernels.h for each function.
 
-   To the bit what libjpeg-turbo's slow integer DCT, its "fancy" upsampling and its conversion compute: pixels that were
-   trained on must not change. */
+   The results equal those of libjpeg-turbo's slow integer DCT, its "fancy" upsampling and its conversion to the bit:
+   pixels must not change between training runs. */
 
 #include "compilers.h"
 #include "kernels/dct.h"

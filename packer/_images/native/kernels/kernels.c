@@ -1,4 +1,4 @@
-/* See kernels.h. */
+/* Implements kernels.h. */
 
 #include "kernels/kernels.h"
 

@@ -1,8 +1,8 @@
-/* What vectors do faster, where the processor has them: one table of functions, which is chosen once.
+/* A table of functions that vector instructions speed up, chosen once for the processor.
 
-   Every function that is never NULL stands here in plain C as well. The plain ones are what the others are compared with,
-   they finish what is left of a row and take the blocks of damaged images that do not fit into 16 bits, and they are what
-   runs on processors of other kinds than x86-64 with AVX2 and ARM. */
+   Every function that is never NULL exists in plain C as well. The plain versions are the reference for tests, finish
+   the remainder of a row, process the blocks of damaged images that do not fit into 16 bits, and run on processors
+   other than ARM and x86-64 with AVX2. */
 
 #ifndef PACKER_KERNELS_H
 #define PACKER_KERNELS_H
@@ -155,7 +155,7 @@ void down_avx512(const Resizing *resizing, ptrdiff_t row);
 /* level_kernels.c */
 void exchange_plain(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS]);
 typedef void (*ExchangeBytes)(uint8_t *levels, ptrdiff_t count, const uint8_t *table);
-/* Exchanges the levels of pixels by what exchanges bytes: where the tables differ, in planes of one colour each. */
+/* Maps the levels of pixels by a kernel for bytes: if the tables differ, in planes of one channel each. */
 void exchange_by(ExchangeBytes exchange, uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS]);
 void extremes_plain(const uint8_t *pixels, ptrdiff_t count, uint8_t least[3], uint8_t most[3]);
 #if HAS_AVX2

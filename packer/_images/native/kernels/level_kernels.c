@@ -1,4 +1,4 @@
-/* Levels that are exchanged by tables, and their extremes, in plain C and for vectors: see kernels.h for what each does. */
+/* Maps levels by tables, and finds their extremes, in plain C and for vectors: see kernels.h for each function. */
 
 #include "kernels/kernels.h"
 #include "kernels/vectorised.h"

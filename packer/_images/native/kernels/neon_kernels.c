@@ -1,7 +1,6 @@
 /* The arithmetic of kernels.h for NEON, which every 64-bit ARM processor has.
 
-   The bits of what comes out are those of the plain functions, which stand in jpeg_kernels.c, byte_kernels.c and
-   resizing.c. */
+   The results equal those of the plain functions in jpeg_kernels.c, byte_kernels.c and resizing.c to the bit. */
 
 #include "kernels/kernels.h"
 

@@ -1,4 +1,4 @@
-/* Levels that become numbers, and numbers that become shorter ones, in plain C and for vectors: see numbers.h. */
+/* Converts levels to floats, and floats to shorter ones, in plain C and for vectors: see numbers.h. */
 
 #include "kernels/vectorised.h"
 #include "numbers.h"

@@ -1,7 +1,7 @@
-/* Pixels that are taken apart into planes of one colour each, and joined again, in plain C and for vectors.
+/* Splits pixels into planes of one channel each, and joins them again, in plain C and for vectors.
 
-   Three divides the bytes of a vector with a remainder of 1. So where the levels of a colour lie in three vectors, no two
-   of them have the same place: one vector takes them from all three, and brings them into their order after that. */
+   The size of a vector in bytes leaves the remainder 1 when divided by three. So the levels of a channel in three
+   adjacent vectors never share a position: one blend takes them from all three, and a shuffle puts them in order. */
 
 #include "kernels/kernels.h"
 

@@ -1,7 +1,7 @@
-/* What an x86-64 processor knows and its system lets programs use, asked of both.
+/* The vector instructions that an x86-64 processor has and its system lets programs use, read from both.
 
-   __builtin_cpu_supports asks the compiler's library. Zig's, with which the wheels are built, says that no processor knows
-   anything. */
+   __builtin_cpu_supports relies on the compiler's library, and the library of Zig, which builds the wheels, reports no
+   instructions for any processor. */
 
 #ifndef PACKER_PROCESSOR_H
 #define PACKER_PROCESSOR_H
@@ -9,7 +9,7 @@
 #include <cpuid.h>
 
 typedef struct {
-    unsigned carryless, crc32, avx2, avx512; /* see vectors.h for what belongs to each */
+    unsigned carryless, crc32, avx2, avx512; /* see vectors.h for the instructions of each */
     unsigned slow_deposit;                   /* Zen 1 and 2 have a PDEP that takes hundreds of steps */
 } Processor;
 
@@ -22,7 +22,7 @@ kept_registers(void)
     return low;
 }
 
-/* Tells of a family of processors, from what the leaves 0 (its maker) and 1 say. */
+/* Identifies a family of processors by the leaves 0 (vendor) and 1. */
 static inline unsigned
 has_slow_deposit_of(unsigned maker, unsigned signature)
 {

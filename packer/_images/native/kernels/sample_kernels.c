@@ -1,8 +1,9 @@
-/* Pixels that become samples of luma and of chroma half as wide and half as high, in plain C and for vectors; see kernels.h.
+/* Converts pixels to samples of luma, and of chroma at half the width and height, in plain C and for vectors; see
+   kernels.h.
 
-   To the bit what libjpeg-turbo computes: factors of 16 bits after the binary point; each chroma is rounded before four of them
-   become one, and a quarter and a half are added to their mean by turns. Chroma is computed as its negative, less 1: so that
-   a blue or red of the factor 1/2 has a factor that fits 16 bits. */
+   The results equal those of libjpeg-turbo to the bit: factors have 16 bits after the binary point; each chroma is
+   rounded before four of them are averaged, and a quarter and a half are added to their mean alternately. Chroma is
+   computed as its negative, less 1, so that the factor 1/2 of blue or red fits into 16 bits. */
 
 #include "compilers.h"
 #include "kernels/kernels.h"

@@ -1,4 +1,4 @@
-/* Sums of rows by weights, in plain C and for vectors: see kernels.h for what they do. */
+/* Weighted sums of rows, in plain C and for vectors: see kernels.h. */
 
 #include "kernels/kernels.h"
 #include "compilers.h"

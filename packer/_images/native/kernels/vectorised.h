@@ -1,4 +1,4 @@
-/* Functions that the compiler makes several times of one body: in plain C, and with the vectors that processors know. */
+/* Macros that compile one function body several times: in plain C, and for each vector type of the processors. */
 
 #ifndef PACKER_VECTORISED_H
 #define PACKER_VECTORISED_H

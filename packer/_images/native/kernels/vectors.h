@@ -1,4 +1,4 @@
-/* Which vectors the compiler and the processor know. */
+/* The vector types that the compiler and the processor support. */
 
 #ifndef PACKER_VECTORS_H
 #define PACKER_VECTORS_H
@@ -23,7 +23,8 @@
 #define HAS_NEON 0
 #endif
 
-/* Instructions for CRC-32C, and on ARM for CRC-32. An older ARM processor may lack them, and an older compiler what they are called by. */
+/* Instructions for CRC-32C, and on ARM for CRC-32. An older ARM processor may lack them, and an older compiler the intrinsics
+   for them. */
 #if HAS_AVX2
 #define HAS_CRC32 1
 #if defined(__apple_build_version__) ? __clang_major__ >= 15 : defined(__clang__) ? __clang_major__ >= 14 : __GNUC__ >= 11

@@ -1,4 +1,4 @@
-/* See chunks.h. */
+/* Implements chunks.h. */
 
 #include "checksums.h"
 #include "png/chunks.h"

@@ -1,8 +1,8 @@
-/* See inflating.h.
+/* Implements inflating.h.
 
-   In photos nearly every symbol is a literal, whose code has some six bits. So one look into a table gives two literals where
-   both codes fit into its bits. What is written lies behind the last 32 KiB, which matches refer to; when the memory is full,
-   these move to its beginning. */
+   In photos nearly every symbol is a literal with a code of about six bits. So one table lookup yields two literals if
+   both codes fit into its bits. Output follows the last 32 KiB, which matches refer to; when the memory is full, these
+   move to its beginning. */
 
 #include "compilers.h"
 #include "png/inflating.h"
@@ -17,7 +17,7 @@ enum { HISTORY = 1 << 15, ROOM = 1 << 16, SLACK = 320 }; /* SLACK: more than one
 enum { MUCH = 1 << 12 }; /* bytes of input for which pairs of literals are worth their table */
 enum { ALWAYS = 1 << 10, BLOCK = 1 << 6 }; /* how often tables are filled: so many times, and once more for so many bytes */
 
-/* What a code says. The lowest byte counts the bits of the code and those after it that belong to its value. Literals
+/* A decoded code. The lowest byte counts the bits of the code and those after it that belong to its value. Literals
    follow, one or two, a byte each; for other values the least one, and the bits of the code alone; or where a longer code is
    looked up. */
 typedef uint32_t Entry;

@@ -1,5 +1,5 @@
-/* Inflates what zlib deflated (RFC 1950 and 1951), piece by piece. Whatever zlib would complain about counts as damage;
-   and so do data that bring new codes thousands of times for hardly a byte, as they take time and no encoder makes such. */
+/* Inflates zlib streams (RFC 1950 and 1951), piece by piece. Everything that zlib refuses counts as damage; so do data
+   that define new codes thousands of times for hardly a byte: they take time, and no encoder writes them. */
 
 #ifndef PACKER_INFLATING_H
 #define PACKER_INFLATING_H

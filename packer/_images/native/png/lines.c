@@ -1,4 +1,4 @@
-/* See lines.h. */
+/* Implements lines.h. */
 
 #include "geometry.h"
 #include "png/inflating.h"

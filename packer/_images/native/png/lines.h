@@ -1,4 +1,4 @@
-/* The lines of PNGs: inflated, and without their filters. */
+/* The lines of PNGs: inflated and unfiltered. */
 
 #ifndef PACKER_LINES_H
 #define PACKER_LINES_H

@@ -1,4 +1,4 @@
-/* See png.h: which PNGs are decoded, and their samples made into pixels. */
+/* Implements png.h: selects the PNGs to decode, and converts their samples to pixels. */
 
 #include "kernels/kernels.h"
 #include "png/inflating.h"

@@ -1,4 +1,4 @@
-/* Decodes rectangles of PNGs: the pixels that Pillow gives as RGB. */
+/* Decodes rectangles of PNGs to the pixels that Pillow gives as RGB. */
 
 #ifndef PACKER_PNG_H
 #define PACKER_PNG_H

@@ -1,7 +1,7 @@
-/* See unfiltering.h.
+/* Implements unfiltering.h.
 
-   Each pixel waits for its left neighbour, so a vector holds the samples of one pixel, as integers of 16 bits; of pixels of 3
-   or 4 bytes, which photos have. Both x86-64 and aarch64 have such vectors always. */
+   Each pixel depends on its left neighbour, so a vector holds the samples of one pixel as 16-bit integers, for pixels
+   of 3 or 4 bytes, as in photos. x86-64 and aarch64 always have these vectors. */
 
 #include "compilers.h"
 #include "png/unfiltering.h"

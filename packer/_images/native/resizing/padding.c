@@ -1,4 +1,4 @@
-/* See padding.h: as numpy.pad and torchvision's functional.pad. */
+/* Implements padding.h, with the results of numpy.pad and torchvision's functional.pad. */
 
 #include "geometry.h"
 #include "resizing/padding.h"

@@ -1,4 +1,4 @@
-/* Windows that reach outside of what they are cut out of. */
+/* Pads windows that reach beyond the edges of their image. */
 
 #ifndef PACKER_PADDING_H
 #define PACKER_PADDING_H

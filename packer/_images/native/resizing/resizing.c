@@ -1,10 +1,11 @@
-/* Resizes in two passes as torch does: across, rounded to bytes, then down. The weights are 16-bit integers.
+/* Resizes in two passes as torch does: horizontally, rounded to bytes, then vertically. The weights are 16-bit
+   integers.
 
-   Rows go through the pass across two at a time, and what comes out is kept as one row: of each colour of each output
-   column the value of the upper and that of the lower row, beside each other, as 16-bit integers. In the pass down, one
-   instruction (pmaddwd) then weighs and adds two rows. Only as many are kept as an output row depends on; they stay in
-   the cache. What is resized in one direction only goes the same way, with the weight 1 in the other, which changes
-   nothing; what is not resized at all is copied. */
+   The horizontal pass takes two rows at a time and stores its output as one row: for each channel of each output
+   column, the values of the upper and the lower row, side by side, as 16-bit integers. In the vertical pass, one
+   instruction (pmaddwd) then weighs and adds two rows. Only the rows that an output row depends on are stored; they
+   stay in the cache. An image resized in one direction takes both passes, with the weight 1 in the other, which changes
+   nothing; an image that keeps its size is copied. */
 
 #include "compilers.h"
 #include "geometry.h"
@@ -515,7 +516,7 @@ set_pairs(Resizing *resizing, const Axis *axis, const Span *spans, const int16_t
 }
 #endif
 
-/* What weighing pixels takes memory for, until the weights are set. */
+/* Temporary memory of weighing, until the weights are set. */
 typedef struct {
     Span *spans;
     double *weights;

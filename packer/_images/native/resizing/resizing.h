@@ -13,7 +13,7 @@
 
 typedef struct {
     ptrdiff_t height, width;               /* pixels of the rectangle, as its rows are handed over */
-    ptrdiff_t scaled_height, scaled_width; /* what it is resized to */
+    ptrdiff_t scaled_height, scaled_width; /* the size after resizing */
     ptrdiff_t cut_top, cut_left;           /* where the window begins in that */
     ptrdiff_t out_height, out_width;       /* the window */
     int flip;                              /* whether the window is mirrored, left to right */
@@ -35,7 +35,7 @@ size_t resizing_memory(const Resizing *); /* bytes that it keeps for the next im
    lie inside of a result of that size. */
 int resizing_begin(Resizing *, const Wanted *, uint8_t *out);
 
-/* Tells what of the rectangle the window depends on. */
+/* Computes the part of the rectangle that the window depends on. */
 void resizing_needs(const Resizing *, ptrdiff_t *first_row, ptrdiff_t *row_end, ptrdiff_t *first, ptrdiff_t *end);
 
 /* Takes the next rows, from the first on that is needed: RGB and a byte that is ignored for every pixel, each row from the

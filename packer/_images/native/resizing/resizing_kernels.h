@@ -1,4 +1,4 @@
-/* What the two passes of resizing see of it; see resizing.c. */
+/* The data that both passes of resizing share; see resizing.c. */
 
 #ifndef PACKER_RESIZING_KERNELS_H
 #define PACKER_RESIZING_KERNELS_H

@@ -1,4 +1,4 @@
-/* See weighing.h. */
+/* Implements weighing.h. */
 
 #include "compilers.h"
 #include "geometry.h"

@@ -1,6 +1,7 @@
-/* Tells which pixels a resized pixel is made of, and how much each of them counts: anti-aliased, bilinear or bicubic.
+/* Computes which source pixels contribute to a resized pixel, and their weights: anti-aliased, bilinear or bicubic.
 
-   The weights are those of torch's kernel for uint8 (torch.nn.functional.interpolate with antialias=True), to the bit. */
+   The weights are those of torch's kernel for uint8 (torch.nn.functional.interpolate with antialias=True), to the bit.
+   */
 
 #ifndef PACKER_WEIGHING_H
 #define PACKER_WEIGHING_H

@@ -1,4 +1,4 @@
-/* Huffman codes: prepared for reading, and found for what is to be written; see huffman.h. */
+/* Implements huffman.h: builds Huffman codes for reading, and optimal ones for writing. */
 
 #include "tiling/huffman.h"
 

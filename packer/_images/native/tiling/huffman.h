@@ -1,7 +1,7 @@
-/* Huffman codes of scans (ITU-T T.81, annexes F and K.2): read symbol by symbol, and the best ones found.
+/* Huffman codes of scans (ITU-T T.81, annexes F and K.2): reading symbol by symbol, and finding the optimal codes.
 
-   tables.c and bits.h have tables of their own for the decoder, which wants to know of a code only which values may follow.
-   Here the symbol itself is wanted. */
+   tables.c and bits.h have separate tables for the decoder, which needs only the values that may follow a code. Here
+   the symbol itself is needed. */
 
 #ifndef PACKER_HUFFMAN_H
 #define PACKER_HUFFMAN_H
@@ -14,7 +14,7 @@
 
 enum { LOOK = 10 }; /* bits of code that one look in a table knows */
 
-/* What a code says: in the lowest 6 bits how many it and the value after it have together; from bit SIZE on how many the value
+/* A table entry of a code: in the lowest 6 bits the length of the code and its value; from bit SIZE on how many the value
    has; from bit SYMBOL on the symbol; from bit SKIP on by how much a symbol of AC goes on among the coefficients, AT_END for
    the end of a block. Negative where the symbol is none of AC. 0 is no code. */
 typedef int32_t Entry;

@@ -1,4 +1,4 @@
-/* See recoding.h. */
+/* Implements recoding.h. */
 
 #include "kernels/kernels.h"
 #include "tiling/recoding.h"

@@ -1,5 +1,5 @@
-/* Scans of any kind into coefficients, and coefficients into tokens: the way of images that are progressive, or of which a scan
-   has not all components. */
+/* Converts scans of any kind to coefficients, and coefficients to tokens: for progressive images, and for images with a
+   scan that lacks some components. */
 
 #ifndef PACKER_RECODING_H
 #define PACKER_RECODING_H

@@ -1,4 +1,4 @@
-/* See structure.h. */
+/* Implements structure.h. */
 
 #include "jpeg/markers.h"
 #include "tiling/structure.h"

@@ -1,7 +1,9 @@
-/* The whole structure of a Huffman-coded JPEG, strictly: its segments, its frame, its scans (ITU-T T.81, annex B).
+/* Parses the whole structure of a Huffman-coded JPEG strictly: its segments, its frame, its scans (ITU-T T.81, annex
+   B).
 
-   Decoders are lenient, each in its own way. Whatever one of them would pass over, guess or repair is refused here, so that
-   what is left means the same to all of them. headers.c reads the headers of fewer JPEGs, for packer's own decoder. */
+   Decoders are lenient, each in its own way. Everything that one of them would skip, guess or repair is refused here,
+   so that an accepted JPEG means the same to all of them. headers.c reads the headers of fewer JPEGs, for packer's own
+   decoder. */
 
 #ifndef PACKER_STRUCTURE_H
 #define PACKER_STRUCTURE_H

@@ -1,5 +1,5 @@
-/* See tokens.h. There is room for all tokens that a scan of so many bytes can have, and a place in it is looked at once a block:
-   MARGIN is more than a block can go beyond the end. */
+/* Implements tokens.h. The buffer has room for all tokens that a scan of this size can have, and its limit is checked
+   once a block: MARGIN exceeds the number of tokens that a block can add. */
 
 #include "jpeg/markers.h"
 #include "kernels/kernels.h"

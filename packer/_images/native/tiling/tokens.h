@@ -1,8 +1,8 @@
 /* Scans as tokens: coefficients on the way from one Huffman code to another.
 
-   A token is what stands in a scan for one coefficient, one run of zeros or one end of block: the key of its symbol above the
-   AMPLITUDE bits that follow the symbol. A key is the number of the table (0 or 1), then 0 for DC and 1 for AC, then the
-   eight bits of the symbol. */
+   A token is the code in a scan for one coefficient, one run of zeros or one end of block: the key of its symbol above
+   the AMPLITUDE bits that follow the symbol. A key is the number of the table (0 or 1), then 0 for DC and 1 for AC,
+   then the eight bits of the symbol. */
 
 #ifndef PACKER_TOKENS_H
 #define PACKER_TOKENS_H
@@ -73,7 +73,7 @@ put_value(uint32_t *token, uint32_t *counts, uint32_t key, int value, int most)
     return 1;
 }
 
-/* Returns what is wrong at the end of a restart interval: nothing where less than a byte is left. */
+/* Returns the error at the end of a restart interval, or nothing if less than a byte is left. */
 INLINE Problem
 judge_end(const Bits *b, const uint8_t *end)
 {

@@ -1,10 +1,11 @@
-/* JPEGs to tiled JPEGs, losslessly: the same coefficients, coded again with restart markers and the best Huffman codes.
+/* Converts JPEGs to tiled JPEGs, losslessly: the same coefficients, coded again with restart markers and optimal
+   Huffman codes.
 
-   An interleaved sequential scan, which most photos are, is carried over symbol by symbol. All others are read into
-   coefficients first. packer/_images/jpeg_tiles.py puts the pieces together.
+   An interleaved sequential scan, as in most photos, is converted symbol by symbol. All others are read into
+   coefficients first. packer/_images/jpeg_tiles.py joins the pieces.
 
-   No length that a JPEG says is believed before it was compared with the bytes that there are. Memory is asked for when it is
-   known that the image's data can hold so many blocks. */
+   No length in a JPEG is used before it is checked against the available bytes. Memory is allocated only after the
+   image's data are found large enough for so many blocks. */
 
 #include "arguments.h"
 #include "geometry.h"
