@@ -40,40 +40,39 @@ class Manifest:
     Attributes
     ----------
     format : str
-        Name of the format, a key of `packer._formats.FORMATS`.
+        Name of the format, such as ``"lmdb"``.
     count : int
         Number of samples.
     classes : list of str
-        Class names; a label of the type ``class`` is an index into this list. Empty with the other types.
+        Class names; a label of the type ``class`` is an index into this list. Empty for other types.
     label_type : str
-        One of `packer._codecs.LABEL_TYPES`. Schema 1 has the type ``class`` only, without unlabeled samples.
+        ``"class"``, ``"int"`` or ``"float"``. Schema 1 has only ``class``, without unlabeled samples.
     fields : tuple of Field
-        The fields beside image and label. Schema 1 has none.
+        The fields other than image and label. Schema 1 has none.
     codec : str
-        One of `packer._codecs.CODECS`: what the data of the samples are.
+        The encoding of the samples' data: ``"keep"``, ``"jpeg"``, ``"png"``, ``"webp"``, ``"bmp"`` or ``"raw"``.
     settings : dict
-        Every setting of the conversion that has a say in the samples' bytes.
+        Every setting of the conversion that affects the samples' bytes.
     about : list of dict
-        What annotations say of no sample, such as the licenses of images: of each file that was converted ``file``, its
-        name, and its ``members``.
+        Data of annotation files that belong to no single sample, such as the licenses of images: ``file`` (its name)
+        and ``members`` for each converted file.
     source : dict
-        The source of the samples: its kind and a digest of its names and labels.
+        The kind of the samples' source, and a digest of its names and labels.
     skipped : list of dict
         ``{"name", "reason"}`` of every file that was left out.
     findings : dict
         The findings that were counted during the conversion.
     account : list of dict, optional
-        What became of everything that the source showed, as `packer._account.Account` says it; None if it was not
-        recorded, as in packs of older versions.
+        The outcome for everything in the source; None if it was not recorded, as in packs of older versions.
     versions : dict
-        Versions of the libraries that made the bytes.
+        Versions of the libraries that made the samples' bytes.
     columns : dict
         CRC-32C of each column of the table.
     layout : dict
-        The format's own properties, which its reader needs.
+        Properties that the reader of this format needs.
     schema : int
     more : dict
-        Members that this packer does not know, which say nothing that it needs.
+        Members that this version of packer does not know and does not need.
     """
 
     format: str
@@ -95,7 +94,7 @@ class Manifest:
     account: list[dict[str, Any]] | None = None
 
     def to_json(self) -> bytes:
-        """Return the manifest as a JSON object in ASCII, whose last member is the CRC-32C of all before it."""
+        """Return the manifest as a JSON object in ASCII; its last member is the CRC-32C of everything before it."""
         document = {"schema": self.schema, **asdict(self), "fields": [one.to_json() for one in self.fields]}
         if self.schema == 1:
             del document["label_type"]
@@ -121,7 +120,7 @@ class Manifest:
         """
         body, seal = text[:-_SEAL_LENGTH], text[-_SEAL_LENGTH:]
         if seal != _SEAL + b"%08x" % google_crc32c.value(body) + b'"}':
-            raise CorruptPackError("the manifest is damaged: its checksum does not fit", path)
+            raise CorruptPackError("the manifest is damaged: its checksum does not match", path)
         try:
             document = json.loads(body + b"}")
             schema = document.pop("schema")
@@ -153,11 +152,11 @@ class Manifest:
 
     @classmethod
     def united(cls, manifests: Sequence[Manifest]) -> Manifest:
-        """Return what the manifests of several packs say together, one pack after the other.
+        """Return the common manifest of several packs, joined one after the other.
 
-        `about` has the entries of all, equal ones once. Settings that differ are left out, but for ``tiles``, which is
-        true where one of the packs may hold tiled JPEGs; `source`, `columns` and `layout` are empty, and `classes`,
-        `label_type` and `fields` are the first's.
+        `about` has the entries of all packs, without repetition. Settings that differ are left out, except ``tiles``,
+        which is true if any pack may contain tiled JPEGs; `source`, `columns` and `layout` are empty; `classes`,
+        `label_type` and `fields` come from the first pack.
         """
         first = manifests[0]
         same = [name for name, value in first.settings.items() if all(m.settings.get(name) == value for m in manifests)]
@@ -188,7 +187,7 @@ class Manifest:
         )
 
     def recorded_account(self) -> Account | None:
-        """Return what became of everything that the source showed; None if it was not recorded."""
+        """Return the account of everything in the source; None if it was not recorded."""
         return None if self.account is None else Account.from_json(self.account)
 
     @property
@@ -203,24 +202,24 @@ class Manifest:
 
     @property
     def parts(self) -> Sequence[Any]:
-        """The parts in `layout`; nothing if the pack has none."""
+        """The parts in `layout`; empty if the pack has none."""
         parts = self.layout.get("parts")
         return parts if isinstance(parts, list) else ()
 
     def fits(self, label: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Tell whether a number may be a label in this pack; of one, or of each of several."""
+        """Tell whether a number, or each of several numbers, may be a label in this pack."""
         label = np.asarray(label)
         if self.label_type != "class":
             return np.asarray(np.isfinite(label))
         return np.asarray((label >= (0 if self.schema == 1 else UNLABELED)) & (label < len(self.classes)))
 
     def misfit(self, label: int | float) -> str:
-        """Return why a number is no label of this pack."""
+        """Return why a number is not a label of this pack."""
         what = f"one of the {len(self.classes)} classes" if self.label_type == "class" else "a finite number"
         return f"label {label} is not {what}"
 
     def identity(self) -> str:
-        """Return a short name of this very pack: a digest of the manifest, which holds checksums of the table."""
+        """Return a short name of exactly this pack: a digest of the manifest, which contains checksums of the table."""
         return str(self.__dict__.get("_identity") or _digest(self.to_json()))
 
     def _require_types(self) -> None:

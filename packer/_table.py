@@ -203,21 +203,21 @@ _MOST_TOGETHER = 1 << 26  # bytes
 
 
 class Names(Sequence[str]):
-    """An immutable sequence of strings in two arrays.
+    """An immutable sequence of strings, stored in two arrays.
 
-    Every way to a name raises CorruptPackError, with its index, where the ends do not lie inside of the blob,
-    or a name is longer than `LONGEST_NAME`.
+    Every access to a name raises CorruptPackError, with its index, if its ends are not inside the blob, or it is longer
+    than `LONGEST_NAME`.
 
     Parameters
     ----------
-    blob : (B,) uint8 array, or vector of such
-        All names, one after the other, as UTF-8; bytes that are not UTF-8 come back as surrogates.
-    ends : (N,) int64 array, or vector of such
+    blob : (B,) uint8 array or vector
+        All names, one after the other, as UTF-8; bytes that are not UTF-8 are decoded to surrogates.
+    ends : (N,) int64 array or vector
         The end of each name in `blob`.
     path : str
-        The pack that the names are those of, for messages.
+        The pack of the names, for messages.
     first : int
-        The begin of the first name in `blob`. It is 0 unless the ends go back and forth, as those of a damaged table.
+        The start of the first name in `blob`: 0, except in a damaged table with ends out of order.
     """
 
     __slots__ = ("_blob", "_ends", "_first", "path")
@@ -230,12 +230,12 @@ class Names(Sequence[str]):
 
     @property
     def blob(self) -> npt.NDArray[np.uint8]:
-        """All names; of a vector that is not held in memory for this moment, see `Vector.array`."""
+        """All names. If the vector is not kept in memory, the array is temporary; see `Vector.array`."""
         return self._blob.array() if isinstance(self._blob, Vector) else self._blob
 
     @property
     def ends(self) -> npt.NDArray[np.int64]:
-        """The end of each, in `blob`."""
+        """The end of each name in `blob`."""
         return self._ends.array() if isinstance(self._ends, Vector) else self._ends
 
     @classmethod
@@ -249,7 +249,7 @@ class Names(Sequence[str]):
 
     @classmethod
     def joined(cls, parts: Sequence[Names]) -> Names:
-        """Return the names of all `parts`, one part after the other; a name that a part has not is none here either."""
+        """Return the names of all `parts`, one after the other; a name that is invalid in its part stays invalid."""
         blobs = []
         for part in parts:  # where its last name ends, the first one of the next part begins
             last = int(part.ends[-1]) if len(part) else 0
@@ -281,18 +281,18 @@ class Names(Sequence[str]):
             yield decode_name(name)
 
     def get(self, index: int) -> str:
-        """Return name `index` for a message: empty if the ends do not lie inside of the blob."""
+        """Return name `index` for a message; empty if its ends are not inside the blob."""
         return decode_name(self._between_ends(range(len(self))[index]) or b"")
 
     def between(self, start: int, stop: int) -> Names:
-        """Return names `start` to `stop` - 1, of which none is another one than here, whatever the ends are."""
+        """Return names `start` to `stop` - 1; they are the same as here even if the ends are damaged."""
         size, ends = len(self._blob), self._ends[start:stop]
         first, last = self._start(start), _furthest(ends, size)
         begin = int(ends.min(initial=first if 0 <= first <= size else size, where=(ends >= 0) & (ends <= size)))
         return Names(self._blob[begin : max(begin, last)], ends - begin, self.path, first - begin)
 
     def taken(self, rows: slice | Ints) -> Names:
-        """Return the names of some rows; one that is no name here is none in a slice, and empty among single rows."""
+        """Return the names of some rows; an invalid name stays invalid in a slice, and is empty for single rows."""
         if isinstance(rows, slice):
             return self.between(*rows.indices(len(self))[:2])
         return Names.of(map(self.get, rows.tolist()))
@@ -306,7 +306,7 @@ class Names(Sequence[str]):
         return name
 
     def each_encoded(self) -> Iterator[bytes | None]:
-        """Yield every name as its bytes; None if the ends do not lie inside of the blob."""
+        """Yield every name as its bytes; None if its ends are not inside the blob."""
         start, size = self._first, len(self._blob)
         for ends in blocks(self._ends):
             begin, blob = self._around(start, ends)
@@ -394,15 +394,16 @@ class Sample:
     Attributes
     ----------
     name : str
-        Path relative to the source, with forward slashes. Bytes that are not UTF-8 are surrogates (`os.fsdecode`).
+        Path relative to the source, with forward slashes. Bytes that are not UTF-8 are decoded to surrogates
+        (`os.fsdecode`).
     label : int or float
-        Class id, an index into the manifest's `classes`, or a number; see `packer._codecs`.
+        Class id (an index into the manifest's `classes`), -1 for an unlabeled image, or a number without classes.
     data : bytes-like
         The encoded image; with the codec ``raw``, the pixels: uint8 RGB, rows from the top, height * width * 3 bytes.
     height, width : int
-        Size in pixels of what decoding gives.
+        Size of the decoded image in pixels.
     fields : tuple
-        The values of its fields as the pack holds them, in their order; see `packer._fields.Stored`.
+        The stored values of its fields, in the order of the fields; see `Field.encode`.
     """
 
     name: str
@@ -414,7 +415,7 @@ class Sample:
 
     @property
     def parts(self) -> list[Buffer]:
-        """The bytes of the sample in a pack, one after the other: the image, and the blobs of its fields."""
+        """The consecutive bytes of the sample in a pack: the image, and the blobs of its fields."""
         blobs = (stored for stored in self.fields if stored is not None and not isinstance(stored, (int, float)))
         return [self.data, *blobs]
 
@@ -496,7 +497,7 @@ def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike)
 class Row(NamedTuple):
     """The row of one sample, as plain numbers: its index, `number`, and the columns; see `Table`.
 
-    `name` is its bytes; None if the table's ends do not lie inside of its names.
+    `name` is bytes; None if the table's ends are not inside its names.
     """
 
     number: int
@@ -509,7 +510,7 @@ class Row(NamedTuple):
     name: bytes | None
 
     def matches(self, data: Buffer) -> bool:
-        """Tell whether the row and `data` are what the row's checksum was taken of."""
+        """Tell whether the row and `data` match the row's checksum."""
         return self.name is not None and checksum(data, self.label, self.height, self.width, self.name) == self.crc32c
 
 
@@ -546,28 +547,28 @@ class _ReadLater(Mapping[str, npt.NDArray[Any]]):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One row a sample, one array a column; the arrays may have gaps between their elements.
+    """One row for each sample, one array for each column; the arrays may have gaps between their elements.
 
     Attributes
     ----------
     label : (N,) int64 or float64
-        Class id, or number; see `packer._codecs`.
+        Class id, -1 for an unlabeled image; or a number without classes.
     offset, size : (N,) int64
-        Offset of the data (each format defines its origin); number of bytes.
+        Offset of the data, from an origin that each format defines; number of bytes.
     height, width : (N,) int32
         Pixels.
     crc32c : (N,) uint32
-        `checksum` of the sample.
+        The checksum of the sample.
     name_end : (N,) int64
     names : (B,) uint8
         See `Names`.
     more : mapping
-        The columns of the fields, by name; see `packer._fields.Field.columns`.
+        The columns of the fields, by name; see `Field.columns`.
 
     Raises
     ------
     PackError
-        From any column that `Table.of` was given as a `Vector`, where the file that it is read from was cut short.
+        When a column is accessed that was passed to `Table.of` as a `Vector`, if its file was cut short.
     """
 
     label: Labels
@@ -582,7 +583,7 @@ class Table:
 
     @classmethod
     def of(cls, columns: Mapping[str, npt.NDArray[Any] | Vector], types: Mapping[str, str] = COLUMNS) -> Table:
-        """Build the table from columns of such `types`; ValueError if one is missing or they do not fit together."""
+        """Build the table from columns of these `types`; ValueError if one is missing or their lengths differ."""
         for name, dtype in types.items():
             if name not in columns:
                 raise ValueError(f"the table has no column {name!r}")
@@ -616,18 +617,18 @@ class Table:
         return len(self.label) if count is None else count
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Return a column by its name, for this moment; KeyError if there is none. See `Vector.array`."""
+        """Return a column by name, possibly as a temporary array (see `Vector.array`); KeyError if there is none."""
         found: npt.NDArray[Any] = getattr(self, name) if name in COLUMNS else self.more[name]
         return found
 
     def stored(self, name: str) -> npt.NDArray[Any] | Vector:
-        """Return a column by its name, or what it is read from where it is not held in memory."""
+        """Return a column by name, or its vector if the column is not kept in memory."""
         columns = self.__dict__.get("_own") if name in COLUMNS else self.more
         found = columns.stored[name] if isinstance(columns, _ReadLater) else self.column(name)
         return self.column(name) if isinstance(found, Vector) and found.held else found
 
     def kept(self, name: str) -> npt.NDArray[Any]:
-        """Return a column by its name, as memory that nothing can take away."""
+        """Return a column by name, as an array that stays valid."""
         found = self.stored(name)
         return found.copy() if isinstance(found, Vector) else found
 
@@ -636,19 +637,19 @@ class Table:
         return column_checksum(self.stored(name))
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the columns by name, in the order of `COLUMNS`, and then those of the fields."""
+        """Return the columns by name: first in the order of `COLUMNS`, then those of the fields."""
         return {name: self.column(name) for name in self.column_names()}
 
     def column_names(self) -> list[str]:
-        """Return the names of the columns, in the order of `columns`, which reads them all."""
+        """Return the names of the columns in the order of `columns`, without reading them."""
         return [*COLUMNS, *self.more]
 
     def extent(self, rows: slice | Ints = slice(None)) -> Ints:
-        """Return how many bytes some samples have from `offset` on: those of the image, and of the fields' blobs.
+        """Return the number of bytes of some samples from `offset` on, with the image and the fields' blobs.
 
-        Blobs that lie apart from the image do not count.
+        Blobs that are stored apart from the image do not count.
 
-        Sizes that no disk holds count as `_LARGEST`, so that their sum is a number too.
+        Impossibly large sizes are limited, so that their sum does not overflow.
         """
         total = self.size[rows]
         for name in self.more:
@@ -657,13 +658,13 @@ class Table:
         return total
 
     def sample_names(self, path: str = "") -> Names:
-        """Return the names as a sequence of strings; `path` is the pack's, for messages."""
+        """Return the names as a sequence of strings; `path` is the path of the pack, for messages."""
         return Names(self.stored("names"), self.stored("name_end"), path)
 
     def overlapping(self) -> Iterator[int]:
-        """Yield the rows whose data begin before the data of an earlier row end: there are none in a proper pack.
+        """Yield the rows whose data overlap the data of an earlier row; an intact pack has none.
 
-        Where the data do not lie in the order of the rows, that takes 8 bytes a row.
+        If the data are not in the order of the rows, this needs 8 bytes of memory for each row.
         """
         order = None if _ascends(self.offset) else np.argsort(self.offset, kind="stable")
         end = np.int64(np.iinfo(np.int64).min)

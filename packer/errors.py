@@ -3,29 +3,29 @@
 ::
 
     PackerError
-    ├── OptionError              an argument is none that is allowed, or two do not fit together; a ValueError too
-    ├── OptionTypeError          an argument is of another type than allowed; a TypeError too
-    ├── NoSampleError            a dataset or a pack has no sample of an index; an IndexError too
-    ├── SourceError              the images, or the list of them, cannot be used as given
-    ├── DestinationError         a pack cannot be written where it was asked for
-    │   ├── PackLockedError      another process is writing it
-    │   └── ResumeError          an unfinished conversion there was started differently
-    ├── ImageError               one image cannot be used; knows its name and the reason
-    │   ├── ImageChangedError    its file is not what it was when the source was listed
+    ├── OptionError              an argument has an invalid value, or contradicts another one; also a ValueError
+    ├── OptionTypeError          an argument has a wrong type; also a TypeError
+    ├── NoSampleError            an index is out of range; also an IndexError
+    ├── SourceError              the images or their list cannot be used
+    ├── DestinationError         a pack cannot be written to its destination
+    │   ├── PackLockedError      another process is writing the pack
+    │   └── ResumeError          an unfinished conversion was started with other settings or another source
+    ├── ImageError               one image cannot be used; has its name and the reason
+    │   ├── ImageChangedError    its file has changed since the source was listed
     │   ├── ImageTooLargeError   its header announces more pixels than are allowed
-    │   └── NotTileableError     it cannot be made a tiled JPEG
+    │   └── NotTileableError     it cannot be converted to a tiled JPEG
     ├── PackError                a pack cannot be read
-    │   ├── CorruptPackError     it is damaged; knows the file and the index
-    │   │   └── NotAPackError    it is something else, or damaged so much that it cannot be told from that
-    │   ├── PackNotFoundError    there is nothing at its path; a FileNotFoundError too
-    │   └── UnsupportedVersionError   a newer packer wrote it
-    ├── RemoteError              an object cannot be had from where it is kept
+    │   ├── CorruptPackError     it is damaged; has the file and the index
+    │   │   └── NotAPackError    it is not a pack, or too damaged to be recognised as one
+    │   ├── PackNotFoundError    its path does not exist; also a FileNotFoundError
+    │   └── UnsupportedVersionError   it was written by a newer packer
+    ├── RemoteError              an object cannot be fetched from its store
     ├── ClusterError             a cluster cannot be used, or parts failed on it
-    ├── WorkerError              a process that made batches ended before its work was done
-    └── MissingDependencyError   an optional package or library is needed
+    ├── WorkerError              a process that makes batches ended early
+    └── MissingDependencyError   an optional package or library is missing
 
-Messages say what is wrong, where (the file, the sample's index and name), and what to do. They mention options by
-`option`: who calls a function reads ``on_error='skip'``, and a user of the command line ``--on-error skip``.
+Messages name the problem, the place (the file, the sample's index and name), and the remedy. They mention options by
+`option`: callers of functions read ``on_error='skip'``, users of the command line ``--on-error skip``.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ __all__ = [
 ]
 
 DISTRIBUTION = "packer-images"
-"""packer's name on the package index, where another project has the name `packer`."""
+"""packer's name on the package index, because `packer` is the name of another project."""
 
 
 def pip_install(extra: str) -> str:
-    """Return the command that adds what one of packer's extras needs."""
+    """Return the command that installs one of packer's extras."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
@@ -89,42 +89,42 @@ def printable(text: object) -> str:
 
 _FLAGS = {f"{name}s": f"--{name}" for name in ("field", "column", "key", "split")}
 _FLAGS |= {"prefixes": "--prefix", "library": "--with"}
-"""The options of the command line that are not called as the arguments of functions are."""
+"""The options whose names on the command line do not follow from the arguments of functions."""
 
 _MENTION = re.compile("⟨([^⟨¦⟩]*)¦([^⟨¦⟩]*)⟩")
 _AS_ARGUMENT, _AS_FLAG = 1, 2  # groups of the expression
 
-_face = _AS_ARGUMENT  # of this process: who runs in it, all its threads speak to
+_face = _AS_ARGUMENT  # of this process and all its threads
 
 
 def reason_of(error: OSError) -> str:
-    """Return the system's reason for an error as a part of a sentence: ``no such file or directory``."""
+    """Return the system's reason for an error to continue a sentence: ``no such file or directory``."""
     reason = error.strerror or str(error)
     return reason[:1].lower() + reason[1:]
 
 
 def flag(name: str) -> str:
-    """Return what the command line calls the option that is an argument `name` of functions."""
+    """Return the option of the command line for the argument `name` of functions."""
     return _FLAGS.get(name, "--" + name.replace("_", "-"))
 
 
 def option(name: str, value: object = None) -> str:
     """Return a mention of an option, for a message.
 
-    A mention holds both spellings, and the face that shows the message chooses: so a message may be made before
-    anybody knows who reads it, in a constant, or in another process.
+    A mention contains both spellings, and the face that shows the message chooses one. So a message may be made before
+    its face is known, in a constant, or in another process.
 
     Parameters
     ----------
     name : str
-        The argument of functions.
+        The name of the argument.
     value : bool, int, str or list of str, optional
-        The value that is meant. A text is as a shell takes it, in quotes where it needs them; those of a list are not.
+        The value to mention. Pass a string with the quotes that a shell needs, and a list of strings without them.
 
     Returns
     -------
     str
-        To be resolved by `spelled` or `recorded`; errors do that by themselves.
+        The mention; `spelled` and `recorded` resolve it, and errors resolve it themselves.
     """
     word = flag(name)
     if value is None:
@@ -140,17 +140,17 @@ def option(name: str, value: object = None) -> str:
 
 
 def spelled(message: str) -> str:
-    """Return a message with its options as the face of this process spells them."""
+    """Return a message with its options in the spelling of this process."""
     return _MENTION.sub(lambda mention: mention[_face], message)
 
 
 def recorded(message: str) -> str:
-    """Return a message as records on a disk have it: in the words of the command line, whoever made them."""
+    """Return a message for a file, with its options always in the spelling of the command line."""
     return _MENTION.sub(lambda mention: mention[_AS_FLAG], message)
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an error with its mentions, for a record or for another process."""
+    """Return the message of an error with unresolved mentions, for a file or another process."""
     return error._message() if isinstance(error, PackerError) else str(error)
 
 
@@ -161,14 +161,14 @@ def speak_as_command_line() -> None:
 
 
 _BETWEEN = ("packer", "torch", "multiprocessing", "concurrent", "threading")
-"""Packages that call each other between a person's line and what is said about that line."""
+"""Packages whose frames are skipped to find the user's line for a warning."""
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn, at the line of the nearest caller that is neither packer nor what runs packer in a loop or a worker."""
+    """Warn at the line of the nearest caller outside packer and outside the libraries that run it."""
     level, frame = 1, sys._getframe()
     while frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
-        if frame.f_back is None:  # a worker, which nobody's line called
+        if frame.f_back is None:  # a worker, which no user's line called
             level = 2
             break
         level, frame = level + 1, frame.f_back
@@ -193,8 +193,8 @@ class PackerError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows in a notebook: the last lines of the caller, and the error.
 
-        The message names file, cause and remedy, so packer's own frames only hide it. ``traceback.print_exception`` has
-        all.
+        The message names file, cause and remedy; packer's own frames would only hide it. ``traceback.print_exception``
+        prints all frames.
         """
         walked = traceback.walk_tb(self.__traceback__)
         own = [frame for frame in walked if not _is_between(frame[0].f_globals.get("__name__", ""))]
@@ -208,13 +208,13 @@ _MOST_FRAMES = 4
 
 
 def _is_between(module: str) -> bool:
-    """Tell whether a module is packer's, Python's, or runs what others wrote: none is where a person's mistake is."""
+    """Tell whether a module is packer's, Python's, or a library that runs the user's code."""
     package = module.partition(".")[0]
     return package in (*_BETWEEN, "IPython", "ipykernel") or package in sys.stdlib_module_names
 
 
 def _located(frame: traceback.FrameSummary) -> str:
-    """Return a line of code and its place: that in a cell as IPython names cells, which are files without a meaning."""
+    """Return a line of code and its place; for a cell, the name that IPython gives it instead of its file."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     cell = None if shell is None else shell.compile.format_code_name(frame.filename)
@@ -224,23 +224,23 @@ def _located(frame: traceback.FrameSummary) -> str:
 
 
 class OptionError(PackerError, ValueError):
-    """An argument is none that is allowed; or arguments do not fit together, or one of them would decide nothing."""
+    """An argument has an invalid value or no effect, or arguments contradict each other."""
 
 
 class OptionTypeError(PackerError, TypeError):
-    """An argument is of another type than allowed."""
+    """An argument has a wrong type."""
 
 
 class NoSampleError(PackerError, IndexError):
-    """A dataset or a pack has no sample of an index."""
+    """An index is out of range in a dataset or a pack."""
 
 
 class SourceError(PackerError):
-    """The images, or the list of them, cannot be used as given."""
+    """The images or their list cannot be used."""
 
 
 class DestinationError(PackerError):
-    """A pack cannot be written where it was asked for."""
+    """A pack cannot be written to its destination."""
 
 
 class PackLockedError(DestinationError):
@@ -248,7 +248,7 @@ class PackLockedError(DestinationError):
 
 
 class ResumeError(DestinationError):
-    """An unfinished conversion is there, and was started with other settings or another source."""
+    """An unfinished conversion exists that was started with other settings or another source."""
 
 
 class ImageError(PackerError):
@@ -257,11 +257,11 @@ class ImageError(PackerError):
     Attributes
     ----------
     name : str
-        The sample's name, a path relative to the source; empty until somebody who knows it adds it.
+        The sample's name, a path relative to the source; empty until a caller adds it.
     reason : str
-        What is wrong with it, without the name; ``args[0]`` is the same with mentions of options.
+        The reason, without the name; ``args[0]`` is the same with unresolved mentions of options.
     index : int or None
-        Which image of the source it is, where that is known.
+        The index of the image in the source, if it is known.
     """
 
     def __init__(self, reason: str, name: str = "") -> None:
@@ -276,7 +276,7 @@ class ImageError(PackerError):
 
 
 class ImageChangedError(ImageError):
-    """The file of an image is not what it was when the source was listed."""
+    """The file of an image has changed since the source was listed."""
 
 
 class ImageTooLargeError(ImageError):
@@ -284,7 +284,7 @@ class ImageTooLargeError(ImageError):
 
 
 class NotTileableError(ImageError):
-    """An image cannot be made a tiled JPEG; it is kept as it is."""
+    """An image cannot be converted to a tiled JPEG; it keeps its bytes."""
 
 
 class PackError(PackerError):
@@ -297,18 +297,18 @@ class CorruptPackError(PackError):
     Attributes
     ----------
     path : str
-        The file or directory that is damaged.
+        The damaged file or directory.
     index : int or None
-        The sample that is damaged, or None where the damage is not in one sample.
+        The index of the damaged sample, or None if the damage is not in one sample.
     name : str
-        The sample's name, where it is known.
+        The sample's name, if it is known.
     """
 
     # A DataLoader re-raises a worker's error as `type(error)(message)`, so one argument must be enough.
     def __init__(
         self, reason: str, path: str | os.PathLike[str] = "", index: int | None = None, name: str = ""
     ) -> None:
-        path = path if isinstance(path, str) else str(path)  # of a URL, what may be shown
+        path = path if isinstance(path, str) else str(path)  # a URL is converted without its secrets
         super().__init__(reason, path, index, name)
         self.reason = reason
         self.path = path
@@ -326,11 +326,11 @@ class CorruptPackError(PackError):
 
 
 class NotAPackError(CorruptPackError):
-    """The file or directory is not a pack, or is damaged where it says so, which nobody can tell apart."""
+    """The file or directory is not a pack, or is too damaged to be recognised as one."""
 
 
 class PackNotFoundError(PackError, FileNotFoundError):
-    """There is nothing at the path of a pack."""
+    """The path of a pack does not exist."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -342,7 +342,7 @@ class UnsupportedVersionError(PackError):
 
 
 class RemoteError(PackerError):
-    """An object cannot be had from where it is kept; the message names the object, without secrets, and the remedy."""
+    """An object cannot be fetched from its store; the message names the object, without secrets, and the remedy."""
 
 
 class ClusterError(PackerError):
@@ -350,8 +350,8 @@ class ClusterError(PackerError):
 
 
 class WorkerError(PackerError):
-    """A process that made a loader's batches ended before its work was done."""
+    """A process that makes a loader's batches ended early."""
 
 
 class MissingDependencyError(PackerError):
-    """An optional package or library is needed; the message says how to install it."""
+    """An optional package or library is missing; the message has the command that installs it."""

@@ -83,7 +83,7 @@ NO_CRC = -1
 
 
 class Piece(NamedTuple):
-    """A range of a file of the container: the file's number in `Container.files`, the offset and the size."""
+    """Bytes of a file of the container: the file's number in `Container.files`, the offset and the size."""
 
     file: int
     offset: int
@@ -91,7 +91,7 @@ class Piece(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Bytes in a compressed range of a file: all bytes of the unpacked range, or some.
+    """Bytes in a compressed range of a file: all or some bytes of the unpacked range.
 
     Attributes
     ----------
@@ -100,11 +100,11 @@ class Packed(NamedTuple):
     codec : str
         One of `CODECS`.
     unpacked : int
-        The length of the unpacked range, `MOST_UNPACKED` at most.
+        The size of the unpacked range, at most `MOST_UNPACKED`.
     offset, size : int
-        The range within the unpacked bytes.
+        The position of the bytes in the unpacked range.
     crc32 : int
-        The CRC-32 of the unpacked range; -1 if it is unknown.
+        The CRC-32 of the unpacked range; -1 if unknown.
     """
 
     piece: Piece
@@ -121,7 +121,7 @@ class Packed(NamedTuple):
 
 
 class Named(NamedTuple):
-    """The id of a class, and its name in the sample."""
+    """The id of a class, and its name in a sample."""
 
     id: int
     name: str
@@ -141,26 +141,26 @@ class Entry(NamedTuple):
     Attributes
     ----------
     name : str
-        A relative path with forward slashes, as of a file of the image: it has the suffix of the image's type. No
-        two samples of one file of the container have the same name.
+        A relative path with forward slashes and the suffix of the image's type. Names are unique within one file of the
+        container.
     image : Piece, Packed or bytes
-        The encoded image, or pixels if it has a `shape`; bytes if it is not a single range of a file, compressed or
+        The encoded image, or its pixels if it has a `shape`; bytes if it is not a single range of a file, compressed or
         not.
     label : int, float, str, Named or None
-        A class id, a class name, or both; or a number, if the container's `label_type` is numeric. None if the sample
-        has no label.
+        A class id, a class name, or both; or a number, if `label_type` of the container is a number. None for a sample
+        without a label.
     values : mapping
-        The values of fields, by name: a range whose bytes are the value as a pack stores it, or the value itself
-        as `Field.encode` returns it. A missing name means no value.
+        The values of fields by name: a range with the bytes that a pack stores, or the stored form from `Field.encode`.
+        A missing name is a missing value.
     shape : (height, width), optional
-        The size of an image stored as pixels, in the container's `PixelLayout`. A container in which only some images
-        have a shape can be converted, but not indexed.
+        The size of an image that consists of pixels in the container's `PixelLayout`. If only some images of a
+        container have a shape, it can be converted but not indexed.
     seal : Seal, optional
-        The checksum in the file of an image that is a `Piece`, if the container is `sealed`. It is compared when the
-        whole image is read.
+        The checksum in the file for an image that is a `Piece`, if the container is `sealed`. A complete read of the
+        image compares it.
     problem : str
-        Why the sample cannot be used, such as ``its image is null``. This is an error, or with ``--on-error skip`` the
-        sample is left out and listed by name; its image may be empty bytes.
+        The reason why the sample cannot be used, such as ``its image is null``. It raises an error, or is left out and
+        listed by name with ``--on-error skip``; its image may be empty bytes.
     """
 
     name: str
@@ -174,12 +174,12 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class PixelLayout:
-    """The layout of pixels in a range, one byte for each channel.
+    """The layout of pixels in a range, with one byte for each channel.
 
     Attributes
     ----------
     order : {"HWC", "CHW", "CWH"}
-        Pixel by pixel; plane by plane; or plane by plane, the columns of each one after the other, as MATLAB has it.
+        Pixel by pixel; plane by plane; or plane by plane in columns, as in MATLAB.
     channels : {"RGB", "BGR", "L"}
     """
 
@@ -191,11 +191,11 @@ class PixelLayout:
             raise ValueError(f"pixels do not lie as {self.order} {self.channels}")
 
     def size(self, height: int, width: int) -> int:
-        """Return how many bytes an image has."""
+        """Return the size of an image in bytes."""
         return height * width * len(self.channels)
 
     def rgb(self, data: Buffer, height: int, width: int) -> npt.NDArray[np.uint8]:
-        """Return the (height, width, 3) RGB pixels, row after row; ValueError if `data` are not so many."""
+        """Return the (height, width, 3) RGB pixels, row by row; ValueError if `data` has a wrong size."""
         pixels = np.frombuffer(data, np.uint8)
         if self.order == "CHW":
             pixels = pixels.reshape(len(self.channels), height, width).transpose(1, 2, 0)
@@ -207,7 +207,7 @@ class PixelLayout:
         return np.ascontiguousarray(pixels[..., ::-1] if self.channels == "BGR" else pixels)
 
     def to_json(self) -> dict[str, str]:
-        """Return the layout as a manifest has it."""
+        """Return the layout as a manifest stores it."""
         return {"order": self.order, "channels": self.channels}
 
 
@@ -220,13 +220,13 @@ class Container(abc.ABC):
     root : Path
         An absolute directory.
     files : sequence of str
-        The files with samples, relative to `root`, with forward slashes: `Piece.file` is an index into them.
+        The files of the samples, relative to `root`, with forward slashes; `Piece.file` is an index into them.
     fields : tuple of Field
         The fields of samples, other than image and label.
     classes : sequence of str, optional
         The class names in the order of their ids, if the container has them.
     label_type : {"class", "int", "float"}
-        The type of labels; see `packer._codecs.LABEL_TYPES`.
+        The type of the labels.
     pixels : PixelLayout, optional
         The layout of the images' pixels, if they are not encoded.
     notes : list of str
@@ -234,29 +234,28 @@ class Container(abc.ABC):
     about : tuple of dict
         The manifest's `about`.
     directories_are_classes : bool
-        Whether the labels are the directories of the images: these become classes as in ImageFolder, once all are
-        known.
+        Whether the labels are the directories of images; these become classes as in ImageFolder when all are known.
     doubts : dict of str to str
-        Reasons why samples may be missing, by the name of the file. `entries` adds to them.
+        Reasons why samples may be missing, by file name. `entries` adds to them.
     account : Account
-        The roles of members, columns and keys, and the samples left out. `open` and `entries` fill it.
+        The roles of members, columns and keys, and the samples that were left out. `open` and `entries` fill it.
     why_unlabeled : str
-        Why samples without a label have none.
+        The reason why samples have no label.
     sidecars : int
-        Number of files at the end of `files` without samples: files of labels, offsets or class names.
+        The number of files without samples at the end of `files`: files of labels, of offsets, of class names.
     """
 
     kind: ClassVar[str]
     """The container's name in manifests and messages."""
 
     suffixes: ClassVar[tuple[str, ...]] = ()
-    """The endings of its files' names, in lower case, by which they are found in a directory."""
+    """The suffixes of its files, in lower case, to find them in a directory."""
 
     units_are_files: ClassVar[bool] = True
-    """Whether a part that can be listed for itself is the file of its number."""
+    """Whether part number i, which can be listed separately, is file number i."""
 
     sealed: ClassVar[bool] = False
-    """Whether its files have checksums of their samples, so that an `Entry` may have a `seal`."""
+    """Whether its files contain checksums of their samples, so that an `Entry` may have a `seal`."""
 
     root: Path
     files: Sequence[str]
@@ -279,35 +278,35 @@ class Container(abc.ABC):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the paths for `open` of a directory with these entries; None if it is not this kind of container.
+        """Return the paths to `open` in a directory with these entries; None if it is not of this container.
 
-        By default these are all files whose names end in one of `suffixes`, as `files_in` returns them. The caller
-        refuses files of several splits.
+        By default these are all files in it with one of the `suffixes`, as from `files_in`. The caller refuses files of
+        several splits.
         """
         found = files_in(path, names, lambda name: bool(cls.suffixes) and name.lower().endswith(cls.suffixes))
         return found if found and cls.recognise_file(found[0], head_of(found[0])) else None
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Container:
-        """Open a container; by default one of these files, whose samples have no keys.
+        """Open a container; the default is for files whose samples have no keys.
 
-        Samples are not listed yet; only the structure of each file is read.
+        Nothing is listed yet, and only the structure of every file is read.
 
         Parameters
         ----------
         paths : sequence of Path
-            The absolute paths of the source: one file or directory, or several files, which the registry recognised.
+            The absolute paths of the source: one file or directory, or several files, as recognised by the registry.
         keys : mapping of str to str
             The options ``--key NAME[:KIND]=KEY``: the container's own key of ``image``, ``label``, ``name``, or of a
-            field NAME, which may have ``:KIND`` behind it; `Chosen.of` parses them. Empty without these options: then
-            every value of a sample becomes a field, or `notes` has the reason why it is left out.
+            field NAME, which ``:KIND`` may follow; `Chosen.of` parses them. If empty, every value of a sample becomes a
+            field, or `notes` has the reason why it is left out.
 
         Raises
         ------
         SourceError
-            If the files turn out not to be this kind of container, or a key does not exist.
+            If the files are not of this container after all, or a key does not exist.
         OptionError
-            If the container has no keys, or these are not valid fields.
+            If the container does not support keys, or they do not make valid fields.
         MissingDependencyError
             If a library is missing.
         """
@@ -316,7 +315,7 @@ class Container(abc.ABC):
 
     @classmethod
     def of_files(cls, paths: Sequence[Path], sidecars: Sequence[Path] = (), **members: Any) -> Self:
-        """Return the container of these files, relative to their common directory."""
+        """Return the container of these files, with paths relative to their common directory."""
         files = [*paths, *sidecars]
         root = Path(os.path.commonpath([path.parent for path in files]))
         names = [path.relative_to(root).as_posix() for path in files]
@@ -324,12 +323,12 @@ class Container(abc.ABC):
 
     @staticmethod
     def checksum(data: Buffer) -> int:
-        """Return the checksum of bytes as stored in the container's files, if it is `sealed`."""
+        """Return the checksum of bytes with the algorithm of the container's files, if it is `sealed`."""
         raise NotImplementedError
 
     @property
     def units(self) -> int:
-        """Number of parts of the container that can be listed independently; by default its files with samples."""
+        """The number of parts of the container that can be listed separately; by default its files with samples."""
         return len(self.files) - self.sidecars
 
     def opened(self, unit: int) -> PackFile:
@@ -338,21 +337,21 @@ class Container(abc.ABC):
             return PackFile(self.root / self.files[unit])
 
     def reading(self, unit: int) -> AbstractContextManager[ContainerFile]:
-        """Open the file of a part, which is read in blocks; SourceError if it cannot be opened."""
+        """Open the file of a part for reading in blocks; SourceError if it cannot be opened."""
         return reading(self.root / self.files[unit])
 
     @abc.abstractmethod
     def entries(self, unit: int) -> Iterator[Entry]:
-        """Yield the samples of one part, in their order, in bounded memory.
+        """Yield the samples of one part, in order, in bounded memory.
 
-        No value of a file is trusted: a length beyond the end of the file, a malformed name, or a cyclic tree are
-        SourceErrors that name the file and the offset.
+        No value of a file is trusted: a length beyond the end of the file, a malformed name or a cycle in a tree raises
+        a SourceError that names the file and the offset in it.
 
         Raises
         ------
         SourceError
-            If the file is damaged or cut short, or has samples that cannot be listed, such as encrypted data; the error
-            names the remedy.
+            If the file is damaged or cut short, or contains samples that cannot be listed, such as encrypted data; the
+            error names the remedy.
         """
 
 

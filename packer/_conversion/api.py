@@ -83,180 +83,188 @@ def convert(
 ) -> Summary:
     """Convert images to a pack, as `packer convert` does.
 
-    The pack appears at `dst` when it is complete. Until then the work lies in ``dst + ".partial"``, from which the same
-    call continues after an interruption.
+    The pack appears at `dst` when it is complete. Until then the unfinished pack is ``dst + ".partial"``; after an
+    interruption, the same call continues from there.
 
     Parameters
     ----------
     src : path
-        A directory with one subdirectory a class, as for torchvision's ImageFolder; a pack, whose samples keep their
-        bytes unless an option says otherwise; a container of another tool, as a file, a directory or a pattern such as
+        A directory with one subdirectory for each class, as for torchvision's ImageFolder; a pack, whose samples keep
+        their bytes unless an option changes them; a container of another tool, as a file, a directory or a pattern like
         ``shards/*.tar``; or a listing that `packer scan` wrote.
     dst : path
-        Where the pack will be. ``~`` is the user's home in all paths. Or a URL, ``s3://``, ``gs://`` or ``az://``: the
-        pack is made on this machine, and uploaded.
+        The path of the new pack. ``~`` is the user's home in all paths. Or a URL, ``s3://``, ``gs://`` or ``az://``:
+        the pack is made on this machine and uploaded.
     format : {"lmdb", "hdf5", "pth", "wds", "tfrecord", "rec", "mds", "caffe", "n5", "parquet"}, optional
         By default the suffix of `dst` decides: ``.lmdb``, ``.h5`` or ``.hdf5``, ``.pth``, ``.wds``, ``.tfrecord``,
         ``.rec``, ``.mds``, ``.caffe``, ``.n5``, ``.parquet``.
     resize : int, optional
-        Pixels that images are resized to, anti-aliased; `resize_mode` says which side gets them. By default images
-        keep their size.
+        The new length, in pixels, of the side or sides that `resize_mode` selects; resizing is anti-aliased. By default
+        images keep their size.
     resize_mode : {"short", "long", "exact", "crop", "pad"}, optional
-        ``short`` (the default): the shorter side gets `resize` pixels. ``long``: the longer side. ``exact``: both.
-        ``crop``: the shorter side, then the centre square. ``pad``: the longer side, then black borders to a square.
+        The side that gets `resize` pixels. ``short`` (the default): the shorter side. ``long``: the longer side.
+        ``exact``: both sides. ``crop``: the shorter side; then the centre square is cut out. ``pad``: the longer side;
+        then black borders make the image square.
     upscale : bool
-        Whether images that are smaller than `resize` are enlarged.
+        Whether images smaller than `resize` are enlarged.
     interpolation : {"bilinear", "bicubic"}, optional
-        By default it is bilinear.
+        The filter of resizing; by default bilinear.
     codec : {"keep", "jpeg", "png", "webp", "bmp", "raw"}, optional
-        What is stored: the files' own bytes, an encoding, or uint8 RGB pixels. By default keep; with `resize` jpeg.
+        The stored form of each image: the bytes of its file (``keep``), an encoding, or uint8 RGB pixels (``raw``). By
+        default ``keep``; with `resize` ``jpeg``.
     quality : int, optional
-        1 to 100, of jpeg and webp; by default 90.
+        The quality of ``jpeg`` and ``webp``, 1 to 100; by default 90.
     tiles : bool, optional
-        Whether JPEGs are stored tiled, so that a crop is decoded without the rest. By default those that are encoded
-        are tiled, and those that are kept are not.
+        Whether JPEGs are stored in tiles, so that a crop is decoded without the rest of the image. By default, JPEGs
+        that packer encodes are tiled, and kept files are not.
     recode : bool
-        Whether files are encoded anew that are of the type of `codec` already and need no resizing. By default they
-        keep their bytes.
+        Whether to encode files again that already have the type of `codec` and need no resizing. By default they keep
+        their bytes.
     to_8_bit : {"clip", "type", "file"}, optional
-        How an image with more than 8 bits a channel, or with bands that RGB does not show, becomes 8-bit RGB where
-        pixels are encoded. By default it is refused. ``clip``: as Pillow reads it, which cuts grey off at 255.
-        ``type``: scaled by the range of its type, 65535 to 255, and floats from 0 to 1. ``file``: scaled by its own
-        lowest and highest value.
+        The conversion to 8-bit RGB of an image with more than 8 bits per channel, or with bands that RGB lacks, when
+        its pixels are encoded. By default such an image is an error. ``clip``: as Pillow reads it; grey values above
+        255 become 255. ``type``: scaled by the range of its type, so 65535 becomes 255; floats range from 0 to 1.
+        ``file``: scaled by the lowest and highest value of the file.
     exif : {"ignore", "apply"}
-        Whether the EXIF orientation turns the image; ImageFolder ignores it.
+        Whether the image is rotated by its EXIF orientation; ImageFolder ignores the orientation.
     audit : {"structure", "decode"}
-        How each image is checked: its type, header, size and end; or all its pixels.
+        The check of each image: of its type, header, size and end; or of all its pixels.
     max_pixels : int, optional
         Images with more pixels are refused; by default, and at most, 178,956,970.
     labels : path, optional
-        A table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``) of paths, relative to `src` or below it, and labels; they
-        take the place of directory names.
+        A table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``) with paths, relative to `src` or below it, and labels;
+        these labels replace the directory names.
     path_column, label_column : str, optional
         The columns of `labels`; by default ``"path"`` and ``"label"``.
     delimiter : str, optional
         The character that separates the columns of `labels`; by default a comma, and a tab in a ``.tsv`` file.
     label_type : {"class", "int", "float"}, optional
-        What the labels in `labels` are. ``class``: names of classes, whose ids are their places when they are sorted as
-        text. ``int`` and ``float``: numbers without classes, which are kept as int64 or float64. By default whole
-        numbers are class ids as they stand, -1 an unlabeled image, and other texts are names.
+        The type of the labels in `labels`. ``class``: class names, whose ids are their positions in sorted order.
+        ``int`` and ``float``: numbers without classes, stored as int64 or float64. By default, whole numbers are class
+        ids, -1 is an unlabeled image, and other labels are class names.
     suffix : str, optional
-        What the paths in `labels` lack at their end, such as ``".jpg"``. Where nobody says it, a path without a suffix
-        is that of the one image whose name it begins.
+        The suffix that the paths in `labels` lack, such as ``".jpg"``. By default, a path without a suffix refers to
+        the only image whose name begins with it.
     no_header : bool
-        Whether the first line of `labels` is a row, and no header: the columns are called ``"1"``, ``"2"`` and so on,
-        and by default the first has the paths and the second the labels.
+        Whether the first line of `labels` is a row instead of a header. The columns are then called ``"1"``, ``"2"``
+        and so on; by default the first has the paths and the second the labels.
     unlabeled : bool
-        Whether images without labels are taken, with the label -1: the rows of `labels`, or the samples of a container,
-        that have none. Of a directory without `labels`, all images below `src`; there are no classes then.
+        Whether images without labels are accepted and get the label -1: rows of `labels`, or samples of a container.
+        From a directory without `labels`, all images below `src` are packed, without classes.
     extensions : str or sequence of str, optional
-        The suffixes of images, such as ``(".jpg", ".gif")`` or ``".jpg,.gif"``, in place of ImageFolder's. Case does
-        not count.
+        The suffixes of images, such as ``(".jpg", ".gif")`` or ``".jpg,.gif"``, instead of ImageFolder's, in upper or
+        lower case.
     any_image : bool
-        Whether files of other suffixes are opened, and taken where they begin as an image does.
+        Whether files with other suffixes are opened too, and packed if they have the signature of an image.
     skip_hidden : bool
-        Whether files and directories whose names begin with a dot are left out. ImageFolder takes them, and makes a
-        class of a hidden directory; by default so does packer, and says it.
+        Whether files and directories whose names begin with a dot are left out. By default packer, like ImageFolder,
+        packs them and makes a hidden directory a class; the notes report this.
     allow_empty : bool
-        Whether a class directory may have no image: its class keeps its id. By default it is an error, as of
-        ImageFolder, but not with `classes_from` or `parts`.
+        Whether a class directory may be empty; its class keeps its id. By default this is an error, as in ImageFolder,
+        except with `classes_from` or `parts`.
     classes_from : path, optional
-        A pack whose class ids are used: for val, train's. The classes of its fields are used too, for `columns` of
-        the same name and kind.
+        A pack whose class ids are used, such as the training set's for the validation set. `columns` of the same name
+        and kind as its fields use the classes of these fields.
     where : str, optional
-        Which samples of a pack are taken: a condition on their columns, such as ``'age > 30 and split == "train"'``, as
-        `ImageDataset.where` takes it. `limit` and `sample` count those that meet it.
+        A condition that selects samples of a pack by their columns, such as ``'age > 30 and split == "train"'``; see
+        `ImageDataset.where`. `limit` and `sample` count only the selected samples.
     limit : int, optional
-        How many images are taken, from the first on.
+        The number of images to pack, from the first on.
     sample : int, optional
-        How many images are taken, evenly spread over the list, and so over the classes. Their order stays.
+        The number of images to pack, evenly spread over the list and therefore over the classes, in the same order.
     fields : mapping of str to str, or sequence of str
-        Files beside the images that become fields, templates by names: ``{"mask": "../masks/{stem}.png"}``; a name may
-        have a kind, ``"depth:array"``. Or texts as the command line has them, ``"mask=../masks/{stem}.png"``. Templates
-        are relative to `src` and have the placeholders ``{path}``, ``{dir}``, ``{name}``, ``{stem}`` and ``{class}``.
+        Other files of each image that become fields, as a mapping of field names to templates:
+        ``{"mask": "../masks/{stem}.png"}``; a name may include a kind, ``"depth:array"``. Or strings as on the command
+        line, ``"mask=../masks/{stem}.png"``. Templates are relative to `src` and may contain the placeholders
+        ``{path}``, ``{dir}``, ``{name}``, ``{stem}`` and ``{class}``.
     columns : mapping of str to str, or sequence of str
-        Columns of `labels` that become fields, kinds by names: ``{"caption": "text", "age": "float32"}``; or texts as
-        the command line has them, ``"caption=COLUMN:text"``.
+        Columns of `labels` that become fields, as a mapping of names to kinds:
+        ``{"caption": "text", "age": "float32"}``; or strings as on the command line, ``"caption=COLUMN:text"``.
     coco : path or sequence of path
-        Files of annotations in COCO's format, of the same images: boxes, categories, segmentations, keypoints, captions
-        and all else in them become fields. `src` is the directory that ``file_name`` counts from. Images have the
-        label -1, as with `voc` and `yolo`.
+        Annotation files in COCO's format for the images: boxes, categories, segmentations, keypoints, captions and all
+        other members become fields. ``file_name`` is relative to `src`. Images get the label -1, as with `voc` and
+        `yolo`.
     masks : bool
-        Whether the annotations of `coco` are drawn into the field ``mask``, a PNG of the ids of categories: crowds
-        below others, smaller ones on top.
+        Whether the annotations of `coco` are also drawn into the field ``mask``, a PNG of category ids: crowds at the
+        bottom, smaller objects on top of larger ones.
     voc : path, optional
         A directory in Pascal VOC's layout, such as ``VOCdevkit/VOC2012``, whose ``Annotations`` and
         ``SegmentationClass`` become fields. `src` is this directory, or its ``JPEGImages``.
     yolo : path, optional
-        A ``data.yaml`` of YOLO's, with files in ``labels`` beside the images, which become fields.
+        A YOLO ``data.yaml``; the files in ``labels``, next to ``images``, become fields.
     split : str, optional
-        Which images of `voc` or `yolo`: the name of a list in ``ImageSets``, or of a split in ``data.yaml``.
+        The images of `voc` or `yolo` to pack: the name of a list in ``ImageSets``, or of a split in ``data.yaml``.
     on_missing : {"error", "null", "skip"}, optional
-        What becomes of an image without the file or the row of a field: an error (the default), no value, or the image
-        is left out. ``"skip"`` leaves out images that annotations name and that are not there.
+        The treatment of an image without the file or the row of a field: an error (the default), a missing value, or
+        the image is left out. ``"skip"`` also leaves out images that annotations name but that do not exist.
     keys : mapping of str to str, or sequence of str
-        What in a container of another tool is the image, the label or the name, or becomes a field: keys by names,
-        ``{"image": "image/encoded", "caption:text": "txt"}``; or texts as the command line has them. By default the
-        container's own names decide.
+        The keys in a container of another tool that hold the image, the label, the name or a field, as a mapping of
+        names to keys: ``{"image": "image/encoded", "caption:text": "txt"}``; or strings as on the command line. By
+        default, packer chooses by the names of the keys in the container.
     no_classes : bool
-        Whether all images below `src`, or all rows of `labels`, are taken with the label -1, without classes.
+        Whether to pack all images below `src`, or all rows of `labels`, with the label -1 and without classes.
     no_metadata : bool
-        Whether ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src` is left alone, whose columns are fields otherwise.
+        Whether to ignore ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src`; otherwise its columns become fields.
     strict : bool
-        Whether it is an error, before anything is written, that an image, a label or a field is left out, an image is
-        unlabeled, or classes are renumbered, where no argument asked for that. Files that were not looked at are none.
-        Not with ``on_error="skip"``.
+        Whether it is an error, raised before anything is written, if an image, a label or a field is left out, an image
+        has no label, or classes are renumbered, unless an argument requests it. Files that packer does not examine do
+        not count. Cannot be combined with ``on_error="skip"``.
     on_error : {"fail", "skip"}
-        What to do with a sample that cannot be used: a file that is no readable image, or changed after it was listed;
-        a bad row of a table, or a bad annotation. Stop, or leave the sample out and list it in the manifest.
+        The treatment of an unusable sample: a file that is not a readable image or that changed after it was listed, an
+        invalid row of a table, or an invalid annotation. Stop, or leave the sample out and list it in the manifest.
     report : path, optional
-        Where to write a JSON line for every file with a finding and every file that was left out.
+        The file to which one JSON line is written for each file with a finding and each file that was left out.
     shard_size : int, optional
-        Most bytes of images in a file of a ``.pth`` pack, or of a file of a ``.wds``, ``.tfrecord``, ``.mds``, ``.n5``
-        or ``.parquet`` pack; by default 512 MiB, and 64 MiB of ``.n5``, whose tools read such a file whole.
+        The limit, in bytes, of the images in each file of a ``.pth`` pack, or of each file of a ``.wds``,
+        ``.tfrecord``, ``.mds``, ``.n5`` or ``.parquet`` pack; by default 512 MiB, and 64 MiB for ``.n5``, because its
+        tools read whole files.
     parts : int, optional
-        Make `dst` a directory of so many packs, which is read as one.
+        Make `dst` a directory of this many packs, which is read as one pack.
     workers : int, optional
-        Threads; by default the CPUs that affinity, cgroup and SLURM grant, and one more to encode.
+        The number of threads; by default the number of CPUs that affinity, cgroup and SLURM allow, plus one when images
+        are encoded.
     scratch : path, optional
-        Where the pack is made if `dst` is a URL; by default ``packer-UID`` in the system's temporary directory.
+        The directory in which the pack is made if `dst` is a URL; by default ``packer-UID`` in the system's temporary
+        directory.
     overwrite : bool
-        Whether to replace what is at `dst`, at the end.
+        Whether to replace an existing `dst`, at the end of the conversion.
     fresh : bool
         Whether to start over instead of continuing an interrupted conversion.
     ignore_free_space : bool
-        Whether to begin on a disk that has less room than the files take which keep their bytes.
+        Whether to start although the disk has less free space than the kept files need.
     progress : bool or callable, optional
-        True shows a bar. A callable is called after every batch with an object that has `done`, `total` and `skipped`,
-        in images, and `bytes_read`.
+        True shows a progress bar. A callable is called after every batch with a `ConversionProgress`: `done`, `total`
+        and `skipped`, in images, and `bytes_read`.
 
     Returns
     -------
     Summary
-        `destination`, `manifest`, `bytes_in`, `bytes_out`, `seconds`, `continued` (images that an earlier run did),
-        `kept` (samples that are the very bytes of their files), `notes`, and `not_looked_at` (files of other types by
-        their suffixes). Where the complete pack has parts and the
-        same call made it before, everything counts as continued.
+        `destination`, `manifest`, `bytes_in`, `bytes_out`, `seconds`, `continued` (images that an earlier run
+        converted), `kept` (samples with the unchanged bytes of their files), `notes`, and `not_looked_at` (the number
+        of files for each suffix of other types). If the same call made the complete pack with parts before, everything
+        counts as continued.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is invalid.
+        If an argument has a wrong type or value.
     OptionError
-        If arguments do not fit together, or one would decide nothing; if `where` is no condition, or chooses nothing.
+        If arguments contradict each other or one has no effect; if `where` is not a valid condition, or selects no
+        sample.
     SourceError
         If `src` cannot be used, or none of its images can be read.
     ImageError
-        With ``on_error="fail"``, for the first file that is no readable image, or changed after it was listed.
+        With ``on_error="fail"``, for the first file that is not a readable image, or that changed after it was listed.
     PackError
-        If a pack that is read is none, damaged, or a newer packer's.
+        If an input pack is not a pack, is damaged, or was written by a newer packer.
     DestinationError, PackLockedError, ResumeError
-        If the pack cannot be written, another process writes it, or the unfinished pack was started differently.
+        If the pack cannot be written, another process is writing it, or the unfinished pack was started with other
+        settings or another source.
     RemoteError
-        If a store of objects cannot be reached, or refuses.
+        If an object store cannot be reached, or refuses a request.
     MissingDependencyError
-        If what is needed is not there: packer's own C for `tiles`, pyarrow for Parquet, PyYAML for `yolo`, boto3 or
-        obstore for a URL.
+        If a dependency is missing: packer's compiled extension for `tiles`, pyarrow for Parquet, PyYAML for `yolo`,
+        boto3 or obstore for a URL.
     """
     values = values_of(ConversionRequest, locals())
     progress = shown_progress(progress, dst)
@@ -265,7 +273,9 @@ def convert(
         with UploadedConversion(request, None if scratch is None else user_path(scratch)) as conversion:
             return conversion.upload(conversion.made or _converted(conversion.request, request.dst, progress))
     if scratch is not None:
-        raise OptionError(f"{option('scratch')} is for a URL as DST: here, the pack is made where it stays")
+        raise OptionError(
+            f"{option('scratch')} applies only if DST is a URL; otherwise the pack is made at its destination"
+        )
     if request.parts is None:
         request.require_destination()
     return _converted(request, request.dst, progress)
@@ -308,65 +318,65 @@ def pack(
     fresh: bool = False,
     progress: Callable[[ConversionProgress], None] | bool | None = None,
 ) -> Summary:
-    """Write the samples of an iterable to a pack, one after the other.
+    """Write samples from an iterable to a pack.
 
-    The pack appears at `dst` when it is complete. Until then the work lies in ``dst + ".partial"``. The same call with
-    the same samples in the same order continues after an interruption: the samples that are packed already are drawn
-    again, compared, and passed over.
+    The pack appears at `dst` when it is complete. Until then the unfinished pack is ``dst + ".partial"``. After an
+    interruption, the same call with the same samples in the same order continues: it reads the finished samples from
+    the iterable again, compares them, and skips them.
 
     Parameters
     ----------
     samples : iterable of mappings
-        Each has the keys
+        Each has these keys:
 
         ``"image"`` : bytes of an image file, path, PIL image, or array
             Bytes and files are stored as they are. A PIL image, or an array of (H, W) uint8, uint16 or bool or
-            (H, W, 3 or 4) uint8, is stored as a PNG, unless `codec` says otherwise.
+            (H, W, 3 or 4) uint8, is stored as a PNG, unless `codec` is another type.
         ``"label"`` : int, float or str, optional
-            As `label_type` says; of ``"class"``, an id or a name of `classes`, which has to be given then. Without a
+            Of the type `label_type`. With ``"class"``, an id or a name in `classes`, which is required then. Without a
             label, or with -1, a sample is unlabeled.
         ``"name"`` : str, optional
-            A path with ``/`` between its parts, unique. By default the number of the sample: ``00000017.jpg``.
+            A unique path with the separator ``/``. By default the number of the sample: ``00000017.jpg``.
 
-        and those of `fields`, of which each sample may lack some: they have no value there. Images and masks are given
-        as ``"image"`` is; other values as `packer` gives them back.
+        and the names of `fields`; a key that a sample lacks is a missing value. Images and masks have the same forms as
+        ``"image"``; other values have the form in which `packer` returns them.
     dst : path
-        Where the pack will be.
+        The path of the new pack.
     fields : mapping of str to str, optional
         The kind of each field: ``"mask"``, ``"image"``, ``"text"``, ``"json"``, ``"bytes"``, ``"boxes"``,
         ``"keypoints"``, ``"segmentation"``, ``"labels"``, ``"class"``; the dtype of numbers: ``"bool"``, ``"int8"`` to
-        ``"int64"``, ``"float32"``, ``"float64"``; or dtype and number of axes of arrays: ``"array:float32:2"``, of
-        one axis without the number. `packer.Field` also names classes:
+        ``"int64"``, ``"float32"``, ``"float64"``; or the dtype and the number of axes of arrays: ``"array:float32:2"``,
+        with one axis by default. A `packer.Field` can also name classes:
         ``{"kind": packer.Field("kind", "class", classes=("cat", "dog"))}``.
     classes : sequence of str, optional
-        The classes' names in the order of their ids, such as ``["cat", "dog"]`` for the labels 0 and 1. Without
-        `classes`, samples have no class labels: say ``label_type="int"`` for numbers that have no names.
+        The class names in the order of their ids, such as ``["cat", "dog"]`` for the labels 0 and 1. Without `classes`,
+        samples cannot have class labels; pass ``label_type="int"`` for numbers without names.
     label_type : {"class", "int", "float"}
         Whether labels are class ids, or numbers without classes.
     format, resize, resize_mode, upscale, interpolation, codec, quality, tiles, recode, to_8_bit, exif, audit,
     max_pixels
         As for `packer.convert`.
     on_error, report, shard_size, workers, overwrite, fresh, progress
-        As for `packer.convert`; the `total` of the progress is 0, as nobody knows it.
+        As for `packer.convert`; the `total` of the progress is 0, because it is unknown.
 
     Returns
     -------
     Summary
-        What `packer.convert` returns.
+        As from `packer.convert`.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument, or a sample, is of the wrong kind.
+        If an argument or a sample has a wrong type or value.
     OptionError
-        If arguments do not fit together.
+        If arguments contradict each other.
     SourceError
-        If a sample has an unknown key or a name that cannot be one, two have one name, or none can be used.
+        If a sample has an unknown key or an invalid name, two samples have the same name, or no sample can be used.
     ImageError
         With ``on_error="fail"``, for the first sample whose image, label or value cannot be used.
     DestinationError, PackLockedError, ResumeError
-        If the pack cannot be written, another process writes it, or the unfinished pack was started differently, or
-        with other samples.
+        If the pack cannot be written, another process is writing it, or the unfinished pack was started with other
+        settings or other samples.
 
     Examples
     --------

@@ -38,46 +38,47 @@ def append(
     progress: Callable[[ConversionProgress], None] | bool | None = None,
     **options: Any,
 ) -> Summary:
-    """Convert images to one more part of a pack with parts, as `packer append` does.
+    """Add images to a pack with parts as a new part, as `packer append` does.
 
-    Readers that have the pack open continue, and a process that opens the pack finds it without the part or with all of
-    it. The same call continues after an interruption; if one of the parts is the one that the call would make, it does
-    nothing.
+    Processes that have the pack open continue to read the old state. A process that opens the pack sees either no part
+    of the addition or all of it. After an interruption, the same call continues; if one of the parts already is the
+    result of the call, nothing is done.
 
     Parameters
     ----------
     pack : path
-        A pack with parts, such as ``packer.convert(src, pack, parts=4)`` makes.
+        A pack with parts, as ``packer.convert(src, pack, parts=4)`` makes it.
     src : path
-        What `convert` takes. No sample may have a name that the pack has.
+        A source as for `convert`. Its samples must not have names that are already in the pack.
     progress : bool or callable, optional
         As for `convert`.
     **options
-        The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which the pack decides.
-        They must be those that the pack was made with where they say what becomes of an image, such as `resize`.
+        The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which follow from the
+        pack. Arguments that affect the stored images, such as `resize`, must be the ones with which the pack was made.
 
     Returns
     -------
     Summary
-        What `convert` returns, for the part; `destination` and `manifest` are those of the whole.
+        As from `convert`, for the new part; `destination` and `manifest` describe the whole pack.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is invalid.
+        If an argument has a wrong type or value.
     DestinationError
-        If `pack` has no parts, or holds another part whose appending was interrupted.
+        If `pack` has no parts, or another interrupted `append` has left an unfinished part in it.
     OptionError, SourceError
-        If the images do not agree with the pack in classes, fields or settings; or the pack has their names already.
+        If the images differ from the pack in classes, fields or settings, or their names are already in the pack.
     PackLockedError
         If another process appends to the pack, or replaces it.
     PackerError
-        As `convert` raises it.
+        As for `convert`.
     """
     values, progress = _values(options), shown_progress(progress, pack)
     if is_url(pack):
         raise DestinationError(
-            f"{shown(pack)}: is at a URL, where no pack changes. Append to a copy on a disk, and convert that to a URL"
+            f"{shown(pack)}: a pack at a URL cannot be changed. Append to a copy on a disk, and "
+            "convert the copy to a URL"
         )
     pack, src = Path(os.path.abspath(os.path.expanduser(pack))), user_path(src)
     _require_parts(pack)
@@ -114,15 +115,15 @@ def _require_parts(pack: Path) -> Manifest:
         manifest = reader.manifest
     name = printable(pack)
     if manifest.format == INDEX.name:
-        raise DestinationError(f"{name}: an index, to which nothing is appended: index all images anew")
+        raise DestinationError(f"{name}: an index cannot be appended to. Index all images again")
     if not manifest.parts:
         if manifest.format in FORMATS and not FORMATS[manifest.format].parts:
             raise DestinationError(
-                f"{name}: a pack in the layout of another tool, which never changes. Convert the new images to a pack "
+                f"{name}: a pack in the layout of another tool cannot be changed. Convert the new images to a pack "
                 f"of their own, and open both together: open_dataset([a, b])"
             )
         raise DestinationError(
-            f"{name}: a pack without parts, which never changes. Make a pack with parts of it, and append to that: "
+            f"{name}: a pack without parts cannot be changed. Convert it to a pack with parts, and append to that one: "
             f"`packer convert {name} {printable(pack.with_name(f'{pack.stem}-parts{pack.suffix}'))} --parts 1`"
         )
     return manifest
@@ -149,7 +150,7 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
         if not new:
             raise
         raise SourceError(
-            f"{shown} has no class {_joined(new)}, and its classes never change. Convert {printable(request.src)} to a "
+            f"{shown} has no class {_joined(new)}, and its classes are fixed. Convert {printable(request.src)} to a "
             f"pack OTHER of its own, and then both to a new pack: `packer merge {shown} OTHER NEW --classes union`"
         ) from None
     remedy = "The classes of a field never change: convert both again, with all classes, to a new pack."
@@ -160,7 +161,7 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
     )
     if differences:
         raise OptionError(
-            f"{shown} was made with other settings: {'; '.join(differences)}. Say the options that it was made with."
+            f"{shown} was made with other settings: {'; '.join(differences)}. Pass the options with which it was made."
         )
     for what, here, there in (
         ("label type", whole.label_type, source.label_type),
@@ -221,7 +222,7 @@ def _require_new_names(pack: Path, source: Source) -> None:
         if index is not None:
             raise SourceError(
                 f"{printable(pack)} has a sample {printable(names[index])} already, and {printable(source.root)} "
-                "brings another one of this name. Rename the file, or leave it out; nothing was appended."
+                "has another sample with this name. Rename the file, or leave it out; nothing was appended."
             )
 
 
@@ -234,8 +235,8 @@ def _part(request: ConversionRequest, source: Source, progress: Callable[[Conver
         return request.convert(source, progress)
     if os.path.islink(path) or not is_pack(path) or not _is_made(path, source, request):
         raise DestinationError(
-            f"{printable(path)}: a part of other images, whose appending was interrupted. Append those first, or say "
-            f"{option('fresh', True)} to drop that part."
+            f"{printable(path)}: contains an unfinished part of other images. Append those first, or pass "
+            f"{option('fresh', True)} to delete this part."
         )
     remove(WorkspacePaths(path).directory)
     with open_pack(path) as reader:

@@ -65,7 +65,7 @@ class ConversionProgress:
     done, total : int
         Images of the source.
     skipped : int
-        How many of those done were left out.
+        The number of images among `done` that were left out.
     bytes_read : int
         Bytes read in this run.
     """
@@ -83,20 +83,20 @@ class Summary:
     Attributes
     ----------
     destination : Path or str
-        Where the pack is; the URL of one that was uploaded.
+        The path of the pack, or the URL of an uploaded one.
     manifest : Manifest
     bytes_in, bytes_out : int
         Size of the images' files, and of the pack.
     seconds : float
         Duration of this run.
     continued : int
-        Number of images that an earlier run had done.
+        The number of images that an earlier run converted.
     kept : int
-        Number of samples with the unchanged bytes of their files.
+        The number of samples with the unchanged bytes of their files.
     notes : list of str
-        Remarks on the source: first the images and labels that were lost.
+        Remarks on the source, beginning with lost images and labels.
     not_looked_at : dict of str to int
-        Number of files without an image suffix, by suffix.
+        For each suffix that does not belong to images, the number of files.
     """
 
     destination: Path | str
@@ -273,7 +273,7 @@ def _refuse_gaps(workspace: Workspace, record: ConversionRecord) -> None:
     if record.skipped:
         raise ResumeError(
             f"{printable(workspace.directory)} holds an unfinished conversion that left files out. "
-            f"Say {option('on_error', 'skip')} as before, or {option('fresh', True)} to start over."
+            f"Pass {option('on_error', 'skip')} as before, or {option('fresh', True)} to start over."
         )
 
 
@@ -380,7 +380,7 @@ def require_parts(format: Format) -> None:
     """Raise OptionError if packs of a format cannot be parts."""
     if not format.parts:
         raise OptionError(
-            f"{option('parts')} would make a directory of packs, which no other tool knows: "
+            f"{option('parts')} would make a directory of packs, which other tools cannot read: "
             f"{format.suffixes[0]} has no parts. Leave {option('parts')} out."
         )
 

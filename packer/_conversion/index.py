@@ -89,42 +89,42 @@ def index(
     progress: ProgressCallback | bool | None = None,
     **options: Any,
 ) -> Summary:
-    """Make an index of images that stay where they are, as `packer index` does.
+    """Make an index of images without copying them, as `packer index` does.
 
-    An index is a pack without the images: reading it reads the listed files. A file that has changed since is reported,
-    and never read.
+    An index is a pack without the images: readers of the index read the listed files. If a file has changed since, an
+    error names it and the file is not read.
 
     Parameters
     ----------
     src : path
-        What `convert` takes, but for packs.
+        A source as for `convert`, except a pack.
     dst : path
-        Where the index will be, a directory whose name ends in ``.index``.
+        The path of the new index, a directory whose name ends in ``.index``.
     checksums : bool
-        Whether every sample is read and its checksum kept. Otherwise the structure of the files and the headers of the
-        images are read, and a sample is known to be unchanged by the size and the time of its file alone.
+        Whether to read every sample and store its checksum. Otherwise only the structure of the files and the headers
+        of the images are read, and changes of a sample are detected only by the size and the time of its file.
     exif : {"ignore", "apply"}
-        Whether images are shown as their EXIF orientation says; ImageFolder ignores it.
+        Whether images are rotated by their EXIF orientation; ImageFolder ignores the orientation.
     on_error : {"fail", "skip"}
-        What to do with an image that cannot be read: stop, or leave it out and list it in the manifest.
+        The treatment of an unreadable image: stop, or leave it out and list it in the manifest.
     overwrite : bool
-        Whether to replace what is at `dst`.
+        Whether to replace an existing `dst`.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with the number of images inspected so far, and the total.
+        True shows a progress bar. A callable is called with the number of images examined and their total.
     **options
-        The arguments of `convert` that say which images there are, with which labels and fields.
+        The arguments of `convert` that select images, labels and fields.
 
     Returns
     -------
     Summary
-        What `convert` returns; `bytes_out` are those of the index.
+        As from `convert`; `bytes_out` is the size of the index.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is invalid.
+        If an argument has a wrong type or value.
     OptionError, SourceError, PackError, MissingDependencyError
-        As `convert`.
+        As for `convert`.
     ImageError
         With ``on_error="fail"``, for the first image that cannot be read.
     DestinationError, PackLockedError
@@ -134,9 +134,7 @@ def index(
     progress = shown_progress(progress, dst)
     known = {name for name, _ in options_of(SourceOptions)}
     if unknown := [name for name in options if name not in known]:
-        raise OptionTypeError(
-            f"index takes no {unknown[0]!r}: no argument of packer.convert that says which images there are"
-        )
+        raise OptionTypeError(f"index takes no {unknown[0]!r}: packer.convert has no such argument that selects images")
     values |= values_of(SourceOptions, options)
     return IndexRequest(src=user_path(src), dst=user_path(dst), **values).make(progress)
 

@@ -30,38 +30,40 @@ def merge(
     fresh: bool = False,
     progress: Callable[[ConversionProgress], None] | bool | None = None,
 ) -> Summary:
-    """Join packs, one after the other, in one pack, as `packer merge` does. The samples keep their bytes.
+    """Join packs into one pack, one after the other, as `packer merge` does. The samples keep their bytes.
 
     Parameters
     ----------
     packs : sequence of path
-        One pack or more, of any formats. No two samples may have the same name; see `prefixes`.
+        One or more packs, of any format. No two samples may have the same name; see `prefixes`.
     dst : path
-        Where the pack will be; the suffix decides the format. ``~`` is the user's home in all paths.
+        The path of the new pack; its suffix decides the format. ``~`` is the user's home in all paths.
     classes : {"same", "union"}
-        Whether the packs must have the same classes; or the first pack's classes keep their ids, and classes that
-        other packs have beyond them follow.
+        ``same``: the packs must have the same classes. ``union``: the classes of the first pack keep their ids, and
+        additional classes of the other packs follow.
     prefixes : sequence of str, optional
         A directory for the names of each pack's samples, one for each of `packs`: with ``["a", "b"]``, sample
-        ``cat/1.jpg`` of the second pack becomes ``b/cat/1.jpg``. Labels do not change. An empty one changes no name.
+        ``cat/1.jpg`` of the second pack becomes ``b/cat/1.jpg``. Labels do not change. An empty prefix leaves the names
+        unchanged.
     shard_size, workers, overwrite, fresh, progress
         As for `convert`.
 
     Returns
     -------
     Summary
-        What `convert` returns.
+        As from `convert`.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is invalid.
+        If an argument has a wrong type or value.
     OptionError
         If the format of `dst` has no `shard_size`.
     SourceError
-        If the classes differ, two samples have one name, or the packs' bytes mean different things.
+        If the classes differ, two samples have the same name, or the packs differ in settings that affect the meaning
+        of their bytes.
     PackError
-        If one of `packs` is not a pack, or damaged.
+        If one of `packs` is not a pack, or is damaged.
     DestinationError, PackLockedError, ResumeError
         As for `convert`.
     """
@@ -69,7 +71,7 @@ def merge(
     if isinstance(packs, str | os.PathLike):
         raise OptionTypeError(f"packs is a sequence of paths, not the path {printable(user_path(packs))!r}")
     if not packs:
-        raise OptionError("packs has one path or more")
+        raise OptionError("packs is empty: pass one path or more")
     if classes not in CLASS_MAPS:
         raise OptionError(f"classes is {' or '.join(map(repr, CLASS_MAPS))}, not {classes!r}")
     _require_prefixes(prefixes, len(packs))
@@ -91,12 +93,14 @@ def merge(
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
     """Raise an error unless there is one prefix for each pack, each the name of a directory."""
     if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
-        raise OptionTypeError(f"prefixes is a sequence of texts, not {prefixes!r}")
+        raise OptionTypeError(f"prefixes is a sequence of strings, not {prefixes!r}")
     for prefix in prefixes:
         if not isinstance(prefix, str):
-            raise OptionTypeError(f"prefixes are texts, one for each of packs, not {prefix!r}")
+            raise OptionTypeError(f"prefixes are strings, one for each of packs, not {prefix!r}")
     if prefixes and len(prefixes) != packs:
-        raise OptionError(f"{option('prefixes')} is said once for each pack: {packs} packs have {len(prefixes)}")
+        raise OptionError(
+            f"{option('prefixes')} is required once for each pack, but there are {len(prefixes)} for {packs} packs"
+        )
     for prefix in prefixes:
         if prefix and (problem := path_problem(prefix)):
             quoted = f"'{printable(prefix)}'"

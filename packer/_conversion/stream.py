@@ -289,7 +289,7 @@ class StreamSample:
         if not UNLABELED <= number < len(classes):
             ids = f"ids are 0 to {len(classes) - 1}, and -1 is an unlabeled sample"
             raise self._no_label(
-                f": {number} is no id of the {len(classes)} classes: {ids}; label_type='int' is for other numbers"
+                f": {number} is not an id of the {len(classes)} classes: {ids}; label_type='int' is for other numbers"
             )
         return number
 

@@ -61,39 +61,39 @@ class Share(NamedTuple):
 
 
 class ConcatImageDataset(ItemDataset):
-    """Samples of several datasets in one row, as torch's ConcatDataset shows them.
+    """Several datasets as one, in the order of torch's ConcatDataset.
 
-    ``open_dataset([a, b])`` opens packs as such a dataset. It is read as an `ImageDataset` is: by a `Loader`, by
-    torch's DataLoader, by index, in slices and selections. Its settings, such as `transform` and `crop`, are those of
-    its datasets, and a setting that is assigned here is assigned to each.
+    ``open_dataset([a, b])`` opens packs as a `ConcatImageDataset`. It works wherever an `ImageDataset` works: in a
+    `Loader`, in torch's DataLoader, by index, in slices and selections. It shares its settings, such as `transform` and
+    `crop`, with its datasets: assigning a setting here assigns it to each of them.
 
     Parameters
     ----------
     datasets : iterable of ImageDataset
-        One or more. They stay as they are: a setting that is assigned to one of them counts here.
+        One or more. They are not copied: a setting that is assigned to one of them applies here too.
 
     Attributes
     ----------
     datasets : list of ImageDataset
-        Each with the classes and labels that its samples have here.
+        The datasets, with the classes and labels of this dataset.
     classes : list of str
     class_to_idx : dict of str to int
     class_maps : list of (C,) int64 arrays
-        For each dataset: the class id here of each of the C classes of its pack.
+        For each dataset, the class ids in this dataset of the C classes of its pack.
     targets : (N,) int64 or float64 array
-        The labels: class ids, -1 for an unlabeled sample; or numbers, where the packs have no classes.
+        The labels: class ids, -1 for an unlabeled sample; or numbers, if the packs have no classes.
     samples, imgs : sequence of (str, int)
         Name and label of every sample. Samples of two packs may have the same name.
     seed : int, optional
-        The seed that all datasets have; None where they have none, or different ones. With a seed, a crop is a function
-        of seed, epoch, dataset and sample.
+        The common seed of the datasets; None if they have no seed or different seeds. With a seed, a crop depends only
+        on seed, epoch, dataset and sample.
 
     Raises
     ------
     TypeError
-        If one is no ImageDataset, or of a class with a ``__getitem__`` of its own.
+        If one is not an ImageDataset, or its class overrides ``__getitem__``.
     ValueError
-        If there is none, or the labels of the datasets are of different types, such as classes and numbers.
+        If there are no datasets, or their labels are of different types, such as classes and numbers.
     """
 
     def __init__(self, datasets: Iterable[ImageDataset]) -> None:
@@ -101,8 +101,7 @@ class ConcatImageDataset(ItemDataset):
         for dataset in self.datasets:
             if not isinstance(dataset, ImageDataset) or has_own(dataset, ImageDataset):
                 raise OptionTypeError(
-                    f"datasets are such as packer.open_dataset gives, not {one_line(dataset)}: "
-                    "use torch's ConcatDataset"
+                    f"datasets must come from packer.open_dataset, not {one_line(dataset)}: use torch's ConcatDataset"
                 )
         types = sorted({dataset.reader.manifest.label_type for dataset in self.datasets})
         if len(types) != 1:
@@ -150,8 +149,8 @@ class ConcatImageDataset(ItemDataset):
     def select(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
         """Return a dataset of some of the samples, in the order of `indices`, on the same open packs.
 
-        It has the settings of this dataset, and `targets` and `samples` of its own; its crops are those that the same
-        samples have here. An epoch that is set counts for both.
+        It has the same settings and its own `targets` and `samples`; a sample gets the same crop as in this dataset.
+        Both share the epoch.
         """
         alike = ConcatImageDataset([dataset._alike() for dataset in self.datasets])
         alike._chosen = self._chosen
@@ -160,18 +159,18 @@ class ConcatImageDataset(ItemDataset):
         return selection
 
     def where(self, condition: str | npt.ArrayLike) -> ConcatImageDataset:
-        """Return a dataset of the samples that meet a condition, in their order, as `ImageDataset.where`.
+        """Return a dataset of the samples that meet a condition, in their order; see `ImageDataset.where`.
 
-        OptionError also where one of the packs has not all columns of the condition, or with values of another type.
+        Also raises OptionError if one of the packs lacks a column of the condition, or has it with another type.
         """
         return self.select(meeting(condition, self._columns, len(self)))
 
     @property
     def columns(self) -> ColumnArrays:
-        """The samples' columns by name, as those of an `ImageDataset`, one pack after the other.
+        """The samples' columns by name, as in an `ImageDataset`, one pack after the other.
 
-        Fields of classes are united by name: the first pack's keep their ids. A column that not all packs have, or with
-        values of another type, is refused by an OptionError.
+        The classes of class fields are merged by name; those of the first pack keep their ids. A column that a pack
+        lacks, or has with another type, raises OptionError.
         """
         return ColumnArrays(self._columns)
 
@@ -188,12 +187,12 @@ class ConcatImageDataset(ItemDataset):
         return selection
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the crops that a seed makes, also in DataLoader workers that run already."""
+        """Set the epoch of the seeded crops, also in DataLoader workers that are already running."""
         for dataset in self.datasets:
             dataset.set_epoch(epoch)
 
     def close(self) -> None:
-        """Close the datasets; a selection closes nothing: the dataset that it was selected from does."""
+        """Close the datasets. On a selection, do nothing: close the dataset from which it was selected."""
         if self._whole is None:
             for dataset in self.datasets:
                 dataset.close()
@@ -210,7 +209,7 @@ class ConcatImageDataset(ItemDataset):
         for dataset in others:
             if dataset.classes != first.classes:
                 raise OptionError(
-                    f"{first.root} and {dataset.root} have different classes, so one label says different things: open "
+                    f"{first.root} and {dataset.root} have different classes, so a label would have two meanings: open "
                     "them together, as open_dataset([a, b], classes='union')"
                 )
         return first.classes
@@ -230,10 +229,12 @@ class ConcatImageDataset(ItemDataset):
     @targets.setter
     def targets(self, targets: Sequence[float] | Labels) -> None:
         if self._chosen is not None:
-            raise OptionError("other labels are assigned to the whole dataset, before samples are selected")
+            raise OptionError("labels can be assigned only to the whole dataset, before samples are selected")
         labels = np.asarray(targets)
         if labels.shape != (len(self),):
-            raise OptionError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
+            raise OptionError(
+                f"targets are {len(self)} numbers, one label for each sample, not {labels.dtype} {labels.shape}"
+            )
         for dataset, own in zip(self.datasets, np.split(labels, self._ends[:-1]), strict=True):
             dataset.targets = own
 
@@ -255,7 +256,7 @@ class ConcatImageDataset(ItemDataset):
 
     @property
     def randoms(self) -> int:
-        """How many random numbers the crop of an image needs, and its augmentation."""
+        """The number of random numbers that the crop and the augmentation of an image need."""
         return max(dataset.randoms for dataset in self.datasets)
 
     @property
@@ -271,7 +272,7 @@ class ConcatImageDataset(ItemDataset):
             dataset._change_settings(change)
 
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
-        """Return a rectangle of an image, without a transform; as `ImageDataset.read_region`."""
+        """Return a rectangle of an image, without a transform; see `ImageDataset.read_region`."""
         (share,) = self._shares(places_in([index], len(self)))
         dataset = self.datasets[share.number]
         return dataset.read_region(int(share.indices[0]) % len(dataset), top, left, height, width)
@@ -434,7 +435,7 @@ class ConcatBatches(TorchDataset):
     def batch_layout(self) -> Layout:
         layouts = {batches.batch_layout() for batches in self._batches}
         if len(layouts) > 1:
-            raise ItemsError("the datasets that are read in a row make images of different kinds")
+            raise ItemsError("the joined datasets produce images of different kinds")
         return layouts.pop()
 
     @property
@@ -503,7 +504,7 @@ def _in_a_row(dataset: Any) -> ConcatImageDataset:
     if isinstance(dataset, ConcatDataset):
         return ConcatImageDataset._of([_in_a_row(part) for part in dataset.datasets])
     raise UnreadableError(
-        f"a Loader reads a dataset such as packer.open_dataset gives, or a Subset or ConcatDataset of such, or a "
+        f"a Loader reads a dataset from packer.open_dataset, a Subset or ConcatDataset of these, or a "
         f"packer.LoaderDataset, not {one_line(dataset)}; torch's DataLoader reads any",
         f"{type(dataset).__name__} is not a dataset of packer's, nor a Subset or ConcatDataset of such",
     )
@@ -514,7 +515,7 @@ def _require_plain(dataset: Any) -> None:
     for kind in (ImageDataset, ConcatImageDataset, Subset, ConcatDataset):
         if isinstance(dataset, kind) and (own := has_own(dataset, kind)):
             raise UnreadableError(
-                f"{type(dataset).__name__} has a {own} of its own, which a Loader would not call: give it to "
+                f"{type(dataset).__name__} has a {own} of its own, which a Loader would not call: pass it to "
                 "torch's DataLoader, or what it does to the dataset as transform=",
                 f"{type(dataset).__name__} has a {own} of its own",
             )

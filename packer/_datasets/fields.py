@@ -216,7 +216,7 @@ def require_used(  # noqa: PLR0917
     """Raise ValueError where an argument of a dataset is about fields that its items do not have."""
     if fields is not None:
         if target is not None:
-            raise OptionError("target= says which fields are read, so it goes without fields=")
+            raise OptionError("target= determines which fields are read: leave out fields=")
         return
     others = [] if isinstance(mode, str) else [name for name in mode if name != "image"]
     used = {
@@ -227,7 +227,7 @@ def require_used(  # noqa: PLR0917
     }
     for argument in (argument for argument, is_used in used.items() if is_used):
         if target is not None:
-            raise OptionError(f"target= says what becomes of the fields, so it goes without {argument}")
+            raise OptionError(f"target= determines the form of the fields: leave out {argument}")
         raise OptionError(
             f"{argument} is about fields, and without fields= an item is image and label: name the fields, as "
             "fields=('image', 'label', 'mask'), or 'all'"

@@ -73,8 +73,8 @@ _MADE_AGAIN = {"_decoder", "_fields", "_mask_dtypes", "_own_pipeline", "_loaders
 class ImageDataset(ItemDataset):
     """A drop-in for torchvision's ImageFolder; without a transform, an image is a uint8 tensor, not a PIL image.
 
-    A map-style dataset of ``(image, label)``. A wrapper with transforms of its own for ``dataset[i][0]`` gets PIL
-    images, as ImageFolder gives them, by ``output="pil"``.
+    A map-style dataset of ``(image, label)``. For a wrapper that applies its own transforms to ``dataset[i][0]``, pass
+    ``output="pil"``: it then gets PIL images, as from ImageFolder.
 
     Parameters
     ----------
@@ -83,95 +83,97 @@ class ImageDataset(ItemDataset):
     transform, target_transform : callable, optional
         Applied to each image and to each label.
     loader : callable, optional
-        One of torchvision's loaders, as ImageFolder takes it. It is not used: the images of a pack are no files.
+        One of torchvision's loaders, for compatibility with ImageFolder. It is not called, because the images of a pack
+        are not files.
     is_valid_file : callable, optional
-        Asked with the name of every sample, a str, whether the sample belongs to the dataset.
+        Called with the name of every sample, a str; returns whether the sample belongs to the dataset.
     allow_empty : bool
-        Whether `is_valid_file` may leave a class without samples; and, of a directory of images that is read where it
-        lies, whether a class directory may have no image.
+        Whether `is_valid_file` may leave a class without samples; and whether a class directory may be empty, if `root`
+        is a directory of images.
     transforms : callable, optional
-        Applied to image and label together, instead of the two: ``image, label = transforms(image, label)``. With
-        `fields`, applied to the dict, as torchvision's v2 transforms take it.
+        Applied to image and label together, instead of `transform` and `target_transform`:
+        ``image, label = transforms(image, label)``. With `fields`, applied to the dict, as torchvision's v2 transforms
+        expect it.
     fields : sequence of str or "all", optional
-        The keys of an item, which is then a dict with these keys in this order, of the pack's fields and of ``image``,
-        ``label``, ``name`` and ``index``, the row in the pack. ``"all"`` is image, label and all fields. The guide
+        Makes each item a dict with these keys, in this order. The keys are names of the pack's fields, ``image``,
+        ``label``, ``name``, and ``index`` (the row in the pack). ``"all"`` means image, label and all fields. The guide
         describes the form of each kind of field. A missing value is None.
     mode : {"RGB", "L", "unchanged"} or dict of str to these
-        How images are decoded. ``"L"`` is grey; ``"unchanged"`` keeps grey, alpha, the indices of a palette and 16 bits
-        (uint16). One mode is that of the sample's image; a dict says those of ``image`` and of fields. Fields of images
-        are unchanged by default.
+        The mode in which images are decoded. ``"L"`` is grey; ``"unchanged"`` keeps grey, alpha, palette indices and 16
+        bits (uint16). A single mode applies to the sample's image; a dict has the modes of ``image`` and of fields.
+        Image fields are unchanged by default.
     per_box : sequence of str, or dict of str to sequence of str, optional
-        The fields that have an entry for each box, and lose it where a crop leaves out the box; the keys of a dict are
-        fields of boxes. Packs of annotations (``--coco``, ``--voc``, ``--yolo``, the Hub's ``objects``) tell by
-        themselves. For other packs with a crop it is required if there are both boxes and fields that may have such
-        entries.
+        The fields with one entry for each box; when a crop removes a box, it also removes these entries. The keys of a
+        dict are the names of box fields. Packs of annotations (``--coco``, ``--voc``, ``--yolo``, the Hub's
+        ``objects``) record these fields. With other packs and a crop, the argument is required if the pack has both
+        boxes and fields that may have an entry for each box.
     min_visible : float
-        The least share of a box's area, 0 to 1, that a crop leaves; it leaves out other boxes, and those that are
-        narrower or lower than a pixel.
+        The minimum share of a box's area, 0 to 1, that must remain in a crop; other boxes are removed, and so are boxes
+        that are less than a pixel wide or high.
     fill : dict of str to value, optional
-        The value of a field where a sample has none. For a mask, it is a number that fills the whole mask, and the
-        border of a padded crop; by default 0.
+        The value of a field for samples without one. For a mask, a number that fills the whole mask, and the border of
+        a padded crop; by default 0.
     target : {"coco"}, optional
-        Items are image and target as torchvision's detectors take it, of the fields that ``packer convert --coco``
-        makes.
+        Makes each item an image and a target in the form of torchvision's detectors, from the fields that
+        ``packer convert --coco`` makes.
     output : {"tensor", "numpy", "pil", "bytes"}, optional
-        The form of an image, also as input of a transform; with ``numpy`` and ``bytes``, also of fields. By default a
-        PIL image where there is a transform, as ImageFolder gives to it, or a tensor where there is none, or the
-        transform is one of torchvision's that takes tensors only.
+        The form of an image, also as input of a transform; ``numpy`` and ``bytes`` apply to fields too. By default a
+        PIL image if there is a transform, as in ImageFolder; a tensor if there is no transform, or if it is one of
+        torchvision's that accepts only tensors.
 
         * ``tensor``: (3, height, width) uint8 `torch.Tensor`, RGB, 0 to 255; its memory is laid out channels last.
         * ``numpy``: (height, width, 3) uint8 array, RGB, writable.
-        * ``pil``: `PIL.Image.Image` of mode RGB, as ImageFolder gives it to its transform.
+        * ``pil``: `PIL.Image.Image` of mode RGB, as the transform of an ImageFolder gets it.
         * ``bytes``: the stored bytes, undecoded.
     crop : packer crop, optional
-        Which part of each image is decoded, at which size, such as ``packer.RandomResizedCrop(224)``, or a list of
-        crops one after the other. The part is chosen before decoding, so that the rest is not decoded.
-    augment : packer augmentation or list of such, optional
-        Operations on the pixels of each crop, such as ``[packer.augment.TrivialAugmentWide()]``; in C, by random
-        numbers that are drawn as those of the crop are.
+        The part of each image that is decoded, and its new size, such as ``packer.RandomResizedCrop(224)``; or a list
+        of crops, applied in turn. The part is chosen before decoding, and the rest is not decoded.
+    augment : packer augmentation or list of packer augmentations, optional
+        Operations on the pixels of each crop, such as ``[packer.augment.TrivialAugmentWide()]``. They run in C; their
+        random numbers come from the same generator as the crop's.
     views : sequence of packer.View, optional
-        Several images of each, for self-supervised learning, instead of `crop` and `augment`: each view has its own. An
-        item is ``((view, view, ...), label)``, and a batch ``[[batch of the first view, ...], labels]``. The sample is
-        read and decoded once. A `transform` is applied to each view. With `fields`, none of them can be a place or
-        pixels.
+        Several versions of each image, for self-supervised learning, instead of `crop` and `augment`: each view has its
+        own crop and augmentation. An item is ``((view, view, ...), label)``, and a batch
+        ``[[batch of the first view, ...], labels]``. The sample is read and decoded once. A `transform` is applied to
+        each view. `fields` must not include masks, images, boxes or other positions in the image.
     fuse : bool
-        Whether packer does the first steps of `transform` itself, or with `fields` those of `transforms`: crops,
-        resizings, mirrorings and paddings of torchvision's or timm's, and after these, of `transform`, conversions such
-        as ToTensor and Normalize. The same random numbers are drawn. Resized pixels are those of torchvision on
-        tensors, hardly ever more than a level from those on PIL images. ``repr(dataset)`` shows what runs where.
+        Whether packer runs the first steps of `transform` itself, or with `fields` those of `transforms`: crops,
+        resizes, flips and pads of torchvision or timm; in a `transform`, also conversions after them, such as ToTensor
+        and Normalize. The same random numbers are drawn. Resized pixels are the ones of torchvision on tensors, which
+        rarely differ by more than one level from those on PIL images. ``repr(dataset)`` shows which steps packer runs.
     seed : int, optional
-        Makes a random crop and its augmentation a function of seed, epoch (`set_epoch`) and sample, whoever reads it,
-        and however often. Without a seed they are drawn from torch's generator, others each time an image is read.
+        Makes random crops and augmentations depend only on seed, epoch (`set_epoch`) and sample, in any process and for
+        any number of reads. Without a seed, torch's generator draws new ones each time an image is read.
     check : {"always", "never"}
-        Whether every read is compared with the sample's checksum. With ``"never"`` no more rows of ``raw`` pixels are
-        read than the crop needs.
+        Whether every read is compared with the sample's checksum. With ``"never"``, only the rows of ``raw`` pixels
+        that the crop needs are read.
     decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
-        Which library decodes ordinary JPEGs. With ``"auto"`` packer's own decoder comes first, which is faster. The
-        choice changes the speed; the pixels are Pillow's with each.
+        The library that decodes ordinary JPEGs. ``"auto"`` uses packer's own decoder first, which is faster. The choice
+        changes only the speed: the pixels are always Pillow's.
     scaled_decode : bool
-        Has no effect, and goes in the next release: decoding a part of an image is faster than decoding all of it at
-        half its size.
+        Has no effect, because decoding the part that a crop needs is faster than decoding the whole image at half its
+        size. The next release removes it.
     threads : int
-        How many threads decode a batch that a DataLoader asks for.
+        The number of threads that decode a batch for a DataLoader.
     cache : {"ram"}, optional
-        Read the whole pack into memory that all workers and ranks of a node share, and keep it there for as long as
-        the dataset lives.
+        Read the whole pack into memory that all workers and ranks of a node share, and keep it there until the dataset
+        is closed or deleted.
     stage : path, optional
-        Copy the pack to this directory first, once a node, and read it there; `packer.stage` does the same.
+        Copy the pack to this directory first, once on each node, and read the copy; see `packer.stage`.
     cache_dir : path, optional
-        The directory of the cache of a pack at a URL, for all processes of the node; ``""`` is memory alone. By default
-        the variable PACKER_CACHE_DIR, or ``~/.cache/packer``.
+        The cache directory for a pack at a URL, shared by all processes of the node; ``""`` keeps the cache in memory
+        only. By default the environment variable PACKER_CACHE_DIR, or ``~/.cache/packer``.
     cache_size : int or str, optional
-        The most bytes of that cache, such as ``"200 GB"``; by default PACKER_CACHE_SIZE, or a share of the free
-        space.
+        The size limit of this cache in bytes, or as a string such as ``"200 GB"``; by default PACKER_CACHE_SIZE, or a
+        share of the free space.
     timeout : float, optional
-        Seconds until waiting for bytes of a URL ends with an error; by default PACKER_TIMEOUT, or 60.
+        Seconds to wait for bytes of a URL before an error is raised; by default PACKER_TIMEOUT, or 60.
     on_error : {"raise", "replace"}
-        The treatment of a sample that cannot be read: an error; or the next readable one replaces it, the same in every
-        run and on every rank, with a warning that names the bad one. `replaced` lists these.
+        The treatment of an unreadable sample: an error; or the next readable sample replaces it, the same one in every
+        run and on every rank, with a warning that names the unreadable sample. `replaced` lists their errors.
     max_bad : float
-        The share of the samples, 0 to 1, that are replaced at most in a process, and at least one unless it is 0; more
-        are an error.
+        The maximum share of samples, 0 to 1, that a process may replace before an error is raised. Unless it is 0, one
+        sample may always be replaced.
 
     Attributes
     ----------
@@ -180,30 +182,31 @@ class ImageDataset(ItemDataset):
     samples, imgs : sequence of (str, int)
         Name and label of every sample. The names are relative to the converted directory.
     targets : (N,) int64 or float64 array
-        The labels: class ids, -1 for an unlabeled sample; or numbers, where the pack has no classes. Adding those of
-        another dataset, or a list, concatenates, as of ImageFolder's lists. Other labels, as many, may be assigned.
+        The labels: class ids, -1 for an unlabeled sample; or numbers, if the pack has no classes. ``+`` with the
+        targets of another dataset or with a list concatenates, as with ImageFolder's lists. Another array of the same
+        length may be assigned.
     columns : mapping of str to (N,) array
-        The fields that are numbers, ids or texts, and packer's own columns, read-only.
+        The fields with numbers, ids or texts, and packer's own columns; read-only.
     reader : packer.Reader
-        The pack itself: its manifest, its table, its bytes.
+        The reader of the pack, with its manifest, its table and its bytes.
     root : str
         The path of the pack.
 
     Raises
     ------
     NotAPackError, CorruptPackError, UnsupportedVersionError
-        If the pack cannot be opened. `targets` and `samples` raise CorruptPackError where the table does not fit its
+        If the pack cannot be opened. `targets` and `samples` raise CorruptPackError if the table does not match its
         checksums.
     TypeError, ValueError
-        If a setting is of the wrong kind or out of range. It is refused before anything is copied or read whole.
+        If a setting has a wrong type or value. This is checked before anything is copied or read in full.
     FileNotFoundError
         If `is_valid_file` leaves a class without samples.
 
     Notes
     -----
-    Works with any start method of DataLoader workers, with and without `persistent_workers`, and with several
-    datasets on one pack. A pickled dataset holds its path and its settings; it opens the pack where it is unpickled.
-    Where torchvision has been imported, the dataset is a `torchvision.datasets.VisionDataset`.
+    Works with any start method of DataLoader workers, with and without `persistent_workers`, and with several datasets
+    on one pack. A pickled dataset contains its path and its settings; unpickling opens the pack. If torchvision has
+    been imported, the dataset is a `torchvision.datasets.VisionDataset`.
     """
 
     extensions = IMAGE_SUFFIXES
@@ -260,7 +263,7 @@ class ImageDataset(ItemDataset):
         require_callable("transforms", transforms)
         settings = ItemSettings(output, mode_of_images(mode), fuse, transforms)
         if fuse and settings.mode != "RGB":
-            raise OptionError(f"fuse=True is for images in RGB, and goes without mode={mode!r}")
+            raise OptionError(f"fuse=True supports only RGB images, not mode={mode!r}")
         require_used(fields, target, mode, per_box, fill, min_visible)
         settings = settings.with_transform("transform", transform).with_transform("target_transform", target_transform)
         settings = settings.with_crop(crop)
@@ -344,44 +347,45 @@ class ImageDataset(ItemDataset):
     def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
         """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
 
-        It has the settings of this dataset, and `targets` and `samples` of its own; its crops are those that the same
-        samples have here. An epoch that is set counts for both.
+        It has the same settings and its own `targets` and `samples`; a sample gets the same crop as in this dataset.
+        Both share the epoch.
         """
         selection = self._alike()
         selection._view = self._view.selected(indices)
         return selection
 
     def where(self, condition: str | npt.ArrayLike) -> ImageDataset:
-        """Return a dataset of the samples that meet a condition, in their order, on the same open pack, as `select`.
+        """Return a dataset of the samples that meet a condition, in their order, on the same open pack; see `select`.
 
         Parameters
         ----------
         condition : str or (N,) bool array
-            A mask, such as ``dataset.columns["age"] > 30``; nothing that is masked is chosen. Or a text such as
-            ``'age > 30 and split == "train"'``, of the names in `columns`: comparisons, ``in [...]``,
-            ``glob "train/*"``, ``is null``, ``and``, ``or``, ``not``. As in SQL, a value that is not there meets
-            neither a comparison nor its opposite.
+            A mask, such as ``dataset.columns["age"] > 30``; masked entries are not selected. Or a string, such as
+            ``'age > 30 and split == "train"'``, with names of `columns`, comparisons, ``in [...]``, ``glob "train/*"``,
+            ``is null``, ``and``, ``or``, ``not``. As in SQL, a missing value meets neither a comparison nor its
+            opposite.
 
         Raises
         ------
         OptionError
-            If the text is no condition on the dataset's columns; it says at which character.
+            If the string is not a valid condition on the dataset's columns; the message names the position of the
+            error.
         ValueError
-            If a mask is none of N bools.
+            If a mask does not have N bools.
         CorruptPackError
             If a column that is read is damaged.
         """
         return self.select(meeting(condition, self._view.columns, len(self)))
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the crops that `seed` makes, also in DataLoader workers that run already."""
+        """Set the epoch of the seeded crops, also in DataLoader workers that are already running."""
         self._epochs.move_on(epoch)
 
     def close(self) -> None:
-        """Close the pack's files, end the threads, and unlock memory of ``cache="ram"``. Nothing is read after that.
+        """Close the pack's files, end the threads, and unlock memory of ``cache="ram"``. Later reads fail.
 
-        Data that was read stays valid, and so do `classes` and `targets`. Workers that have the dataset keep their own.
-        A selection closes nothing: the dataset that it was selected from does.
+        Data that was read stays valid, and so do `classes` and `targets`. Copies of the dataset in workers stay open.
+        On a selection, do nothing: close the dataset from which it was selected.
         """
         if self._whole is None:
             self._pool.close()
@@ -407,7 +411,7 @@ class ImageDataset(ItemDataset):
         return self._view.class_to_idx
 
     def find_classes(self, directory: str | os.PathLike[str] | None = None) -> tuple[list[str], dict[str, int]]:
-        """Return `classes` and `class_to_idx`, those of the pack whatever `directory` is."""
+        """Return `classes` and `class_to_idx` of the pack; `directory` is ignored."""
         return self.classes, self.class_to_idx
 
     @property
@@ -425,18 +429,18 @@ class ImageDataset(ItemDataset):
     @samples.setter
     def samples(self, samples: object) -> None:
         raise AttributeError(
-            "the samples of a pack cannot be replaced. For some of them take dataset[:10], dataset.select(indices) or "
-            "a torch.utils.data.Subset; for other labels assign dataset.targets; for another order give a sampler"
+            "the samples of a pack cannot be replaced. To select some, use dataset[:10], dataset.select(indices) or "
+            "a torch.utils.data.Subset; to change labels, assign dataset.targets; to change the order, pass a sampler"
         )
 
     imgs = samples
 
     @property
     def columns(self) -> ColumnArrays:
-        """The samples' columns by name, as read-only arrays; masked where some samples have no value.
+        """The samples' columns by name, as read-only arrays; masked arrays if some samples have no value.
 
-        They are scalars, classes and texts among the fields, and ``label``, ``name``, ``height``, ``width`` (pixels of
-        the stored image) and ``size`` (bytes).
+        The columns are the scalar, class and text fields, and ``label``, ``name``, ``height``, ``width`` (pixels of the
+        stored image) and ``size`` (bytes).
         """
         return ColumnArrays(self._view.columns)
 
@@ -448,12 +452,12 @@ class ImageDataset(ItemDataset):
 
     @property
     def output(self) -> str:
-        """The form of an image: that of `output`, or the one that the transform takes."""
+        """The form of an image: the argument `output`, or by default the form that the transform accepts."""
         return self._pipeline.output
 
     @property
     def decoder(self) -> str:
-        """The library that decodes ordinary JPEGs, as the dataset was opened."""
+        """The library that decodes ordinary JPEGs, as chosen when the dataset was opened."""
         return self._library
 
     @property
@@ -463,46 +467,46 @@ class ImageDataset(ItemDataset):
 
     @property
     def randoms(self) -> int:
-        """How many random numbers the crop of an image needs, and its augmentation."""
+        """The number of random numbers that the crop and the augmentation of an image need."""
         return self._pipeline.randoms
 
     @property
     def replaced(self) -> list[str]:
-        """The errors of the samples that were replaced in this process, as ``on_error="replace"`` asks."""
+        """The errors of the samples that ``on_error="replace"`` replaced in this process."""
         return [] if self._replaced is None else self._replaced.reasons
 
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
-        """Return a rectangle of an image, without a transform: exactly those pixels of the whole image.
+        """Return a rectangle of an image, without a transform: exactly the pixels that the whole image has there.
 
-        In a tiled JPEG only the tiles that the rectangle touches are decoded, so a small rectangle of a huge image is
-        as cheap as a small image.
+        In a tiled JPEG, only the tiles that the rectangle touches are decoded, so a small rectangle of a huge image
+        takes as little time as a small image.
 
         Parameters
         ----------
         top, left, height, width : int
-            In pixels; the rectangle lies inside of the image.
+            In pixels; the rectangle must lie inside the image.
 
         Returns
         -------
         (C, height, width) tensor, (height, width, C) array or PIL image
-            As `output` and `mode` say.
+            In the form of `output` and `mode`.
 
         Raises
         ------
         ValueError
-            If the rectangle is empty or does not lie inside of the image.
+            If the rectangle is empty or does not lie inside the image.
         IndexError, CorruptPackError, ImageError
             As for ``dataset[index]``.
         """
         output = self.output
         if output == "bytes":
-            raise OptionError("output='bytes' gives the stored bytes, of which no region is read")
+            raise OptionError("output='bytes' returns the stored bytes, from which no region can be read")
         (number,) = self._view.rows_of([index]).tolist()
         row = self.reader._row(number)
         top, left, height, width = map(operator.index, (top, left, height, width))
         if not (height >= 1 <= width and 0 <= top <= row.height - height and 0 <= left <= row.width - width):
             raise OptionError(
-                f"a rectangle of {width} x {height} pixels from ({left}, {top}) does not lie inside of sample {index}, "
+                f"a rectangle of {width} x {height} pixels from ({left}, {top}) does not lie inside sample {index}, "
                 f"which has {row.width} x {row.height}"
             )
         box = Box.of((top, left, height, width), (height, width))
@@ -711,7 +715,7 @@ class Epochs:
         if enough and not numbers[_WARNED]:
             numbers[_WARNED] = 1
             warn(
-                f"{self._pack}: the crops of epoch {self.epoch} are read a second time, the same as before, as the "
+                f"{self._pack}: the crops of epoch {self.epoch} are read a second time without a change, because the "
                 "dataset has a seed=: call dataset.set_epoch(epoch) before each pass over it, or leave out seed="
             )
 

@@ -137,7 +137,7 @@ def index_of(
     options = options or InPlaceOptions()
     container = open_container(paths, options.keys)
     if container is None and options.keys:
-        raise OptionError(f"--key is for containers, and {printable(root)} is none that packer reads")
+        raise OptionError(f"--key applies only to containers that packer reads, and {printable(root)} is none of them")
     if container is None and not (len(paths) == 1 and os.path.isdir(paths[0])):
         return None
     source = None if container is not None else _tree(paths[0])
@@ -218,7 +218,7 @@ def _tree(root: Path) -> Source | None:
         with contextlib.suppress(SourceError):  # opening it as a pack raises the error
             return stylegan_source(root) or imagefolder_source(root, allow_empty=True)
     if others := files_to_name(root):
-        raise SourceError(f"{printable(root)}: is no directory of images in classes{others}")
+        raise SourceError(f"{printable(root)}: is not a directory of images in classes{others}")
     return None
 
 
@@ -242,14 +242,14 @@ def _is_of(index: Path, source: Source | None, container: Container | None, opti
     try:
         reader = open_pack(index)
     except NotAPackError:
-        raise SourceError(f"{printable(index)}: is there, and no index. Choose another place.") from None
+        raise SourceError(f"{printable(index)}: exists, and is not an index. Choose another path.") from None
     with reader:
         if not isinstance(reader, IndexReader) or not reader.in_place or reader.brings_files:
-            raise SourceError(f"{printable(index)}: is a pack, and no index. Choose another place.")
+            raise SourceError(f"{printable(index)}: is a pack, not an index. Choose another path.")
         root = source.root if source is not None else container.root if container is not None else None
         if os.path.isdir(reader.base) and os.path.realpath(reader.base) != os.path.realpath(root or ""):
             raise SourceError(
-                f"{printable(index)}: is the index of files in {printable(reader.base)}. Choose another place."
+                f"{printable(index)}: is the index of files in {printable(reader.base)}. Choose another path."
             )
         if reader.manifest.settings.get("keys", {}) != options.keys:
             return False
@@ -422,34 +422,33 @@ def open_dataset(  # noqa: PLR0917
     unlabeled: bool = False,
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> ImageDataset | ConcatImageDataset:
-    """Open a pack of any format as a dataset, or packs as one; without a transform, images are tensors, not PIL images.
+    """Open one or several packs of any format as a dataset; without a transform, images are tensors, not PIL images.
 
-    The content, not the name, tells the format.
+    The format is detected by the content of the pack, not by its name.
 
-    Several packs, as ``open_dataset(["a.lmdb", "b.h5"])``, are a `ConcatImageDataset`, with the samples of one pack
-    after the other.
+    Several packs, as in ``open_dataset(["a.lmdb", "b.h5"])``, become a `ConcatImageDataset`, one pack after the other.
 
     Parameters
     ----------
-    root : path or URL, or list or tuple of such
-        The pack, or the packs. The settings are those of each pack. Instead of a pack, a directory of images as
-        ImageFolder takes it, or a container of another tool, such as ``shards/*.tar``: these are indexed at once, and
-        read where they lie.
+    root : path or URL, or list or tuple of these
+        The pack, or the packs. The settings apply to each pack. Instead of a pack, a directory of images as for
+        ImageFolder, or a container of another tool, such as ``shards/*.tar``: these are indexed at once and read in
+        place.
     classes : {"same", "union"}
-        Whether several packs must have the same classes; or the first pack's classes keep their ids, classes that other
-        packs have beyond them follow, and labels are renumbered.
+        ``same``: several packs must have the same classes. ``union``: the classes of the first pack keep their ids,
+        additional classes of the other packs follow, and labels are renumbered.
     index : path, optional
-        The file of the index of a directory or a container, which is used again while the images are those that it
-        lists. By default the index lasts as long as the process. It has no checksums; `packer.index` makes one with
+        The file for the index of a directory or a container. It is used again as long as the images match it. By
+        default the index is kept until the process ends. It has no checksums; `packer.index` makes an index with
         checksums.
     keys : sequence of str, or mapping of str to str
-        The keys of a container that hold the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or keys by
-        names.
+        The keys of a container that hold the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or a mapping
+        of names to keys.
     unlabeled : bool
-        Whether samples of a container may lack a label, and get -1. Otherwise it is an error if no sample has one and
-        something in the container looks like labels.
+        Whether samples of a container may lack a label, and get -1. Otherwise it is an error if no sample has a label
+        although something in the container looks like labels.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with how many images an index has, and will have.
+        True shows a progress bar. A callable is called with the number of images indexed and their total.
     """
     arguments = locals()
     settings = {name: arguments[name] for name in _SETTINGS}
@@ -462,7 +461,7 @@ def open_dataset(  # noqa: PLR0917
     if not isinstance(root, list | tuple):
         return _opened(_pack_of(root, index, options, progress), settings)
     if index is not None:
-        raise OptionError("index= is for one directory or container; each of several has an index of its own")
+        raise OptionError("index= applies only to a single directory or container")
     with contextlib.ExitStack() as opened:
         datasets = [opened.enter_context(_opened(_pack_of(path, None, options, progress), settings)) for path in root]
         joined = ConcatImageDataset(datasets)
@@ -475,12 +474,15 @@ def _pack_of(root: Any, index: Any, options: InPlaceOptions, progress: Callable[
     """Return the pack at a path, or the index of images at that path."""
     if is_url(root):
         if options.keys or index is not None:
-            raise OptionError(f"{'keys' if options.keys else 'index'}= is for containers on this machine's disks")
+            raise OptionError(
+                f"{'keys' if options.keys else 'index'}= applies only to containers on this machine's disks"
+            )
         return place_of(root)  # the version of the object is requested once
     if index is None and is_pack(root):
         if options.keys:
             raise OptionError(
-                f"keys= is for containers, and {printable(user_path(root))} is a pack, which has names for its fields"
+                f"keys= applies only to containers, and {printable(user_path(root))} is a pack, "
+                "whose fields already have names"
             )
         return root
     return index_of(root, index, progress, options) or root

@@ -221,7 +221,9 @@ class ItemSettings:
         """Return settings with another `transform` or `target_transform`; TypeError or ValueError where it is none."""
         require_callable(name, transform)
         if transform is not None and self.transforms is not None:
-            raise OptionError("transforms= takes image and label together: it goes without transform= and its like")
+            raise OptionError(
+                "transforms= is applied to image and label together, so it replaces transform= and target_transform="
+            )
         changed: dict[str, Any] = {name: transform}
         return replace(self, **changed)
 
@@ -232,12 +234,12 @@ class ItemSettings:
         if crop is not None and not isinstance(crop, Crop):
             raise OptionTypeError(
                 f"crop is one of packer's crops, such as packer.RandomResizedCrop(224), not {crop!r}. To take "
-                "the crop of a transform, say packer.crops.split(transform)[0], or transform= with fuse=True"
+                "the crop of a transform, use packer.crops.split(transform)[0], or transform= with fuse=True"
             )
         if crop is not None and self.fuse:
-            raise OptionError("fuse=True takes the crop out of transform=, so it goes without crop=: say one of them")
+            raise OptionError("fuse=True takes the crop from transform=, so it contradicts crop=: pass one of them")
         if crop is not None and self.output == "bytes":
-            raise OptionError("output='bytes' gives the stored bytes, of which no crop is made")
+            raise OptionError("output='bytes' returns the stored bytes, which cannot be cropped")
         self._require_no_views("crop", crop)
         return replace(self, crop=crop)
 
@@ -260,7 +262,7 @@ class ItemSettings:
         """
         made = self._compiled(transform, self.transforms if transform is self.transform else None)
         if self.parts is not None and transform is not None and "image" not in self.parts.names:
-            raise OptionError("transform= is applied to the image, which fields= does not name: say transforms=")
+            raise OptionError("transform= is applied to the image, which is not in fields=: pass transforms=")
         if self.parts is not None and made.crop is not None:
             self.parts.require_step(made.crop)
         if self.parts is not None and made.augment is not None and interpolations(made.augment):
@@ -291,7 +293,7 @@ class ItemSettings:
         if self.fuse and parts is not None and transforms is not None:
             crop, transforms = _crop_of_all(transforms, parts, output)
         elif self.fuse and (transform is None or transforms is not None or output == "bytes"):
-            warn("fuse=True changes nothing without transform=, or with output='bytes'")
+            warn("fuse=True has no effect without transform=, or with output='bytes'")
         elif self.fuse and parts is not None and parts.cropped:
             _warn_of(transform, f"it is applied to the image alone, and the item has {', '.join(parts.cropped)}")
         elif self.fuse and transform is not None:
@@ -301,7 +303,7 @@ class ItemSettings:
 
     def _require_no_views(self, name: str, value: object) -> None:
         if value is not None and self.views is not None:
-            raise OptionError(f"each of views= has a crop and an augmentation of its own, so they go without {name}=")
+            raise OptionError(f"each of views= has its own crop and augmentation, which replace {name}=")
 
     def _usable_views(self, views: Sequence[View]) -> tuple[View, ...]:
         """Return views of this dataset's images, or say why there can be none."""
@@ -311,17 +313,18 @@ class ItemSettings:
             )
         others = {"crop=": self.crop, "augment=": self.augment, "fuse=True": self.fuse or None}
         for name in (name for name, value in others.items() if value is not None):
-            raise OptionError(f"each of views= has a crop and an augmentation of its own, so they go without {name}")
+            raise OptionError(f"each of views= has its own crop and augmentation, which replace {name}")
         if self.transforms is not None:
             raise OptionError(
-                "transforms= takes one image, and views= make several: transform= is applied to each view"
+                "transforms= expects one image, but views= make several; pass transform=, which is applied to each view"
             )
         if self.output == "bytes":
-            raise OptionError("output='bytes' gives the stored bytes, of which no views are made")
+            raise OptionError("output='bytes' returns the stored bytes, from which views cannot be made")
         if self.parts is not None and self.parts.cropped:
             fields = ", ".join(self.parts.cropped)
             raise OptionError(
-                f"views= make several images of a sample, and {fields} would be that of one: leave it out of fields="
+                f"views= make several images of a sample, but {fields} would belong to only one of "
+                f"them: leave it out of fields="
             )
         for view in views:
             if view.augment is not None:
@@ -334,13 +337,13 @@ class ItemSettings:
         """Return an augmentation of this dataset's images, or say why there can be none."""
         chain = chain_of(augment)
         if self.output == "bytes":
-            raise OptionError("output='bytes' gives the stored bytes, which are not augmented")
+            raise OptionError("output='bytes' returns the stored bytes, which cannot be augmented")
         if self.mode != "RGB":
-            raise OptionError(f"augment= changes images in RGB, and goes without mode={self.mode!r}")
+            raise OptionError(f"augment= supports only RGB images, not mode={self.mode!r}")
         others = self.parts.further_images if self.parts is not None else ()
         if others and "bilinear" in interpolations(chain):
             raise OptionError(
-                f"augment= moves further images to the nearest pixel: with {', '.join(others)} say "
+                f"augment= moves other image fields by the nearest pixel: with {', '.join(others)}, pass "
                 "interpolation='nearest', or leave these out of fields="
             )
         return chain
@@ -350,7 +353,7 @@ SettingsChange = Callable[[ItemSettings], ItemSettings]
 
 
 class ItemDataset(Dataset[tuple[Any, Any]]):
-    """The settings of items as attributes of a dataset, whether it reads one pack or several."""
+    """The item settings of a dataset as attributes, for one pack or several."""
 
     def _item_settings(self) -> ItemSettings:
         """Return the settings, of several packs those of the first."""
@@ -362,7 +365,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def transform(self) -> Transform:
-        """The transform of each image; another transform may be set between two passes."""
+        """The transform of each image; it may be replaced between two passes."""
         return self._item_settings().transform
 
     @transform.setter
@@ -371,7 +374,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def target_transform(self) -> Transform:
-        """The transform of each label; another transform may be set between two passes."""
+        """The transform of each label; it may be replaced between two passes."""
         return self._item_settings().target_transform
 
     @target_transform.setter
@@ -380,12 +383,12 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def transforms(self) -> Any:
-        """The transform of image and label together: that of `transforms`, or `transform` and `target_transform`."""
+        """The transform of image and label together: `transforms`, or `transform` and `target_transform`."""
         return self._item_settings().transforms or joint(self.transform, self.target_transform)
 
     @property
     def crop(self) -> Crop | None:
-        """The part of each image that is decoded; another crop may be set between two passes."""
+        """The crop that selects the part of each image to decode; it may be replaced between two passes."""
         return self._item_settings().crop
 
     @crop.setter
@@ -394,7 +397,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def augment(self) -> Augmentation | None:
-        """The operations on the pixels of each crop; another augmentation may be set between two passes."""
+        """The operations on the pixels of each crop; they may be replaced between two passes."""
         return self._item_settings().augment
 
     @augment.setter
@@ -403,7 +406,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def views(self) -> tuple[View, ...] | None:
-        """The images that are made of each, where these are several; others may be set between two passes."""
+        """The views of each image, if there are several; they may be replaced between two passes."""
         return self._item_settings().views
 
     @views.setter
@@ -481,7 +484,7 @@ def _pads_with_nothing(crop: Crop) -> bool:
 
 
 def _warn_of(transform: Any, reason: str) -> None:
-    warn(f"fuse=True changes nothing: {reason}: {' '.join(repr(transform).split())}")
+    warn(f"fuse=True has no effect: {reason}: {' '.join(repr(transform).split())}")
 
 
 def require_callable(name: str, transform: object) -> None:
@@ -491,9 +494,9 @@ def require_callable(name: str, transform: object) -> None:
         if isinstance(step, (Augmentation, Crop)):
             option = "augment=[...]" if isinstance(step, Augmentation) else "crop="
             raise OptionTypeError(
-                f"{step!r} is no step of {name}=: give it to the dataset as {option}, which comes before"
+                f"{step!r} is not a step of {name}=: pass it to the dataset as {option}, which is applied first"
             )
     if transform is not None and not callable(transform):
         raise OptionTypeError(
-            f"{name} is a callable, which is applied to what a dataset or a Loader has, not {transform!r}"
+            f"{name} is a callable that is applied to the items of a dataset or a Loader, not {transform!r}"
         )

@@ -31,15 +31,15 @@ class Traits(NamedTuple):
     Attributes
     ----------
     seed : int, optional
-        The seed of the random choices; None where the Loader's decides, or several datasets have seeds of their own.
+        The seed of the random choices; None if the Loader's seed applies, or if several datasets have their own seeds.
     random : bool
-        Whether items depend on seed and epoch, so that all ranks have to agree on the seed.
+        Whether items depend on seed and epoch, so that all ranks must use the same seed.
     transforms : bool
-        Whether items go through transforms of a user, which may draw from the generators of torch, Python and NumPy.
+        Whether items pass through transforms of a user, which may use the random generators of torch, Python and NumPy.
     views : int
-        How many images an item has, where these are views of one; else 0.
+        The number of views of an image in an item; 0 if there are no views.
     parts : Parts, optional
-        The keys of items that are dicts of fields. None where items are image and label, or have a form of their own.
+        The keys of the items, if they are dicts of fields. None if items are image and label, or have another form.
     """
 
     seed: int | None = None
@@ -50,14 +50,14 @@ class Traits(NamedTuple):
 
 
 class Fetching(NamedTuple):
-    """How many samples of a dataset on another machine are requested at a time.
+    """The numbers of samples to request from another machine.
 
     Attributes
     ----------
     together : int
-        How many neighbours come with one request.
+        The number of neighbouring samples in one request.
     ahead : int
-        How many samples are requested before they are needed.
+        The number of samples to request ahead of time.
     """
 
     together: int
@@ -65,21 +65,20 @@ class Fetching(NamedTuple):
 
 
 class LoaderDataset(abc.ABC):
-    """A dataset that `packer.Loader` reads: derive from this class to give the Loader a dataset of your own.
+    """A dataset that `packer.Loader` reads: derive from this class to use your own dataset with the Loader.
 
-    It has ``__len__`` and one of these:
+    A subclass defines ``__len__`` and one of these:
 
     * `items`, which makes the items of some samples. The Loader collates them.
-    * `layout`, `labels` and `fill`, where images have one size: they are written into the memory of the batch, which
-      saves a copy, and lets the Loader normalize and mix them in C.
+    * `layout`, `labels` and `fill`, if all images have the same size: images are written into the memory of the batch,
+      which saves a copy and lets the Loader normalize and mix them in C.
 
-    Every other method has a default. Threads call the methods at the same time, and processes call those of a pickled
-    copy.
+    Every other method has a default. Threads call the methods concurrently; processes call them on a pickled copy.
 
-    `indices` are an (N,) int64 array. An index may have a multiple of ``len(self)`` added to it, which counts how often
-    the sample came before in this epoch: ``indices % len(self)`` are the samples. Let random choices be a function of
-    seed, epoch and index: then threads, processes and ranks change nothing, and a resumed epoch goes on as it would
-    have.
+    `indices` is an (N,) int64 array; ``indices % len(self)`` are the samples. If an epoch repeats a sample, a different
+    multiple of ``len(self)`` is added to each of its indices. Compute random choices from seed, epoch and index only:
+    then the numbers of threads, processes and ranks do not affect the results, and a resumed epoch continues exactly as
+    if it had not been interrupted.
     """
 
     @abc.abstractmethod
@@ -91,27 +90,28 @@ class LoaderDataset(abc.ABC):
     ) -> list[Any]:
         """Return the items of some samples, such as ``(image, label)``, as the Loader's `collate_fn` takes them.
 
-        The default fills images of the `layout` and applies the transform to each (3, height, width) uint8 tensor.
+        The default calls `fill` for images of the `layout`, and applies the transform to each (3, height, width) uint8
+        tensor.
 
         Parameters
         ----------
         indices : (N,) int64 array
         epoch, seed : int
-            All random choices depend on them.
+            The inputs of all random choices.
         transform : callable, optional
-            The Loader's own transform, to be applied to each image in place of the dataset's.
+            The Loader's own transform, to be applied to each image instead of the dataset's.
         seeding : bool
-            Whether the generators of torch, Python and NumPy are to be seeded before each item is transformed. Never
-            where `traits` say that there are no transforms.
+            Whether to seed the generators of torch, Python and NumPy before each item is transformed. Always False if
+            `traits` has no transforms.
 
         Raises
         ------
         CorruptPackError, ImageError
-            If a sample cannot be read, so that another may take its place; see `replacements`.
+            If a sample cannot be read. Another sample may replace it; see `replacements`.
         """
         layout = layout_of(self.layout())
         if layout is None:
-            raise NotImplementedError(f"{type(self).__name__} needs the method items, or layout, labels and fill")
+            raise NotImplementedError(f"{type(self).__name__} must define the method items, or layout, labels and fill")
         memory = layout.tensors(np.empty(layout.bytes_for(len(indices)), np.uint8), len(indices))
         self.fill(indices, self.choose(indices, epoch, seed), memory)
         labels = self.labels(indices)
@@ -132,24 +132,24 @@ class LoaderDataset(abc.ABC):
         return Traits(transforms=transform is not None)
 
     def settings(self) -> dict[str, str]:
-        """Return the steps of each image, as text by name: a Loader's states store them, and warn if they changed."""
+        """Return the steps of each image, as strings by name; a Loader warns about a state with other steps."""
         return {}
 
     def identity(self) -> str:
-        """Return a name of these samples in their order, which the Loader's states keep: another one is refused."""
+        """Return a name for these samples in their order; a Loader refuses a state with another name."""
         return f"{type(self).__qualname__} {len(self)}"
 
     def describe(self, index: int) -> str:
-        """Return the words by which an error names a sample, such as its file."""
+        """Return the description of a sample in error messages, such as its file."""
         return f"sample {index % len(self)} of {type(self).__name__}"
 
     def layout(self, transform: Transform = None) -> Layout | tuple[int, int] | None:
-        """Return height and width of the images that `fill` writes; None where batches are made of `items`.
+        """Return height and width of the images that `fill` writes; None if batches are collated from `items`.
 
         Parameters
         ----------
         transform : callable, optional
-            The Loader's own transform: it takes single images, so return None where there is one.
+            The Loader's own transform. It takes single images, so return None if there is one.
         """
         return None
 
@@ -158,9 +158,9 @@ class LoaderDataset(abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} has a layout, and needs the method labels(indices)")
 
     def choose(self, indices: Ints, epoch: int, seed: int) -> npt.NDArray[Any]:
-        """Return the random choices for some samples, an (N, ...) array of which each sample gets its entry in `fill`.
+        """Return the random choices for `fill`, an (N, ...) array with one entry for each sample.
 
-        This is called for many batches at a time, before any of them is read. The default chooses nothing.
+        This is called for many batches at a time, before any of them is read. The default makes no choices.
         """
         return np.zeros((len(indices), 0))
 
@@ -171,14 +171,14 @@ class LoaderDataset(abc.ABC):
         ----------
         indices : (N,) int64 array
         choices : (N, ...) array
-            Those of `choose`.
+            The result of `choose`.
         memory : mapping
             ``memory["image"]`` is an (N, 3, height, width) uint8 tensor, RGB, laid out channels last.
 
         Raises
         ------
         CorruptPackError, ImageError
-            As of `items`.
+            As for `items`.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has a layout, and needs the method fill(indices, choices, memory)"
@@ -192,29 +192,28 @@ class LoaderDataset(abc.ABC):
         step: int,
         numbers: NumberFormat | Lookup | None = None,
     ) -> Begin:
-        """Prepare to decode several batches of `batch` samples, whose memory comes later.
+        """Prepare to decode several batches of `batch` samples; their memory is passed later.
 
-        The default calls `fill`. Override it to do work once for all batches that depends neither on threads nor on
-        memory.
+        The default calls `fill`. Override it to do work that depends neither on threads nor on memory once for all
+        batches.
 
         Parameters
         ----------
         indices, choices
-            As of `fill`.
+            As for `fill`.
         batch : int
-            How many samples a batch has; the last one may have fewer.
+            The number of samples in a batch; the last one may have fewer.
         step : int
-            How many samples of a batch a thread decodes at a time.
+            The number of samples of a batch that a thread decodes at a time.
         numbers : optional
-            The numbers that ``memory["image"]`` has in place of uint8 levels, as the Loader's `normalize` and `dtype`
-            say.
+            The numbers that ``memory["image"]`` has instead of uint8 levels, from the Loader's `normalize` and `dtype`.
 
         Returns
         -------
         callable
-            ``begin(some, memory)`` takes the slice of the samples that is a batch; it returns ``decode(part)``, which
-            takes a slice of that batch, on any thread, and returns a list: of the values of each sample beside the
-            tensors where items are dicts of fields, and else an empty one.
+            ``begin(some, memory)`` takes the slice of the samples that forms a batch, and returns ``decode(part)``.
+            This takes a slice of the batch, on any thread, and returns a list: if items are dicts of fields, each
+            sample's values other than tensors; otherwise an empty list.
         """
 
         def begin(some: slice, memory: Memory) -> Callable[[slice], list[Values]]:
@@ -235,7 +234,7 @@ class LoaderDataset(abc.ABC):
         return begin
 
     def replacements(self, indices: Ints, epoch: int, seed: int) -> Ints | None:
-        """Return indices of samples that can be read, in place of some of which one cannot; None makes that an error.
+        """Return indices to use instead of `indices`, if some cannot be read; None means that the error is raised.
 
         Raises
         ------
@@ -245,17 +244,17 @@ class LoaderDataset(abc.ABC):
         return None
 
     def fetching(self, block: int) -> Fetching | None:
-        """Return how samples are requested from another machine; None where they are on this one.
+        """Return how many samples to request from another machine; None if the samples are on this machine.
 
         Parameters
         ----------
         block : int
-            How many neighbours are all needed soon when one of them is.
+            The number of neighbouring samples that are all needed soon after one of them is needed.
         """
         return None
 
     def ahead(self, indices: Ints) -> None:
-        """Request the bytes of samples, in this order, without waiting; called where `fetching` is not None."""
+        """Request the bytes of samples, in this order, without waiting; called if `fetching` is not None."""
 
 
 def _levels_for(images: torch.Tensor) -> torch.Tensor:

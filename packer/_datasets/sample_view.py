@@ -161,7 +161,9 @@ class SampleView:
         """Return a view of these samples with other labels; ValueError where they are none."""
         labels: Any = np.array(targets)
         if labels.shape != (len(self),) or labels.dtype.kind not in "iuf":
-            raise OptionError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
+            raise OptionError(
+                f"targets are {len(self)} numbers, one label for each sample, not {labels.dtype} {labels.shape}"
+            )
         return replace(self, own_labels=labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64))
 
     def with_classes(self, classes: list[str]) -> SampleView:

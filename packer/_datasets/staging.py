@@ -48,7 +48,7 @@ def own_directory(directory: Path) -> Path:
         if _is_private(os.lstat(own)):
             return own
     raise DestinationError(
-        f"{printable(own)}: is no directory that is yours and that nobody else may write into. "
+        f"{printable(own)}: must be a directory that belongs to you and that nobody else may write to. "
         "Remove it, or stage to another directory."
     )
 
@@ -89,7 +89,9 @@ def _require_trusted_link(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode) and not _is_trusted(status):
-            raise DestinationError(f"{printable(path)}: is a link of somebody else. Stage to another directory.")
+            raise DestinationError(
+                f"{printable(path)}: is a link that belongs to another user. Stage to another directory."
+            )
 
 
 def _require_guarded(directory: Path) -> None:
@@ -108,7 +110,7 @@ def _require_guarded(directory: Path) -> None:
     else:
         return
     raise DestinationError(
-        f"{printable(directory)}: {reason}, so a copy could be exchanged there. Stage to another directory."
+        f"{printable(directory)}: {reason}, so a copy could be replaced there. Stage to another directory."
     )
 
 
@@ -150,22 +152,22 @@ _LOCK = ".staging.lock"
 
 
 def warm(path: str | os.PathLike[str], *, progress: ProgressCallback | bool | None = None) -> int:
-    """Read the files of a pack from beginning to end, so that they lie in the page cache; return their bytes.
+    """Read the files of a pack from beginning to end into the system's page cache; return their size in bytes.
 
-    The cache is shared by every process of the node. The system drops pages that were not used for long when memory
-    gets scarce; `lock_in_memory` forbids that.
+    All processes of the node share the cache. When memory is scarce, the system drops pages that were not used for a
+    long time; ``ImageDataset(..., cache="ram")`` prevents this.
 
     Parameters
     ----------
     path : path
         The pack.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with the number of bytes read and their total.
+        True shows a progress bar. A callable is called with the number of bytes read and their total.
 
     Raises
     ------
     PackError
-        If the path is no pack, or cannot be read.
+        If the path is not a pack, or cannot be read.
     """
     return _read(PackFiles.of(path), shown_progress(progress, path, "B"))
 
@@ -256,8 +258,8 @@ def lock_in_memory(path: str | os.PathLike[str], *, progress: ProgressCallback |
         return PageLock(pack)
     except OSError as error:
         warn(
-            f"{printable(user_path(path))}: was read into the page cache and is not locked there, so the system may "
-            f"drop it when memory gets scarce: {error.strerror}. Raise the limit on locked memory (ulimit -l) to "
+            f"{printable(user_path(path))}: was read into the page cache but could not be locked there, so the system "
+            f"may drop it when memory gets scarce: {error.strerror}. Raise the limit on locked memory (ulimit -l) to "
             f"{-(-size // 1024)} kB, or stage the pack in /dev/shm.",
             RuntimeWarning,
         )
@@ -267,46 +269,46 @@ def lock_in_memory(path: str | os.PathLike[str], *, progress: ProgressCallback |
 def stage(
     path: str | os.PathLike[str], directory: str | os.PathLike[str], *, progress: ProgressCallback | bool | None = None
 ) -> Path:
-    """Copy a pack to a disk of this node, once for all processes of a user that ask; return where the copy is.
+    """Copy a pack to a disk of this node, once for all processes of a user; return the path of the copy.
 
-    The first process copies, the others wait for it. A copy that is there already is used where it was made of these
-    very files: the same path, sizes, times and manifest. A copy of earlier files of that name is left alone. `unstage`
-    gives the space back. Nothing else stays in the directory: what an interrupted process left is
-    removed when a pack of that name is copied there the next time. Packs and unfinished conversions in the directory
-    are left alone.
+    The first process copies; the others wait for it. An existing copy is used if it was made of exactly these files,
+    with the same path, sizes, times and manifest. A copy of earlier files with this name is left unchanged. `unstage`
+    frees the space. Remains of an interrupted process are removed when a pack of the same name is staged there again.
+    Other packs and unfinished conversions in the directory are left unchanged.
 
-    The copy lies in `directory` where that is this user's and nobody else may write into it, as when it was made here.
-    In a directory that others may write into, such as ``/dev/shm``, which is in memory, the copy lies in a directory
-    ``packer-UID`` of the user's own. So nobody else can have put there what is read as the copy, which is why its
-    files are compared by owner, kind and size, and not byte by byte. On Windows, which has no such owners, `directory`
-    must be the user's own.
+    If `directory` belongs to this user and nobody else may write to it, as when `stage` created it, the copy lies
+    directly in it. If others may write to it, as to ``/dev/shm`` (which is in memory), the copy lies in a subdirectory
+    ``packer-UID`` that belongs to the user. So nobody else can plant a false copy, and an existing copy is compared by
+    the owner, type and size of its files instead of byte by byte. On Windows, which has no owners of this kind,
+    `directory` must belong to the user.
 
-    A directory that everybody may write into is refused, here or above, where a stranger could exchange ``packer-UID``:
-    where it has no sticky bit, or belongs neither to root nor to this user. The owners and the groups of directories
-    are trusted, and access lists beyond owner, group and others are not looked at.
+    If everybody may write to `directory` or one of its parents, it is refused when a stranger could replace
+    ``packer-UID``: when the writable directory has no sticky bit, or belongs neither to root nor to this user. Owners
+    and groups of directories are trusted; access control lists are ignored.
 
     Parameters
     ----------
     path : path
         The pack.
     directory : path
-        Made where it is missing, for this user alone; the directory that it lies in is not. ``~`` is the user's home.
+        Created if missing, for this user only; its parent must exist. ``~`` is the user's home.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with the number of bytes copied, by whichever process, and their total.
+        True shows a progress bar. A callable is called with the number of bytes copied, by any process, and their
+        total.
 
     Returns
     -------
     Path
-        The copy, as ``DIRECTORY/STEM-DIGITS-DIGITS.SUFFIX``, or of that name in ``DIRECTORY/packer-UID``. The second
-        digits are those of the manifest, by which `unstage` knows a copy.
+        The copy: ``DIRECTORY/STEM-DIGITS-DIGITS.SUFFIX``, or the same name in ``DIRECTORY/packer-UID``. The second
+        digits identify the manifest; `unstage` recognises a copy by them.
 
     Raises
     ------
     DestinationError
-        If the copy cannot be written, what the directory lies in is missing, ``packer-UID`` is somebody else's,
-        or others could exchange the copy.
+        If the copy cannot be written, the parent of `directory` is missing, ``packer-UID`` belongs to another user, or
+        others could replace the copy.
     PackError
-        If the path is no pack, or cannot be read.
+        If the path is not a pack, or cannot be read.
     """
     show, pack = shown_progress(progress, path, "B"), PackFiles.of(path)
     root = own_directory(Path(os.path.abspath(os.path.expanduser(directory))))
@@ -331,36 +333,36 @@ def stage(
 
 
 def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, all_versions: bool = False) -> int:
-    """Remove the copy of a pack that `stage` made; return how many bytes it had.
+    """Remove the copy of a pack that `stage` made; return its size in bytes.
 
-    Only copies in directories of this user's own are removed, and none that is being made. A dataset that has the copy
-    of an LMDB or an HDF5 pack open reads on, and the system frees the space when the last one is closed. From the copy
-    of a pack that is a directory it can read what it has opened before.
+    Only complete copies in directories of this user are removed. A dataset that has the copy of an LMDB or HDF5 pack
+    open can continue to read it; the system frees the space when the last dataset is closed. If the pack is a
+    directory, the dataset can read only the files that it has already opened.
 
     Parameters
     ----------
     path : path
         The pack.
     directory : path
-        The directory that `stage` got.
+        The directory that was passed to `stage`.
     all_versions : bool
-        Whether to remove the copies of every pack of this name too: of earlier versions, and of packs of that name in
-        other directories. Then the pack itself may be gone. A copy is a pack of such a name whose manifest is the one
-        that the name says; everything else stays, and so does a damaged copy whose manifest cannot be read.
+        Whether to remove the copies of all packs of this name: also those of earlier versions and of packs in other
+        directories. The pack itself need not exist then. Only packs whose manifest matches the digits in their name
+        count as copies; other files stay, and so does a damaged copy whose manifest cannot be read.
 
     Returns
     -------
     int
-        The bytes of the copies that were removed; 0 where there was none.
+        The size of the removed copies in bytes; 0 if there was none.
 
     Raises
     ------
     PackLockedError
         If another process is making the copy.
     DestinationError
-        If a copy cannot be removed, or `directory` is one that `stage` refuses.
+        If a copy cannot be removed, or `stage` would refuse `directory`.
     PackError
-        If the path is no pack, or cannot be read.
+        If the path is not a pack, or cannot be read.
     """
     pack = Path(place_of(os.path.expanduser(path)).name)
     this = None if all_versions else _copy_name(PackFiles.of(path))

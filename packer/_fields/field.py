@@ -76,7 +76,7 @@ _NO_CLASS = -1
 
 @dataclass(frozen=True)
 class Field:
-    """One field: its name, its kind, and what belongs to the kind.
+    """One field: its name, its kind, and the properties of this kind.
 
     Attributes
     ----------
@@ -108,16 +108,16 @@ class Field:
     rank : int
         Number of an array's axes.
     classes : tuple of str
-        Names of the classes of a class or of labels; empty if nobody named them.
+        Class names of a class or labels field; empty if the classes have no names.
     ids : tuple of int
         The id of each of `classes`; empty if they are 0, 1, 2, ...
     file : str
-        The template of the files that the values came from, such as ``../masks/{stem}.png``; else empty.
+        The template of the files from which the values were read, such as ``../masks/{stem}.png``; otherwise empty.
 
     Raises
     ------
     ValueError
-        If these do not make a field.
+        If the attributes are invalid or contradict each other.
     """
 
     name: str
@@ -132,32 +132,32 @@ class Field:
         if not _NAME.fullmatch(self.name) or self.name in RESERVED:
             raise OptionError(
                 f"a field cannot have the name {self.name!r}: names are letters, digits and underscores, "
-                f"64 at most, and none of {', '.join(RESERVED)}"
+                f"at most 64, and not one of {', '.join(RESERVED)}"
             )
         if self.kind not in KINDS:
             raise OptionError(f"field {self.name!r}: a kind is one of {', '.join(KINDS)}, not {self.kind!r}")
         dtypes = {"scalar": OF_SCALARS, "array": tuple(DTYPES)}.get(self.kind, ("",))
         if self.dtype not in dtypes:
-            raise OptionError(f"field {self.name!r}: {self.dtype!r} is no dtype of the kind {self.kind}: {dtypes}")
+            raise OptionError(f"field {self.name!r}: {self.dtype!r} is not a dtype of the kind {self.kind}: {dtypes}")
         if not 0 <= self.rank <= 8 or (self.rank and self.kind != "array"):
             raise OptionError(f"field {self.name!r}: the kind {self.kind} has no {self.rank} axes")
         if (self.classes or self.ids) and self.kind not in ("class", "labels"):
             raise OptionError(f"field {self.name!r}: the kind {self.kind} has no classes")
         if any(number <= _NO_CLASS for number in self.ids):
-            raise OptionError(f"field {self.name!r}: {min(self.ids)} is no id of a class: ids are 0 or more")
+            raise OptionError(f"field {self.name!r}: {min(self.ids)} is not the id of a class: ids are 0 or more")
         if self.ids and (len(self.ids) != len(self.classes) or len(set(self.ids)) != len(self.ids)):
             raise OptionError(f"field {self.name!r}: {len(self.classes)} classes have {len(set(self.ids))} ids")
 
     @property
     def is_blob(self) -> bool:
-        """Whether values are bytes after the image, rather than numbers in the table."""
+        """Whether values are stored as bytes after the image, instead of as numbers in the table."""
         return self.kind not in ("scalar", "class")
 
     def columns(self) -> dict[str, str]:
-        """Return the columns of the table that the field has, and their dtypes.
+        """Return the field's columns in the table, with their dtypes.
 
-        A scalar has its values and a column that tells if there is none; a class has its ids, -1 where there is
-        none; a blob has its size in bytes, -1 if there is none, and its checksum.
+        A scalar has a column of values and one that marks missing values; a class has a column of ids, -1 if missing; a
+        blob has a column of sizes in bytes, -1 if missing, and one of checksums.
         """
         column = f"field.{self.name}"
         if self.kind == "scalar":
@@ -167,15 +167,15 @@ class Field:
         return {f"{column}.size": "<i8", f"{column}.crc32c": "<u4"}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the field as the manifest has it."""
+        """Return the field as the manifest stores it."""
         members = {name: getattr(self, name) for name in _MEMBERS}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in members.items() if value}
 
     @classmethod
     def from_json(cls, members: Any) -> Field:
-        """Return the field that a manifest has; ValueError if it is none."""
+        """Return a field from a manifest; ValueError if it is not valid."""
         if not isinstance(members, dict) or not {"name", "kind"} <= members.keys() <= _MEMBERS.keys():
-            raise ValueError("a field has a name, a kind and what belongs to the kind")
+            raise ValueError("a field has a name, a kind and the properties of this kind")
         for name, value in members.items():
             if type(value) is not _MEMBERS[name]:
                 raise ValueError(f"a field's {name} is of the wrong type")
@@ -188,12 +188,12 @@ class Field:
         return cls(**arguments)
 
     def encode(self, value: Any) -> Stored:
-        """Return what a pack holds of a value; None stays None.
+        """Return the stored form of a value; None stays None.
 
         Raises
         ------
         ValueError
-            If the value is none of the field's kind; the message says what is wrong, without the field's name.
+            If the value does not have the field's kind; the message has the reason, without the field's name.
         """
         if value is None:
             return None
@@ -208,15 +208,15 @@ class Field:
                 return encoding.array_bytes(encoding.of_dtype(value, DTYPES[self.dtype], self.dtype), self.rank)
             return encoding.ENCODERS[self.kind](value)
         except (TypeError, OverflowError) as error:
-            raise ValueError(f"{encoding.short(value)} is no value of the kind {self.kind}: {error}") from error
+            raise ValueError(f"{encoding.short(value)} is not a value of the kind {self.kind}: {error}") from error
 
     def decode(self, stored: Stored) -> Any:
-        """Return the value that a pack holds, as the class's table says; None stays None.
+        """Return the value from its stored form, as in the table of the class; None stays None.
 
         Raises
         ------
         ValueError
-            If the bytes are none that `encode` makes.
+            If the bytes are not a result of `encode`.
         """
         if stored is None or self.kind == "class":
             return stored
@@ -229,7 +229,7 @@ class Field:
         return encoding.DECODERS[self.kind](data)
 
     def misfit(self, stored: Stored) -> str | None:
-        """Return why no `encode` gives what a pack holds; None if one does. Encoded images are not looked at."""
+        """Return why a stored form is not a result of `encode`; None if it is one. Encoded images are not examined."""
         if stored is None or self.kind in PIXELS:
             return None
         if self.kind == "scalar":
@@ -244,7 +244,7 @@ class Field:
             return str(error)
         if self.kind in ("class", "labels"):
             unknown = np.atleast_1d(np.asarray(value, np.int64))[~self.knows(value)]
-            return f"{unknown[0]} is no id of its classes" if len(unknown) else None
+            return f"{unknown[0]} is not an id of its classes" if len(unknown) else None
         return None
 
     @functools.cached_property
@@ -257,7 +257,7 @@ class Field:
         return frozenset(self.ids)
 
     def knows(self, ids: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Tell which numbers are ids of the classes: any from 0 on is one where nobody named the classes."""
+        """Tell which numbers are ids of the classes: if the classes have no names, all numbers of 0 or more."""
         numbers = np.atleast_1d(np.asarray(ids, np.int64))
         if self.ids and numbers.size <= _FEW:
             return np.array([number in self._id_set for number in numbers.ravel().tolist()], bool).reshape(
@@ -273,16 +273,16 @@ class Field:
             if not self.classes:
                 fields = f"{{{self.name!r}: packer.Field({self.name!r}, {self.kind!r}, classes=(...))}}"
                 raise ValueError(
-                    f"{encoding.short(value)} is no id, and the classes have no names: fields={fields} says them"
+                    f"{encoding.short(value)} is not an id, and the classes have no names: pass fields={fields}"
                 )
             number = self._ids_of_classes.get(value)
             if number is None:
                 count = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
-                raise ValueError(f"{encoding.short(value)} is none of its {count}")
+                raise ValueError(f"{encoding.short(value)} is not one of its {count}")
             return number
         number = operator.index(value)
         if not self.knows(number).all():
-            raise ValueError(f"{number} is no id of its classes")
+            raise ValueError(f"{number} is not an id of its classes")
         return number
 
 

@@ -75,7 +75,7 @@ def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -
         if suffix in row.suffixes:
             return row
     if suffix in INDEX.suffixes:
-        raise DestinationError(f"{printable(path)}: an index holds no images. Make one: `packer index SRC DST`")
+        raise DestinationError(f"{printable(path)}: an index has no images of its own. Use `packer index SRC DST`")
     known = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
     raise DestinationError(
         f"{printable(path)}: the suffix decides the format, and "
@@ -103,7 +103,7 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
     if row is not None:
         return row
     if head is None and not place.is_directory():
-        raise PackNotFoundError(f"{printable(place.given)}: there is no such object, and no pack below that name.")
+        raise PackNotFoundError(f"{printable(place.given)}: no object and no pack with this name exists.")
     _refuse_of_plugin(place, head)
     known, given = ", ".join(FORMATS), printable(place.given)
     advice = f"`packer index {given} NAME.index`, or converted"
@@ -182,14 +182,14 @@ def open_pack(
     cache_size: int | str | None = None,
     timeout: float | None = None,
 ) -> Reader:
-    """Open a pack of any format for reading. See `Reader`; ``~`` is the user's home in `path`.
+    """Open a pack of any format for reading; return a `Reader`. ``~`` is the user's home in `path`.
 
     Parameters
     ----------
     path : path or URL
         The pack.
     check : {"always", "never"}
-        The same as `Reader` takes.
+        As for `Reader`.
     cache_dir, cache_size, timeout
         Settings for a pack at a URL; see `open_dataset`.
     """
@@ -205,7 +205,7 @@ def open_pack(
     if known is None or (row is not PARTS and known.reader != row.reader and known.open_reader() is not type(reader)):
         reader.close()
         raise CorruptPackError(
-            f"the manifest says that the format is {format!r}, and there is a pack of {row.name}", place.given
+            f"the manifest has the format {format!r}, but the files are a pack of {row.name}", place.given
         )
     return reader
 
@@ -220,6 +220,6 @@ def check_readable(path: str | os.PathLike[str], manifest: Manifest) -> None:
     """
     with open_pack(path) as reader:
         if reader.manifest != manifest:
-            raise CorruptPackError("what was written reads back differently; the disk or the memory is faulty", path)
+            raise CorruptPackError("the written data are read back differently; the disk or the memory is faulty", path)
         for index in {0, len(reader) // 2, len(reader) - 1} if len(reader) else ():
             reader.read(index)

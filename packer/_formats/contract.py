@@ -39,7 +39,7 @@ from packer.errors import DestinationError, option, printable
 class Locations(NamedTuple):
     """The locations of some rows' bytes, as in `LOCATION`: the file and the position of each.
 
-    Keep `held` until the bytes were read: it keeps files open and memory alive.
+    Keep `held` until the bytes have been read: it keeps files open and memory valid.
     """
 
     file: Ints
@@ -48,15 +48,14 @@ class Locations(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The offsets of an appended sample, for the offset columns of the table.
+    """The offsets of an appended sample, in the numbering of the table's offset columns.
 
     Attributes
     ----------
     offset : int
         The offset of its image.
     blobs : tuple of int
-        The offset of the blob of each field that has blobs, 0 if the sample has no value; nothing if the blobs
-        follow the image.
+        For each field with blobs, the offset of the blob, 0 for a missing value; empty if the blobs follow the image.
     """
 
     offset: int
@@ -65,7 +64,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """Properties of all samples, for layouts that repeat them with each sample; and how files are written.
+    """Properties of all samples of a pack, for layouts that repeat them in each sample, and settings for writing files.
 
     Attributes
     ----------
@@ -75,7 +74,7 @@ class Contents:
     codec : str
         As in the manifest.
     cached : bool
-        Whether the system's cache is to hold the files of the samples; see `packer._storage.files.AppendFile`.
+        Whether the system's cache should keep the files of the samples; see `AppendFile`.
     """
 
     classes: Sequence[str] = ()
@@ -94,21 +93,21 @@ class Writer(abc.ABC):
     Parameters
     ----------
     path : Path
-        The file, or the directory, to write.
+        The file or directory to write.
     options : mapping
-        The format's own settings, as in the manifest's `layout`; see the format.
+        The settings of the format, as in the manifest's `layout`; see the format.
     written : Table
         Rows whose data are in `path` already. Data beyond them are dropped, and the next `append` has the index
-        ``len(written)``. Placement depends on the sizes alone, so that an interrupted and continued conversion gives
-        the same bytes as one that ran through.
+        ``len(written)``. Placement must depend only on the sizes, so that a continued conversion gives the same bytes
+        as an uninterrupted one.
     contents : Contents
         The properties of all samples.
 
     Attributes
     ----------
     apart : bool
-        Whether blobs are separate from their image, so that `append` returns their offsets, and the table has columns
-        for them.
+        Whether blobs are stored apart from their image, so that `append` returns their offsets and the table has
+        columns for them.
     """
 
     apart: ClassVar[bool] = False
@@ -120,7 +119,7 @@ class Writer(abc.ABC):
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
-        """Raise DestinationError if `options` make no sense, before anything is written."""
+        """Raise DestinationError if `options` are invalid, before anything is written."""
 
     @classmethod
     def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:
@@ -137,40 +136,41 @@ class Writer(abc.ABC):
 
     @classmethod
     def check_names(cls, names: Names) -> None:
-        """Raise DestinationError, before anything is written, if samples with these names cannot be in one pack."""
+        """Raise DestinationError if one pack cannot contain samples with these names, before anything is written."""
 
     @abc.abstractmethod
     def append(self, sample: Sample) -> Placed:
-        """Append the next sample; return its offsets, for the table.
+        """Append the next sample; return its offsets for the table.
 
-        Its `parts` are stored one after the other, unless blobs are `apart`. The data are used until the next `flush`,
-        and must not change until then.
+        Its `parts` are stored one after the other, unless blobs are stored `apart`.
+
+        The writer may use the data until the next `flush`; they must not change before.
         """
 
     @abc.abstractmethod
     def flush(self) -> None:
-        """Write everything appended so far to the operating system. Called on the appending thread."""
+        """Write everything appended so far to the operating system. Called on the thread that appends."""
 
     @abc.abstractmethod
     def sync(self) -> None:
-        """Return once the flushed bytes are on the disk.
+        """Return when the flushed bytes are on the disk.
 
-        May be called on another thread while `append` and `flush` continue.
+        May be called on another thread during `append` and `flush`.
         """
 
     @abc.abstractmethod
     def commit(self, manifest: Manifest, table: Table) -> None:
-        """Write the table and then the manifest, and return once the whole pack is on the disk.
+        """Write the table and then the manifest, and return when the whole pack is on the disk.
 
-        Columns are written by `packer._table`, in bounded memory.
+        Columns are written in pieces, so memory use does not depend on their length.
         """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close the files, committed or not."""
+        """Close the files, also without a commit."""
 
     def layout(self) -> dict[str, Any]:
-        """Return the manifest's members that lead a reader to the data; called just before `commit`."""
+        """Return the manifest's `layout`, with which a reader finds the data; called just before `commit`."""
         return {}
 
 
@@ -210,7 +210,7 @@ class PackAccess(abc.ABC):
         """Return the `size` bytes at a row's `offset`; CorruptPackError if there are none."""
 
     def stored(self) -> Table:
-        """Return the table with the stored sizes of samples, which differ for grey pixels."""
+        """Return the table with the sizes of the samples in the files, where pixels may be stored as grey."""
         return self.table
 
     def _locate(self, offset: Ints, size: Ints) -> Locations:
@@ -246,22 +246,22 @@ class PackAccess(abc.ABC):
         """Close the files; arrays of the table stay valid."""
 
     def data_files(self) -> list[tuple[str, int, int]]:
-        """Return the files that offsets refer to: path in the pack, offset and size of the data.
+        """Return the files that contain the samples: path in the pack, first offset of their data, size in bytes.
 
         The path is empty if the pack is one file. A format needs this to support packs with parts.
         """
-        raise NotImplementedError(f"packs such as {self.path} cannot be parts of another")
+        raise NotImplementedError(f"a pack like {self.path} cannot be a part of another pack")
 
     def file_names(self) -> list[str]:
-        """Return the files of the pack by their paths in it, as its format and its manifest name them.
+        """Return the paths of the pack's files inside the pack, from its format and its manifest.
 
-        One empty name if the pack is one file. Other files in its directory do not belong to it.
+        A single empty name if the pack is one file. Other files in its directory do not belong to the pack.
         """
         return [""]
 
     @functools.cached_property  # the place of a reader never changes, and a batch needs it many times
     def remote(self) -> bool:
-        """Whether the bytes of samples come from another machine."""
+        """Whether the bytes of samples are read from another machine."""
         return self.place.remote
 
     @property
@@ -271,25 +271,25 @@ class PackAccess(abc.ABC):
 
     @property
     def has_checksums(self) -> bool:
-        """Whether the samples can be compared with checksums."""
+        """Whether the pack has checksums of its samples."""
         return True
 
     def place_of(self, name: str) -> Place | None:
-        """Return the place of a file that `file_names` lists; None if it is in the pack."""
+        """Return the place of a file of `file_names`; None if it is inside the pack."""
         return None
 
     def changed_files(self) -> Iterable[str]:
-        """Yield the defects of other tools' files: each that is missing, or has changed."""
+        """Yield a defect for each file of another tool that is missing or has changed."""
         return ()
 
     def require_distinct_files(self) -> None:
-        """Raise CorruptPackError if several of the `data_files` are the same file, so that samples share bytes."""
+        """Raise CorruptPackError if several `data_files` are the same file, so that samples share their bytes."""
 
     def require_table(self) -> None:
         """Raise CorruptPackError if the file of the table was truncated since it was opened.
 
-        Called before a batch is read, so that training fails immediately on a truncated pack, and not at the first
-        missing sample.
+        Called before a batch is read: if a pack was cut short, training fails at once instead of at the first missing
+        sample.
         """
 
     def check_structure(self) -> Iterable[str]:
@@ -363,14 +363,14 @@ IMAGE = -1
 
 
 class Frame:
-    """The framed bytes of one sample in a layout, with the offsets of the image and the blobs in them.
+    """The bytes of one sample in a layout, and the offsets of its image and of its fields' blobs in them.
 
-    An image or a blob that is not contiguous is copied into packer's index.
+    An image or a blob that is not contained in one piece is copied into packer's index.
 
     Parameters
     ----------
     blobs : int
-        Number of fields that have blobs.
+        Number of fields with blobs.
 
     Attributes
     ----------
@@ -378,15 +378,15 @@ class Frame:
         One after the other.
     size : int
     image : int
-        Negative if it is copied: -1 if it begins at the first copied byte.
+        The offset of the image. Negative if it is copied: -1 stands for the first copied byte.
     blobs : list of int, or None
-        As `image`; None if there is no value.
+        The offsets of the blobs, as for `image`; None for a missing value.
     framing : list of bytes
-        The pieces that are neither the image nor a blob.
+        The pieces other than the image and the blobs.
     copies : list of bytes-like
         The copied bytes.
     copied : int
-        Bytes of it.
+        Number of the copied bytes.
     """
 
     def __init__(self, blobs: int) -> None:
@@ -399,7 +399,7 @@ class Frame:
         self.copied = 0
 
     def add(self, piece: bytes) -> int:
-        """Add bytes of the layout; return where they begin."""
+        """Add bytes of the layout; return their offset."""
         self.framing.append(piece)
         return self._add(piece)
 
@@ -409,12 +409,12 @@ class Frame:
         return self.image
 
     def add_blob(self, number: int, data: Buffer) -> int:
-        """Add the blob of a field, by the field's number among those with blobs; return its offset."""
+        """Add the blob of field `number`, counting only fields with blobs; return its offset."""
         self.blobs[number] = begin = self._add(data)
         return begin
 
     def add_value(self, data: Buffer, slot: int | None) -> int:
-        """Add the image, where `slot` is `IMAGE`, a blob of this number, or else bytes; return where they begin."""
+        """Add the image if `slot` is `IMAGE`, the blob with this number, or other bytes; return their offset."""
         if slot is None:
             return self.add(bytes(data))
         return self.add_image(data) if slot == IMAGE else self.add_blob(slot, data)
@@ -424,7 +424,7 @@ class Frame:
         self.image = self._copy(data)
 
     def copy_blob(self, number: int, data: Buffer) -> None:
-        """Copy a blob into packer's index; `number` is as of `add_blob`."""
+        """Copy a blob into packer's index; `number` as for `add_blob`."""
         self.blobs[number] = self._copy(data)
 
     def _add(self, piece: Buffer) -> int:

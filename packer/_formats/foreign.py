@@ -61,9 +61,9 @@ class ShardEntry(NamedTuple):
 
 
 class ForeignWriter(Writer):
-    """Writes the index for the files of a layout, and the copies in it.
+    """Writes packer's index for files in another layout, and the copies in the index.
 
-    `shard_size` is the most bytes of a file with samples.
+    `shard_size` limits the size of a file with samples, in bytes.
     """
 
     apart = True
@@ -82,20 +82,20 @@ class ForeignWriter(Writer):
 
     @abc.abstractmethod
     def complete(self) -> list[ShardEntry]:
-        """Complete the files with samples, and their indexes, and return them in this order."""
+        """Complete the files with samples and their indexes, and return them in this order."""
 
     def sidecar_files(self) -> Iterator[tuple[str, bytes]]:
-        """Yield name and bytes of the layout's other files, such as ``classes.txt`` with a class name in each line."""
+        """Yield name and bytes of the layout's other files: ``classes.txt``, with one class name on each line."""
         classes = self._contents.classes
         if classes and not any("\n" in name or "\r" in name for name in classes):
             yield "classes.txt", b"".join(encode_name(name) + b"\n" for name in classes)
 
     def new_frame(self) -> Frame:
-        """Return a new, empty frame."""
+        """Return an empty frame for a sample."""
         return Frame(len(self._blob_fields))
 
     def copy_blobs(self, frame: Frame, sample: Sample) -> None:
-        """Copy the blobs of a sample's fields into the index, for layouts that do not store them."""
+        """Copy the blobs of a sample's fields into the index, for a layout that does not store them."""
         for one, stored in zip(self._contents.fields, sample.fields, strict=True):
             if stored is not None and not isinstance(stored, (int, float)):
                 frame.copy_blob(self._blob_fields[one.name], stored)
@@ -254,10 +254,10 @@ def stored_value(written: Table, one: Field, index: int, read: Callable[[int, in
 
 
 class FramedReader(IndexReader):
-    """Reads a pack in the layout of another tool through its index."""
+    """Reads a pack in the layout of another tool, with the index in it."""
 
     def check_structure(self) -> Iterable[str]:
-        """Compare the files with the list of them, and the bytes around the samples with their checksums."""
+        """Compare the files with the index's list, and the bytes around the samples with their checksums."""
         damaged = False
         for problem in super().check_structure():
             damaged = True
@@ -308,28 +308,28 @@ class _Shard:
 
 
 class ShardWriter(ForeignWriter):
-    """Fills one shard after the other with frames.
+    """Writes frames to successive shards.
 
-    Options: ``shard_size``, the most bytes of a shard; a larger sample has a shard of its own.
+    Options: ``shard_size``, the size limit of a shard in bytes; a larger sample gets its own shard.
 
-    An interrupted pack continues after the last of its rows. The shards before that row's are complete and stay
-    unchanged. The samples of its own shard are read back and framed again, to recompute their entries.
+    An interrupted pack continues after its last row. The shards before the shard of this row are complete on the disk.
+    The samples of its own shard are read back and framed again, to compute their entries.
     """
 
     shard_name: ClassVar[str]
-    """The name of a shard, with a field for its number."""
+    """The name of a shard, with a placeholder for its number."""
 
     index_name: ClassVar[str] = ""
     """The name of a shard's index; empty if shards have none."""
 
     shard_sizes: ClassVar[tuple[int, int]] = DEFAULT_SHARD_SIZE, MAX_SHARD_SIZE
-    """The default of the most bytes of a shard after its head, and the largest value of the option."""
+    """The default size limit of a shard after its head, in bytes, and the largest value of the option."""
 
     head_size: int = 0
-    """Bytes before the first frame of a shard; known before `__init__` of this class."""
+    """Number of bytes before the first frame of a shard; must be known before `__init__` of this class."""
 
     most_samples: int = sys.maxsize
-    """The largest number of samples in a shard; known as early as `head_size`."""
+    """The largest number of samples in a shard; must be known as early as `head_size`."""
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self.check_options(options)
@@ -352,14 +352,14 @@ class ShardWriter(ForeignWriter):
 
     @abc.abstractmethod
     def frame(self, sample: Sample) -> Frame:
-        """Return the frame of a sample, which depends only on the sample and the properties of all samples."""
+        """Return the frame of a sample; it may depend only on the sample and the properties of all samples."""
 
     def gap(self) -> bytes:
-        """Return the bytes before the next frame in a nonempty shard."""
+        """Return the bytes before the next frame of a shard that is not empty."""
         return b""
 
     def index_line(self, frame: Frame, at: int) -> bytes:
-        """Return the index or head entry of the last `frame`, which begins at byte `at` of the shard.
+        """Return the entry of the last `frame`, which begins at byte `at`, in the shard's index or its head.
 
         Called once for each.
         """
@@ -370,7 +370,7 @@ class ShardWriter(ForeignWriter):
         return b""
 
     def head(self, lines: bytes, size: int) -> bytes:
-        """Return the `head_size` bytes before the first frame, from all index lines and the shard's size."""
+        """Return the `head_size` bytes before the first frame, from all lines of the index and the shard's size."""
         return b""
 
     def trailer(self, size: int, *, last: bool) -> bytes:

@@ -324,7 +324,7 @@ def _finish(file: AppendFile) -> None:
 
 
 class IndexReader(SpreadReader):
-    """Reads the table of an index, and samples in the files of other tools."""
+    """Reads the table of an index, and with it the files of other tools."""
 
     _data: ListedFiles
     _pixels: PixelLayout | None = None
@@ -395,12 +395,12 @@ class IndexReader(SpreadReader):
 
     @property
     def brings_files(self) -> bool:
-        """Whether the index contains copies of the files."""
+        """Whether the files are in the index itself, because it was copied together with them."""
         return self._brings_files
 
     @property
     def base(self) -> str:
-        """The base directory, or URL, of the samples' files."""
+        """The directory of the samples' files, or its URL."""
         return self._base.path
 
     def files(self) -> list[str]:
@@ -408,7 +408,7 @@ class IndexReader(SpreadReader):
         return [self._base.path_of(name) for name in self._data.files_below()]
 
     def first_file(self) -> str:
-        """Return the path below the base of the first file; empty if there is none."""
+        """Return the path of the first file below the base; empty if there are no files."""
         names = self._data.files_below()
         return names[0] if names else ""
 
@@ -439,7 +439,7 @@ class IndexReader(SpreadReader):
         """Accept links: the files are the user's tree, and each is listed once."""
 
     def file_names(self) -> list[str]:
-        """Return the index's own files, and the listed ones by their paths in a copy."""
+        """Return the index's own files, and the listed files by their paths in a copy."""
         own, listed = [MANIFEST_FILE, TABLE_FILE, FILES_FILE, DATA_FILE], self._data.require_names()
         if self.in_place:
             return [*own, *(f"{COPIES}/{name}" for name in listed)]
@@ -458,7 +458,7 @@ class IndexReader(SpreadReader):
         self._files_file.close()
 
     def check_structure(self) -> Iterable[str]:
-        """Compare the list of files with its checksums, and look at the names in it."""
+        """Compare the list of files with its checksums, and check the names in it."""
         for (name, column), expected in zip(self._listed.items(), self._file_columns, strict=False):
             if column_checksum(column) != expected:
                 yield f"the list of files: the column {name!r} does not fit its checksum"

@@ -167,7 +167,7 @@ class SpreadData(abc.ABC):
 
 
 class SpreadReader(Reader):
-    """A reader of a pack with samples in several files and the table in one; `_open` opens both."""
+    """A reader with samples in several files and the table in one; `_open` opens both."""
 
     _table_file: PackFile
     _data: SpreadData

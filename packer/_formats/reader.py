@@ -30,10 +30,10 @@ _MOST_TOGETHER = 1 << 26  # bytes: larger blobs are read one by one
 
 
 class Reader(PackAccess):
-    """Gives random access to the samples of one pack.
+    """Random access to the samples of one pack.
 
-    Safe in many threads at once and after a fork; a pickled reader stores its path, and reopens the pack when it is
-    unpickled. Readers of one pack are independent.
+    Readers may be used by many threads at once and after a fork. A pickled reader stores its path; unpickling opens the
+    pack again. Several readers of the same pack do not affect each other.
 
     Parameters
     ----------
@@ -45,10 +45,10 @@ class Reader(PackAccess):
     Attributes
     ----------
     path : str
-        That of the pack, absolute; or its URL, without its secrets.
+        The absolute path of the pack; or its URL, without secrets.
     manifest : Manifest
     table : Table
-        Its columns are read-only, and are loaded at their first use.
+        Its columns are read-only and are read from the pack when they are first used.
 
     Raises
     ------
@@ -71,14 +71,14 @@ class Reader(PackAccess):
 
     @property
     def names(self) -> Names:
-        """The samples' names, read from the table at their first use."""
+        """The samples' names, read from the table when they are first used."""
         return self.table.sample_names(self.path)
 
     def __len__(self) -> int:
         return self.manifest.count
 
     def position(self, index: int) -> int:
-        """Return an index counted from the beginning; IndexError if there is no such sample."""
+        """Return an index as counted from the beginning; IndexError if it is out of range."""
         try:
             return range(len(self))[operator.index(index)]
         except TypeError:
@@ -94,11 +94,11 @@ class Reader(PackAccess):
         Raises
         ------
         IndexError
-            If there is no such index; negative ones count from the end.
+            If the index is out of range; negative indices count from the end.
         CorruptPackError
-            If the data, or the row that leads to them, have changed since they were written.
+            If the data or their row in the table have changed since they were written.
         PackError
-            If the disk fails.
+            If the disk reports an error.
         """
         index = self.position(index)
         try:
@@ -126,19 +126,19 @@ class Reader(PackAccess):
         return data
 
     def locate(self, positions: Ints) -> tuple[npt.NDArray[Any], object]:
-        """Return the locations of samples for C, which reads and checks them without Python's lock.
+        """Return the locations of samples' bytes for C, which reads and checks them without holding Python's lock.
 
         Parameters
         ----------
         positions : (N,) int64 array
-            As `positions` gives.
+            As returned by `positions`.
 
         Returns
         -------
         (N,) array of LOCATION
             See there.
         object
-            Files and memory, which the caller keeps until the bytes were read.
+            Files and memory; the caller must keep the object until the samples have been read.
         """
         self.require_table()
         table, names, found = self.table, self.table.names, np.empty(len(positions), LOCATION)
@@ -191,20 +191,20 @@ class Reader(PackAccess):
         return held
 
     def ahead(self, positions: Ints, image: bool = True, fields: Sequence[str] = (), *, urgent: bool = False) -> None:
-        """Prefetch the bytes of samples, in this order, without waiting; does nothing for packs on a disk.
+        """Request the bytes of samples, in this order, without waiting. Does nothing for a pack on a disk.
 
-        Bytes that were ordered before are not ordered again.
+        Bytes that were requested before are not requested again.
 
         Parameters
         ----------
         positions : (N,) int64 array
-            As `positions` gives.
+            As returned by `positions`.
         image : bool
             Whether to fetch the images.
         fields : sequence of str
-            The fields to fetch too, of those whose values are bytes.
+            Names of fields to fetch too; their values must be bytes.
         urgent : bool
-            Whether they are about to be read, and so come before prefetched ones.
+            Whether to fetch these samples before earlier requests.
         """
         if not self.remote or not len(positions):
             return
@@ -216,12 +216,12 @@ class Reader(PackAccess):
             self._ahead(offset[size > 0], size[size > 0], urgent=urgent)
 
     def ahead_whole(self, positions: Sequence[int]) -> None:
-        """Order images and field values of samples, as `ahead`."""
+        """Request images and all field values of samples; see `ahead`."""
         if self.remote:
             self.ahead(np.asarray(positions), fields=[name for name, field in self.fields.items() if field.is_blob])
 
     def positions(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return indices counted from the beginning; errors as for `position`."""
+        """Return indices as counted from the beginning; errors as for `position`."""
         numbers = np.asarray(indices)
         if numbers.dtype == np.int64 and len(numbers) and numbers.min() >= 0 and numbers.max() < len(self):
             return numbers
@@ -233,7 +233,7 @@ class Reader(PackAccess):
         return positions.astype(np.int64, copy=False)
 
     def read_rows(self, positions: Ints) -> Iterator[tuple[int, Row, Buffer]]:
-        """Yield number, row and data of several samples; reads go through the file in one direction.
+        """Yield number, row and data of several samples; the file is read in one direction.
 
         `positions` are indices counted from the beginning; errors as for `read`.
         """
@@ -254,9 +254,9 @@ class Reader(PackAccess):
         return self._fetch(row.offset, row.size)
 
     def require_column(self, name: str) -> None:
-        """Compare a whole column of the table with its checksum; CorruptPackError if it does not fit."""
+        """Compare a whole column of the table with its checksum; CorruptPackError if they differ."""
         if self.table.checksum(name) != self.manifest.columns.get(name):
-            raise CorruptPackError(f"the table's column {name!r} does not fit its checksum", self.path)
+            raise CorruptPackError(f"the table's column {name!r} does not match its checksum", self.path)
 
     def _damaged(self, index: int, reason: str) -> CorruptPackError:
         return CorruptPackError(f"damaged: {reason}", self.path, index, self._name_in_error(index))
@@ -290,9 +290,9 @@ class Reader(PackAccess):
         return self.blobs(np.array([position]), name)[0]
 
     def column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Return all values of a scalar or a class, and the mask of present values, both (N,) arrays.
+        """Return all values of a scalar or class field, and which of them are present, both as (N,) arrays.
 
-        They are compared with their checksums at their first use. Numbers in place of missing values are meaningless. A
+        The column is compared with its checksum when it is first used. The numbers at missing values are meaningless. A
         bool is a uint8.
 
         Raises
@@ -322,26 +322,26 @@ class Reader(PackAccess):
         return self._checked_columns[name]
 
     def blobs(self, positions: Ints, name: str) -> list[Buffer | None]:
-        """Return the stored values of a field of several samples; None if there is no value.
+        """Return the stored values of a field for several samples; None for a missing value.
 
         Parameters
         ----------
         positions : (N,) int64 array
-            As `positions` gives.
+            As returned by `positions`.
         name : str
             The name of a field whose values are bytes.
 
         Raises
         ------
         CorruptPackError
-            If the bytes, or the row that leads to them, have changed since they were written; the error names index and
+            If the bytes or their row in the table have changed since they were written; the error names index and
             field.
         """
         (found,) = self.blobs_of(positions, (name,))
         return found
 
     def blobs_of(self, positions: Ints, names: Sequence[str]) -> list[list[Buffer | None]]:
-        """Return the results of `blobs` for several fields; neighbouring values are read at once."""
+        """Return the results of `blobs` for several fields; adjacent values are read together."""
         located = [rows.T.tolist() for rows in self._locate_all(positions, names)]
         found: list[list[Buffer | None]] = [[None] * len(positions) for _ in names]
         for number in np.argsort(self.table.offset[positions]).tolist():  # reads go through the file in one direction
@@ -351,7 +351,7 @@ class Reader(PackAccess):
         return found
 
     def locate_blobs(self, positions: Ints, name: str) -> tuple[Ints, Ints, Ints]:
-        """Return the offset of the blobs of a field, as a row's `offset` numbers; their sizes, and their checksums."""
+        """Return the offsets (numbered as a row's `offset`), the sizes and the checksums of a field's blobs."""
         offsets, sizes, checksums = self._locate_all(positions, (name,))
         return offsets[0], sizes[0], checksums[0]
 
@@ -431,8 +431,8 @@ class Reader(PackAccess):
         if self.manifest.identity() != state["identity"]:
             self.close()
             raise PackError(
-                f"{printable(self.path)}: another pack now lies where this one was opened. Whoever reads the old "
-                "one and whoever opens the path would read different samples: open the dataset anew"
+                f"{printable(self.path)}: another pack has replaced the opened one. Processes that read the old "
+                "one and processes that open the path now would read different samples: open the dataset again"
             )
 
 
@@ -615,7 +615,7 @@ def read_manifest(directory: Place) -> Manifest:
         As for `PackFile.read` and `Manifest.from_json`.
     """
     if not directory.holding([MANIFEST_FILE]):
-        raise NotAPackError(f"not a finished pack: there is no {MANIFEST_FILE} in it", directory.path)
+        raise NotAPackError(f"not a complete pack: it contains no {MANIFEST_FILE}", directory.path)
     with directory.open(MANIFEST_FILE) as file:
         return Manifest.from_json(file.read(0, file.size), file.path)
 

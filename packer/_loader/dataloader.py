@@ -51,43 +51,45 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 
 class DataLoader(torch.utils.data.DataLoader[Item_co]):
-    """torch's DataLoader, of which packer's threads make the batches: in a script two names are changed.
+    """A drop-in for torch's DataLoader whose batches are made by packer's threads.
 
-    It has torch's arguments, attributes, order and batches: ``[images, labels]``, images (N, 3, height, width) and
-    contiguous, labels int64. Threads take the place of worker processes where
+    In a script, only the names of the dataset and the DataLoader change. Arguments, attributes, order and batches are
+    torch's: ``[images, labels]``, images (N, 3, height, width) and contiguous, labels int64. Threads replace worker
+    processes if
 
-    - the dataset is packer's, or torch's Subset or ConcatDataset of such,
-    - nothing is left to do to each image by itself: packer does all of its transform (``fuse=True``), or it has a
+    - the dataset is packer's, or torch's Subset or ConcatDataset of packer's datasets,
+    - no step is left for each single image: packer runs the whole transform (``fuse=True``), or the dataset has a
       `crop` of a fixed size and no transform,
-    - items have no `fields`, and batches are made by torch's own `collate_fn`, in sizes that `batch_size` or a
-      `batch_sampler` say.
+    - items have no `fields`, and batches are made by torch's own `collate_fn`, with a `batch_size` or a
+      `batch_sampler`.
 
-    Everything else is done as torch does it, with worker processes, and a warning says why.
+    Otherwise batches are made by torch's worker processes, and a warning gives the reason.
 
     Parameters
     ----------
     dataset, batch_size, shuffle, sampler, batch_sampler, collate_fn, drop_last, generator
-        As torch's DataLoader takes them.
+        As in torch's DataLoader.
     num_workers : int
-        Number of threads. With 0 the calling thread makes each batch when it is requested. A dataset that was opened
-        with ``threads=T`` gives each worker T threads.
+        The number of threads. With 0, the calling thread makes each batch when it is requested. If the dataset was
+        opened with ``threads=T``, there are T threads for each worker.
     prefetch_factor : int, optional
-        How many batches a thread are in work ahead; 2 by default.
+        The number of batches that each thread prepares ahead; 2 by default.
     pin_memory : bool
         Whether batches are page-locked.
     worker_init_fn : callable, optional
-        Not called where threads make the batches, as a warning says.
+        Not called if threads make the batches; a warning reports this.
     persistent_workers, timeout, in_order, multiprocessing_context, pin_memory_device
-        Checked as torch checks them. They change nothing where threads make the batches, which are always in order.
+        Checked as in torch. They have no effect if threads make the batches, which are always in order.
 
     Notes
     -----
-    The crop of a sample is a function of the dataset's `seed`, the epoch and the sample, or without such a seed of the
-    base seed that torch draws from its generator for each pass. So it does not depend on `num_workers`, and after the
-    same `torch.manual_seed` a run gives the same batches again. With the dataset's `seed` each pass is the next epoch,
-    from the epoch of ``dataset.set_epoch`` on.
+    The crop of a sample depends only on the dataset's `seed`, the epoch and the sample. Without a `seed`, the base seed
+    that torch draws from its generator for each pass replaces it. So crops do not depend on `num_workers`, and after
+    the same `torch.manual_seed` a run gives the same batches again. With the dataset's `seed`, each pass is the next
+    epoch, starting with the epoch of ``dataset.set_epoch``.
 
-    Nothing is divided among ranks, as with torch's DataLoader: `DistributedSampler` does so, and packer's samplers.
+    As in torch's DataLoader, samples are divided among ranks only by a sampler: `DistributedSampler` or one of
+    packer's.
     """
 
     _progress: Progress | None = None
@@ -162,7 +164,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         except (TypeError, ValueError, IndexError) as error:  # which torch may raise of a sample, or never
             raise ItemsError(f"the datasets are not read as one: {error}") from None
         if not isinstance(images, TorchDataset):
-            raise ItemsError("the dataset makes its items by itself")
+            raise ItemsError("the dataset overrides how its items are made")
         return images
 
     def _warn_once(self, message: str) -> None:
@@ -194,17 +196,17 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         return self._progress
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the latest pass: the first batch that was not handed out yet.
+        """Return the position of the latest pass: the first batch that was not returned yet.
 
-        With packer's samplers the state has the place in their order, so that other batch sizes and numbers of ranks
-        resume there. With other samplers it has the number of batches, and the state of torch's generator before the
-        order was drawn.
+        With packer's samplers the state contains the place in their order, so that a run with another batch size or
+        number of ranks can resume there. With other samplers it contains the number of batches, and the state of
+        torch's generator before the order was drawn.
 
         Returns
         -------
         dict
-            Numbers, strings, dicts of these, and a uint8 tensor. After a pass that ran to its end it is the beginning
-            of the next one.
+            Numbers, strings, dicts of these, and a uint8 tensor. After a complete pass it is the beginning of the next
+            pass.
         """
         if self._loaded is not None:
             return dict(self._loaded[0])
@@ -228,15 +230,15 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next pass go on where `state_dict` was taken.
+        """Let the next pass continue at the position of a `state_dict`.
 
         Raises
         ------
         TypeError, ValueError
-            If `state` is no such state, or of other samples or another order.
+            If `state` is not a state of this class, or has other samples or another order.
         """
         if not isinstance(state, Mapping):
-            raise OptionTypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
+            raise OptionTypeError(f"a state is a dict from `state_dict`, not {state!r}")
         require_version(state, _VERSION)
         handed_out = number_in(state, "batches", 0)
         require_same(state, "pack", self._pack, f"Here is {named(self.dataset)}: open the samples of that run.")
@@ -244,7 +246,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         if (order is None) != (sampler is None):
             kind = "a sampler that is not packer's" if sampler is None else "one of packer's samplers"
             raise OptionError(
-                f"the state is of {kind}, and here the order is that of {self.sampler!r}: make the DataLoader with the "
+                f"the state belongs to {kind}, but this DataLoader has the order of {self.sampler!r}: make it with the "
                 "sampler of that run"
             )
         began, before = None, list[Ints]()
@@ -432,7 +434,7 @@ class ThreadsPass(CountedPass):
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
         if self._num_workers == 0 and loader.timeout != 0:
-            raise AssertionError("timeout= is the time that workers have, and num_workers=0 has none")
+            raise AssertionError("timeout= limits the time of workers, but num_workers=0 means that there are none")
         if self._num_workers > 0 and loader.prefetch_factor == 0:
             raise AssertionError("prefetch_factor is 1 or more with workers")
 

@@ -39,87 +39,89 @@ from packer.errors import OptionError, OptionTypeError
 class Loader:
     """Batches of a pack, decoded by threads.
 
-    With a dataset that has a `crop` of a fixed size and no transform, images are decoded into their place in a
-    (N, 3, H, W) uint8 batch that is laid out channels last. Otherwise each item is made as the dataset makes it, and
-    the items are collated.
+    If the dataset has a `crop` of a fixed size and no transform, images are decoded directly into an (N, 3, H, W) uint8
+    batch, laid out channels last. Otherwise the items of the dataset are collated.
 
     Parameters
     ----------
     dataset : ImageDataset or ConcatImageDataset
-        Or a torch Subset or ConcatDataset of such, as `torch.utils.data.random_split` gives; or a
-        `packer.LoaderDataset` of your own.
+        Or a torch Subset or ConcatDataset of these, as from `torch.utils.data.random_split`; or your own
+        `packer.LoaderDataset`.
     batch_size : int
     shuffle : bool
-        A new permutation every epoch.
+        Whether to shuffle all samples anew in every epoch.
     sampler : OrderSampler or iterable of int, optional
         The order, instead of `shuffle`. packer's samplers, such as `packer.BlockShuffleSampler`, give each rank of an
-        initialised `torch.distributed` its share. Where it is another iterable, rank 0's indices are divided among the
-        ranks, each epoch anew, unless it divides itself as `DistributedSampler` does; it cannot be resumed.
+        initialised `torch.distributed` its share. With another iterable, the indices of rank 0 are divided among the
+        ranks in each epoch, unless the iterable divides them itself, as `DistributedSampler` does; such an order cannot
+        be resumed.
     threads : int or "auto", optional
-        How many threads decode; by default the CPUs that affinity, cgroup and SLURM grant. "auto" finds in the first
-        pass how many the training needs; see Notes.
+        The number of decoding threads; by default the number of CPUs that affinity, cgroup and SLURM allow. "auto"
+        finds the number that the training needs during the first pass; see Notes.
     processes : int, optional
-        Divide the threads over so many processes, which write into memory shared with this one. For dozens of CPUs,
-        where the threads of one process wait for Python's lock; see Notes.
+        Divide the threads among this many processes, which write to memory shared with this process. Use it with dozens
+        of CPUs, when the threads of one process would wait for Python's lock; see Notes.
     prefetch : int
-        How many batches are in work beyond the one that is waited for.
+        The number of batches to prepare beyond the next one.
     drop_last : bool
-        Leave out the last batch where it is not full.
+        Whether to leave out the last batch if it is not full.
     seed : int, optional
-        Seed of the order that `shuffle` makes, and of the crops where the dataset has no seed. By default it is drawn
-        from torch's generator when the Loader is made, and the ranks take rank 0's. A `sampler` has a seed of its own.
+        The seed of the order with `shuffle`, and of the crops if the dataset has no seed. By default it is drawn from
+        torch's generator when the Loader is made, and all ranks use the seed of rank 0. A `sampler` has its own seed.
     device : torch.device or str, optional
-        The device that batches are copied to; to a CUDA device ahead of time, as `CUDAPrefetcher` does.
+        The device to which batches are copied; to a CUDA device ahead of time, as with `CUDAPrefetcher`.
     pin_memory : bool, optional
-        Whether batches are page-locked; by default where `device` is a CUDA device.
+        Whether batches are page-locked; by default if `device` is a CUDA device.
     normalize : (sequence of float, sequence of float), optional
-        Mean and standard deviation a channel, in units of 0 to 1; done on the device, on the CPU by the threads. The
-        float32 numbers are those of torchvision's v2 transforms ToDtype, with scale=True, and Normalize.
+        Mean and standard deviation of each channel, in units of 0 to 1; computed on the device, or on a CPU by the
+        threads. The float32 numbers equal those of torchvision's v2 transforms ToDtype, with scale=True, and Normalize.
     dtype : torch.dtype, optional
-        The type that images are converted to; uint8 by default, float32 with `normalize`.
+        The type of the images; by default uint8, or float32 with `normalize`.
     mix : Mixing, optional
-        Mixes images when they are numbers, and labels, which become (N, num_classes) float32 shares:
+        Mixes images after `normalize` and `dtype`, and labels, which become (N, num_classes) float32 shares:
         `packer.augment.MixUp`, `CutMix`, or a `RandomChoice` of these.
     channels_last : bool
         Whether batches are laid out channels last.
     transform : callable, optional
         Applied to each image, instead of the dataset's.
     augment_on : {"threads", "device"}
-        Where the dataset's augmentations are done: in C by the threads, or by torch on `device`, for whole batches. The
-        parameters are the same, and pixels differ by a level at most in a step. On a CPU the threads are faster.
+        Where the dataset's augmentations run: in C on the threads, or in torch on `device`, for whole batches. The
+        parameters are the same, and pixels differ by at most one level in each step. On a CPU the threads are faster.
     batch_transform : callable, optional
         Applied by the threads to each (N, 3, H, W) uint8 batch before `normalize` and `mix`, such as a v2 transform of
-        torchvision. It gives as many uint8 images of the same size, and may change those that it gets.
+        torchvision. It must return the same number of uint8 images of the same size, and may change its input.
     pad : int, or dict of str to int or None, optional
-        For a dataset with `fields`: to how many entries boxes, labels, keypoints, arrays, and fields with an entry for
-        each box are padded with 0, so that they are (N, pad, ...) tensors; ``NAME_count`` is then a (N,) tensor of how
-        many there are. By default they are lists of tensors, and arrays are stacked; None makes lists of arrays.
+        For a dataset with `fields`: the number of entries to which boxes, labels, keypoints, arrays, and fields with an
+        entry for each box are padded with 0, so that they become (N, pad, ...) tensors; ``NAME_count`` is then an (N,)
+        tensor with the actual numbers of entries. By default they are lists of tensors, and arrays are stacked; None
+        makes lists of arrays.
     collate_fn : callable
-        Makes a batch of a list of items. With another one than torch's, images are not decoded into their place.
+        Makes a batch from a list of items. Only with torch's function are images decoded directly into the batch.
     **unknown
-        Arguments of torch's DataLoader that a Loader has by another name are answered with that name.
+        Arguments of torch's DataLoader that have another name in a Loader raise an error with this name.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is of the wrong kind, or two of them contradict each other.
+        If an argument has a wrong type or value, or two arguments contradict each other.
 
     Notes
     -----
-    The order is a function of the sampler's seed and epoch, and a crop of the crops' seed, this epoch and the sample:
-    neither threads nor processes nor ranks change them. So are the numbers that a `transform` draws from the
-    generators of torch, Python and numpy, where each process has one thread: ``threads=8, processes=8``. Otherwise, and
-    with ``threads="auto"``, no state holds these numbers, as a warning says. Each pass over the loader is the next
-    epoch, unless `set_epoch` says which. A pass keeps the epoch and the seeds that it began with.
+    The order depends only on the sampler's seed and the epoch; a crop depends only on the crops' seed, the epoch and
+    the sample. The numbers of threads, processes and ranks do not change them. The numbers that a `transform` draws
+    from the generators of torch, Python and NumPy are reproducible too if each process has one thread:
+    ``threads=8, processes=8``. Otherwise, and with ``threads="auto"``, they are not part of the state, and a warning
+    reports this. Each pass over the loader is the next epoch, unless `set_epoch` chooses another one. A pass keeps the
+    epoch and the seeds with which it began.
 
-    Processes are spawned by the first pass, which takes as long as importing torch, and stay as long as the loader.
-    They get the dataset and the transform pickled, and import the script that the program began with, which
-    therefore does its work below ``if __name__ == "__main__":``.
+    The first pass spawns the processes, which takes as long as importing torch; they run until the loader is closed.
+    They get the dataset and the transform by pickling, and import the main script, which must therefore do its work
+    under ``if __name__ == "__main__":``.
 
-    With ``threads="auto"`` the first pass measures other numbers of threads in turn, and stays with the fewest that are
-    as fast as the best; each rank does so for itself. A short epoch may end without a choice. The random numbers of
-    `mix`, and of `batch_transform` by torch's functions, are a function of the crops' seed, the epoch and the batch's
-    first sample.
+    With ``threads="auto"``, the first pass measures several numbers of threads in turn, and keeps the lowest one that
+    is as fast as the best; each rank chooses for itself. A short epoch may end without a choice. The random numbers of
+    `mix`, and those that `batch_transform` draws with torch's functions, depend only on the crops' seed, the epoch and
+    the batch's first sample.
     """
 
     batch_sampler = None  # frameworks ask for it where there is a `sampler`
@@ -174,7 +176,7 @@ class Loader:
 
     @property
     def threads(self) -> int:
-        """How many threads there are; any number may be set between two passes, or "auto", or None for the default."""
+        """The number of threads; between two passes it may be set to a number, "auto", or None for the default."""
         return self._threads if self._tuner is None else self._tuner.threads
 
     @threads.setter
@@ -186,7 +188,7 @@ class Loader:
 
     @property
     def dataset(self) -> Any:
-        """The dataset that is read; another one of as many samples may be set between two passes."""
+        """The dataset; between two passes it may be replaced by another one with the same number of samples."""
         return self._dataset
 
     @dataset.setter
@@ -198,7 +200,7 @@ class Loader:
 
     @property
     def sampler(self) -> Any:
-        """The sampler that decides the order."""
+        """The sampler that determines the order."""
         return self._sampling.sampler
 
     @sampler.setter
@@ -211,24 +213,24 @@ class Loader:
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next pass be `epoch`, with the order and the crops of this epoch.
+        """Set the epoch of the next pass, which determines its order and its crops.
 
-        The pass begins at its first sample, or where a state of the same epoch, just loaded, goes on.
+        The pass begins at its first sample, or at the position of a state of the same epoch that was just loaded.
         """
         self._sampling.order.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the order, the seeds and the first sample that was not handed out yet.
+        """Return the order, the seeds and the position of the first sample that was not returned yet.
 
         Returns
         -------
         dict
-            Numbers, strings and dicts only. After a pass that ran to its end, the state is the next epoch's beginning.
+            Numbers, strings and dicts only. After a complete pass, the state is the beginning of the next epoch.
 
         Raises
         ------
         TypeError
-            If the order is not one of packer's samplers: it cannot be resumed.
+            If the sampler is not one of packer's, because its order cannot be resumed.
         """
         if self._sampling.order.begun and self._pass_waits:
             return self._sampling.state_of_next_epoch(self.batch_size)
@@ -236,32 +238,31 @@ class Loader:
         return self._sampling.state(done, self.batch_size)
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
-        """Let the next pass go on where `state_dict` was taken, also with another number of ranks or threads.
+        """Let the next pass continue at the position of a `state_dict`, with any number of ranks and threads.
 
-        The seeds of the sampler and of the crops become the state's. Other crops or augmentations are warned of. A
-        state of packer 0.1.0 has one seed. It is accepted where it says the same order and the same crops as the Loader
-        and the dataset were made with.
+        The sampler and the crops get the seeds of the state. A warning reports crops or augmentations that differ. A
+        state of packer 0.1.0 has a single seed. It is accepted if it gives the same order and the same crops as the
+        Loader and the dataset have.
 
         Parameters
         ----------
         state : mapping
         strict : bool
-            Whether a state of another batch size is refused. The samples that are left are the same with any.
+            Whether to refuse a state with another batch size. The remaining samples are the same with any batch size.
 
         Raises
         ------
         TypeError
-            If the order is not one of packer's samplers.
+            If the sampler is not one of packer's.
         ValueError
-            If `state` is no such state, or of other samples, another order or another batch size.
+            If `state` is not a Loader's state, or has other samples, another order or another batch size.
         """
         self._sampling.load(state, self.batch_size if strict else None)
 
     def close(self) -> None:
-        """End the processes, and let go of the memory for batches; no pass can begin after that.
+        """End the processes and free the memory for batches; no pass can begin afterwards.
 
-        A pass that is running goes on to its end. Batches that were handed out stay as they are. The dataset stays
-        open.
+        A running pass continues to its end. Returned batches stay valid. The dataset stays open.
         """
         self._worker_cache.close()
 

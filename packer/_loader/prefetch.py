@@ -69,7 +69,7 @@ class Normalizer:
         channels_last: bool = True,
     ) -> None:
         if dtype is not None and normalize is not None and not dtype.is_floating_point:
-            raise OptionError(f"normalised images are floating point numbers, which {dtype} is not")
+            raise OptionError(f"normalised images are floating point numbers, so dtype= cannot be {dtype}")
         self.dtype = dtype or (torch.float32 if normalize is not None else None)
         self.channels_last = channels_last
         self._mean = self._std = torch.empty(0)
@@ -166,7 +166,7 @@ def images_of(batch: Any) -> torch.Tensor:
     for tensor in _tensors(where):
         if tensor.dim() == 4:
             return tensor
-    raise OptionError("mix= mixes (N, C, H, W) images, and a batch has no such tensor: images have to be of one size")
+    raise OptionError("mix= needs a batch of (N, C, H, W) images, so all images must have the same size")
 
 
 def _mean_and_std(normalize: tuple[Sequence[float], Sequence[float]]) -> list[torch.Tensor]:
@@ -178,7 +178,7 @@ def _mean_and_std(normalize: tuple[Sequence[float], Sequence[float]]) -> list[to
     sound = mean.dim() == 1 and len(mean) > 0 and mean.shape == std.shape and (std > 0).all()
     if not sound or not torch.isfinite(torch.stack([mean, std])).all():
         raise OptionError(
-            "normalize is (mean, std), a number a channel each and no std 0, such as "
+            "normalize is (mean, std), each with one number for every channel, and no std may be 0, such as "
             f"((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), not {normalize!r}"
         )
     if mean.abs().max() > 1:
@@ -209,7 +209,7 @@ def map_tensors(value: Any, function: Any) -> Any:
 class _Wrapper:
     """Passes on the length, the epoch and the state of an iterable.
 
-    The state is that of the item that was handed out last, however many more were fetched since.
+    The state belongs to the item that was returned last, even if more items were fetched since.
     """
 
     def __init__(self, source: Iterable[Any]) -> None:
@@ -217,7 +217,7 @@ class _Wrapper:
         self._state: dict[str, Any] | Exception | None = None  # while a pass runs; an error is for whoever asks
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the source's state as of the item that was handed out last.
+        """Return the source's state after the item that was returned last.
 
         Raises
         ------
@@ -230,7 +230,7 @@ class _Wrapper:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the source go on where `state_dict` was taken; TypeError where it cannot."""
+        """Let the source continue at the position of a `state_dict`; TypeError if it cannot."""
         if not hasattr(self.source, "load_state_dict"):
             raise self._no_state()
         self._state = None
@@ -257,7 +257,7 @@ class _Wrapper:
         return len(self.source)  # type: ignore[arg-type]
 
     def set_epoch(self, epoch: int) -> None:
-        """Pass the epoch on: to the source, or else to its sampler and its dataset, where they care."""
+        """Pass the epoch to the source; if it has no `set_epoch`, to its sampler and its dataset, if they have one."""
         self._state = None
         inner = [getattr(self.source, name, None) for name in ("sampler", "dataset")]
         targets: list[Any] = [self.source] if hasattr(self.source, "set_epoch") else inner
@@ -270,42 +270,44 @@ def usable_device(device: torch.device | str) -> torch.device:
     """Return a device; ValueError where torch cannot use it here."""
     found = torch.device(device)
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise OptionError(f"device {str(found)!r}: torch finds no CUDA device here; 'cpu' does the same work")
+        raise OptionError(f"device {str(found)!r}: torch finds no CUDA device here; with 'cpu' the same script runs")
     if found.type not in ("cpu", "cuda"):
         try:
             torch.empty(0, device=found)
         except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
-            raise OptionError(f"device {str(found)!r}: torch cannot use it here; 'cpu' does the same work") from error
+            raise OptionError(
+                f"device {str(found)!r}: torch cannot use it here; with 'cpu' the same script runs"
+            ) from error
     return found
 
 
 class CUDAPrefetcher(_Wrapper):
-    """Copies the next batch to a device and normalises it there, while the present one is used.
+    """Copies the next batch to a device and normalises it there, while the current batch is used.
 
-    On a CUDA device the copy runs on a stream of its own, from pinned memory. Unpinned tensors are pinned first, on the
-    thread of the loop: let the source pin them, by ``pin_memory=True``. On another device the same work is done when
-    the batch is requested, so that one training script runs on both.
+    On a CUDA device the copy runs on its own stream, from pinned memory. Unpinned tensors are pinned first, on the
+    thread of the loop; to avoid this, pass ``pin_memory=True`` to the source. On another device the same work is done
+    when the batch is requested, so that one training script runs on both.
 
     Parameters
     ----------
     source : iterable
-        Batches: tensors in nested tuples, lists and dicts. Other values are passed on as they are.
+        Batches: tensors in nested tuples, lists and dicts. Other values are passed through unchanged.
     device : torch.device or str, optional
-        By default the current CUDA device, or the CPU where there is none.
+        By default the current CUDA device, or the CPU if there is none.
     normalize : (sequence of float, sequence of float), optional
-        Mean and standard deviation a channel, in units of 0 to 1: images become ``(image / 255 - mean) / std``. Images
-        are the (N, C, H, W) uint8 tensors of a batch that have a channel for every mean, or 3 without `normalize`.
-        Where a batch has no tensor of four dimensions, images are its (C, H, W) uint8 tensors.
+        Mean and standard deviation of each channel, in units of 0 to 1: images become ``(image / 255 - mean) / std``.
+        Images are the (N, C, H, W) uint8 tensors of a batch with one channel for every mean, or with 3 channels without
+        `normalize`. If a batch has no tensor of four dimensions, images are its (C, H, W) uint8 tensors.
     dtype : torch.dtype, optional
-        The type that images are converted to; by default float32 with `normalize`, and otherwise uint8.
+        The type of the images; by default float32 with `normalize`, otherwise uint8.
     channels_last : bool
         Whether (N, C, H, W) images are laid out channels last, or contiguous.
 
     Raises
     ------
     ValueError
-        If an argument makes no sense or torch cannot use the device; in the loop, if a batch has no image that could
-        be normalised or converted, as where images are floating point numbers already.
+        If an argument is invalid or torch cannot use the device; in the loop, if a batch has no image that can be
+        normalised or converted, for example because its images are floating point numbers already.
     """
 
     def __init__(
@@ -375,9 +377,9 @@ class CUDAPrefetcher(_Wrapper):
 
 
 class BackgroundPrefetcher(_Wrapper):
-    """Runs an iterable on a thread, up to `depth` items ahead.
+    """Runs an iterable on a background thread, up to `depth` items ahead.
 
-    Errors arrive in the loop; leaving the loop early ends the thread.
+    Errors are raised in the loop; leaving the loop early ends the thread.
     """
 
     def __init__(self, source: Iterable[Any], depth: int = 2) -> None:

@@ -67,10 +67,10 @@ class SamplingState:
         self._agreed_among = 1
         self._restored: int | None = None  # the seed of the crops of a state
         if sampler is not None and shuffle:
-            raise OptionError("shuffle goes without a sampler: the sampler decides the order")
+            raise OptionError("shuffle cannot be combined with a sampler, which determines the order")
         if sampler is not None and seed is not None:
             raise OptionError(
-                "seed goes without a sampler: the order's seed is the sampler's, the crops' the dataset's"
+                "seed cannot be combined with a sampler: pass a seed to the sampler, and one for crops to the dataset"
             )
         if sampler is not None:
             self.sampler = sampler
@@ -165,7 +165,7 @@ class SamplingState:
         if isinstance(self.order, IterableOrder):
             raise OptionTypeError(f"only packer's samplers go on at any sample, not {self.sampler!r}")
         if not isinstance(state, Mapping):
-            raise OptionTypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
+            raise OptionTypeError(f"a state is a dict from `state_dict`, not {state!r}")
         if "version" not in state:
             order_seed = None if self._chose_order else self.order.seed
             traits = self.images.traits()

@@ -48,23 +48,25 @@ _PACKAGES = ("packer-images", "torch", "torchvision", "numpy", "pillow", "simple
 
 @dataclass(frozen=True)
 class Rate:
-    """The rate of one way of reading with one number of threads.
+    """The rate of one way of reading with a certain number of threads.
 
     Attributes
     ----------
     side : str
-        The pack or tree, and the way of reading it.
+        The pack or tree, together with the way of reading it.
     way : str
         "ImageFolder, DataLoader", "DataLoader", "Loader", "Loader, processes", "Loader, in place", "limit" or "recipe";
-        of a recipe that has a name, "packer" or "torchvision"; of a pack at a URL also "block shuffle, first epoch" and
-        "random order, first epoch".
+        for a named recipe "packer" or "torchvision"; for a pack at a URL also "block shuffle, first epoch" and "random
+        order, first epoch".
     path : str
     threads : int
-        Threads; of a DataLoader, worker processes; of "Loader, processes", as many threads and processes.
+        The number of threads; for a DataLoader, of worker processes; for "Loader, processes", of threads and of
+        processes.
     rates : tuple of float
-        Images a second, of each round.
+        Images per second in each round.
     others : float or None
-        The share of the CPUs that other programs took meanwhile, 0 to 1, median; None if the system does not say.
+        The median share of the CPUs that other programs used during the rounds, 0 to 1; None if the system does not
+        report it.
     """
 
     side: str
@@ -76,12 +78,12 @@ class Rate:
 
     @property
     def median(self) -> float:
-        """Images a second."""
+        """Images per second."""
         return statistics.median(self.rates)
 
     @property
     def spread(self) -> float:
-        """Half of the range from the slowest to the fastest round, as a share of the median."""
+        """Half the difference between the fastest and the slowest round, as a share of the median."""
         return relative_spread(self.rates)
 
 
@@ -92,19 +94,19 @@ class Benchmark:
     Attributes
     ----------
     rates : tuple of Rate
-        By side, and of each side by threads.
+        Sorted by side, then by threads.
     skipped : dict of str to str
-        Sides that were not measured, with the reason.
+        The reason for each side that was not measured.
     images : dict of str to int
-        Number of samples of each path that were read repeatedly.
+        For each path, the number of samples that were read repeatedly.
     mean_bytes : dict of str to float
-        Mean bytes of a sample of each path, in files or as stored.
+        For each path, the mean size of a sample in bytes, as a file or as stored.
     batch : int
     rounds : int
     seconds : float
         Total duration.
     machine : dict of str to str
-        Properties of the machine that the figures depend on.
+        Properties of the machine that affect the figures.
     """
 
     rates: tuple[Rate, ...]
@@ -123,12 +125,12 @@ class Benchmark:
 
     @property
     def others(self) -> float | None:
-        """The share of the CPUs that other programs took meanwhile, 0 to 1; None if the system does not say."""
+        """The share of the CPUs that other programs used meanwhile, 0 to 1; None if the system does not report it."""
         known = [rate.others for rate in self.rates if rate.others is not None]
         return statistics.median(known) if known else None
 
     def of(self, side: str) -> list[Rate]:
-        """Return the rates of a side, by threads."""
+        """Return the rates of a side, sorted by threads."""
         return [rate for rate in self.rates if rate.side == side]
 
     def fastest(self, side: str) -> Rate:
@@ -136,7 +138,7 @@ class Benchmark:
         return max(self.of(side), key=lambda rate: rate.median)
 
     def ratio(self, side: str, other: str) -> float | None:
-        """Return the highest rate of one side by that of another, the median of the rounds; None if one has none."""
+        """Return the ratio of the highest rates of two sides, the median of the rounds; None if either has no rate."""
         return ratio(self.fastest(side).rates, self.fastest(other).rates)
 
     def __repr__(self) -> str:
@@ -172,35 +174,35 @@ def bench(
     recipe: str | os.PathLike[str] | None = None,
     progress: BenchmarkProgress | bool | None = None,
 ) -> Benchmark:
-    """Compare the reading rates of packs and trees of images, in the ways of training code.
+    """Measure how fast packs and trees of images are read, in the same ways as in training.
 
-    A pack is read through torch's DataLoader, and through `Loader` with threads and with processes; next to them stands
-    the limit, which is packer's decoding alone of images in memory. A tree is read by torchvision's ImageFolder through
-    DataLoader, and by `Loader` in place. All read from memory, shuffled, and make uint8 batches of
-    RandomResizedCrop(224) with mirroring.
+    A pack is read with torch's DataLoader, and with `Loader` using threads and using processes. For comparison, the
+    limit is packer's decoding alone, of images in memory. A tree is read by torchvision's ImageFolder with DataLoader,
+    and in place by `Loader`. All of them read from memory, in shuffled order, and make uint8 batches of
+    RandomResizedCrop(224) with random flips.
 
-    A pack at a URL is read as a first epoch does, which fetches every sample: shuffled in blocks, and in random order.
-    Beside that stand `Loader` and the limit from the cache, as a second epoch reads.
+    A pack at a URL is read as in a first epoch, which fetches every sample: shuffled in blocks, and in random order.
+    `Loader` and the limit are also measured from the cache, as in a second epoch.
 
     Parameters
     ----------
     paths : path or URL, or sequence of them
-        Packs, or trees as ImageFolder takes them.
+        Packs, or trees in ImageFolder's layout.
     batch : int
-        Samples of a batch.
+        The number of samples in a batch.
     images : int
-        Number of samples of each path that are read again and again; they are spread over all.
+        For each path, the number of samples that are read repeatedly; they are spread over all samples.
     seconds : float
-        Time limit, approximately; starting and one round are always finished.
+        The approximate time limit; the start and one round are always completed.
     threads : sequence of int, optional
-        With which numbers of threads; by default 1, 2, 4 and so on, and all CPUs.
+        The numbers of threads to measure; by default 1, 2, 4 and so on, and the number of CPUs.
     recipe : {"trivial", "rand", "three", "dino"} or path, optional
-        A recipe by its name: it is measured step by step, by `Loader` and by torchvision's v2 transforms in a
-        DataLoader, with as many threads as there are CPUs by default. Or a Python file that defines
-        ``loader(path, threads)``, a side of one's own, or ``transform``, or ``crop``.
+        The name of a recipe, which is measured step by step, with `Loader` and with torchvision's v2 transforms in a
+        DataLoader, by default with as many threads as CPUs. Or a Python file that defines ``loader(path, threads)``
+        (your own side), ``transform`` or ``crop``.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with the seconds that have passed, the seconds that there are, and what
-        is measured.
+        True shows a progress bar. A callable is called with the elapsed seconds, the time limit in seconds, and a
+        description of the current measurement.
 
     Returns
     -------
@@ -209,11 +211,11 @@ def bench(
     Raises
     ------
     OptionError
-        If no path is given, one is given twice, or the recipe cannot be used.
+        If no path is passed, a path is passed twice, or the recipe cannot be used.
     PackNotFoundError
-        If there is nothing at a path.
+        If a path does not exist.
     SourceError
-        If a path has no images, or nothing can be measured; the message has the reasons.
+        If a path has no images, or no side can be measured; the message has the reasons.
     PackError
         If a pack cannot be read.
     """
@@ -353,7 +355,7 @@ def named(paths: list[str]) -> dict[str, str]:
         If there are none, one is given twice, or one does not exist.
     """
     if not paths:
-        raise OptionError("say which pack or tree is to be measured")
+        raise OptionError("pass the packs or trees to measure")
     for path in paths:
         if not is_url(path) and not os.path.exists(path):
             index = f". To measure files of other tools, index them: packer index {shlex.quote(path)} OUT.index"
@@ -362,14 +364,16 @@ def named(paths: list[str]) -> dict[str, str]:
     bare = [last_part(path) if is_url(path) else Path(os.path.abspath(path)).name for path in paths]
     names = bare if len(set(bare)) == len(bare) else [shown(path) if is_url(path) else path for path in paths]
     if len(set(names)) < len(names):
-        raise OptionError("a pack or tree is given twice")
+        raise OptionError("a pack or tree is passed twice")
     return {printable(name): path for name, path in zip(names, paths, strict=True)}
 
 
 def ways(by_name: dict[str, str], recipe: str | None) -> Iterator[Way]:
     """Yield the ways of reading the packs and trees in `by_name`."""
     if recipe is not None and (url := next(filter(is_url, by_name.values()), None)):
-        raise OptionError(f"{shown(url)}: a recipe is measured on a disk: `packer stage` brings the pack there")
+        raise OptionError(
+            f"{shown(url)}: a recipe is measured only on a disk; copy the pack to one with `packer stage`"
+        )
     kinds = {path: _kind(path) for path in by_name.values()}  # raises errors before torch is imported
     if recipe in RECIPES:
         yield from _by_steps(by_name, recipe)
@@ -417,7 +421,7 @@ def _kind(path: str) -> str | None:
     try:
         with contextlib.closing(open_pack(path)) as reader:
             if not len(reader):
-                raise SourceError(f"{printable(path)}: no samples in it, and nothing to measure")
+                raise SourceError(f"{printable(path)}: no samples to measure")
             return "tiled" if reader.manifest.findings.get(TILED) else ""
     except NotAPackError:
         if os.path.isdir(path):

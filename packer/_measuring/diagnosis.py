@@ -52,39 +52,38 @@ CAUSES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileReport:
-    """A report on how long steps wait for data, why, and what would help. ``print(report)`` prints sentences.
+    """A report on how long training steps wait for data, the cause, and remedies. ``print(report)`` prints sentences.
 
     Attributes
     ----------
     cause : str
-        ``"step"``: the loader keeps up, and the training step takes the time. Otherwise what the batches wait for:
-        ``"reading"``, ``"decoding"``, ``"items"`` (what ``dataset[i]`` does, where that cannot be divided),
-        ``"transform"``, ``"collation"``, ``"handing over"`` (from workers to the loop),
-        ``"transfer"``, ``"too few workers"``, ``"too many workers"``, ``"lock"``
-        (Python's) or ``"unknown"``.
+        ``"step"``: the loader keeps up, and the training step takes the time. Otherwise the stage that batches wait
+        for: ``"reading"``, ``"decoding"``, ``"items"`` (all of ``dataset[i]``, if it cannot be divided into stages),
+        ``"transform"``, ``"collation"``, ``"handing over"`` (from workers to the loop), ``"transfer"``,
+        ``"too few workers"``, ``"too many workers"``, ``"lock"`` (Python's) or ``"unknown"``.
     waiting : float
-        The share of the time after the first batch that the loop waits, 0 to 1; of the GPU's time if CUDA is used.
+        The share of the time after the first batch that the loop waits, 0 to 1; with CUDA, the share of the GPU's time.
     uncertainty : float
-        The standard error of `waiting`; 1 if unknown.
+        The standard error of `waiting`; 1 if it is unknown.
     gpu_idle : float or None
-        The share of the time that the GPU was idle because it lacked a batch; None without CUDA.
+        The share of the time that the GPU was idle because no batch was ready; None without CUDA.
     steps : int
-        Number of batches that were measured.
+        Number of measured batches.
     wait, step : float
-        Mean seconds that a step waits for its batch, and works.
+        Mean seconds that a step waits for its batch, and that it computes.
     first : float
-        Seconds until the first batch, with the start of the workers.
+        Seconds until the first batch, including the start of the workers.
     stages : dict of str to float
-        Seconds that a sample takes on one processor, by stage; empty if not measured.
+        Seconds of processor time for one sample, by stage. Empty if it was not measured.
     samples : int
-        Number of samples that this was measured with.
+        Number of samples with which `stages` was measured.
     gains : dict of str to float
-        How many times as fast the loop would be: with ``"packing"``, ``"packing with --resize 256"``, and the number
-        of workers, such as ``"num_workers=2"``. Only measured figures, and those that follow from them.
+        The factor by which each change would speed up the loop: ``"packing"``, ``"packing with --resize 256"``, and
+        numbers of workers such as ``"num_workers=2"``. Contains only measured figures and figures derived from them.
     packing_helps : bool
-        Whether one of the gains from packing is worthwhile.
+        Whether packing, in one of these ways, is worthwhile.
     sentences : tuple of str
-        The report as a user reads it.
+        The report as text.
     """
 
     cause: str
@@ -518,40 +517,40 @@ def _report(found: ProfileFindings) -> ProfileReport:
 
 
 def profile(loader: Iterable[Any], *, steps: int | None = None, seconds: float = 10.0, show: bool = True) -> Profile:
-    """Measure how long a training loop waits for data, the cause of the waiting, and the gain from packing.
+    """Measure how long a training loop waits for data, find the cause, and estimate the gain of packing.
 
-    Wrap the loader where the loop iterates over it: ``for batch in packer.profile(loader):``. The batches are those of
-    the loader. At the end of the first pass a report is printed to stderr, by rank 0 alone.
+    Wrap the loader where the loop iterates over it: ``for batch in packer.profile(loader):``. The batches are
+    unchanged. At the end of the first pass, rank 0 prints a report to stderr.
 
     Parameters
     ----------
     loader : iterable
-        A torch DataLoader, a `packer.Loader`, a prefetcher around one, or any iterable. Where it is none of the
-        first three, only the waiting is measured.
+        A torch DataLoader, a `packer.Loader`, a prefetcher around one of these, or any iterable. With another iterable,
+        only the waiting is measured.
     steps : int, optional
-        End the pass after so many batches, as if the loader had no more; by default a pass is a whole one.
+        End the pass after this many batches, as if the loader had no more; by default a pass reads the whole loader.
     seconds : float
-        Time limit for finding out after a pass. Then some samples are read, decoded, transformed and collated one
-        stage at a time, by this process, and some of them are packed in a temporary directory. 0 leaves this out.
+        Time limit for measurements after the pass. In these, this process reads, decodes, transforms and collates some
+        samples, one stage at a time, and packs some of them in a temporary directory. 0 skips the measurements.
     show : bool
-        Whether the report is printed. `Profile.report` returns it in any case.
+        Whether to print the report. `Profile.report` returns it in any case.
 
     Returns
     -------
     Profile
-        The batches, and ``report()``. It has the loader's length and attributes.
+        An iterable over the batches with a method ``report()``, and with the loader's length and attributes.
 
     Raises
     ------
     TypeError, ValueError
-        If `loader` cannot be iterated over, or a number is none or out of range.
+        If `loader` cannot be iterated over, or an argument has a wrong type or value.
 
     Notes
     -----
-    A step costs about a microsecond more. Nothing is read from the loader beyond the batches asked for, and the random
-    numbers that the training draws are the same with and without. Stages are tried on a copy of the dataset, with
-    generators, counters and lists of its own; large arrays, and files that are open, are those of the dataset. A loop
-    that is left early has no report printed; ``report()`` makes it.
+    Profiling adds about a microsecond to a step. It reads no additional batches from the loader and does not change the
+    random numbers of the training. Stages are measured on a copy of the dataset, which has its own generators, counters
+    and lists but shares large arrays and open files. If the loop is left early, no report is printed; call
+    ``report()``.
 
     Examples
     --------
@@ -564,7 +563,7 @@ def profile(loader: Iterable[Any], *, steps: int | None = None, seconds: float =
 
 
 class Profile:
-    """Batches of a loader, and how long the loop waited for them; see `packer.profile`."""
+    """An iterable over the batches of a loader that measures how long the loop waits; see `packer.profile`."""
 
     def __init__(
         self, loader: Iterable[Any], *, steps: int | None = None, seconds: float = 10.0, show: bool = True
@@ -590,21 +589,21 @@ class Profile:
             sys.stderr.write(f"{text}\n")
 
     def report(self, seconds: float | None = None) -> ProfileReport:
-        """Return the report on the last pass. The measurements for it are made once.
+        """Return the report on the last pass. Its measurements are made only once.
 
         Parameters
         ----------
         seconds : float, optional
-            Time limit for that, instead of `packer.profile`'s.
+            Time limit for the measurements, instead of the one passed to `packer.profile`.
 
         Raises
         ------
         ValueError
-            If there was no pass, or it gave no batch.
+            If there was no pass, or it had no batches.
         """
         if self._timings is None or not self._timings.steps:
             raise OptionError(
-                "no batch was taken yet: iterate over what packer.profile gave, and then ask for a report"
+                "no batch was read yet: iterate over the result of packer.profile before you request a report"
             )
         if self._report is None or seconds is not None:
             self._report = diagnose(self.loader, self._timings, self._seconds if seconds is None else seconds)

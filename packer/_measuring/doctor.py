@@ -27,15 +27,15 @@ _MUCH_TO_LIST = 1e-3
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings on a machine. ``print(diagnosis)`` prints them in lines.
+    """The findings on a machine. ``print(diagnosis)`` prints one line or more for each.
 
     Attributes
     ----------
     path : str or None
         The path that was read, if any.
     findings : list of Finding
-        One thing each, with ``topic``, ``found``, ``means``, ``advice`` and ``values``; an empty ``advice`` where
-        nothing is to be done.
+        Each has ``topic``, ``found``, ``means``, ``advice`` and ``values``; ``advice`` is empty if nothing needs to be
+        done.
     """
 
     path: str | None
@@ -53,16 +53,16 @@ class Diagnosis:
 
 
 def doctor(path: str | os.PathLike[str] | None = None, *, seconds: float = 5.0) -> Diagnosis:
-    """Find out what this machine has for loading data, and how fast the disk below a path is.
+    """Examine the resources of this machine for loading data, and measure the disk that holds a path.
 
-    Nothing is written. A GPU is found through nvidia-smi and torch.
+    Nothing is written. GPUs are detected with nvidia-smi and torch.
 
     Parameters
     ----------
     path : path, optional
-        A pack, a file, or a directory of images on the disk that training reads. Without it no disk is read.
+        A pack, a file, or a directory of images on the disk that training reads. By default no disk is measured.
     seconds : float
-        Time limit for reading the disk, of which at most 1 GiB and 5,000 directory entries are read.
+        Time limit for measuring the disk. At most 1 GiB and 5,000 directory entries are read.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def doctor(path: str | os.PathLike[str] | None = None, *, seconds: float = 5.0) 
     Raises
     ------
     SourceError
-        If there is nothing at `path`, or it cannot be read.
+        If `path` does not exist, or cannot be read.
     ValueError
         If `seconds` is not a finite number above 0.
     """

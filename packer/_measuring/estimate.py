@@ -51,7 +51,7 @@ class Alternative:
     options : str
         The options, as the command line spells them.
     size : Interval
-        Bytes of the pack.
+        Size of the pack in bytes.
     seconds : Interval
         Duration of the conversion on this machine.
     """
@@ -202,53 +202,52 @@ ShowPhase = Callable[[str, int, int | None], None]
 class Estimate:
     """The expected size, duration and findings of a conversion.
 
-    An interval has `value`, `low` and `high`; the truth lies in it with 95 %: of a duration, where the machine and its
-    disks continue as they did while some images were tried.
+    An interval has `value`, `low` and `high`, and contains the true value with a probability of 95 %; for durations,
+    provided that the machine and its disks stay as fast as during the trials.
 
     Attributes
     ----------
     images : int
         Number of images in the source.
     bytes_in : Interval
-        Bytes of their files.
+        Size of their files in bytes.
     tried : int
-        Number of images that were converted to learn this.
+        Number of images that were converted for the estimate.
     looked_at : int
-        Number of images whose sizes were read: all, if there was time.
+        Number of images whose sizes were read: all images, if there was time.
     exact : bool
-        Whether all images were converted, so that nothing of the size is estimated.
+        Whether all images were converted, so that the size is exact.
     size : Interval
-        Bytes of the pack.
+        Size of the pack in bytes.
     seconds : Interval
         Duration of the conversion on this machine.
     workers, jobs : int
-        With how many threads; on how many machines `seconds_on_jobs` is.
+        Number of threads, and number of machines for `seconds_on_jobs`.
     seconds_on_jobs : Interval
-        Duration where so many machines such as this one make parts, and the disk serves all of them as it served one.
+        Duration if this many machines like this one make parts, and the disk is as fast for each of them as for one.
     remarkable : Interval
         Number of images with a finding.
     findings : dict of str to Interval
         Number of images with each finding.
     left_out : list of dict
-        Name and reason of each image among those tried that cannot be converted.
+        Name and reason of each image that could not be converted in the trials.
     unreadable : Interval
-        Number of all images that cannot be converted.
+        Number of images in the source that cannot be converted.
     in_memory : float or None
-        Share of the files that was in memory before the trials, so that no disk was waited for; None if nothing
-        tells.
+        Share of the files that was in memory before the trials and needed no disk; None if unknown.
     others : float or None
-        Share of the processors that other work took meanwhile; None if nothing tells.
+        Share of the processors that other programs used meanwhile; None if unknown.
     room : int
-        Bytes that are free on the disk where the pack will be.
+        Free bytes on the disk of the pack.
     alternatives : list of Alternative
     not_tried : list of str
-        Alternatives that there was no time or no room for.
+        Alternatives that were skipped for lack of time or disk space.
     notes : list of str
         Remarks on the source.
     command : str
         The command that makes the pack.
     part_command : str or None
-        The command that makes part K of it, a job a part; None if one job makes all.
+        The command that makes part K of it, one job for each part; None if one job makes the whole pack.
     """
 
     images: int
@@ -325,7 +324,7 @@ def estimate_request(
         if len(trials.left_out()) == trials.tried:
             entry = trials.left_out()[0]
             raise SourceError(
-                f"{printable(source.root)}: not one of {trials.tried} images that were tried can be read, such as "
+                f"{printable(source.root)}: none of the {trials.tried} tried images can be read, such as "
                 f"{printable(entry['name'])}: {entry['reason']}"
             )
         alternatives, left = list[Alternative](), list[str]()
@@ -469,27 +468,27 @@ def estimate(
     progress: Callable[[str, int, int | None], None] | bool | None = None,
     **options: Any,
 ) -> Estimate:
-    """Estimate the size and the time of a conversion, as `packer estimate` does.
+    """Estimate the size, the duration and the findings of a conversion, as `packer estimate` does.
 
-    Some images of every size are converted as all would be, into a temporary directory next to `dst`. All images are
-    listed and, where time allows, their sizes are read.
+    Some images of every size are converted with the same settings, into a temporary directory next to `dst`. All images
+    are listed and, if time allows, their sizes are read.
 
     Parameters
     ----------
     src : path
         As for `convert`.
     dst : path, optional
-        The path of the pack: its suffix decides the format, and the trials lie on its disk. By default a ``.lmdb``
-        of the name of `src` in the present directory.
+        The path of the pack: its suffix decides the format, and the trials are written to its disk. By default a
+        ``.lmdb`` with the name of `src` in the current directory.
     jobs : int, optional
-        On how many machines such as this one parts may be made; 1 by default.
+        The number of machines like this one that make parts; 1 by default.
     seconds : float
-        Time limit, approximately; a listing that takes more than half of that comes in addition.
+        The approximate time limit; a listing that takes more than half of it is added.
     seed : int
-        Decides which images are tried.
+        Selects the images that are tried.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with what is done now, how much of it is done, and how much there is of
-        it, or None if that is not known.
+        True shows a progress bar. A callable is called with the name of the current stage, the amount done, and the
+        total amount, or None if it is unknown.
     **options
         The arguments of `convert`.
 
@@ -497,14 +496,14 @@ def estimate(
     -------
     Estimate
         `size` in bytes and `seconds`, both with `value`, `low` and `high`; `findings`, `alternatives`, the `command`
-        that makes the pack, and what else was learnt.
+        that makes the pack, and further figures.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is invalid.
+        If an argument has a wrong type or value.
     OptionError, SourceError, PackError, DestinationError, MissingDependencyError
-        As `convert`.
+        As for `convert`.
     """
     progress = shown_progress(progress, "estimate")
     require_count("jobs", jobs)

@@ -19,7 +19,7 @@ from packer.errors import MissingDependencyError
 
 @dataclass(frozen=True)
 class Finding:
-    """One fact about a machine.
+    """One finding about a machine.
 
     Attributes
     ----------
@@ -30,9 +30,9 @@ class Finding:
     means : str
         Its meaning for reading data; empty if it is obvious.
     advice : str
-        The remedy; empty if nothing is to be done.
+        The remedy; empty if nothing needs to be done.
     values : dict
-        The numbers and names behind it: sizes in bytes, times in seconds, rates a second.
+        The numbers and names behind it: sizes in bytes, times in seconds, rates per second.
     """
 
     topic: str
@@ -43,7 +43,7 @@ class Finding:
 
     @property
     def is_fine(self) -> bool:
-        """Whether nothing is to be done."""
+        """Whether nothing needs to be done."""
         return not self.advice
 
 

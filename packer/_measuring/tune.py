@@ -49,7 +49,7 @@ _MOST_AHEAD = 0.1  # of the memory, that batches may take
 
 @dataclass(frozen=True)
 class LoaderSettings:
-    """Arguments of a `Loader` that change how fast it is; `order` is "shuffle", or "blocks" for BlockShuffleSampler."""
+    """Arguments of a `Loader` that affect its speed; `order` is "shuffle", or "blocks" for BlockShuffleSampler."""
 
     threads: int
     processes: int = 0
@@ -64,14 +64,14 @@ class LoaderSettings:
 
 @dataclass(frozen=True)
 class Trial:
-    """The measurements of some settings: seconds a batch, of each time."""
+    """The measurements of one choice of settings: seconds per batch, for each measurement."""
 
     settings: LoaderSettings
     seconds: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """Seconds a batch."""
+        """Seconds per batch."""
         return statistics.median(self.seconds)
 
 
@@ -84,19 +84,19 @@ class Tuning:
     settings : LoaderSettings
     batch : int
     rate : float
-        Samples a second, with these settings.
+        Samples per second with these settings.
     error : float
-        The standard error of that rate, as a share of it.
+        The standard error of `rate`, as a share of it.
     step_ms : float or None
-        The step that batches are to keep up with.
+        The duration of a training step, in milliseconds, that batches have to match.
     wait_ms : float
-        For how long such a step waits for its batch; 0 if the batches keep up.
+        Milliseconds that such a step waits for its batch; 0 if the batches keep up.
     trials : tuple of Trial
-        All that was measured, in the order of the first time.
+        All measured settings, in the order in which they were first measured.
     notes : tuple of str
         Settings that could not be tried, and other remarks.
     seconds : float
-        Duration of everything.
+        Total duration.
     """
 
     settings: LoaderSettings
@@ -191,27 +191,27 @@ def tune(
     seconds: float = 90,
     progress: TuningProgress | bool | None = None,
 ) -> Tuning:
-    """Find threads, processes, batches ahead and order with which a `Loader` reads a dataset on this machine.
+    """Find the fastest threads, processes, prefetch and order of a `Loader` for a dataset on this machine.
 
-    Reading fills the system's cache, so a pack that fits into memory is measured from memory. For training with several
-    ranks on a node, tune on as many CPUs as a rank has (``taskset``). A script that calls this does its work below ``if
-    __name__ == "__main__":``, because processes are tried, too.
+    Reading fills the system's cache, so a pack that fits in memory is measured from memory. To train with several ranks
+    on a node, tune on as many CPUs as one rank has (``taskset``). A script that calls `tune` must do its work under
+    ``if __name__ == "__main__":``, because processes are tried too.
 
     Parameters
     ----------
-    dataset : path, or what a `Loader` reads
-        A pack is opened with ``RandomResizedCrop(224, flip=0.5)``. A dataset has its own crop and transforms, whose
+    dataset : path, or dataset of a `Loader`
+        A path is opened with ``RandomResizedCrop(224, flip=0.5)``. A dataset keeps its own crop and transforms; their
         time counts.
     batch : int
-        Samples of a batch.
+        The number of samples in a batch.
     step_ms : float, optional
-        Duration of a training step without waiting, in milliseconds. The least that keeps up with it is
-        found: the fewest threads. Without it the fastest is found.
+        The duration of a training step without waiting, in milliseconds. Finds the lowest number of threads that keeps
+        up with it. By default the fastest settings are found.
     seconds : float
-        Time limit, approximately.
+        The approximate time limit.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with the seconds that have passed, the seconds that there are, and what
-        is measured.
+        True shows a progress bar. A callable is called with the elapsed seconds, the time limit in seconds, and a
+        description of the current measurement.
 
     Returns
     -------
@@ -220,7 +220,7 @@ def tune(
     Raises
     ------
     ValueError, TypeError
-        If an argument is of the wrong kind, the dataset is empty, or the ranks of `torch.distributed` are at work.
+        If an argument has a wrong type or value, the dataset is empty, or `torch.distributed` is initialised.
     PackError
         If the pack cannot be read.
     """
@@ -230,7 +230,7 @@ def tune(
     if step_ms is not None:
         require_seconds("step_ms", step_ms)
     if rank_and_world()[1] > 1:
-        raise OptionError("tune before torch.distributed is initialised: ranks would wait for each other")
+        raise OptionError("call tune before torch.distributed is initialised, because ranks would wait for each other")
     enough = step_ms * _MARGIN / 1000 if step_ms is not None else 0.0
     with contextlib.ExitStack() as held:
         if isinstance(dataset, (str, os.PathLike)):
@@ -348,5 +348,7 @@ def dataset_of(pack: str | os.PathLike[str], recipe: str | os.PathLike[str] | No
     if own.crop is not None:
         return open_dataset(pack, own.transform, crop=own.crop)
     if own.transform is None:
-        raise OptionError(f"{printable(recipe)} defines neither transform nor crop, with which the pack is to be read")
+        raise OptionError(
+            f"{printable(recipe)} defines neither transform nor crop; one of them is required to read the pack"
+        )
     return open_dataset(pack, own.transform, fuse=True)

@@ -63,49 +63,50 @@ def export(
     workers: int | None = None,
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> int:
-    """Write every sample of a pack to a file of its name below `directory`; return once all are on the disk.
+    """Write every sample of a pack to a file with its name below `directory`; return when all files are on the disk.
 
-    Kept bytes are written as they are. A sample that was re-encoded, and whose name says another type, gets
-    the suffix of its type added; raw pixels become PNG. Classes without samples become empty directories.
-    Where the labels do not follow from the names, ``labels.csv`` has them, as `packer convert --labels` reads it; a
-    sample without a label has an empty one there. Where no sample has a label, there is no such file.
+    Kept bytes are written unchanged. If a re-encoded sample has the suffix of another type, the suffix of its type is
+    added to the name; raw pixels become PNG. Classes without samples become empty directories. If the labels do not
+    follow from the names, ``labels.csv`` lists them in the form for `packer convert --labels`; a sample without a label
+    has an empty cell. If no sample has a label, there is no ``labels.csv``.
 
-    Values of fields that came from files become these files again, where the field's template makes a file of its own
-    for each. Other images, masks, bytes and arrays (``.npy``) become files in a directory of the field's name. Where
-    files lie outside of the directory of the images, as with the template ``../masks/{stem}.png``, the images lie in
-    ``images`` below `directory`, and the files next to that: nothing lies outside of `directory`. Scalars, classes,
-    labels, text, JSON, boxes and keypoints become a line for each sample in ``metadata.jsonl``, next to the images.
+    Field values that came from files are written to files of the same names, if the field's template has a separate
+    file for each sample. Other images, masks, bytes and arrays (``.npy``) become files in a directory with the field's
+    name. If a template leads out of the directory of the images, as ``../masks/{stem}.png`` does, the images are
+    written to ``directory/images`` and the other files next to it, so that nothing lies outside `directory`. Scalars,
+    classes, labels, text, JSON, boxes and keypoints become one line for each sample in ``metadata.jsonl``, next to the
+    images.
 
-    An export that was interrupted is continued by the same call: files that are there already are kept, and a file
-    that is there in part is rewritten. No file that holds anything else is touched. While an export runs, the empty
-    file ``packer-export.lock`` in the directory keeps other exports out.
+    The same call continues an interrupted export: complete files are kept, and incomplete files are written again. A
+    file with any other content is not changed. While an export runs, the empty file ``packer-export.lock`` in the
+    directory excludes other exports.
 
     Parameters
     ----------
     path : path
         The pack.
     directory : path
-        Made where it is missing; must hold nothing but files of this export. ``~`` is the user's home.
+        Created if missing; must contain only files of this export. ``~`` is the user's home.
     workers : int, optional
-        Threads that read and encode; by default the CPUs that affinity, cgroup and SLURM grant.
+        The number of threads that read and encode; by default the number of CPUs that affinity, cgroup and SLURM allow.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with the number of files written and their total.
+        True shows a progress bar. A callable is called with the number of files written and their total.
 
     Returns
     -------
     int
-        The number of files of samples and fields, with those that were there already.
+        The number of files of samples and fields, including files that existed already.
 
     Raises
     ------
     TypeError, ValueError
-        If `workers` is no whole number of 1 or more.
+        If `workers` is not a whole number of 1 or more.
     CorruptPackError
-        If the table or a sample is damaged, or a name would lead out of `directory`.
+        If the table or a sample is damaged, or a name leads out of `directory`.
     PackLockedError
-        If another process exports into `directory`.
+        If another process is exporting to `directory`.
     DestinationError
-        If `directory` holds something else than files of this export, or a file cannot be written.
+        If `directory` contains files that do not belong to this export, or a file cannot be written.
     """
     progress = shown_progress(progress, directory, "files")
     return export_and_say(path, directory, workers=workers, progress=progress)[0]
@@ -231,7 +232,7 @@ def _locked(root: Path, name: str) -> Iterator[None]:
     """Hold the lock of a directory that is exported into: a file without bytes, which a killed process may leave."""
 
     def refuse_to_wait() -> None:
-        raise PackLockedError(f"{printable(root)}: another process exports into this directory")
+        raise PackLockedError(f"{printable(root)}: another process is exporting to this directory")
 
     with writing_to(root), contextlib.suppress(FileNotFoundError):
         if os.lstat(root / name).st_size:
@@ -299,8 +300,8 @@ def _refuse_equal_classes(plan: _Plan) -> None:
     for name in plan.reader.manifest.classes if plan.classes else ():
         if (other := first.setdefault(folded(name), name)) != name:
             raise DestinationError(
-                f"{printable(plan.root)}: to this file system the classes {printable(other)} and {printable(name)} "
-                "have one directory. Export to a file system that tells them apart."
+                f"{printable(plan.root)}: on this file system, the classes {printable(other)} and {printable(name)} "
+                "would have the same directory. Export to a file system that distinguishes them."
             )
 
 
@@ -563,7 +564,7 @@ def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str
     """
     if not set(_OF_IMAGES) <= reader.fields.keys():
         raise OptionError(
-            f"{printable(reader.path)}: it was not made of annotations in COCO's format ({option('coco')})"
+            f"{printable(reader.path)}: it was not converted with annotations in COCO's format ({option('coco')})"
         )
     names_of, id = (_OF_CAPTIONS, "caption_id") if captions else (_OF_OBJECTS, "annotation_id")
     fields = [name for name in (*_OF_IMAGES, *names_of) if name in reader.fields]

@@ -56,7 +56,7 @@ def info(path: str | os.PathLike[str]) -> PackInfo:
     Raises
     ------
     PackError
-        If the path is not a pack, or the pack is too damaged for its figures.
+        If the path is not a pack, or the pack is too damaged to read its figures.
     """
     with open_pack(path) as reader:
         return _info(reader)
@@ -70,42 +70,42 @@ class PackInfo:
     ----------
     path, format : str
     parts : int
-        Number of packs that it consists of; 0 for an ordinary pack.
+        The number of parts of a joined pack; 0 for an ordinary pack.
     schema : int
         The version of the format's specification.
     samples : int
     codec : str
     settings, source, versions : dict
-        As in the manifest: settings and source of the samples, and the libraries that made them.
+        From the manifest: settings and source of the samples, and versions of the libraries that made them.
     bytes, bytes_of_samples : int
         Size of the pack on the disk, and of the images alone.
     label_type : {"class", "int", "float"}
-        Whether the labels are ids of classes, or numbers without classes.
+        Whether the labels are class ids, or numbers without classes.
     classes : list of ClassCount
         In the order of their ids.
     least_label, most_label : int or float, optional
-        The extremes of labels that are numbers without classes; None if there are no such labels.
+        The lowest and the highest label, if labels are numbers without classes; otherwise None.
     unlabeled : int
-        Samples without a label.
+        Number of samples without a label.
     shorter_side : list of SideCount
-        The samples by the shorter side of their images.
+        Numbers of samples by the shorter side of their images.
     without_class : int
-        Samples whose label is none that the pack may have, which is damage.
+        Number of samples with a label that the pack cannot have, which is damage.
     tiled : int
-        Samples that are tiled JPEGs.
+        Number of samples that are tiled JPEGs.
     findings : dict of str to int
         The counts of the conversion's audit, without the tiles.
     skipped : list of dict
         ``{"name", "reason"}`` of every image that was left out.
     account : list of dict, optional
-        The fate of everything in the source: ``{"fate", "what", "why", "count", "names"}``, the losses
-        first. None if that was not recorded, as in packs of older versions.
+        The outcome for everything in the source: ``{"fate", "what", "why", "count", "names"}``, losses first. None if
+        it was not recorded, as in packs of older versions.
     fields : list of FieldInfo
         The fields other than image and label, in the order of the pack.
     base : str, optional
-        The directory below which the files lie that an index lists; None of any other pack.
+        The directory of the files that an index lists; None for other packs.
     files : int
-        How many files an index lists.
+        The number of files that an index lists.
     checksums : bool
         Whether the samples have checksums.
     """
@@ -248,22 +248,22 @@ def digest(
     workers: int | None = None,
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> str:
-    """Return the digest of a pack, 64 hexadecimal digits. Every sample is compared with its checksum on the way.
+    """Return the digest of a pack, 64 hexadecimal digits. Every sample is compared with its checksum.
 
     Parameters
     ----------
     path : path
     workers : int, optional
-        Threads; by default the CPUs that affinity, cgroup and SLURM grant.
+        The number of threads; by default the number of CPUs that affinity, cgroup and SLURM allow.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with the number of samples read and their total.
+        True shows a progress bar. A callable is called with the number of samples read and their total.
 
     Raises
     ------
     TypeError, ValueError
-        If `workers` is no whole number of 1 or more.
+        If `workers` is not a whole number of 1 or more.
     PackError
-        If the pack, or a sample of it, is damaged.
+        If the pack or one of its samples is damaged.
     """
     progress = shown_progress(progress, path)
     require_count("workers", workers)

@@ -50,19 +50,19 @@ def repair(
     workers: int | None = None,
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> Repaired:
-    """Check a pack, and put back the damaged samples.
+    """Check a pack, and restore damaged samples from their source.
 
     Parameters
     ----------
     path : path
         The pack.
     root : path
-        The directory that was converted, to which the samples' names are relative; or a pack, of any format, that has
-        samples of the same names.
+        The directory that was converted, to which the samples' names are relative; or a pack of any format with samples
+        of the same names.
     workers : int, optional
-        Threads; by default the CPUs that affinity, cgroup and SLURM grant.
+        The number of threads; by default the number of CPUs that affinity, cgroup and SLURM allow.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with the number of samples checked and their total.
+        True shows a progress bar. A callable is called with the number of samples checked and their total.
 
     Returns
     -------
@@ -71,25 +71,25 @@ def repair(
     Raises
     ------
     TypeError, ValueError
-        If `workers` is no whole number of 1 or more.
+        If `workers` is not a whole number of 1 or more.
     PackError
-        If the pack is damaged so much that it cannot be opened, or no conversion of this packer wrote it.
+        If the pack is too damaged to be opened, is at a URL, or is an index.
     SourceError
-        If `root` is not a directory and no pack, or its disk fails.
+        If `root` is neither a directory nor a pack, or its disk reports an error.
     DestinationError
-        If the pack cannot be written to.
+        If the pack cannot be written.
     """
     require_count("workers", workers)
     with open_pack(path) as reader:
         if reader.place.remote:
             raise PackError(
-                f"{printable(reader.path)}: is at a URL, and repairing writes into the pack. Repair a copy on a disk "
-                "(`packer stage`), and upload it again"
+                f"{printable(reader.path)}: a pack at a URL cannot be repaired, because that changes its file. Repair "
+                "a copy on a disk (`packer stage`), and upload the copy"
             )
         if reader.in_place:
             raise PackError(
-                f"{printable(reader.path)}: an index, whose images are not packer's to write. Put back the files that "
-                "`packer verify` names, or index them again"
+                f"{printable(reader.path)}: packer does not change the files that an index lists. Restore the files "
+                "that `packer verify` names, or make the index again"
             )
     damage = verify(path, workers=workers, progress=progress)
     repaired: list[str] = []
@@ -128,9 +128,9 @@ class Repaired:
     Attributes
     ----------
     samples : list of str
-        Names of the samples that were restored, in whole or in a field.
+        Names of the samples that were repaired, or whose fields were.
     left : list of Damage
-        The remaining damage, with the reason why it could not be repaired.
+        The remaining damage, with the reason for each.
     """
 
     samples: list[str]
@@ -226,7 +226,7 @@ class _Origin:
             yield value
             return
         if not field.file:
-            raise ImageError(f"no file is known for the field {field.name!r}: name a copy of the pack")
+            raise ImageError(f"the file of the field {field.name!r} is unknown: pass a copy of the pack as the source")
         yield from self._of_file(field, number, damage.name)
 
     def _of_file(self, field: Field, number: int, name: str) -> Iterator[Buffer]:

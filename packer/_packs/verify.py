@@ -64,27 +64,26 @@ def verify(
 ) -> Verification:
     """Check a pack: its structure, its table, and unless `quick` the checksum of every sample.
 
-    The numbers of fields in the table are looked at. Unless `quick`, every other value is compared with its checksum
-    and decoded as its kind: further images and masks as a conversion looks at images, a mask of its image's size, boxes
-    in the image, text, JSON, ids of classes that there are.
+    Field values in the table are always checked. Unless `quick`, every other value is compared with its checksum and
+    decoded: images and masks are checked as in a conversion, a mask must have the size of its image, boxes must lie in
+    the image, text and JSON must be valid, and class ids must exist.
 
-    The samples of an index without checksums are not read, as there is nothing to compare them with.
+    The samples of an index without checksums are not read, because they cannot be compared.
 
-    Memory does not grow with the pack while it is read; it takes 8 bytes a sample at the beginning, and 16 of
-    a pack whose names are not unique. Every damaged sample is in the list, and as many of the table's wrong rows as a
-    person may want to see.
+    Memory use is constant while the samples are read; at the beginning it is 8 bytes for each sample, or 16 if the
+    names are not unique. The result lists every damaged sample, and a limited number of the table's wrong rows.
 
     Parameters
     ----------
     path : path
     quick : bool
-        Leave out reading the samples.
+        Whether to skip reading the samples.
     library : {"liblmdb"}, optional
-        The library that reads an LMDB pack too, where packer finds no damage; it must find the same samples.
+        A library that reads an LMDB pack in addition, if packer finds no damage; it must find the same samples.
     workers : int, optional
-        Threads; by default the CPUs that affinity, cgroup and SLURM grant.
+        The number of threads; by default the number of CPUs that affinity, cgroup and SLURM allow.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with the number of samples checked and their total.
+        True shows a progress bar. A callable is called with the number of samples checked and their total.
 
     Returns
     -------
@@ -94,14 +93,14 @@ def verify(
     Raises
     ------
     TypeError, ValueError
-        If `workers` is no whole number of 1 or more, or `library` is none of these.
+        If `workers` is not a whole number of 1 or more, or `library` is unknown.
     OptionError
-        If the pack is of another format than `library` reads.
+        If `library` cannot read the format of the pack.
     MissingDependencyError
         If `library` is not installed.
     PackError
-        If the pack is damaged so much that it cannot be opened, or the machine cannot read it, as where a disk fails or
-        too many files are open: that says nothing about the pack.
+        If the pack is too damaged to be opened. Also if the machine cannot read it, for example because of a disk error
+        or too many open files; this does not mean that the pack is damaged.
     """
     progress = shown_progress(progress, path)
     require_count("workers", workers)
@@ -126,13 +125,13 @@ class Damage:
     Attributes
     ----------
     reason : str
-        The defect; of a field, the reason begins with the field's name.
+        The defect; for a field, it begins with the field's name.
     index : int, optional
-        Which sample it is, where it is one.
+        The index of the damaged sample; None if the defect is not in one sample.
     name : str
         The sample's name.
     field : str
-        The field whose value is wrong; empty if it is the image, or no value at all.
+        The field with the wrong value; empty if the defect is in the image or elsewhere.
     """
 
     reason: str
@@ -150,7 +149,7 @@ _LISTED_BESIDE_A_CAUSE = 3
 
 
 class Verification(list[Damage]):
-    """The defects of a pack: a list of `Damage`, empty for an intact pack. It is shown as `packer verify` prints it.
+    """The defects of a pack: a list of `Damage`, empty for an intact pack. Prints like `packer verify`.
 
     Parameters
     ----------
@@ -158,7 +157,8 @@ class Verification(list[Damage]):
     path : str
         The pack.
     notes : sequence of str
-        Of an intact pack: why samples were not read, if they were not, and then what the source had beyond the pack.
+        For an intact pack: the reason if samples were not read, and then the things in the source that are not in the
+        pack.
     """
 
     def __init__(self, damage: Iterable[Damage] = (), path: str = "", notes: Sequence[str] = ("",)) -> None:
@@ -312,7 +312,7 @@ def _class_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
     def is_wrong(ids: npt.NDArray[np.int64]) -> Wrong:
         return np.asarray((ids != NO_VALUE) & ~field.knows(ids))
 
-    return is_wrong, "{0} is no id of its classes"
+    return is_wrong, "{0} is not an id of its classes"
 
 
 def _blob_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
@@ -459,9 +459,13 @@ def disagreements(reader: Reader, library: str, progress: ProgressCallback | Non
         If it cannot read the pack here, whatever the pack is.
     """
     if reader.manifest.format != LIBRARIES[library] or reader.manifest.parts:
-        raise OptionError(f"{option('library', library)} is for one file of the format {LIBRARIES[library]}")
+        raise OptionError(
+            f"{option('library', library)} applies only to a single file of the format {LIBRARIES[library]}"
+        )
     if reader.place.remote:
-        raise OptionError(f"{option('library', library)} is for a pack on a disk: stage it first (`packer stage`)")
+        raise OptionError(
+            f"{option('library', library)} applies only to a pack on a disk: copy it first (`packer stage`)"
+        )
     try:
         import lmdb
     except ImportError as error:

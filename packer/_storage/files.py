@@ -77,24 +77,24 @@ _COLLECT_PARTS = 500  # a system takes 1024 in one write
 
 
 class AppendFile:
-    """A file that grows at its end, with corrections of bytes already written.
+    """A file that grows at its end and allows changes to bytes already written.
 
-    Appended data are collected and written in batches, by `flush` at the latest; they must not change until then.
+    Appended data are collected and written together, by `flush` at the latest; they must not change before.
 
     Parameters
     ----------
     path : path
-        Created if it is missing. A symbolic link there is refused.
+        Created if missing. A symbolic link is refused.
     keep : int
-        The length of an existing file that is continued.
+        The length of an existing file to continue.
     new : bool
-        Whether an existing file is refused.
+        Whether to refuse an existing file.
     mode : int
-        Permissions of a file that is created.
+        Permissions of a new file.
     shown : path, optional
         The path in errors, instead of `path`.
     cached : bool
-        Whether the system's cache is to hold the appended bytes. False is a hint, which a system may ignore.
+        Whether the system's cache should keep the appended bytes. False is a hint that a system may ignore.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class AppendFile:
         return data
 
     def sync(self) -> None:
-        """Return once everything that was flushed is on the disk. May be called on another thread."""
+        """Return when everything that was flushed is on the disk. May be called on another thread."""
         with writing_to(self.path):
             _sync(self._fd)
 

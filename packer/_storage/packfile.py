@@ -153,7 +153,7 @@ class FileBytes:
             raise PackError(f"{printable(self._path)}: {size:,} bytes of it cannot be mapped: {error}") from error
 
     def require_whole(self) -> None:
-        """Raise CorruptPackError if the file became shorter than it was when it was opened."""
+        """Raise CorruptPackError if the file is shorter than when it was opened."""
         if os.fstat(self.number).st_size < self._size:
             raise CorruptPackError("the file became shorter after it was opened", self._path)
 
@@ -170,10 +170,9 @@ class FileBytes:
 class PackFile:
     """A file of a pack, open for reading.
 
-    Reads name their position, so one open file serves many threads and, after a fork, many processes. Samples are read
-    with `pread` and not through a mapping: if a disk fails or the file was truncated, a read raises an error, whereas
-    touching a mapping kills the process with SIGBUS. Tables are read likewise, except for very large ones: see
-    `Vector`.
+    Reads specify their position, so many threads and, after a fork, many processes can use one open file. Samples are
+    read with `pread` instead of a mapping: if a disk fails or the file was cut short, a read raises an error, but
+    touching a mapping kills the process with SIGBUS. The same applies to tables, except very large ones: see `Vector`.
 
     Parameters
     ----------
@@ -185,17 +184,17 @@ class PackFile:
     Attributes
     ----------
     path : str
-        That of the file.
+        The path of the file.
     size : int
-        Its bytes when it was opened.
+        Its size in bytes when it was opened.
     modified : int
-        When it was changed last by then, in nanoseconds.
+        The time of its last change before it was opened, in nanoseconds.
     mode : int
         Its permissions.
     links : int
-        Number of its names.
+        Number of its hard links.
     inode : (int, int)
-        Its device and its number there: the same of hard links of one file.
+        Its device and its number on the device, which hard links to one file share.
     """
 
     def __init__(self, path: str | os.PathLike[str], inside: str = "") -> None:
@@ -229,7 +228,7 @@ class PackFile:
         return self._require_open().read(offset, size)
 
     def crc32(self, offset: int, size: int) -> int:
-        """Return the CRC-32 of `size` bytes from byte `offset` on, as zlib has it."""
+        """Return the CRC-32 (as in zlib) of `size` bytes from `offset`."""
         found = 0
         for begin in range(offset, offset + size, _CHECKED):
             found = zlib.crc32(self.read(begin, min(_CHECKED, offset + size - begin)), found)
@@ -238,10 +237,10 @@ class PackFile:
     def locate(
         self, offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], object]:
-        """Return descriptors and positions of bytes for C to read; NOWHERE for those outside of the file.
+        """Return descriptors and positions of bytes for reads in C; NOWHERE for bytes outside the file.
 
-        The descriptors are duplicates of this file's: if this file were closed meanwhile, C could read from the next
-        file that is opened. They are closed with the third value, which also owns the bytes in MEMORY.
+        The descriptors are duplicates: if this file were closed in the meantime, C would read from the next file that
+        gets its number. They are closed together with the third value, which also keeps bytes in MEMORY valid.
         """
         descriptor = self.duplicate()
         if descriptor is None:
@@ -250,7 +249,7 @@ class PackFile:
         return np.where(inside, descriptor.number, NOWHERE), offset, descriptor
 
     def duplicate(self) -> Descriptor | None:
-        """Return another descriptor of the file, as `locate` does; None if C cannot read all bytes through one."""
+        """Return a duplicate descriptor, as in `locate`; None if C cannot read all bytes with a single one."""
         number = self._fd
         try:
             return Descriptor(os.dup(number)) if hasattr(os, "pread") else None
@@ -258,15 +257,15 @@ class PackFile:
             return None
 
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Fetch ranges (offset and size) from which arrays will be read; does nothing on a disk."""
+        """Fetch ranges (offset, size) from which arrays will be read; does nothing on a disk."""
 
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
-        """Prefetch ranges (offset and size) without waiting; does nothing on a disk."""
+        """Fetch ranges (offset, size) without waiting; does nothing on a disk, where the system reads ahead."""
 
     def vectors(self, ranges: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
-        """Return vectors of the file, such as the columns of a table, which are read at their first use.
+        """Return vectors of the file, such as the columns of a table, which are read when they are first used.
 
-        They are held in memory if their total size is at most `MOST_HELD`. They outlive `close`.
+        They are kept in memory if their total size is at most `MOST_HELD`. They stay valid after `close`.
 
         Parameters
         ----------
@@ -281,28 +280,29 @@ class PackFile:
         return {name: Vector(opened, *one, held=held) for name, one in ranges.items()}
 
     def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
-        """Return a read-only vector of `count` elements that begins at byte `offset`, as `Vector.array`."""
+        """Return a read-only array of `count` elements from byte `offset`; see `Vector.array`."""
         vector = self.vectors({"": (offset, count, dtype)})[""]
         return vector.array() if isinstance(vector, Vector) else vector
 
     def mapping(self) -> mmap.mmap:
-        """Map the nonempty file; touching bytes that were truncated would kill the process."""
+        """Map the file, which must not be empty. Touching bytes that were cut off would kill the process."""
         return self._require_open().mapping(0, self.size)
 
     def stream(self, most: int, beside: int = 0) -> io.RawIOBase:
-        """Return this open file as a Python file object, so that libraries need not open its path again.
+        """Return a file object for Python's libraries that reads exactly this open file.
 
         Parameters
         ----------
         most : int
-            Limit of one read. CorruptPackError if a library requests more, which a malicious file may have caused.
+            The size limit of one read in bytes. A larger one, which a malicious file may cause, raises
+            CorruptPackError.
         beside : int
-            Bytes before and after a read that are likely to be read as well.
+            Bytes before and after a read that are likely to be read too.
         """
         return _Stream(self, most, beside)
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` from `offset` on, up to the end of the file when it was opened; return the count of bytes."""
+        """Fill `buffer` from `offset` on, at most to the original end of the file; return the number of bytes."""
         number, room = self._fd, buffer[: max(0, self.size - offset)]
         if not len(room):  # perhaps the offset is beyond the limit of the system
             return 0
@@ -316,16 +316,16 @@ class PackFile:
         return len(data)
 
     def changed(self) -> bool:
-        """Tell whether the file has another size or time of change than when it was opened."""
+        """Tell whether size or time of the file have changed since it was opened."""
         status = os.fstat(self._fd)
         return (status.st_size, status.st_mtime_ns) != (self.size, self.modified)
 
     def require_whole(self) -> None:
-        """Raise CorruptPackError if the file became shorter than it was when it was opened."""
+        """Raise CorruptPackError if the file is shorter than when it was opened."""
         self._require_open().require_whole()
 
     def close(self) -> None:
-        """Close the file as soon as no vector of it is in use; all other reads fail from now on."""
+        """Close the file as soon as none of its vectors is in use; other reads fail from now on."""
         self._bytes = None
 
     @property

@@ -39,16 +39,16 @@ class FoundFile(NamedTuple):
 
 
 class Place(abc.ABC):
-    """A file, or a directory with files.
+    """A file or a directory of a pack, on a disk or at a URL.
 
-    In each method `inside` is the path of a file below the directory: names with slashes between them.
+    In each method, `inside` is the path of a file below the directory, with the separator ``/``.
 
     Attributes
     ----------
     path : str
-        The user's name for it: an absolute path, or a URL without its secrets.
+        The user's name for it: an absolute path, or a URL without secrets.
     given : str
-        The same as it was given.
+        The path or URL as the user wrote it.
     remote : bool
         Whether it is on another machine.
     """
@@ -59,7 +59,7 @@ class Place(abc.ABC):
 
     @property
     def kept(self) -> bool:
-        """Whether fetched bytes are cached on a disk of this machine."""
+        """Whether fetched bytes are kept on a disk of this machine."""
         return True
 
     @property
@@ -69,7 +69,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def open(self, inside: str = "") -> PackFile:
-        """Open the file, or one below the directory; errors as of `PackFile`."""
+        """Open the file, or one below the directory; errors as for `PackFile`."""
 
     @abc.abstractmethod
     def join(self, inside: str) -> Place:
@@ -77,20 +77,20 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def follow(self, way: str) -> Place:
-        """Resolve a path, absolute or relative to this directory, also with ``..``; ValueError if it leads nowhere."""
+        """Return the place at a path from here, which may be absolute or go up; ValueError if it is invalid."""
 
     @abc.abstractmethod
     def head(self, size: int) -> bytes | None:
-        """Return the first bytes of the file; None if there is no file, and perhaps a directory.
+        """Return the first bytes of the file; None if there is no file, but there may be a directory.
 
         Raises
         ------
         FileNotFoundError, NotADirectoryError
-            If there is certainly nothing.
+            If nothing exists there.
         StrangeFileError
-            If there is something else.
+            If it is neither a file nor a directory.
         OSError
-            If the system does not let it be read.
+            If the system refuses to read it.
         """
 
     @abc.abstractmethod
@@ -99,7 +99,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def is_directory(self) -> bool:
-        """Tell whether this is a directory, as far as looking for files in it has shown."""
+        """Tell whether this is a directory, as far as is known after a search for files in it."""
 
     @abc.abstractmethod
     def holding(self, names: Iterable[str]) -> set[str]:
@@ -107,44 +107,44 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def holds(self, inside: str) -> bool:
-        """Tell whether anything is at a path below this directory."""
+        """Tell whether a path below this directory exists."""
 
     @abc.abstractmethod
     def has_directory(self, inside: str, first: str) -> bool:
-        """Tell whether there is a directory below this one; on a store, if there is none, whether it has a file."""
+        """Tell whether a directory exists below this one; in an object store, whether it contains a file."""
 
     @abc.abstractmethod
     def files(self, names: Sequence[str]) -> dict[str, FoundFile]:
-        """Return the files of a pack by name; the empty name is the place itself.
+        """Return the files of a pack with these names; an empty name stands for the place itself.
 
         Raises
         ------
         PackError
-            If one is missing, or no regular file.
+            If one is missing, or is not a regular file.
         """
 
     @abc.abstractmethod
     def stamp(self, inside: str) -> Stamp:
-        """Return the present size and time of a file below this directory."""
+        """Return the current size and time of a file below this directory."""
 
     @abc.abstractmethod
     def size(self, names: Sequence[str]) -> int:
-        """Return the size in bytes of a pack with files of these names."""
+        """Return the total size in bytes of a pack's files with these names."""
 
     @abc.abstractmethod
     def contains(self, path: str) -> bool:
-        """Tell whether a path in an error is that of this place or of a file below it."""
+        """Tell whether a path from an error message belongs to this place or to a file below it."""
 
     def names(self) -> list[str]:
         """Return the names of the entries of this directory, as far as it can be listed."""
         return []
 
     def why_missing(self) -> str:
-        """Return why nothing may be here; an empty string if unknown."""
+        """Return a possible reason why nothing exists here; an empty string if none is known."""
         return ""
 
     def require_no_link(self, inside: str = "") -> None:
-        """Raise StrangeFileError if a part of the way below this directory is a symbolic link."""
+        """Raise StrangeFileError if a part of the path below this directory is a symbolic link."""
 
     def path_of(self, inside: str) -> str:
         """Return the user's name for a file."""

@@ -22,15 +22,16 @@ _opening = threading.Lock()
 
 
 class Viewer:
-    """A page with the pictures, classes, fields and histograms of packs, served to this machine alone.
+    """A page with the pictures, classes, fields and histograms of packs, served only to this machine.
 
-    A notebook shows the page within the cell's output. The page is there until `close`, the end of a ``with`` block, or
-    the end of the program; of more than eight viewers the oldest is closed.
+    A notebook shows the page in the output of the cell. The page is available until `close`, the end of a ``with``
+    block, or the end of the program. If more than eight viewers are open, the oldest one is closed.
 
     Attributes
     ----------
     url : str
-        The address of the page, on the loopback, with a secret: whoever has it sees the packs.
+        The address of the page on the loopback interface. It contains a secret: anyone on this machine who knows it can
+        see the packs.
     """
 
     def __init__(self, catalog: Catalog, port: int = 0, *, framed: bool = False, height: int = 640) -> None:
@@ -42,7 +43,7 @@ class Viewer:
         self._thread.start()
 
     def close(self) -> None:
-        """End the page, and close the packs."""
+        """Stop serving the page, and close the packs."""
         if self._is_open:
             self._is_open = False
             self._server.shutdown()
@@ -80,36 +81,36 @@ def view(
     height: int = 640,
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> Viewer:
-    """Look at packs: pictures, classes, fields, crops, histograms, duplicates, as `packer view` shows them.
+    """Show the pictures, classes, fields, crops, histograms and duplicates of packs, as `packer view` does.
 
-    In a notebook, a cell that ends with the call shows the page in its output. Elsewhere the page opens in a browser,
-    and is there as long as the program runs.
+    In a notebook, a cell that ends with the call shows the page in its output. Otherwise the page opens in a browser,
+    and is available while the program runs.
 
     Parameters
     ----------
     packs : path, or sequence of paths
-        Each is a pack, an index, a tree of images or a container of another tool; several are shown as one.
+        A pack, an index, a tree of images or a container of another tool; several are shown as one.
     port : int, optional
-        The port of the page; by default any that is free. Choose one to forward it from another machine.
+        The port of the page; by default any free port. Choose one to forward it from another machine.
     browser : bool, optional
-        Whether a browser is opened; by default outside of notebooks.
+        Whether to open a browser; by default only outside notebooks.
     height : int
-        Pixels of the page in a notebook.
+        The height of the page in a notebook, in pixels.
     progress : bool or callable, optional
-        True shows a bar while images are indexed that are no pack. A callable is called with how many were indexed,
-        and the total.
+        True shows a progress bar while images outside packs are indexed. A callable is called with the number of images
+        indexed and their total.
 
     Returns
     -------
     Viewer
-        Its `url` is the address of the page; `close` ends the page.
+        Its `url` is the address of the page; `close` stops serving it.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is invalid.
+        If an argument has a wrong type or value.
     PackError, SourceError
-        If there is nothing at a path, or it cannot be read.
+        If a path does not exist, or cannot be read.
     OptionError
         If the labels of several packs are of different types.
     DestinationError

@@ -81,24 +81,24 @@ def turned(angle: Floats, center: Floats, sizes: Pairs) -> Floats:
 
 
 class RandomRotation(Augmentation):
-    """The image turned: torchvision's RandomRotation.
+    """Rotate the image by a random angle: torchvision's RandomRotation.
 
     Parameters
     ----------
     degrees : float or (float, float)
-        Least and largest angle, counter-clockwise; one number stands for both signs.
+        The range of angles in degrees, counter-clockwise; a number x means ``(-x, x)``.
     interpolation : {"nearest", "bilinear"} or torchvision's InterpolationMode
     expand : False
         Any other value is refused: images keep their size.
     center : (float, float), optional
-        The point that stays, in pixels across and down; by default the middle.
+        The fixed point, in pixels from the left and from the top; by default the centre.
     fill : int or (int, int, int) or None
-        The colour of pixels outside of the image, 0 to 255.
+        The colour of pixels outside the image, 0 to 255.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     def __init__(
@@ -123,25 +123,25 @@ class RandomRotation(Augmentation):
 
 
 class RandomAffine(Augmentation):
-    """The image turned, moved, resized and sheared: torchvision's RandomAffine.
+    """Rotate, translate, scale and shear the image: torchvision's RandomAffine.
 
     Parameters
     ----------
     degrees : float or (float, float)
-        Least and largest angle, clockwise; one number stands for both signs.
+        The range of angles in degrees, clockwise; a number x means ``(-x, x)``.
     translate : (float, float), optional
-        The farthest way across and down, as shares of width and height.
+        The maximum horizontal and vertical translation, as shares of width and height.
     scale : (float, float), optional
-        Least and largest factor.
+        The lowest and the highest factor.
     shear : float, (float, float) or (float, float, float, float), optional
-        Least and largest angle of a shear across; and down, where there are four.
+        The range of angles of the horizontal shear, in degrees; with four numbers, also of the vertical shear.
     interpolation, fill, center
         As for `RandomRotation`.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     def __init__(  # noqa: PLR0917
@@ -200,29 +200,29 @@ _ATTEMPTS = 10
 
 
 class RandomErasing(Augmentation):
-    """A rectangle of the image becomes one colour: torchvision's RandomErasing, on uint8 pixels.
+    """Fill a random rectangle of the image with one colour: torchvision's RandomErasing, on uint8 pixels.
 
-    Up to ten times an area is drawn uniformly from `scale`, as a share of the image, and an aspect ratio log-uniformly
-    from `ratio`; the first rectangle that fits is put at a random place. Where none fits, nothing is erased. Recipes
-    that erase after normalizing make of the rectangle the mean, which is ``value=(124, 116, 104)`` for ImageNet's.
+    An area is drawn uniformly from `scale`, as a share of the image, and an aspect ratio log-uniformly from `ratio`, up
+    to ten times; the first rectangle that fits is placed at random. If none fits, nothing is erased. Recipes that erase
+    after normalizing fill the rectangle with the mean; for ImageNet this is ``value=(124, 116, 104)``.
 
     Parameters
     ----------
     p : float
-        Probability that something is erased.
+        The probability of erasing.
     scale : (float, float)
-        Least and largest share of the image's area, 0 to 1.
+        The lowest and the highest share of the image's area, 0 to 1.
     ratio : (float, float)
-        Least and largest ratio of height to width.
+        The lowest and the highest ratio of height to width.
     value : int or (int, int, int)
-        The colour, 0 to 255, the same for all or red, green and blue.
+        The colour, 0 to 255: one level for all channels, or red, green and blue.
     inplace : bool
-        Changes nothing here: the images of a batch are nobody else's.
+        Has no effect: the images of a batch are not shared.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range. ``value="random"``, noise, is refused.
+        If a setting has a wrong type or value. ``value="random"`` (noise) is not supported.
     """
 
     def __init__(
@@ -234,12 +234,12 @@ class RandomErasing(Augmentation):
         inplace: bool = False,
     ) -> None:
         if isinstance(value, str) and value == "random":
-            raise OptionError("value='random' is noise, which packer lacks: torchvision's RandomErasing makes it")
+            raise OptionError("value='random' (noise) is not supported: use torchvision's RandomErasing")
         chance, shares, ratios = probability("p", p), pair_of("scale", scale, 0, 1), range_of("ratio", ratio)
         if shares[0] > shares[1] or ratios[0] == 0:
             raise OptionError(f"scale and ratio begin with the smaller one, ratio above 0: not {scale!r} and {ratio!r}")
         if value is None:
-            raise OptionTypeError("value is the colour of what is erased, an integer or three, not None")
+            raise OptionTypeError("value is the colour of the rectangle, one integer or three, not None")
         if not isinstance(inplace, bool):
             raise OptionTypeError(f"inplace is True or False, not {inplace!r}")
         self._be(3 + 2 * _ATTEMPTS, 1, p=chance, scale=shares, ratio=ratios, value=kept_colour(value, "value"))

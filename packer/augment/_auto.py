@@ -318,20 +318,20 @@ def _table(rule: _Automatic, bins: int, height: int, width: int) -> Operations:
 
 
 class TrivialAugmentWide(_Automatic):
-    """One operation of 14, of any strength: torchvision's TrivialAugmentWide (Müller and Hutter 2021).
+    """One of 14 operations, with a random strength: torchvision's TrivialAugmentWide (Müller and Hutter 2021).
 
     Parameters
     ----------
     num_magnitude_bins : int
-        How many strengths there are, 2 or more.
+        The number of strengths, 2 or more.
     interpolation : {"nearest", "bilinear"} or torchvision's InterpolationMode
     fill : int or (int, int, int) or None
-        The colour of pixels outside of the image, 0 to 255; None is black.
+        The colour of pixels outside the image, 0 to 255; None is black.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     _space = _WIDE
@@ -352,23 +352,23 @@ class TrivialAugmentWide(_Automatic):
 
 
 class RandAugment(_Automatic):
-    """Operations of 14, of one strength: torchvision's RandAugment (Cubuk and others 2020).
+    """Several of 14 operations, with a fixed strength: torchvision's RandAugment (Cubuk and others 2020).
 
     Parameters
     ----------
     num_ops : int
-        How many operations follow one another.
+        The number of operations that are applied in turn.
     magnitude : int
-        How strong they are, from 0 to before `num_magnitude_bins`.
+        The strength of the operations, from 0 to ``num_magnitude_bins - 1``.
     num_magnitude_bins : int
-        How many strengths there are, 2 or more.
+        The number of strengths, 2 or more.
     interpolation, fill
         As for `TrivialAugmentWide`.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     _space = _USUAL
@@ -399,19 +399,19 @@ class RandAugment(_Automatic):
 
 
 class AutoAugment(_Automatic):
-    """One of 25 pairs of operations of a policy: torchvision's AutoAugment (Cubuk and others 2019).
+    """One of the 25 pairs of operations in a policy: torchvision's AutoAugment (Cubuk and others 2019).
 
     Parameters
     ----------
     policy : {"imagenet", "cifar10", "svhn"} or torchvision's AutoAugmentPolicy
-        The data set that the policy was found for.
+        The data set for which the policy was found.
     interpolation, fill
         As for `TrivialAugmentWide`.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     _space = _USUAL

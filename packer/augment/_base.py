@@ -61,17 +61,17 @@ def joined(rules: Sequence[Coded | None]) -> Coded | None:
 
 
 class Augmentation(Frozen, abc.ABC):
-    """A rule that chooses operations. Augmentations are frozen: equal settings, equal augmentations.
+    """A rule that chooses operations. Augmentations are immutable; two with equal settings are equal.
 
-    This class is public to name the type of packer's own augmentations; classes of others cannot be derived from it.
-    For another augmentation, give the dataset a `transform`.
+    This class is public so that packer's augmentations have a type; it does not support subclasses of your own. For
+    other augmentations, pass a `transform` to the dataset.
     """
 
     randoms: int = 0
-    """How many random numbers an image needs."""
+    """The number of random numbers that an image needs."""
 
     operations: int = 1
-    """How many operations are done to an image at most."""
+    """The maximum number of operations on an image."""
 
     @abc.abstractmethod
     def __init__(self) -> None: ...
@@ -84,28 +84,28 @@ class Augmentation(Frozen, abc.ABC):
         return {name: value for name, value in vars(self).items() if name != "_coded"}  # which has addresses
 
     def choose(self, heights: Ints, widths: Ints, random: Floats | None = None) -> Operations:
-        """Choose the operations on N images.
+        """Choose the operations for N images.
 
         Parameters
         ----------
         heights, widths : (N,) int64
             Sizes of the images, in pixels.
         random : (N, randoms) float64, optional
-            Uniform in [0, 1). The operations are a function of them. Without them, the numbers are drawn from torch's
-            default generator.
+            Uniform in [0, 1). The operations depend only on them. By default the numbers are drawn from torch's default
+            generator.
 
         Returns
         -------
         (N, operations) array of OPERATION
-            The augmentations of each image, one after the other.
+            The operations on each image, in order.
 
         Raises
         ------
         ImageError
-            If an image is too small for the rule, or too large to be moved. The error's `index` is the place of the
-            image among the N.
+            If an image is too small for the rule, or too large for an affine operation. The error's `index` is the
+            position of the image among the N.
         ValueError
-            If `random` has another shape or numbers outside of [0, 1), or heights and widths are not as many.
+            If `random` has a wrong shape or numbers outside [0, 1), or if heights and widths differ in length.
         """
         heights, widths = sides_of(heights, widths)
         if random is None:
@@ -145,7 +145,7 @@ class Augmentation(Frozen, abc.ABC):
 
 
 class Chain(Augmentation):
-    """Augmentations one after the other.
+    """Several augmentations, applied in turn.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class Chain(Augmentation):
     Raises
     ------
     TypeError
-        If one is no augmentation of packer.
+        If one is not an augmentation of packer.
     """
 
     def __init__(self, augmentations: Sequence[Augmentation]) -> None:
@@ -175,18 +175,18 @@ class Chain(Augmentation):
 
 
 class RandomApply(Augmentation):
-    """Augmentations that are applied, all of them or none: torchvision's RandomApply.
+    """Apply all of several augmentations, or none: torchvision's RandomApply.
 
     Parameters
     ----------
     transforms : sequence of Augmentation
     p : float
-        Probability that they are applied.
+        The probability of applying them.
 
     Raises
     ------
     TypeError, ValueError
-        If one is no augmentation of packer, or `p` no probability.
+        If one is not an augmentation of packer, or `p` is not a probability.
     """
 
     def __init__(self, transforms: Sequence[Augmentation], p: float = 0.5) -> None:
@@ -239,13 +239,13 @@ def _rules(name: str, augmentations: Any) -> tuple[Augmentation, ...]:
         )
     for rule in augmentations:
         if isinstance(rule, Mixing):
-            raise OptionTypeError(f"{rule!r} mixes the images of a batch: give it to a Loader, as mix=")
+            raise OptionTypeError(f"{rule!r} mixes the images of a batch: pass it to a Loader as mix=")
         if isinstance(rule, Crop):
-            raise OptionTypeError(f"{rule!r} is a crop, which comes before the augmentations: give it as crop=")
+            raise OptionTypeError(f"{rule!r} is a crop, which comes before the augmentations: pass it as crop=")
         if not isinstance(rule, Augmentation):
             raise OptionTypeError(
                 "augmentations are packer's, such as packer.augment.TrivialAugmentWide(), not "
-                f"{named(rule)}: others go into transform=, or into batch_transform= of a Loader"
+                f"{named(rule)}. Pass others as transform=, or as batch_transform= of a Loader"
             )
     return tuple(augmentations)
 
@@ -255,22 +255,23 @@ def RandomChoice(transforms: Sequence[Augmentation], p: Sequence[float] | None =
 @overload
 def RandomChoice(transforms: Sequence[Mixing], p: Sequence[float] | None = None) -> Mixing: ...
 def RandomChoice(transforms: Sequence[Any], p: Sequence[float] | None = None) -> Augmentation | Mixing:  # noqa: N802
-    """Return one of some rules, another for each image or batch: torchvision's RandomChoice.
+    """Apply one of several rules, chosen for each image or batch: torchvision's RandomChoice.
 
-    One of some augmentations is an augmentation: three-augment (DeiT III) is ``RandomChoice([Grayscale(3),
-    RandomSolarize(128, p=1), GaussianBlur(9)])``. One of `MixUp` and `CutMix`, ``RandomChoice([MixUp(num_classes=9),
-    CutMix(num_classes=9)])``, is a `Mixing`, for the batches of a Loader.
+    A choice of augmentations is an augmentation: three-augment (DeiT III) is
+    ``RandomChoice([Grayscale(3), RandomSolarize(128, p=1), GaussianBlur(9)])``. A choice of `MixUp` and `CutMix`,
+    ``RandomChoice([MixUp(num_classes=9), CutMix(num_classes=9)])``, is a `Mixing` for the batches of a Loader.
 
     Parameters
     ----------
     transforms : sequence of Augmentation, or sequence of Mixing
     p : sequence of float, optional
-        A weight for each, by default the same.
+        The weight of each; by default all are equal.
 
     Raises
     ------
     TypeError, ValueError
-        If one is no augmentation of packer, there is none, or the weights are not as many, or negative.
+        If one is not an augmentation or a mixing of packer, the sequence is empty, or the weights are negative or
+        differ in number.
     """
     of_batches = isinstance(transforms, Sequence) and bool(transforms)
     if of_batches and all(isinstance(rule, Mixing) for rule in transforms):

@@ -19,19 +19,19 @@ _JITTERED = ("brightness", "contrast", "saturation", "hue")
 
 
 class ColorJitter(Augmentation):
-    """Brightness, contrast, saturation and hue, in a random order: torchvision's ColorJitter.
+    """Change brightness, contrast, saturation and hue, in random order: torchvision's ColorJitter.
 
     Parameters
     ----------
     brightness, contrast, saturation : float or (float, float), optional
-        Least and largest factor, 0 or more; a number x stands for ``(max(0, 1 - x), 1 + x)``.
+        The lowest and the highest factor, 0 or more; a number x means ``(max(0, 1 - x), 1 + x)``.
     hue : float or (float, float), optional
-        Least and largest shift, -0.5 to 0.5; a number x stands for ``(-x, x)``.
+        The lowest and the highest shift, -0.5 to 0.5; a number x means ``(-x, x)``.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     def __init__(
@@ -77,19 +77,19 @@ def _limits(
 
 
 class GaussianBlur(Augmentation):
-    """The image blurred: torchvision's GaussianBlur.
+    """Blur the image: torchvision's GaussianBlur.
 
     Parameters
     ----------
     kernel_size : int or (int, int)
-        Width and height of the kernel, in pixels, odd, each less than twice the image's.
+        Width and height of the kernel, in pixels: odd, and less than twice the width and height of the image.
     sigma : float or (float, float)
-        The standard deviation, or the range that it is drawn from uniformly, in pixels.
+        The standard deviation in pixels, or the range from which it is drawn uniformly.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     def __init__(self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
@@ -110,13 +110,13 @@ class GaussianBlur(Augmentation):
 
 
 class Grayscale(Augmentation):
-    """The image in grey: torchvision's Grayscale.
+    """Convert the image to grey: torchvision's Grayscale.
 
     Parameters
     ----------
     num_output_channels : 3
-        Required: torchvision's default, 1, is refused as any other number is. Batches keep three channels, here
-        of one level each.
+        Required, because batches keep three channels; these are equal in the result. torchvision's default, 1, and all
+        other numbers are refused.
 
     Raises
     ------
@@ -127,8 +127,8 @@ class Grayscale(Augmentation):
     def __init__(self, num_output_channels: int = 1) -> None:
         if num_output_channels != 3:
             raise OptionError(
-                f"num_output_channels is 3, as the images of a batch have three, not {num_output_channels!r}: "
-                "say Grayscale(3)"
+                "num_output_channels is 3, because the images of a batch have three channels, not "
+                f"{num_output_channels!r}: use Grayscale(3)"
             )
         self._be(0, 1, num_output_channels=3)
 
@@ -137,7 +137,7 @@ class Grayscale(Augmentation):
 
 
 class _ByChance(Augmentation):
-    """An operation that is done or not, with the same factor each time."""
+    """An operation that is applied with a probability, with a fixed factor."""
 
     _kind: str
 
@@ -151,7 +151,7 @@ class _ByChance(Augmentation):
 
 
 class RandomGrayscale(_ByChance):
-    """The image in grey, with a probability of `p`: torchvision's RandomGrayscale."""
+    """Convert the image to grey, with the probability `p`: torchvision's RandomGrayscale."""
 
     _kind = "grayscale"
 
@@ -160,7 +160,7 @@ class RandomGrayscale(_ByChance):
 
 
 class RandomEqualize(_ByChance):
-    """The histogram of each colour equalized, with a probability of `p`: torchvision's RandomEqualize."""
+    """Equalize the histogram of each channel, with the probability `p`: torchvision's RandomEqualize."""
 
     _kind = "equalize"
 
@@ -169,7 +169,7 @@ class RandomEqualize(_ByChance):
 
 
 class RandomAutocontrast(_ByChance):
-    """Each colour stretched over all levels, with a probability of `p`: torchvision's RandomAutocontrast."""
+    """Stretch each channel over all levels, with the probability `p`: torchvision's RandomAutocontrast."""
 
     _kind = "autocontrast"
 
@@ -178,7 +178,7 @@ class RandomAutocontrast(_ByChance):
 
 
 class RandomInvert(_ByChance):
-    """The negative of the image, with a probability of `p`: torchvision's RandomInvert."""
+    """Invert the image, with the probability `p`: torchvision's RandomInvert."""
 
     _kind = "invert"
 
@@ -187,7 +187,7 @@ class RandomInvert(_ByChance):
 
 
 class RandomPosterize(_ByChance):
-    """Levels of `bits` bits, 0 to 8, with a probability of `p`: torchvision's RandomPosterize."""
+    """Reduce levels to `bits` bits, 0 to 8, with the probability `p`: torchvision's RandomPosterize."""
 
     _kind = "posterize"
 
@@ -197,7 +197,7 @@ class RandomPosterize(_ByChance):
 
 
 class RandomSolarize(_ByChance):
-    """Levels from `threshold` on, 0 to 255, inverted, with a probability of `p`: torchvision's RandomSolarize."""
+    """Invert levels of `threshold` (0 to 255) or more, with the probability `p`: torchvision's RandomSolarize."""
 
     _kind = "solarize"
 
@@ -207,7 +207,7 @@ class RandomSolarize(_ByChance):
 
 
 class RandomAdjustSharpness(_ByChance):
-    """Sharpness times `sharpness_factor`, 0 or more, with a probability of `p`: torchvision's RandomAdjustSharpness."""
+    """Sharpen by `sharpness_factor`, 0 or more, with the probability `p`: torchvision's RandomAdjustSharpness."""
 
     _kind = "sharpness"
 

@@ -26,15 +26,15 @@ _of_thread = threading.local()  # has `source`, a generator that is seeded anew 
 
 
 class Mixing(Frozen, abc.ABC):
-    """A rule that mixes each image of a batch with the one before it, and the first with the last.
+    """A rule that mixes each image of a batch with the previous one, and the first with the last.
 
-    A `Loader` takes it as ``mix=``. It is also a function of a batch, as torchvision's are: ``mix(images, labels)``.
+    Pass it to a `Loader` as ``mix=``, or call it with a batch, as in torchvision: ``mix(images, labels)``.
 
-    This class is public to name the type of packer's own; classes of others cannot be derived from it.
+    This class is public so that packer's mixings have a type; it does not support subclasses of your own.
     """
 
     randoms: int = 0
-    """How many random numbers a batch needs."""
+    """The number of random numbers that a batch needs."""
 
     makes_fractions: bool = False
     """Whether pixels may become fractions."""
@@ -49,26 +49,27 @@ class Mixing(Frozen, abc.ABC):
         vars(self).update(randoms=randoms, _settings=settings)
 
     def choose(self, height: int, width: int, random: Floats | None = None) -> Mixture:
-        """Choose how a batch is mixed.
+        """Choose the mixture of a batch.
 
         Parameters
         ----------
         height, width : int
-            Size of its images, in pixels.
+            Size of the images, in pixels.
         random : (randoms,) float64, optional
-            Uniform in [0, 1). The mixture is a function of them. Without them, the numbers are drawn from torch's
-            default generator.
+            Uniform in [0, 1). The mixture depends only on them. By default the numbers are drawn from torch's default
+            generator.
 
         Returns
         -------
         Mixture
-            A tuple of ``share``, ``box`` and ``num_classes``: the share of an image's own label; top, left, bottom and
-            right of the other image's part, or None where each pixel is mixed by the share; and `num_classes`.
+            A tuple of ``share``, ``box`` and ``num_classes``. ``share`` is the weight of an image's own label. ``box``
+            is top, left, bottom and right of the rectangle from the other image, or None if all pixels are mixed with
+            the weight ``share``.
 
         Raises
         ------
         ValueError
-            If `random` has another shape, or numbers outside of [0, 1).
+            If `random` has a wrong shape, or numbers outside [0, 1).
         """
         if random is None:
             random = torch.rand(self.randoms, dtype=torch.float64).numpy()
@@ -95,12 +96,12 @@ class Mixing(Frozen, abc.ABC):
         """
         pair = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], (tuple, list)) else inputs
         if len(pair) != 2 or not all(isinstance(part, torch.Tensor) for part in pair):
-            raise OptionTypeError("a batch of images and labels is mixed: two tensors")
+            raise OptionTypeError("mixing needs a batch of two tensors, images and labels")
         images, labels = pair
         if images.ndim != 4 or len(images) != len(labels):
             shapes = tuple(images.shape), tuple(labels.shape)
             raise OptionError(
-                f"images of (N, C, H, W) and N labels are mixed, not tensors of {shapes[0]} and {shapes[1]}"
+                f"mixing needs (N, C, H, W) images and N labels, not tensors of {shapes[0]} and {shapes[1]}"
             )
         mixture = self.choose(*images.shape[-2:])
         return mixed_images(images, mixture), mixed_labels(labels, mixture)
@@ -111,21 +112,22 @@ class Mixing(Frozen, abc.ABC):
 
 
 class MixUp(Mixing):
-    """Each image and its label become a weighted mean of two: torchvision's MixUp (Zhang and others 2018).
+    """Replace each image and label by the weighted mean of two: torchvision's MixUp (Zhang and others 2018).
 
     Parameters
     ----------
     alpha : float
-        The weights are drawn from the Beta distribution of `alpha` and `alpha`; more than 0.
+        Both parameters of the Beta distribution of the weights; more than 0.
     num_classes : int, optional
-        The length of the labels that are made of class ids. It is needed unless labels are (N, num_classes) shares.
+        The number of classes, which is the length of the new labels. Required unless labels are (N, num_classes) shares
+        already.
     labels_getter : "default"
-        Any other value is refused: the labels are the second of a batch, or a dict's `label`.
+        Any other value is refused: the labels are the second entry of a batch, or the key ``label`` of a dict.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     makes_fractions = True
@@ -138,20 +140,20 @@ class MixUp(Mixing):
 
 
 class CutMix(Mixing):
-    """A rectangle of each image is another's, and as much of its label: torchvision's CutMix (Yun and others 2019).
+    """Replace a rectangle of each image, and that share of its label: torchvision's CutMix (Yun and others 2019).
 
     Parameters
     ----------
     alpha : float
-        The share of the image that stays is drawn from the Beta distribution of `alpha` and `alpha`; more than 0. The
-        rectangle is clipped to the image.
+        Both parameters of the Beta distribution of the share of the image that stays; more than 0. The rectangle is
+        clipped to the image.
     num_classes, labels_getter
         As for `MixUp`.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, labels_getter: Any = "default") -> None:
@@ -186,7 +188,7 @@ class ChoiceOfMixings(Mixing):
 def shares_of(p: Sequence[float] | None, count: int) -> tuple[float, ...]:
     """Return the probability of each of `count` rules, by the weights that a user gave, or ValueError."""
     if not count:
-        raise OptionError("a choice is of one augmentation or more, and there is none")
+        raise OptionError("the choice is empty: pass one augmentation or more")
     try:
         weights = np.ones(count) if p is None else np.asarray(p, np.float64)
     except (TypeError, ValueError):
@@ -202,8 +204,8 @@ def mixed_images(images: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     if mixture.box is None:
         if not images.is_floating_point():
             raise OptionError(
-                f"MixUp makes fractions, which {images.dtype} has not: convert the images first, as a Loader does with "
-                "normalize= or dtype="
+                f"MixUp makes fractions, which {images.dtype} cannot represent: convert the images first, as a Loader "
+                "does with normalize= or dtype="
             )
         return images.roll(1, 0).mul_(1.0 - mixture.share).add_(images.mul(mixture.share))
     top, left, bottom, right = mixture.box
@@ -235,12 +237,10 @@ def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     """Mix class ids, of which most shares are 0; see `mixed_labels`."""
     classes, share = mixture.num_classes, mixture.share
     if labels.is_floating_point():
-        raise OptionError(
-            "labels that are mixed are class ids or shares of classes, and not numbers of another meaning"
-        )
+        raise OptionError("mixed labels must be class ids or shares of classes, not other numbers")
     if classes is None:
         raise OptionError(
-            "the labels are class ids: say of how many classes, as packer.augment.MixUp(num_classes=1000)"
+            "the labels are class ids: pass the number of classes, as in packer.augment.MixUp(num_classes=1000)"
         )
     if _native is not None and labels.dtype == torch.int64 and labels.device.type == "cpu" and labels.is_contiguous():
         count, own_and_other = labels.shape[0], np.array([share, 1.0 - share], np.float32)
@@ -255,7 +255,7 @@ def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     least, most = map(int, ids.aminmax())
     if not (least >= 0 and most < classes):
         wrong = least if least < 0 else most
-        raise OptionError(f"num_classes={classes}, and there is a label {wrong}; -1 is one that is not known")
+        raise OptionError(f"num_classes={classes}, but there is a label {wrong}; -1 means an unknown label")
     shares.scatter_(1, ids.roll(1, 0), 1.0 - share)
     return shares.scatter_(1, ids, shares.gather(1, ids) + share)
 
@@ -266,7 +266,7 @@ def _settings(alpha: object, num_classes: object, labels_getter: object) -> dict
             f"labels_getter is 'default', not {labels_getter!r}: labels are the second of a batch, or a dict's label"
         )
     if not real("alpha", alpha) >= _LEAST_ALPHA:
-        raise OptionError(f"alpha is more than 0, and {_LEAST_ALPHA:g} at least, not {alpha!r}")
+        raise OptionError(f"alpha is more than 0, at least {_LEAST_ALPHA:g}, not {alpha!r}")
     classes = None if num_classes is None else count_of("num_classes", num_classes, 1)
     return {"alpha": real("alpha", alpha), "num_classes": classes}
 

@@ -12,23 +12,23 @@ from packer.errors import OptionTypeError
 
 
 class View(Frozen):
-    """One of several images that a dataset makes of each of its images, as self-supervised learning needs them.
+    """One of several versions that a dataset makes of each image, for self-supervised learning.
 
-    ``[View(RandomResizedCrop(224, flip=0.5), augment=[...])] * 2`` are SimCLR's two views, and ``[first, second] +
-    [View(RandomResizedCrop(96, scale=(0.05, 0.4), flip=0.5), augment=[...])] * 8`` those of DINO's multi-crop.
-    Views are frozen: equal settings, equal views.
+    ``[View(RandomResizedCrop(224, flip=0.5), augment=[...])] * 2`` makes SimCLR's two views, and
+    ``[first, second] + [View(RandomResizedCrop(96, scale=(0.05, 0.4), flip=0.5), augment=[...])] * 8`` the views of
+    DINO's multi-crop. Views are immutable; two with equal settings are equal.
 
     Parameters
     ----------
     crop : Crop or sequence of Crop
-        Which part of the image is shown, at which size.
+        The part of the image, and its new size.
     augment : Augmentation or sequence of Augmentation, optional
-        The augmentation of the pixels of the crop.
+        The operations on the pixels of the crop.
 
     Raises
     ------
     TypeError
-        If one is no crop or augmentation of packer.
+        If one is not a crop or an augmentation of packer.
     """
 
     crop: Crop
@@ -47,5 +47,5 @@ class View(Frozen):
 
     @property
     def randoms(self) -> int:
-        """How many random numbers an image needs."""
+        """The number of random numbers that an image needs."""
         return self.crop.randoms + (0 if self.augment is None else self.augment.randoms)

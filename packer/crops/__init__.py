@@ -1,8 +1,8 @@
-"""Crops, chosen before decoding: a rectangle of an image, its size in the result, mirrored or not.
+"""Crops, chosen before decoding: a rectangle of an image, its new size, and whether it is mirrored.
 
-The rules have torchvision's names, arguments and meaning. A rule sees an image's height and width, which the pack's
-table knows, and random numbers. So a batch's crops are chosen in one go, and the decoder can leave out what they do not
-touch.
+The rules have torchvision's names, arguments and meaning. The inputs of a rule are height and width of the image, from
+the table of the pack, and random numbers. So all crops of a batch are chosen together, and the decoder can skip the
+pixels outside them.
 """
 
 from packer.crops._crop import Compose, Crop

@@ -125,7 +125,7 @@ class Frozen:
     """The name of the function that makes it, if that is not its class."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{_kind(self)} are frozen: make another {type(self).__name__}")
+        raise AttributeError(f"{_kind(self)} are immutable: make another {type(self).__name__}")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frozen):
@@ -145,10 +145,10 @@ def _kind(rule: Frozen) -> str:
 
 
 class Crop(Frozen, abc.ABC):
-    """A rule that chooses crops. Crops are frozen: equal settings, equal crops.
+    """A rule that chooses crops. Crops are immutable; two with equal settings are equal.
 
-    This class is public to name the type of packer's own crops; classes of others cannot be derived from it. For
-    another rule, give the dataset a `transform`.
+    This class is public so that packer's crops have a type; it does not support subclasses of your own. For another
+    rule, pass a `transform` to the dataset.
     """
 
     _steps: tuple[Step, ...]
@@ -162,41 +162,42 @@ class Crop(Frozen, abc.ABC):
 
     @functools.cached_property
     def randoms(self) -> int:
-        """How many random numbers an image needs."""
+        """The number of random numbers that an image needs."""
         return sum(step.randoms for step in self._steps)
 
     @functools.cached_property
     def size(self) -> tuple[int, int] | None:
-        """Height and width of every result; None where they depend on the image."""
+        """Height and width of every result; None if they depend on the image."""
         size = None
         for step in self._steps:
             size = step.fixed or (step.size_of(size) if size is not None else None)
         return size
 
     def choose(self, heights: Ints, widths: Ints, random: Floats | None = None) -> Crops:
-        """Choose the crops of N images.
+        """Choose the crops for N images.
 
         Parameters
         ----------
         heights, widths : (N,) int64
             Sizes of the images, in pixels.
         random : (N, randoms) float64, optional
-            Uniform in [0, 1). The crops are a function of them. Without them, the numbers are drawn from torch's
-            default generator, image after image, by the same calls as torchvision's transform of the same name, so
-            that after the same ``torch.manual_seed`` both choose the same rectangles.
+            Uniform in [0, 1). The crops depend only on them. By default the numbers are drawn from torch's default
+            generator, image by image, with the same calls as in torchvision's transform of the same name; after the
+            same ``torch.manual_seed`` both choose the same rectangles.
 
         Returns
         -------
         (N,) array of CROP
-            A record an image: the rectangle, in pixels of the image; the size that the rectangle is resized to; the
-            window of that, which is the result; whether the result is mirrored; how it is resized and padded.
+            One record for each image: the rectangle, in pixels of the image; the size to which it is resized; the
+            window of the resized rectangle that is the result; whether the result is mirrored; the interpolation and
+            the padding.
 
         Raises
         ------
         ImageError
-            If an image is too small for the rule. The error's `index` is the place of the image among the N.
+            If an image is too small for the rule. The error's `index` is the position of the image among the N.
         ValueError
-            If `random` has another shape or numbers outside of [0, 1), or heights and widths are not as many.
+            If `random` has a wrong shape or numbers outside [0, 1), or if heights and widths differ in length.
         """
         sides = sides_of(heights, widths)
         if random is not None:
@@ -327,23 +328,23 @@ class Crop(Frozen, abc.ABC):
 
 
 class Compose(Crop):
-    """Rules applied one after the other, each to the result of those before: torchvision's Compose.
+    """Several rules, each applied to the result of the previous one: torchvision's Compose.
 
-    All of them together are one record: a rectangle of the image is resized once, and a window of that is the result,
-    padded where it reaches outside. So an image is resized once, not after it may be padded, and not padded after a
-    resized or padded one was cut; paddings of one image are of one kind.
+    Together the rules must be expressible as one record: a rectangle of the image is resized once, and a window of the
+    resized rectangle is the result, padded where it extends outside. So there can be only one resize, no resize after a
+    possible padding, no padding after a resized or padded image was cut, and only one kind of padding for an image.
 
     Parameters
     ----------
     crops : sequence of Crop
-        Without any, the result is the whole image.
+        If empty, the result is the whole image.
 
     Raises
     ------
     TypeError
-        If one is no crop of packer.
+        If one is not a crop of packer.
     ValueError
-        If one record cannot say the rules together; the message names the rule that does not fit, and why.
+        If one record cannot express all the rules; the message names the rule that does not fit, and the reason.
     """
 
     def __init__(self, crops: Sequence[Crop]) -> None:

@@ -368,14 +368,14 @@ _TO_TENSOR = ("v1.PILToTensor", "v2.PILToTensor", "v2.ToImage", "timm.MaybePILTo
 
 
 class Split(NamedTuple):
-    """A transform, divided.
+    """The two parts of a divided transform.
 
     Attributes
     ----------
     crop : Crop or None
-        The part that the transform begins with, as far as it is a crop.
+        The crop at the beginning of the transform, if there is one.
     rest : callable or None
-        The part that is left to do with the crop's result: the same transform objects, in a chain of the same kind.
+        The remaining transform, for the result of the crop: the same transform objects, in a chain of the same kind.
     """
 
     crop: Crop | None
@@ -383,27 +383,28 @@ class Split(NamedTuple):
 
 
 def split(transform: Callable[[Any], Any]) -> Split:
-    """Divide a transform of torchvision or timm into the crop that it begins with and the rest.
+    """Divide a transform of torchvision or timm into the crop at its beginning and the rest.
 
-    The crop, and the rest of its result, do what the transform does. After the same seed the crop's
-    ``choose(heights, widths)`` draws as the transform draws. The pixels are those of the transform on tensors. From the
-    transform on PIL images, resized pixels differ by a level, seldom by two.
+    The crop followed by the rest is equivalent to the transform. After the same seed, the crop's
+    ``choose(heights, widths)`` draws the same random numbers as the transform. The pixels are those of the transform on
+    tensors. Compared with the transform on PIL images, resized pixels differ by one level, rarely by two.
 
-    Known are, of exactly these classes, torchvision's Resize, CenterCrop, RandomCrop, RandomResizedCrop, Pad and
-    RandomHorizontalFlip, both in ``transforms`` and in ``transforms.v2``, and timm's RandomResizedCropAndInterpolation,
-    ResizeKeepRatio and CenterCropOrPad, in ``Compose`` and ``torch.nn.Sequential``, nested or alone. ToImage and
-    PILToTensor change no pixel, so the crops after them are taken too. With the first other transform, with a setting
-    that packer lacks, and with what one record cannot say (see `Compose`) the rest begins.
+    The supported classes are torchvision's Resize, CenterCrop, RandomCrop, RandomResizedCrop, Pad and
+    RandomHorizontalFlip, from ``transforms`` and ``transforms.v2``, and timm's RandomResizedCropAndInterpolation,
+    ResizeKeepRatio and CenterCropOrPad; not their subclasses. They may stand alone, or in ``Compose`` and
+    ``torch.nn.Sequential``, also nested. ToImage and PILToTensor do not change pixels, so crops after them are
+    included. The rest begins with the first other transform, the first setting that packer does not support, or the
+    first rule that does not fit into one record (see `Compose`).
 
     Parameters
     ----------
     transform : callable
-        It takes a PIL image, or tensors where it says so. It is not changed.
+        Takes PIL images, or tensors if its classes require them. It is not changed.
 
     Returns
     -------
     Split
-        ``(None, transform)`` of a transform that begins with no known crop.
+        ``(None, transform)`` if the transform does not begin with a supported crop.
     """
     return split_by(transform, by_tensor=False)
 

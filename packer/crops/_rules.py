@@ -44,7 +44,7 @@ def range_of(name: str, limits: object) -> tuple[float, float]:
     except (TypeError, ValueError):
         raise OptionTypeError(f"{name} is two numbers, not {limits!r}") from None
     if not (0 <= low <= high < math.inf and high > 0):
-        raise OptionError(f"{name} is two numbers that are not negative, the smaller one first, not {limits!r}")
+        raise OptionError(f"{name} is two numbers of 0 or more, the lower one first, not {limits!r}")
     return low, high
 
 
@@ -52,8 +52,8 @@ def require_antialias(antialias: object) -> None:
     """Raise ValueError where somebody wants images resized without anti-aliasing."""
     if antialias is not True:
         raise OptionError(
-            f"antialias is True, not {antialias!r}: packer resizes anti-aliased, as torchvision does by default. "
-            "For another resizing, give the dataset torchvision's transform"
+            f"antialias is True, not {antialias!r}: packer always resizes with anti-aliasing, as torchvision does by "
+            "default. To resize without it, pass torchvision's transform to the dataset"
         )
 
 
@@ -126,29 +126,29 @@ Size = int | Sequence[int]
 class RandomResizedCrop(Crop):
     """A random part of the image, resized: torchvision's RandomResizedCrop.
 
-    Up to ten times an area is drawn uniformly from `scale`, as a share of the image, and an aspect ratio log-uniformly
-    from `ratio`; the first rectangle that fits is put at a random place. Where none fits, the largest centred one with
-    an allowed ratio is taken (``RandomResizedCrop.get_params`` in torchvision's transforms/transforms.py).
+    An area is drawn uniformly from `scale`, as a share of the image, and an aspect ratio log-uniformly from `ratio`, up
+    to ten times; the first rectangle that fits is placed at random. If none fits, the largest centred rectangle with an
+    allowed ratio is used (``RandomResizedCrop.get_params`` in torchvision's transforms/transforms.py).
 
     Parameters
     ----------
     size : int or (int, int)
         Height and width of the result, in pixels.
     scale : (float, float)
-        Least and largest share of the image's area.
+        The lowest and the highest share of the image's area.
     ratio : (float, float)
-        Least and largest ratio of width to height.
+        The lowest and the highest ratio of width to height.
     interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
-        How the part is resized; anti-aliased.
+        The filter for resizing, which is always anti-aliased.
     antialias : True
-        Any other value is refused: packer resizes anti-aliased.
+        Any other value is refused: packer's resizing is always anti-aliased.
     flip : float
-        Probability of mirroring the result, left to right, as by torchvision's RandomHorizontalFlip after the crop.
+        The probability of mirroring the result left to right, like torchvision's RandomHorizontalFlip after the crop.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class RandomResizedCrop(Crop):
         require_antialias(antialias)
         out, shares, ratios = sides("size", size), range_of("scale", scale), range_of("ratio", ratio)
         if ratios[0] == 0:
-            raise OptionError(f"ratio is of width to height, and more than 0, not {ratio!r}")
+            raise OptionError(f"ratio is width to height and more than 0, not {ratio!r}")
         name, p = interpolation_of(interpolation), probability("flip", flip)
         self._be(
             RandomResizedCut(out, shares, ratios, (name,)),
@@ -178,22 +178,22 @@ class RandomResizedCrop(Crop):
 
 
 class CenterCrop(Crop):
-    """The centre of the image, which is not resized: torchvision's CenterCrop.
+    """The centre of the image, without resizing: torchvision's CenterCrop.
 
-    An image that is smaller is padded with black (``center_crop`` in torchvision's transforms/functional.py).
-    `ResizeCenterCrop` resizes first.
+    A smaller image is padded with black (``center_crop`` in torchvision's transforms/functional.py). `ResizeCenterCrop`
+    resizes first.
 
     Parameters
     ----------
     size : int or (int, int)
         Height and width of the result, in pixels.
     resize : None
-        Refused, with advice: earlier versions of packer resized here.
+        Any other value is refused with advice: in earlier versions of packer it resized the image.
 
     Raises
     ------
     TypeError, ValueError
-        If `size` is no size of an image, or `resize` is given.
+        If `size` is not the size of an image, or `resize` is not None.
     """
 
     def __init__(self, size: Size, resize: None = None) -> None:
@@ -211,20 +211,20 @@ class Resize(Crop):
     Parameters
     ----------
     size : int or (int, int)
-        The new shorter side, in pixels, where the longer one follows, rounded down
-        (``_compute_resized_output_size`` in torchvision's transforms/functional.py); or height and width of the result,
-        whatever the image's shape.
+        The new length of the shorter side, in pixels; the longer side keeps the aspect ratio, rounded down
+        (``_compute_resized_output_size`` in torchvision's transforms/functional.py). Or height and width of the result,
+        which need not have the aspect ratio of the image.
     interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
-        Anti-aliased.
+        The filter for resizing, which is always anti-aliased.
     max_size : int, optional
-        The most pixels of the longer side: the shorter one becomes less than `size` where the longer one became more.
+        The maximum length of the longer side, in pixels; if necessary, the shorter side becomes less than `size`.
     antialias : True
-        Any other value is refused: packer resizes anti-aliased.
+        Any other value is refused: packer's resizing is always anti-aliased.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Resize(Crop):
         new, name = side_or_pair("size", size), interpolation_of(interpolation)
         if max_size is not None:
             if isinstance(new, tuple):
-                raise OptionError(f"max_size goes with the size of the shorter side alone, not with {size!r}")
+                raise OptionError(f"max_size applies only if size is one number, not with {size!r}")
             max_size = sides("max_size", [max_size])[0]
             if max_size <= new:
                 raise OptionError(f"max_size is more than size, {new}, not {max_size}")
@@ -249,16 +249,16 @@ class ResizeCenterCrop(Crop):
     size : int or (int, int)
         Height and width of the result, in pixels.
     resize : int or (int, int)
-        The new shorter side of the whole image, or its height and width.
+        The new length of the image's shorter side, in pixels, or its new height and width.
     interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
-        Anti-aliased.
+        The filter for resizing, which is always anti-aliased.
     flip : float
-        Probability of mirroring the result, left to right, as by torchvision's RandomHorizontalFlip after the crop.
+        The probability of mirroring the result left to right, like torchvision's RandomHorizontalFlip after the crop.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     def __init__(self, size: Size, resize: Size, interpolation: Any = "bilinear", *, flip: float = 0.0) -> None:
@@ -269,7 +269,7 @@ class ResizeCenterCrop(Crop):
 
 
 class RandomCrop(Crop):
-    """A rectangle at a random place, which is not resized: torchvision's RandomCrop, of transforms.v2.
+    """A rectangle at a random position, without resizing: RandomCrop of torchvision's transforms.v2.
 
     The source is ``RandomCrop.make_params`` in torchvision's transforms/v2/_geometry.py.
 
@@ -278,21 +278,21 @@ class RandomCrop(Crop):
     size : int or (int, int)
         Height and width of the result, in pixels.
     padding : int or sequence of 1, 2 or 4 int, optional
-        By how many pixels the image is padded before: each side; left and right, top and bottom; or left, top, right,
-        bottom.
+        The pixels by which the image is padded first: for all sides; for left and right, top and bottom; or for left,
+        top, right, bottom.
     pad_if_needed : bool
-        Whether an image that is smaller than `size` is padded, at both ends by the missing pixels. By default it is
-        refused, by an ImageError, when its crop is chosen.
+        Whether an image smaller than `size` is padded by the missing pixels, on both sides. By default a smaller image
+        raises ImageError when its crop is chosen.
     fill : int or three int
-        The colour of constant padding, 0 to 255: of all channels, or red, green and blue.
+        The colour of constant padding, 0 to 255: one level for all channels, or red, green and blue.
     padding_mode : {"constant", "edge", "reflect", "symmetric"}
     flip : float
-        Probability of mirroring the result, left to right, as by torchvision's RandomHorizontalFlip after the crop.
+        The probability of mirroring the result left to right, like torchvision's RandomHorizontalFlip after the crop.
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range.
+        If a setting has a wrong type or value.
     """
 
     _cut = RandomCut
@@ -328,16 +328,17 @@ class Pad(Crop):
     Parameters
     ----------
     padding : int or sequence of 1, 2 or 4 int
-        How wide the border is, in pixels: at each side; left and right, top and bottom; or left, top, right, bottom.
+        The width of the border in pixels: for all sides; for left and right, top and bottom; or for left, top, right,
+        bottom.
     fill : int or three int
-        The colour of constant padding, 0 to 255: of all channels, or red, green and blue.
+        The colour of constant padding, 0 to 255: one level for all channels, or red, green and blue.
     padding_mode : {"constant", "edge", "reflect", "symmetric"}
 
     Raises
     ------
     TypeError, ValueError
-        If a setting is of another kind or out of range. torchvision's Pad cuts where `padding` is negative; this one
-        does not.
+        If a setting has a wrong type or value. Unlike torchvision's Pad, it does not accept a negative `padding` to cut
+        the image.
     """
 
     def __init__(self, padding: int | Sequence[int], fill: int | Sequence[int] = 0, padding_mode: str = "constant"):
@@ -347,7 +348,7 @@ class Pad(Crop):
 
 
 class RandomHorizontalFlip(Crop):
-    """The whole image, mirrored left to right with probability `p`: torchvision's RandomHorizontalFlip.
+    """The whole image, mirrored left to right with the probability `p`: torchvision's RandomHorizontalFlip.
 
     Parameters
     ----------
@@ -356,7 +357,7 @@ class RandomHorizontalFlip(Crop):
     Raises
     ------
     TypeError, ValueError
-        If `p` is no probability.
+        If `p` is not a probability.
     """
 
     def __init__(self, p: float = 0.5) -> None:

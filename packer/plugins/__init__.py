@@ -1,6 +1,6 @@
-"""Containers and formats that other packages give packer, and the names that these are written with.
+"""Containers and formats from other packages, and the names for writing them.
 
-A package names them in its metadata, as packages do that give numcodecs and zarr codecs::
+A package registers them in its metadata, like packages with codecs for numcodecs and zarr::
 
     [project.entry-points."packer.containers"]
     toy = "toypack.descriptors:CONTAINER"
@@ -8,9 +8,9 @@ A package names them in its metadata, as packages do that give numcodecs and zar
     [project.entry-points."packer.formats"]
     toyfile = "toypack.descriptors:FORMAT"
 
-Each entry point leads to a descriptor, which is small: it tells how files are recognised, and where the class is. The
-class is imported when a file fits. packer's own containers and formats have the same descriptors, in a table, so that
-they are there where metadata are old or missing.
+Each entry point refers to a small descriptor: how files are recognised, and the module of the class. The class is
+imported when a file matches. packer's own containers and formats have the same descriptors, in a table, so that they
+work even if the metadata are missing or outdated.
 """
 
 from __future__ import annotations
@@ -99,27 +99,27 @@ def __dir__() -> list[str]:
 
 @dataclass(frozen=True)
 class PluginDescriptor:
-    """How files of one kind are recognised, and where the classes are that know them.
+    """How files of one kind are recognised, and the classes that handle them.
 
     Attributes
     ----------
     name : str
-        What messages and manifests call it; the name of the entry point too.
+        The name in messages and manifests, and of the entry point.
     suffixes : tuple of str
-        What names end in, in lower case, with the dot. The first is the usual one.
+        The suffixes of file names, in lower case, with the dot. The first is the usual one.
     help : str
-        What it is, in a line.
+        A description in one line.
     magic : bytes
-        A regular expression that the first bytes of a file match; empty where these say nothing. A dot stands for any
+        A regular expression that the first bytes of a file match; empty if there is no signature. A dot matches any
         byte.
     needs : str
-        What to install where the classes cannot be imported.
+        The packages to install if the classes cannot be imported.
     plugin : str
-        The package that it comes from, with its version; empty of packer's own. packer fills it in.
+        The package that registered it, with its version, set by packer; empty for packer's own descriptors.
     """
 
     what: ClassVar[str]
-    """What messages call such things."""
+    """The noun for these descriptors in messages."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -129,15 +129,15 @@ class PluginDescriptor:
     plugin: str = ""
 
     def begins(self, head: bytes | None) -> bool:
-        """Tell whether the first bytes of a file are those of this kind; None stands for no file."""
+        """Tell whether the first bytes of a file match `magic`; None stands for no file."""
         return bool(self.magic and head) and re.match(self.magic, head or b"", re.DOTALL) is not None
 
     def check(self) -> None:
-        """Raise re.error where a regular expression is none."""
+        """Raise re.error if a regular expression is invalid."""
         re.compile(self.magic)
 
     def load(self, target: str) -> Any:
-        """Import what ``module:name`` says; MissingDependencyError where that fails."""
+        """Import the object at ``module:name``; MissingDependencyError if this fails."""
         module, _, name = target.partition(":")
         try:
             return getattr(importlib.import_module(module), name)
@@ -151,20 +151,20 @@ class PluginDescriptor:
 class ContainerDescriptor(PluginDescriptor):
     """How a container is recognised before its module is imported.
 
-    A file whose name has one of the suffixes, whose name is one of `names`, or whose first bytes match `magic` may be
-    of this container: then the class is imported, and its `recognise_file` decides. A directory may be one where a name
-    in it fits, or a directory in it has one of the files `below`; then `recognise_directory` decides.
+    If the name of a file has one of the suffixes or matches `names`, or its first bytes match `magic`, the class is
+    imported and its `recognise_file` decides. If a name in a directory matches, or one of its subdirectories has a file
+    of `below`, `recognise_directory` decides.
 
     Attributes
     ----------
     target : str
-        ``"module:class"`` of the `Container`, whose `kind` is the `name`.
+        ``"module:class"`` of the `Container`; its `kind` equals `name`.
     names : str
-        A regular expression that all of a file's or a directory's name matches.
+        A regular expression that matches the whole name of a file or a directory.
     below : tuple of str
-        Names of files, which are looked for in the first directories of a directory.
+        Names of files to look for in the first subdirectories of a directory.
     last : bool
-        Whether it is asked after the containers of others, as it takes whatever nobody else knows.
+        Whether it is tried last, because it accepts everything that no other container recognises.
     """
 
     what = "container"
@@ -179,21 +179,21 @@ class ContainerDescriptor(PluginDescriptor):
         self.fits_name("")
 
     def fits_file(self, path: Path, head: bytes) -> bool:
-        """Tell whether a file may be of this container, by its name and its first bytes."""
+        """Tell whether a file may belong to this container, by its name and its first bytes."""
         return self.fits_name(path.name) or self.begins(head)
 
     def fits_name(self, names: str) -> bool:
-        """Tell whether one of some names, a line each, has one of the suffixes, or is one of `names`."""
+        """Tell whether one of several names, one on each line, has one of the suffixes or matches `names`."""
         return self._pattern.search(names) is not None
 
     def fits_below(self, path: Path, names: Collection[str]) -> bool:
-        """Tell whether one of the first directories in a directory with entries of these names has a file `below`."""
+        """Tell whether one of the first subdirectories of a directory with these entries has a file of `below`."""
         if not self.below:
             return False
         return any(os.path.isfile(path / name / file) for name in sorted(names)[:_LOOKED_AT] for file in self.below)
 
     def container(self) -> type[Container]:
-        """Import and return the class; MissingDependencyError where that fails."""
+        """Import and return the class; MissingDependencyError if this fails."""
         kind: type[Container] = self.load(self.target)
         return kind
 
@@ -214,15 +214,15 @@ class Format(PluginDescriptor):
     Attributes
     ----------
     writer, reader : str
-        ``"module:class"``; no writer where packs are not written sample by sample.
+        ``"module:class"``; the writer is empty if packs are not written sample by sample.
     signs : tuple of str
-        Names of files; a directory that has one of them is of this format.
+        Names of files; a directory with one of them has this format.
     files : tuple of str
-        The files in a pack that is a directory, beside those with the data of samples.
+        The files in a pack that is a directory, other than those with samples' data.
     dataset : str
-        The name in `packer` of the dataset that a person is told to read it with.
+        The class in `packer` that is recommended to users for reading it.
     shards : bool
-        Whether samples lie in files of a size that a person may choose.
+        Whether users can choose the size of the files with the samples.
     parts : bool
         Whether packs may be parts of a larger one.
     """
@@ -250,16 +250,16 @@ _D = TypeVar("_D", bound=PluginDescriptor)
 
 
 class Registry(Mapping[str, _D], Generic[_D]):
-    """Descriptors by their names: packer's own in their order, then those of other packages by their names.
+    """Descriptors by name: first packer's own in their order, then those of other packages, sorted by name.
 
-    The metadata of packages are read when one of packer's own does not fit, and once in a process.
+    The metadata of packages are read once in a process, when none of packer's own descriptors matches.
 
     Parameters
     ----------
     group : str
         The group of entry points.
     type : type
-        What each of them leads to.
+        The type of the objects at these entry points.
     rows : iterable of PluginDescriptor
         packer's own.
 
@@ -267,7 +267,7 @@ class Registry(Mapping[str, _D], Generic[_D]):
     ----------
     own : dict of str to PluginDescriptor
     broken : dict of str to str
-        Why an entry point gave no descriptor, by its name.
+        The reason, by the name of the entry point, if it did not provide a descriptor.
     """
 
     def __init__(self, group: str, type: type[_D], rows: Iterable[_D]) -> None:
@@ -279,7 +279,7 @@ class Registry(Mapping[str, _D], Generic[_D]):
 
     @property
     def plugins(self) -> dict[str, _D]:
-        """The descriptors of other packages, by their names; what is wrong with one is a warning."""
+        """The descriptors of other packages, by name; a defective one gives a warning."""
         with self._lock:
             if self._plugins is None:
                 found: dict[str, _D] = {}
@@ -289,7 +289,7 @@ class Registry(Mapping[str, _D], Generic[_D]):
             return self._plugins
 
     def why_missing(self, name: str) -> str:
-        """Return why there is no descriptor of a name, and what to do."""
+        """Return why there is no descriptor with a name, and the remedy."""
         what = f"the plug-in {name!r}, which no installed package has ({self.group})"
         if name in self.broken:
             return f"the plug-in {name!r}, which cannot be used: {self.broken[name]}"
@@ -298,10 +298,10 @@ class Registry(Mapping[str, _D], Generic[_D]):
     def _add(self, entry: EntryPoint, plugins: dict[str, _D]) -> None:
         try:
             if entry.name in self.own or entry.name in plugins:
-                raise ValueError("there is another of that name")
+                raise ValueError("there is another one with this name")
             row = entry.load()
             if not isinstance(row, self.type):
-                raise TypeError(f"is no {self.type.__name__}")
+                raise TypeError(f"is not a {self.type.__name__}")
             if row.name != entry.name:
                 raise ValueError(f"calls itself {row.name!r}")
             row.check()

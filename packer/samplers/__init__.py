@@ -1,10 +1,10 @@
-"""Orders of samples: pure functions of seed, epoch and place, shared out among ranks, which start anywhere at once.
+"""Orders of samples: pure functions of seed, epoch and place, divided among ranks, which can start at any place.
 
 Every sampler describes one order of all samples, the same on every rank. Rank r of w takes the places r, r + w,
-r + 2 w, … of that order. So the position in an epoch is one number: how many places all ranks together have done. An
-epoch that was begun on eight ranks goes on at the very next sample on two.
+r + 2 w, … of that order. So the position in an epoch is one number: the places that all ranks together have completed.
+An epoch that began on eight ranks can continue on two ranks, exactly at the next sample.
 
-A sampler owns all that decides the order: seed, epoch and position. The crops of an image are the dataset's.
+A sampler has everything that determines the order: seed, epoch and position. The dataset determines the crops.
 """
 
 from packer.samplers._orders import (

@@ -23,35 +23,35 @@ _VERSION = 1  # of the states
 
 
 class OrderSampler(Sampler[int], abc.ABC):
-    """The base of the samplers: an order of `length` places, cut for a rank.
+    """The base of the samplers: an order of `length` places, divided among ranks.
 
     Parameters
     ----------
     length : int
-        Number of places in an epoch: ``len(dataset)`` where every sample comes once.
+        Number of places in an epoch: ``len(dataset)`` if every sample comes once.
     seed : int
         Seed of the order.
     rank, world : int, optional
-        This process and how many processes there are; by default those of `torch.distributed`, where it is
-        initialised when a pass begins.
+        The rank of this process and the number of processes; by default from `torch.distributed`, if it is initialised
+        when a pass begins.
     uneven : {"pad", "keep", "drop"}
-        The treatment of a `length` that is no multiple of `world`. ``pad``: the first places come again at the end, so
-        that every rank has equally many, as with `DistributedSampler`. ``keep``: each place comes exactly once, and
-        some ranks have one less. ``drop``: the last few are left out.
+        The treatment of a `length` that is not a multiple of `world`. ``pad``: the first places are repeated at the
+        end, so that all ranks have the same number, as with `DistributedSampler`. ``keep``: each place comes exactly
+        once, and some ranks have one less. ``drop``: the last places are left out.
 
     Attributes
     ----------
     epoch : int
-        The epoch that the next pass gives, or the running pass gives.
+        The epoch of the running pass, or of the next pass.
     start : int
-        The place in the order of all ranks at which that pass begins.
+        The place in the order of all ranks at which this pass begins.
     begun : bool
         Whether a pass over this epoch has begun.
 
     Notes
     -----
-    A pass that has begun keeps its epoch, whatever `set_epoch` says meanwhile. A pass without `set_epoch` before it
-    gives the same epoch again, from its first sample.
+    A running pass keeps its epoch, even if `set_epoch` is called. A new pass without a call of `set_epoch` repeats the
+    same epoch from its first sample.
     """
 
     _drawn = True
@@ -76,12 +76,12 @@ class OrderSampler(Sampler[int], abc.ABC):
 
     @abc.abstractmethod
     def order(self, places: Ints) -> Ints:
-        """Return the samples at some places of the present epoch's order."""
+        """Return the samples at some places in the order of the current epoch."""
 
     def draws(self, places: Ints) -> tuple[Ints, Ints | None]:
-        """Return the samples at some places of the order, and the number of the turn of each.
+        """Return the samples at some places of the order, and their turns.
 
-        A Loader asks for the turns, so that a sample that comes several times in an epoch gets another crop each time.
+        With the turns, a Loader gives a sample that comes several times in an epoch another crop each time.
 
         Parameters
         ----------
@@ -90,17 +90,17 @@ class OrderSampler(Sampler[int], abc.ABC):
         Returns
         -------
         samples : (N,) int64 array
-            As `order` gives them.
+            As from `order`.
         turns : (N,) int64 array, optional
-            Numbers of 0 or more, which differ wherever the epoch has one sample at two places; None where no sample
-            comes twice.
+            Numbers of 0 or more, which distinguish the places of one sample in the epoch; None if no sample comes
+            twice.
         """
         return self.order(places), None
 
     def require_samples(self, count: int) -> None:
-        """Raise ValueError where the order is not one of a dataset of `count` samples."""
+        """Raise ValueError if the order does not fit a dataset of `count` samples."""
         if count != self._samples:
-            raise OptionError(f"the sampler orders {self._samples} samples, and the dataset has {count}")
+            raise OptionError(f"the sampler orders {self._samples} samples, but the dataset has {count}")
 
     @property
     def _samples(self) -> int:
@@ -108,7 +108,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         return self.length
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the settings of the order besides seed and epoch; a state with another fingerprint is refused."""
+        """Return the settings of the order other than seed and epoch; a state with another fingerprint is refused."""
         return {"kind": type(self).__name__, "length": self.length}
 
     @property
@@ -120,7 +120,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         return rank_and_world()[1] if self._world is None else self._world
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next pass give epoch `epoch`: from its first sample, or from where a state of it was just loaded."""
+        """Set the epoch of the next pass; it begins at its first sample, or at a state that was just loaded."""
         if epoch != self.epoch or self.begun:
             self.start = 0
         self.epoch = epoch
@@ -132,14 +132,14 @@ class OrderSampler(Sampler[int], abc.ABC):
         Parameters
         ----------
         done : int
-            How many samples of the present pass this rank has done: steps times batch size. The sampler cannot know,
-            because a DataLoader asks for indices ahead of time. `Loader` counts by itself.
+            The number of samples of the current pass that this rank has completed: steps times batch size. The sampler
+            cannot know it, because a DataLoader requests indices ahead of time. A `Loader` counts by itself.
 
         Returns
         -------
         dict
-            Numbers, strings and lists of these only. All ranks return the same as long as all have samples left; rank 0
-            is right at the end of the epoch, too.
+            Only numbers, strings and lists of these. All ranks return the same state while all have samples left; at
+            the end of the epoch, use the state of rank 0.
         """
         start = min(self.start + done * self.world, self.length)
         return {
@@ -151,14 +151,14 @@ class OrderSampler(Sampler[int], abc.ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next pass go on where `state_dict` was taken, in the same order, on any number of ranks.
+        """Let the next pass continue at the position of a `state_dict`, in the same order, on any number of ranks.
 
-        The seed becomes the state's. A state of packer 0.1.0 has epoch and start only, and leaves the seed.
+        The sampler gets the seed of the state. A state of packer 0.1.0 has only epoch and start, so the seed stays.
 
         Raises
         ------
         ValueError
-            If `state` is no such state, or one of another kind of order or another number of samples.
+            If `state` is not a sampler's state, or has another kind of order or another number of samples.
         """
         epoch, start = (number_in(state, name, 0) for name in ("epoch", "start"))
         seed = number_in(state, "seed") if "seed" in state or "version" in state else self.seed
@@ -167,12 +167,12 @@ class OrderSampler(Sampler[int], abc.ABC):
             for name, value in self.fingerprint().items():
                 if state.get(name) != value:
                     raise OptionError(
-                        f"the state is of another order: its {name} is {state.get(name)!r}, and this sampler's is "
-                        f"{value!r}. Make the sampler as it was made when the state was taken."
+                        f"the state belongs to another order: its {name} is {state.get(name)!r}, and this sampler's is "
+                        f"{value!r}. Make the sampler with the settings of the state."
                     )
         elif start > 2 * self.length:  # up to so many where ranks were padded
             raise OptionError(
-                f"the state is at sample {start}, and there are only {self.length}: it is of another pack"
+                f"the state is at sample {start}, but there are only {self.length}: it belongs to another pack"
             )
         self.seed = seed
         self.set_epoch(epoch)
@@ -184,7 +184,7 @@ class OrderSampler(Sampler[int], abc.ABC):
 
     @property
     def whole(self) -> int:
-        """How many samples this rank has in a whole epoch."""
+        """The number of samples of this rank in a whole epoch."""
         return self._count(self.length)
 
     def _count(self, left: int) -> int:
@@ -198,13 +198,13 @@ class OrderSampler(Sampler[int], abc.ABC):
         if self.begun and self._drawn and not self._warned and _iterated_by_torch():
             self._warned = True
             warn(
-                f"this pass of {type(self).__name__} has the order of the pass before, epoch {self.epoch}: call "
-                "sampler.set_epoch(epoch) in every epoch of torch's DataLoader. A packer.Loader does so by itself"
+                f"this pass of {type(self).__name__} repeats the order of the previous pass, epoch {self.epoch}: call "
+                "sampler.set_epoch(epoch) in every epoch of torch's DataLoader. A packer.Loader does this itself"
             )
         return _Pass(self._begin())
 
     def chunks(self, size: int) -> Iterator[Ints]:
-        """Begin a pass, and return an iterator over its indices, many at a time.
+        """Begin a pass, and return an iterator over chunks of its indices.
 
         Parameters
         ----------
@@ -219,7 +219,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         return (samples for samples, _ in self.chunks_with_turns(size))
 
     def chunks_with_turns(self, size: int) -> Iterator[tuple[Ints, Ints | None]]:
-        """Begin a pass, and return an iterator over samples and turns, `size` places at a time, as `draws` has them."""
+        """Begin a pass, and return an iterator over samples and turns, as from `draws`, for `size` places at a time."""
         require_count("size", size)
         return self._begin()._remaining(size)
 
@@ -291,10 +291,10 @@ class ShuffleSampler(OrderSampler):
 
 
 class BlockShuffleSampler(OrderSampler):
-    """Shuffled blocks of neighbours, mixed in windows: for packs larger than memory, and for disks.
+    """Shuffled blocks of adjacent samples, mixed in windows: for packs larger than memory, and for disks.
 
-    The pack is cut into blocks of `block` neighbouring samples; the blocks are shuffled; and of every `window` blocks
-    in that order the samples are shuffled among each other. So at any time reading stays within `window` small ranges.
+    The pack is divided into blocks of `block` adjacent samples. The blocks are shuffled, and the samples of every
+    `window` consecutive blocks are shuffled together. So at any time, only `window` small ranges of the pack are read.
 
     Parameters
     ----------
@@ -362,14 +362,14 @@ class SubsetSampler(OrderSampler):
     Parameters
     ----------
     indices : (N,) sequence of int
-        Which samples come, of 0 or more. An index that stands there twice comes twice in an epoch.
+        Indices of the samples to use, each 0 or more. If an index is listed twice, its sample comes twice in an epoch.
     seed, rank, world, uneven
         As for `OrderSampler`.
 
     Raises
     ------
     TypeError, ValueError
-        If `indices` are no integers of 0 or more.
+        If `indices` are not integers of 0 or more.
     """
 
     def __init__(
@@ -395,9 +395,9 @@ class SubsetSampler(OrderSampler):
         return self._indices[chosen], None if self._turns is None else self._turns[chosen]
 
     def require_samples(self, count: int) -> None:
-        """Raise ValueError where a dataset of `count` samples lacks one of the indices."""
+        """Raise ValueError if a dataset of `count` samples lacks one of the indices."""
         if self.length and self._indices.max() >= count:
-            raise OptionError(f"the sampler gives index {self._indices.max()}, and the dataset has {count} samples")
+            raise OptionError(f"the sampler has index {self._indices.max()}, but the dataset has {count} samples")
 
     def fingerprint(self) -> dict[str, Any]:
         return {**super().fingerprint(), "indices": self._digest}
@@ -407,7 +407,7 @@ def _indices_of(values: Any) -> Ints:
     indices = np.asarray(values)
     if indices.ndim != 1 or indices.dtype.kind == "b":
         raise OptionTypeError(
-            f"indices are integers in a row, not {indices.dtype} of shape {indices.shape}. For a mask say "
+            f"indices are integers in one dimension, not {indices.dtype} of shape {indices.shape}. For a mask use "
             "np.flatnonzero(mask)"
         )
     if indices.dtype.kind not in "iu":
@@ -456,7 +456,9 @@ def require_version(state: Mapping[str, Any], known: int) -> None:
     """Raise ValueError where a state is of a version that this packer does not know."""
     version = number_in(state, "version", 1)
     if version > known:
-        raise OptionError(f"a newer packer made the state (version {version}, and this one knows {known}): install it")
+        raise OptionError(
+            f"a newer packer made the state (version {version}, but this packer knows {known}): update packer"
+        )
 
 
 def number_in(state: Mapping[str, Any], name: str, least: int | None = None) -> int:
@@ -464,9 +466,9 @@ def number_in(state: Mapping[str, Any], name: str, least: int | None = None) -> 
     try:
         number = operator.index(state[name])
     except (KeyError, TypeError, IndexError):
-        raise OptionError(f"this is not a state that `state_dict` gave: it has no number {name!r}: {state!r}") from None
+        raise OptionError(f"this is not a state from `state_dict`: it has no number {name!r}: {state!r}") from None
     if least is not None and number < least:
-        raise OptionError(f"this is not a state that `state_dict` gave: its {name} is {number}")
+        raise OptionError(f"this is not a state from `state_dict`: its {name} is {number}")
     return number
 
 
@@ -474,7 +476,7 @@ def require_same(state: Mapping[str, Any], name: str, value: Any, advice: str) -
     """Raise ValueError where a state has another value than this run; older states may lack it."""
     if state.get(name, value) != value:
         raise OptionError(
-            f"the state is of another run: its {name} is {state[name]!r}, and here it is {value!r}. {advice}"
+            f"the state belongs to another run: its {name} is {state[name]!r}, and here it is {value!r}. {advice}"
         )
 
 
@@ -491,10 +493,10 @@ def require_same_seeds(state: Mapping[str, Any], order_seed: int | None, crop_se
     seed, _epoch, _start = (number_in(state, name) for name in ("seed", "epoch", "start"))
     if order_seed is not None and order_seed != seed:
         raise OptionError(
-            f"the state of packer 0.1.0 has seed {seed}, and the sampler has seed {order_seed}: nobody can tell which "
-            "order the state is of. Where it is this sampler's, give it to the sampler: "
+            f"the state of packer 0.1.0 has seed {seed}, but the sampler has seed {order_seed}, so it is unclear which "
+            "order the state belongs to. If it is the order of this sampler, load it there: "
             f"loader.sampler.load_state_dict({{'epoch': {state['epoch']!r}, 'start': {state['start']!r}}}). "
-            f"The crops have seed {seed}, which is then to be the dataset's."
+            f"The crops have seed {seed}; then open the dataset with it."
         )
     if crop_seed is not None and crop_seed != seed:
         raise OptionError(

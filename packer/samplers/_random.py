@@ -120,7 +120,7 @@ def numbers_of(name: str, values: Any) -> npt.NDArray[np.float64]:
     Raises
     ------
     TypeError
-        If they are no numbers in a row.
+        If they are not numbers in one dimension.
     ValueError
         If one is below 0, infinite or no number, or the sum is 0.
     """
@@ -129,7 +129,7 @@ def numbers_of(name: str, values: Any) -> npt.NDArray[np.float64]:
     except (TypeError, ValueError):
         raise OptionTypeError(f"{name} are numbers of 0 or more, not {values!r}") from None
     if numbers.ndim != 1:
-        raise OptionTypeError(f"{name} are numbers in a row, not an array of shape {numbers.shape}")
+        raise OptionTypeError(f"{name} are numbers in one dimension, not an array of shape {numbers.shape}")
     wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(wrong):
         raise OptionError(f"{name} are numbers of 0 or more, and number {wrong[0]} is {numbers[wrong[0]]:g}")

@@ -26,29 +26,29 @@ _AT_ONCE = 1 << 18  # numbers that are computed at once, at the least
 
 
 class WeightedSampler(OrderSampler):
-    """Samples drawn at random by their weights, as by torch's WeightedRandomSampler.
+    """Samples drawn at random by their weights, like torch's WeightedRandomSampler.
 
     Parameters
     ----------
     weights : (N,) sequence of float
-        How likely each sample is, relative to the others; a sample of weight 0 never comes.
+        The relative probability of each sample; a sample with weight 0 never comes.
     length : int, optional
         Number of samples in an epoch; by default N.
     replacement : bool
-        Whether a sample may come several times in an epoch. Without replacement each draw is one among the samples that
-        are left, and every epoch sorts N random numbers when it begins.
+        Whether a sample may come several times in an epoch. Without replacement, each draw chooses among the remaining
+        samples, and every epoch begins by sorting N random numbers.
     seed, rank, world, uneven
         As for `OrderSampler`.
 
     Raises
     ------
     TypeError, ValueError
-        If a weight is no number of 0 or more, or all are 0; or if `length` is more than there are samples with a
-        weight, without replacement.
+        If a weight is not a number of 0 or more, or all are 0; or, without replacement, if `length` exceeds the number
+        of samples with a weight above 0.
 
     Notes
     -----
-    Where a sample comes again in an epoch, a Loader gives it another crop.
+    If a sample comes again in an epoch, a Loader gives it another crop.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class WeightedSampler(OrderSampler):
         possible = int(np.count_nonzero(numbers))
         if not replacement and self.length > possible:
             raise OptionError(
-                f"without replacement an epoch has at most {possible} samples, those with a weight, not {self.length}: "
-                "say length="
+                f"without replacement an epoch has at most {possible} samples, those with a weight above 0, not "
+                f"{self.length}: pass length="
             )
         self.replacement = replacement
         self._digest = digest_of(numbers)
@@ -111,15 +111,15 @@ class WeightedSampler(OrderSampler):
 
 
 class _Grouped(OrderSampler):
-    """An order of groups, each with its share of the places, and its members in one permutation after the other.
+    """An order of groups: each has its share of the places, and its members come in successive permutations.
 
-    The order of epoch 1 goes on where that of epoch 0 ended: no member comes again before all of its group came,
-    whatever the length of an epoch.
+    Epoch 1 continues the permutations of epoch 0: whatever the length of an epoch, no member comes again before all
+    members of its group have come.
 
     Parameters
     ----------
     sizes : (D,) int64 array
-        How many members each group has, 1 or more.
+        The number of members of each group, 1 or more.
     shares : (D,) float64 array
         Above 0; the sum is 1.
     """
@@ -140,7 +140,7 @@ class _Grouped(OrderSampler):
         begin = self.epoch * self.length
         if not 0 <= begin <= LAST_PLACE - self.length:
             raise OptionError(
-                f"epoch {self.epoch} of {self.length} samples is beyond what a {type(self).__name__} counts"
+                f"epoch {self.epoch} of {self.length} samples exceeds the range of a {type(self).__name__}"
             )
         if not len(places):
             return places, places
@@ -152,33 +152,33 @@ class _Grouped(OrderSampler):
 
 
 class MixSampler(_Grouped):
-    """Several datasets, mixed: each has its share of every stretch of the order.
+    """Several datasets, mixed: each has its share of every section of the order.
 
-    The indices are those of ``open_dataset([a, b, …])`` and of torch's ConcatDataset over the same datasets in the same
-    order. A dataset's samples come in one permutation after the other, also over the epochs: no sample comes again
-    before all of its dataset came.
+    The indices refer to ``open_dataset([a, b, …])``, or to torch's ConcatDataset of the same datasets in the same
+    order. Each dataset is permuted again and again, across epochs: no sample comes again before all samples of its
+    dataset have come.
 
     Parameters
     ----------
     weights : mapping of dataset to float
-        How often samples of each dataset come, relative to the others. The datasets may be anything that has a length;
-        a dataset of weight 0 never comes.
+        The relative frequency of samples of each dataset. The datasets may be any objects with a length; a dataset with
+        weight 0 is not used.
     length : int, optional
-        Number of samples in an epoch; by default as many as the datasets have together. So with equal weights small
-        datasets come several times in an epoch, and large ones in part.
+        Number of samples in an epoch; by default the sum of the datasets' lengths. So with equal weights, small
+        datasets are repeated in an epoch, and large ones are used in part.
     seed, rank, world, uneven
         As for `OrderSampler`.
 
     Raises
     ------
     TypeError, ValueError
-        If a weight is no number of 0 or more, or all are 0, or a dataset with a weight has no samples. A Loader raises
-        ValueError where its dataset has other datasets, or the same in another order.
+        If a weight is not a number of 0 or more, all are 0, or a dataset with a weight above 0 has no samples. A Loader
+        raises ValueError if its dataset consists of other datasets, or of these in another order.
 
     Notes
     -----
-    In a run with D datasets, a dataset of share p has p n of the first n places, to within 2 + 2 p D. The same is so of
-    any n places in a row. Where a sample comes again in an epoch, a Loader gives it another crop.
+    With D datasets, a dataset with the share p has p n of the first n places, to within 2 + 2 p D. The same holds for
+    any n consecutive places. If a sample comes again in an epoch, a Loader gives it another crop.
 
     Examples
     --------
@@ -199,19 +199,19 @@ class MixSampler(_Grouped):
     ) -> None:
         if not isinstance(weights, Mapping):
             raise OptionTypeError(
-                f"a MixSampler takes datasets and their weights, as {{a: 0.7, b: 0.3}}, not {weights!r}"
+                f"a MixSampler takes datasets and their weights, as in {{a: 0.7, b: 0.3}}, not {weights!r}"
             )
         for dataset in weights:
             if isinstance(dataset, str | bytes | os.PathLike):
                 raise OptionTypeError(
-                    f"a MixSampler takes opened datasets, not paths such as {dataset!r}: say "
+                    f"a MixSampler takes opened datasets, not paths such as {dataset!r}: use "
                     "whole = open_dataset([a, b]) and MixSampler(dict(zip(whole.datasets, [2, 1])))"
                 )
         values = numbers_of("weights", list(weights.values()))
         self._datasets = list(weights)
         self._lengths = np.array([len(dataset) for dataset in weights], np.int64)
         for number in np.flatnonzero((values > 0) & (self._lengths == 0)).tolist():
-            raise OptionError(f"dataset {number} has the weight {values[number]:g}, and no samples")
+            raise OptionError(f"dataset {number} has the weight {values[number]:g}, but no samples")
         self._used = np.flatnonzero(values)
         self._begins = np.cumsum(self._lengths) - self._lengths
         shares = values[self._used] / math.fsum(values)
@@ -226,28 +226,28 @@ class MixSampler(_Grouped):
         return int(self._lengths.sum())
 
     def require_datasets(self, datasets: Sequence[Sized], *, whole: bool = True) -> None:
-        """Raise ValueError where these are not the datasets of the weights in their order: indices would be others'.
+        """Raise ValueError if these are not the datasets of `weights`, in the same order.
 
         Parameters
         ----------
         datasets : sequence
-            A dataset with a weight may be several of them in a row.
+            Several adjacent datasets may be the parts of one dataset of `weights`.
         whole : bool
-            Whether all of their samples are in the row, so that their lengths say where each begins.
+            Whether all of their samples are used, so that the first index of each follows from their lengths.
         """
         mine, theirs = [id(dataset) for dataset in self._datasets], [id(dataset) for dataset in datasets]
         if mine != theirs and sorted(mine) == sorted(theirs):
             order = ", ".join(str(mine.index(one)) for one in theirs)
             raise OptionError(
-                f"the dataset has the datasets of the weights in another order: {order}. Give the weights in the order "
-                "of dataset.datasets"
+                f"the weights list the datasets in another order than the dataset, where it is {order}. Pass them in "
+                "the order of dataset.datasets"
             )
         lengths = [len(dataset) for dataset in datasets]
         mine = self._lengths.tolist()
         if whole and not set(np.cumsum(mine).tolist()) <= {0, *np.cumsum(lengths).tolist()}:
             raise OptionError(
                 f"the datasets of the weights have {mine} samples, and those of the dataset {lengths}: "
-                "give the weights in the order of dataset.datasets"
+                "pass the weights in the order of dataset.datasets"
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -260,18 +260,18 @@ class MixSampler(_Grouped):
 
 
 class BalancedSampler(_Grouped):
-    """Classes with chosen frequencies: all equally often, or as in the set, or in between.
+    """Classes with chosen frequencies: all equally often, as often as in the dataset, or in between.
 
-    A class's samples come in one permutation after the other, also over the epochs: no sample comes again before all of
-    its class came. A sample of the label -1, unlabeled, never comes.
+    Each class is permuted again and again, across epochs: no sample comes again before all samples of its class have
+    come. Unlabeled samples, with the label -1, never come.
 
     Parameters
     ----------
     targets : (N,) array of int
-        The class of each sample, as ``dataset.targets``; -1 for an unlabeled sample.
+        The class of each sample, as in ``dataset.targets``; -1 for an unlabeled sample.
     power : float
-        1: every class comes equally often. 0: every class comes as often as it is in the set. A class of n samples
-        comes in proportion to ``n ** (1 - power)``.
+        1: all classes come equally often. 0: every class comes as often as in the dataset. In general, a class of n
+        samples comes with a frequency proportional to ``n ** (1 - power)``.
     length : int, optional
         Number of samples in an epoch; by default the number of labeled samples.
     seed, rank, world, uneven
@@ -280,7 +280,7 @@ class BalancedSampler(_Grouped):
     Raises
     ------
     TypeError, ValueError
-        If `targets` are no class ids, or all unlabeled, or `power` is no finite number.
+        If `targets` are not class ids, all samples are unlabeled, or `power` is not a finite number.
     """
 
     def __init__(
@@ -296,9 +296,11 @@ class BalancedSampler(_Grouped):
     ) -> None:
         labels = np.asarray(targets)
         if labels.ndim != 1 or (labels.dtype.kind not in "iu" and len(labels)):
-            raise OptionTypeError(f"targets are a class id a sample, not {labels.dtype} of shape {labels.shape}")
+            raise OptionTypeError(
+                f"targets are one class id for each sample, not {labels.dtype} of shape {labels.shape}"
+            )
         if len(labels) and labels.min() < -1:
-            raise OptionError(f"targets are class ids, or -1 for an unlabeled sample, and one is {labels.min()}")
+            raise OptionError(f"targets are class ids, or -1 for an unlabeled sample, but one is {labels.min()}")
         if not math.isfinite(power):
             raise OptionError(f"power is a finite number, such as 1 or 0.5, not {power!r}")
         labeled = np.flatnonzero(labels >= 0)

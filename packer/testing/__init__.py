@@ -1,1 +1,1 @@
-"""Drawn photos and packs, torchvision's ImageFolder, and the conformance suite of formats and containers."""
+"""Synthetic photos and packs, torchvision's ImageFolder, and the conformance suite for formats and containers."""

@@ -1,6 +1,6 @@
-"""Drawn photos, and ImageFolder trees of them.
+"""Synthetic photos, and ImageFolder trees of them.
 
-They behave like photos where it matters to packs and loaders: their JPEGs have a photo's size and decoding cost.
+For packs and loaders they behave like photos: their JPEGs have the size and the decoding time of a photo.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def draw_imagefolder(
     quality: int = 94,
     seed: int = 0,
 ) -> None:
-    """Write an ImageFolder tree of drawn JPEGs: ``root/class_00/0000.jpg`` and so on; every fourth is upright."""
+    """Write an ImageFolder tree of synthetic JPEGs, ``root/class_00/0000.jpg`` and so on; every fourth is upright."""
     rng = np.random.default_rng(seed)
     for label in range(classes):
         folder = root / f"class_{label:02d}"

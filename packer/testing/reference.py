@@ -1,4 +1,4 @@
-"""torchvision, the reference that datasets are compared with, beside a torch without CUDA too."""
+"""torchvision, the reference for datasets; also with a torch without CUDA."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["torchvision"]
 
 
 def torchvision() -> Any:
-    """Import torchvision and return it; ImportError where it is not installed.
+    """Import torchvision and return it; ImportError if it is not installed.
 
-    Its wheel is built for a torch with CUDA. Beside another torch its compiled operators do not load, and its import
-    stops where it registers Python implementations for them. Declaring the operators first lets it go on: datasets and
+    Its wheel is built for a torch with CUDA. With another torch, its compiled operators do not load, and its import
+    fails when it registers Python code for them. Declaring the operators first avoids the failure: datasets and
     transforms are pure Python.
     """
     try:

@@ -1,4 +1,4 @@
-"""Drawn samples, and packs of them to write, compare and change."""
+"""Synthetic samples, and functions to write, compare and change packs of them."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ drawn = settings(
 
 
 def sizes() -> st.SearchStrategy[int]:
-    """Sizes of samples: tiny, of an icon, and around the borders of LMDB's pages and of what fits inside them."""
+    """Sizes of samples in bytes: tiny, of an icon, and close to LMDB's page size and to the largest value in a page."""
     borders = [1, 2022, 4080, 4096, 4080 + 4096, 4080 + 2 * 4096]
     near = st.builds(lambda border, step: max(1, border + step), st.sampled_from(borders), st.integers(-3, 3))
     return near | st.integers(1, 100) | st.integers(1, 12_000)
 
 
 def names() -> st.SearchStrategy[str]:
-    """Names of samples: any text, and bytes that are no text, as `os.fsdecode` gives them."""
+    """Names of samples: arbitrary text, and bytes that are not valid text, as from `os.fsdecode`."""
     text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
     return text | st.binary(min_size=1, max_size=40).map(lambda name: name.decode("utf-8", "surrogateescape"))
 
@@ -106,7 +106,7 @@ FIELDS = (
 
 
 def with_values(samples: Sequence[Sample], *, seed: int = 0) -> list[Sample]:
-    """Return samples with values of `FIELDS`; some have none."""
+    """Return samples with values of `FIELDS`; some values are missing."""
     rng = random.Random(seed)
 
     def values() -> list[Any]:
@@ -144,22 +144,22 @@ def write_pack(
     change: Change | None = None,
     fields: Sequence[Field] | None = None,
 ) -> tuple[Manifest, Table]:
-    """Write a pack as a conversion does, and return what was committed.
+    """Write a pack as a conversion does, and return the committed manifest and table.
 
     Parameters
     ----------
     format : Format
     path : Path
     samples : sequence of Sample
-        All samples of the pack, also those that are there already.
+        All samples of the pack, including those that were written before.
     options : mapping, optional
-        The format's.
+        Options of the format.
     written : Table, optional
         Rows of an earlier run, to continue from.
     change : callable, optional
-        Takes the manifest and the table, and returns what to commit in their place.
+        Takes the manifest and the table, and returns the ones to commit instead.
     fields : sequence of Field, optional
-        What the values of the samples are of; by default `FIELDS` where they have values.
+        The fields of the samples' values; by default `FIELDS` if the samples have values.
     """
     label_type, fields = label_type_of(samples), tuple(fields_of(samples) if fields is None else fields)
     writer_class = format.open_writer()
@@ -192,7 +192,7 @@ def write_pack(
 
 
 def label_type_of(samples: Sequence[Sample]) -> str:
-    """Return of which type the labels of samples are."""
+    """Return the type of the samples' labels."""
     if any(isinstance(sample.label, float) for sample in samples):
         return "float"
     return "class" if all(UNLABELED <= sample.label < CLASSES for sample in samples) else "int"
@@ -204,14 +204,14 @@ def fields_of(samples: Sequence[Sample]) -> tuple[Field, ...]:
 
 
 def contents_of(samples: Sequence[Sample], fields: Sequence[Field] | None = None) -> Contents:
-    """Return what holds of all of some samples."""
+    """Return the properties that are common to some samples."""
     label_type = label_type_of(samples)
     classes = [f"class_{label}" for label in range(CLASSES)] if label_type == "class" else []
     return Contents(classes, label_type, tuple(fields_of(samples) if fields is None else fields))
 
 
 def rows_for(samples: Sequence[Sample], fields: Sequence[Field] | None = None, *, apart: bool = False) -> TableBuilder:
-    """Return what collects the rows of such samples; their fields are by default those of `fields_of`."""
+    """Return a collector for the rows of these samples; by default with the fields of `fields_of`."""
     fields = fields_of(samples) if fields is None else fields
     return TableBuilder(types=column_types(label_type_of(samples), fields, apart=apart))
 
@@ -223,7 +223,7 @@ def _placed_before(kept: Table, index: int, fields: Sequence[Field]) -> Placed:
 
 
 def add_row(rows: TableBuilder, sample: Sample, placed: Placed, fields: Sequence[Field] | None = None) -> None:
-    """Add the row of a sample that a writer placed."""
+    """Add the row of a sample that a writer has written."""
     name = encode_name(sample.name)
     fields = fields_of([sample]) if fields is None else fields
     more = field_columns(fields, sample.fields, name)
@@ -240,7 +240,7 @@ def add_row(rows: TableBuilder, sample: Sample, placed: Placed, fields: Sequence
 
 
 def assert_holds(reader: Reader, samples: Sequence[Sample]) -> None:
-    """Assert that a pack holds exactly these samples, in this order."""
+    """Assert that a pack contains exactly these samples, in this order."""
     table = reader.table
     assert len(reader) == len(table) == len(samples)
     assert list(table.sample_names()) == [sample.name for sample in samples]
@@ -260,7 +260,7 @@ def assert_holds(reader: Reader, samples: Sequence[Sample]) -> None:
 
 
 def found_through(stored: Any) -> bytes | None:
-    """Return the bytes that a record of LOCATION leads to, as C does; None where there are none, or others."""
+    """Return the bytes at a record of LOCATION, as C reads them; None if they are missing or differ."""
     file, position, size = (int(stored[column]) for column in ("file", "position", "size"))
     if file == NOWHERE:
         return None
@@ -293,7 +293,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def flip(path: Path, wanted: bytes, at: int = 0) -> None:
-    """Change one byte of `wanted` wherever it is found in the files of a pack; it must be there."""
+    """Change one byte of every occurrence of `wanted` in the files of a pack; there must be one."""
     found = False
     for file in files_of(path):
         data = bytearray(file.read_bytes())

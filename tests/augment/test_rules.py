@@ -51,7 +51,7 @@ def test_a_rule_is_its_settings(rule: augment.Augmentation) -> None:
     assert hash(again) == hash(rule)
     assert repr(again) == repr(rule)
     assert [rule != other for other in RULES].count(False) == 1
-    with pytest.raises(AttributeError, match="augmentations are frozen"):
+    with pytest.raises(AttributeError, match="augmentations are immutable"):
         rule.randoms = 3  # type: ignore[misc]
 
 
@@ -84,7 +84,7 @@ def test_settings_of_torchvision_are_taken() -> None:
         (lambda: augment.RandomPosterize(9), "0 to 8"),
         (lambda: augment.RandomSolarize(256), "0 to 255"),
         (lambda: augment.Grayscale(1), "num_output_channels is 3"),
-        (lambda: augment.RandomChoice([]), "there is none"),
+        (lambda: augment.RandomChoice([]), "the choice is empty"),
         (lambda: augment.RandomChoice([augment.Grayscale(3)], [1, 2]), "weight"),
         (lambda: augment.RandomAffine(10, (0.1, 2)), "translate"),
     ],

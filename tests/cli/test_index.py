@@ -70,8 +70,8 @@ def test_what_is_not_done_with_an_index_is_refused_in_a_line(tree: Path, tmp_pat
     index = tmp_path / "x.index"
     shards = bag(tmp_path / "x.bag", [file.read_bytes() for file in tree.rglob("*.jpg")])
     refused = {
-        ("append", index, tree): "index all images anew",
-        ("verify", index, "--repair", tree): "not packer's to write",
+        ("append", index, tree): "Index all images again",
+        ("verify", index, "--repair", tree): "packer does not change the files that an index lists",
         ("index", index, tmp_path / "y.index"): "is a pack already",
         ("index", tree, index): "--overwrite",
         ("index", tree, tmp_path / "y.lmdb"): "ends in .index",

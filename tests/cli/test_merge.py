@@ -101,7 +101,7 @@ def test_the_names_that_are_proposed_for_packs_of_one_name_differ(
 
 @pytest.mark.parametrize("prefixes", [["a", 3], [b"a", "b"], ["a", None], [1, 2, 3], 5, b"ab", "ab"])
 def test_prefixes_that_are_no_texts(alike: list[Path], tmp_path: Path, prefixes: Any) -> None:
-    with pytest.raises(TypeError, match=r"^prefixes (are texts|is a sequence of texts), "):
+    with pytest.raises(TypeError, match=r"^prefixes (are strings|is a sequence of strings), "):
         packer.merge(alike, tmp_path / "both.lmdb", prefixes=prefixes)
     assert not (tmp_path / "both.lmdb").exists()
 

@@ -77,7 +77,7 @@ def test_readers_that_have_the_pack_open_go_on(drawn: Path, pack: Path) -> None:
     with open_pack(pack) as earlier:  # which has not opened any part
         pickled = pickle.dumps(earlier)
         append(pack, drawn / "more")
-        with pytest.raises(PackError, match="another pack now lies where this one was opened"):
+        with pytest.raises(PackError, match="another pack has replaced the opened one"):
             pickle.loads(pickled)  # in a process that is started now
         with open_pack(pack) as between:
             append(pack, drawn / "again")
@@ -114,7 +114,7 @@ def test_what_does_not_agree_is_refused_and_nothing_changes(drawn: Path, pack: P
     for target, src, options, problem in [
         (pack, drawn / "more", {"resize": 8}, "resize= was not given and is 8"),
         (pack, drawn / "more", {"exif": "apply"}, "exif= was ignore and is apply"),
-        (pack, tmp_path / "three", {}, "has no class class_2, and its classes never change.* --classes union"),
+        (pack, tmp_path / "three", {}, "has no class class_2, and its classes are fixed.* --classes union"),
         (pack, drawn / "tree", {}, "has a sample class_0/000.png already"),
         (pack, drawn / "more", {"unlabeled": True}, "the classes class_0, class_1"),
         (alone, drawn / "more", {}, "packer convert .*tree-alone.lmdb .*tree-alone-parts.lmdb --parts 1`"),

@@ -294,6 +294,6 @@ def test_a_damaged_sample_with_a_float_is_found_and_repaired(tree: Path, tmp_pat
     packer.repair(path, tree / "flat")
     assert content(path) == whole
     flip(path, np.array(FLOATS).tobytes(), 8)
-    assert "the table's column 'label' does not fit its checksum" in [str(damage) for damage in packer.verify(path)]
+    assert "the table's column 'label' does not match its checksum" in [str(damage) for damage in packer.verify(path)]
     with packer.open_dataset(path) as dataset, pytest.raises(packer.CorruptPackError, match="label"):
         _ = dataset.targets

@@ -105,7 +105,7 @@ def test_other_samples_than_before_are_refused(tmp_path: Path) -> None:
         ({"label": 1}, "'image': NoneType is no image"),
         ({"image": b"no image"}, "00000003: not an image that Pillow can read"),
         ({"image": jpeg(0), "captoin": "x"}, "sample 3: no field 'captoin' is known"),
-        ({"image": jpeg(0), "label": 3}, "its label: 3 is no id of the 3 classes"),
+        ({"image": jpeg(0), "label": 3}, "its label: 3 is not an id of the 3 classes"),
         ({"image": jpeg(0), "label": "d"}, "its label 'd' is none of the classes"),
         ({"image": jpeg(0), "age": float("nan")}, "field 'age': NaN is no number"),
         ({"image": jpeg(0), "caption": b"x"}, "field 'caption': b'x' is no text"),
@@ -134,7 +134,7 @@ def test_labels_without_classes_name_the_arguments_that_take_them(tmp_path: Path
     ("label", "classes", "words"),
     [
         (2, ["cat", "dog"], "ids are 0 to 1, and -1 is an unlabeled sample; label_type='int'"),
-        (-2, ["cat", "dog"], "-2 is no id of the 2 classes"),
+        (-2, ["cat", "dog"], "-2 is not an id of the 2 classes"),
         ("cow", ["cat", "dog"], r"add it to classes=\["),
         (0.5, ["cat", "dog"], "label_type='float'"),
         (0.5, None, "label_type='float'"),
@@ -263,7 +263,7 @@ def test_what_is_declared_is_a_kind_and_a_wrong_one_is_told_with_all(tmp_path: P
 
 def test_names_of_classes_are_said_by_a_field(tmp_path: Path) -> None:
     samples = [{"image": jpeg(0), "kind": "dog"}]
-    with pytest.raises(ImageError, match=r"'dog' is no id.*packer.Field\('kind', 'class', classes="):
+    with pytest.raises(ImageError, match=r"'dog' is not an id.*packer.Field\('kind', 'class', classes="):
         packer.pack(samples, tmp_path / "a.lmdb", fields={"kind": "class"})
     field = packer.Field("kind", "class", classes=("cat", "dog"))
     packer.pack(samples, tmp_path / "b.lmdb", fields={"kind": field})

@@ -273,7 +273,7 @@ def test_what_is_no_row_of_datasets_is_refused(packs: list[Path], tmp_path: Path
     with pytest.raises(ValueError, match="labels of one type, not class and float"):
         united([packs[0], tmp_path / "numbers.lmdb"])
     both = ConcatImageDataset([open_dataset(packs[0]), open_dataset(packs[1])])
-    with pytest.raises(ValueError, match="one label says different things"):
+    with pytest.raises(ValueError, match="a label would have two meanings"):
         _ = both.classes
 
 
@@ -313,9 +313,9 @@ def test_classes_of_several_packs_are_balanced(packs: list[Path]) -> None:
 def test_a_state_of_other_classes_is_refused(packs: list[Path]) -> None:
     state = Loader(united(packs), 4).state_dict()
     Loader(united(packs), 4).load_state_dict(state)
-    with pytest.raises(ValueError, match="the state is of another run: its pack is"):
+    with pytest.raises(ValueError, match="the state belongs to another run: its pack is"):
         Loader(united([packs[1], packs[0], packs[2]]), 4).load_state_dict(state)
-    with pytest.raises(ValueError, match="the state is of another run: its pack is"):
+    with pytest.raises(ValueError, match="the state belongs to another run: its pack is"):
         Loader(ConcatDataset(list(map(open_dataset, packs))), 4).load_state_dict(state)
 
 
@@ -328,7 +328,7 @@ def test_datasets_are_mixed_in_the_order_in_which_they_were_opened(packs: list[P
     Loader(united(packs), 4, sampler=order)  # others that are as long
     for dataset in (united(packs[::-1]), both):
         first, second, third = dataset.datasets
-        with pytest.raises(ValueError, match=r"in another order: 1, 0, 2\. Give the weights in"):
+        with pytest.raises(ValueError, match=r"where it is 1, 0, 2\. Pass them in"):
             Loader(dataset, 4, sampler=MixSampler({second: 1, first: 2, third: 3}))
     assert list(pickle.loads(pickle.dumps(order))) == list(order)
 
@@ -336,7 +336,7 @@ def test_datasets_are_mixed_in_the_order_in_which_they_were_opened(packs: list[P
 def test_weights_of_other_datasets_are_refused_by_their_lengths(packs: list[Path]) -> None:
     both, (first, second, third) = united(packs), united(packs).datasets
     assert len(first) != len(second)
-    with pytest.raises(ValueError, match="give the weights in the order of dataset"):
+    with pytest.raises(ValueError, match="pass the weights in the order of dataset"):
         Loader(both, 4, sampler=MixSampler({second: 1, first: 2, third: 3}))
     first, second, third = both.datasets
     Loader(both, 4, sampler=MixSampler({open_dataset(packs[:2], classes="union"): 1, third: 2}))  # two of them as one

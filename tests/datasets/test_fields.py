@@ -180,7 +180,7 @@ def test_workers_give_the_same_items(context: str, count: int, pack: Path) -> No
         ({"fields": "all", "fill": {"depth": 1}}, ValueError, "cannot stand in the place of 'depth'"),
         ({"fields": "all", "mode": {"mask": "L"}}, ValueError, "'mask' is no field of images"),
         ({"mode": "RGBA"}, ValueError, "mode is one of RGB, L, unchanged"),
-        ({"target": "coco", "fields": "all"}, ValueError, "without fields="),
+        ({"target": "coco", "fields": "all"}, ValueError, "leave out fields="),
         ({"target": "voc"}, ValueError, "None or 'coco'"),
         (
             {"per_box": ("area",)},
@@ -190,11 +190,11 @@ def test_workers_give_the_same_items(context: str, count: int, pack: Path) -> No
         ({"fill": {"age": 3}}, ValueError, "fill= is about fields"),
         ({"min_visible": 0.5}, ValueError, "min_visible= is about fields"),
         ({"mode": {"image": "L", "depth": "L"}}, ValueError, "mode={'depth': ...} is about fields"),
-        ({"target": "coco", "per_box": ("area",)}, ValueError, "goes without per_box="),
-        ({"target": "coco", "fill": {"age": 3}}, ValueError, "goes without fill="),
-        ({"target": "coco", "mode": {"depth": "L"}}, ValueError, "goes without mode={'depth': ...}"),
-        ({"mode": "L", "fuse": True, "transform": np.asarray}, ValueError, "goes without mode='L'"),
-        ({"fields": ("mask",), "transform": np.asarray}, ValueError, "which fields= does not name"),
+        ({"target": "coco", "per_box": ("area",)}, ValueError, "leave out per_box="),
+        ({"target": "coco", "fill": {"age": 3}}, ValueError, "leave out fill="),
+        ({"target": "coco", "mode": {"depth": "L"}}, ValueError, "leave out mode={'depth': ...}"),
+        ({"mode": "L", "fuse": True, "transform": np.asarray}, ValueError, "not mode='L'"),
+        ({"fields": ("mask",), "transform": np.asarray}, ValueError, "which is not in fields="),
     ],
 )
 def test_wrong_arguments(settings: dict[str, Any], error: type[Exception], words: str, pack: Path) -> None:

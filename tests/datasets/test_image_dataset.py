@@ -307,7 +307,7 @@ def test_read_region(codec: str, output: str, name: str, packs: Packs, odd_tree:
             assert np.array_equal(as_array(again), as_array(found))
     with pytest.raises(TypeError):
         dataset.read_region(0, 0.5, 0, 1, 1)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"does not lie inside of sample 0, which has \d+ x \d+"):
+    with pytest.raises(ValueError, match=r"does not lie inside sample 0, which has \d+ x \d+"):
         dataset.read_region(0, 0, 1, 1, 100_000)
     with pytest.raises(ValueError, match="does not lie inside"):
         dataset.read_region(0, 0, 0, 0, 1)
@@ -534,7 +534,7 @@ def test_samples_of_a_damaged_table_are_refused(column: str, packs: Packs, photo
     path.write_bytes(content)
     dataset = open_dataset(path)
     for shown in (lambda: dataset.samples, lambda: dataset.imgs):
-        with pytest.raises(CorruptPackError, match=f"column '{column}' does not fit its checksum"):
+        with pytest.raises(CorruptPackError, match=f"column '{column}' does not match its checksum"):
             shown()
 
 

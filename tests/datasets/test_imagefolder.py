@@ -116,7 +116,7 @@ def test_transforms(name: str, pack: Path) -> None:
     assert dataset.transforms(image, label) == (image, label)
     if name != "transforms":
         assert isinstance(dataset.transforms, datasets.vision.StandardTransform)
-        with pytest.raises(ValueError, match="transforms= takes image and label together"):
+        with pytest.raises(ValueError, match="transforms= is applied to image and label together"):
             LMDBImageDataset(pack, transforms=remember, **settings)  # type: ignore[arg-type]
 
 
@@ -336,7 +336,7 @@ def test_targets_are_a_read_only_array(pack: Path) -> None:
 
 def test_samples_are_not_assigned_but_selected(pack: Path) -> None:
     dataset = LMDBImageDataset(pack)
-    with pytest.raises(AttributeError, match=r"take dataset\[:10\], dataset\.select\(indices\) or a .*Subset"):
+    with pytest.raises(AttributeError, match=r"use dataset\[:10\], dataset\.select\(indices\) or a .*Subset"):
         dataset.samples = dataset.samples[:3]  # type: ignore[assignment]
     few = dataset[1:7:2]
     assert (len(few), list(few.samples), list(few.targets)) == (3, dataset.samples[1:7:2], [0, 0, 1])
@@ -412,12 +412,12 @@ class Recorded(LMDBImageDataset):
 
 
 def test_fusing_in_vain_is_said(pack: Path) -> None:
-    with pytest.warns(UserWarning, match="fuse=True changes nothing.*ColorJitter"):
+    with pytest.warns(UserWarning, match="fuse=True has no effect.*ColorJitter"):
         LMDBImageDataset(pack, transform=v1.Compose([v1.ColorJitter(0.5), v1.CenterCrop(16)]), fuse=True)
-    with pytest.warns(UserWarning, match="changes nothing") as said:
+    with pytest.warns(UserWarning, match="has no effect") as said:
         Recorded(pack, v1.ColorJitter(0.5), fuse=True)
     assert said[0].filename == __file__
-    with pytest.raises(ValueError, match="goes without crop="):
+    with pytest.raises(ValueError, match="contradicts crop="):
         LMDBImageDataset(pack, transform=V1, fuse=True, crop=packer.CenterCrop(16))
 
 

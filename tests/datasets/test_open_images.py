@@ -142,7 +142,7 @@ def test_an_index_of_other_files_is_neither_used_nor_removed(tree: Path, tmp_pat
     copied = stage(kept, tmp_path / "fast")
     (other / "class_00" / "zz.jpg").write_bytes(next(tree.rglob("*.jpg")).read_bytes())
     for place in (pack, copied):
-        with pytest.raises(packer.SourceError, match="is a pack, and no index"):
+        with pytest.raises(packer.SourceError, match="is a pack, not an index"):
             open_dataset(other, index=place)
         assert packer.verify(place) == []
     shutil.rmtree(other)

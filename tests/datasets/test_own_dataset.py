@@ -184,10 +184,10 @@ def test_a_class_without_items_says_what_it_needs() -> None:
         def __len__(self) -> int:
             return 3
 
-    with pytest.raises(NotImplementedError, match="Nothing needs the method items, or layout, labels and fill"):
+    with pytest.raises(NotImplementedError, match="Nothing must define the method items, or layout, labels and fill"):
         list(packer.Loader(Nothing(), 2))
 
 
 def test_packers_dataloader_leaves_it_to_torch(arrays: Any) -> None:
-    with pytest.warns(UserWarning, match="the dataset makes its items by itself"), pytest.raises(TypeError):
+    with pytest.warns(UserWarning, match="the dataset overrides how its items are made"), pytest.raises(TypeError):
         next(iter(packer.DataLoader(arrays, 4)))

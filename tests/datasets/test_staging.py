@@ -303,7 +303,7 @@ def test_a_directory_that_is_not_ones_own_is_refused(tree: Path, tmp_path: Path,
             pytest.skip("needs to be root")
         else:
             os.chown(own, 65534, 65534)
-    with pytest.raises(DestinationError, match=f"{own}: is no directory that is yours"):
+    with pytest.raises(DestinationError, match=f"{own}: must be a directory that belongs to you"):
         stage(pack, shared)
 
 
@@ -329,7 +329,7 @@ except Exception as error: print(type(error).__name__, error)
         (65534, 0o1777, "parent", "belongs to somebody else"),
         (0, 0o777, "directory", "no sticky bit"),
         (0, 0o777, "parent", "no sticky bit"),
-        (65534, 0o1777, "link", "is a link of somebody else"),
+        (65534, 0o1777, "link", "is a link that belongs to another user"),
         (65534, 0o775, "parent", None),
     ],
 )
@@ -603,7 +603,7 @@ def test_a_system_that_locks_nothing_is_said(tree: Path, tmp_path: Path) -> None
     if os.geteuid() == 0:
         line = ["setpriv", "--bounding-set=-ipc_lock", *line]
     output = subprocess.run(line, capture_output=True, text=True, check=True).stdout
-    assert output.startswith(f"0 {pack}: was read into the page cache and is not locked there")
+    assert output.startswith(f"0 {pack}: was read into the page cache but could not be locked there")
     assert f"(ulimit -l) to {-(-size(pack) // 1024)} kB" in output
 
 

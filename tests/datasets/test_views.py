@@ -221,19 +221,19 @@ def test_what_views_cannot_do_is_refused(pack: Path, field_packs: FieldPacks) ->
     with pytest.raises(TypeError, match="augment is a list of packer's augmentations"):
         View(CenterCrop(3), CenterCrop(3))  # type: ignore[arg-type]
     refused: dict[str, dict[str, Any]] = {
-        "without crop=": {"crop": CenterCrop(8)},
-        "without augment=": {"augment": JITTER},
-        "without fuse=True": {"fuse": True, "transform": torch.nn.Identity()},
-        "takes one image": {"transforms": lambda *both: both},
+        "replace crop=": {"crop": CenterCrop(8)},
+        "replace augment=": {"augment": JITTER},
+        "replace fuse=True": {"fuse": True, "transform": torch.nn.Identity()},
+        "expects one image": {"transforms": lambda *both: both},
         "stored bytes": {"output": "bytes"},
-        "without mode='L'": {"mode": "L"},
+        "not mode='L'": {"mode": "L"},
     }
     for reason, settings in refused.items():
         with pytest.raises(ValueError, match=reason):
             open_dataset(pack, views=VIEWS, **settings)
     dataset = open_dataset(pack, views=VIEWS)
     for name, value in (("crop", CenterCrop(8)), ("augment", JITTER)):
-        with pytest.raises(ValueError, match=f"without {name}="):
+        with pytest.raises(ValueError, match=f"replace {name}="):
             setattr(dataset, name, value)
     for fields in (("image", "mask"), ("image", "boxes"), "all"):
         with pytest.raises(ValueError, match="several images of a sample"):

@@ -193,7 +193,7 @@ def test_two_passes_at_once_each_keep_their_epoch(pack: Path) -> None:
         ({"version": 2, "crop_seed": 0, "pack": "other"}, "its pack is 'other'"),
         ({"version": 1, "crop_seed": 5, "sampler": SequentialSampler(SIZE).state_dict()}, "its kind is 'Seq"),
         ({"version": 1, "crop_seed": 5, "sampler": ShuffleSampler(7).state_dict()}, "its length is 7"),
-        ({"epoch": 0, "start": 200, "seed": 0}, "sample 200, and there are only 40"),
+        ({"epoch": 0, "start": 200, "seed": 0}, "sample 200, but there are only 40"),
         ({"epoch": 0, "start": 0, "seed": 9}, "open the dataset with seed=9, not 1"),
     ],
 )
@@ -219,7 +219,7 @@ def test_states_of_the_first_version(pack: Path) -> None:
     ):
         loader.load_state_dict(old)
         assert same(batches(loader), expected)
-    with pytest.raises(ValueError, match="the sampler has seed 7: nobody can tell which order"):
+    with pytest.raises(ValueError, match="the sampler has seed 7, so it is unclear which order"):
         Loader(open_dataset(pack, crop=CROP, seed=5), 6, sampler=ShuffleSampler(SIZE, seed=7)).load_state_dict(old)
     without_chance = Loader(open_dataset(pack, crop=ResizeCenterCrop(16, 20)), 6)
     without_chance.load_state_dict(old)
@@ -228,9 +228,9 @@ def test_states_of_the_first_version(pack: Path) -> None:
 
 def test_the_order_has_one_seed(pack: Path) -> None:
     dataset = open_dataset(pack, crop=CROP, seed=0)
-    with pytest.raises(ValueError, match="seed goes without a sampler"):
+    with pytest.raises(ValueError, match="seed cannot be combined with a sampler"):
         Loader(dataset, 6, sampler=ShuffleSampler(SIZE), seed=1)
-    with pytest.raises(ValueError, match="orders 39 samples, and the dataset has 40"):
+    with pytest.raises(ValueError, match="orders 39 samples, but the dataset has 40"):
         Loader(dataset, 6, sampler=ShuffleSampler(39))
     assert order(Loader(dataset, 6, shuffle=True, seed=4)) == list(ShuffleSampler(SIZE, seed=4))
     assert order(Loader(dataset, 6, shuffle=True, seed=0)) == list(ShuffleSampler(SIZE, seed=0))
@@ -251,7 +251,7 @@ class Backwards(ShuffleSampler):
 def test_what_is_no_state_is_refused(pack: Path) -> None:
     loader = Loader(open_dataset(pack, crop=CROP), 6, shuffle=True)
     for state in (None, [1]):
-        with pytest.raises(TypeError, match="a state is a dict, which `state_dict` gave, not"):
+        with pytest.raises(TypeError, match="a state is a dict from `state_dict`, not"):
             loader.load_state_dict(state)  # type: ignore[arg-type]
 
 

@@ -153,7 +153,7 @@ def test_a_pass_keeps_its_epoch(kind: type[OrderSampler]) -> None:
         ({"epoch": 0, "start": 1.5}, "no number 'start'"),
         ({"epoch": 0, "start": -1}, "its start is -1"),
         (None, "no number 'epoch'"),
-        ({"epoch": 0, "start": 200}, "sample 200, and there are only 52"),
+        ({"epoch": 0, "start": 200}, "sample 200, but there are only 52"),
         ({**ShuffleSampler(52).state_dict(), "version": 2}, "a newer packer"),
         ({**ShuffleSampler(52).state_dict(), "seed": None}, "no number 'seed'"),
         (ShuffleSampler(51).state_dict(), "its length is 51, and this sampler's is 52"),

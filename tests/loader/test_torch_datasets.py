@@ -87,7 +87,7 @@ def test_resuming_a_part(two_packs: tuple[Path, Path]) -> None:
     resumed = loader()
     resumed.load_state_dict(state)
     assert same(items(resumed), rest)
-    with pytest.raises(ValueError, match="the state is of another run: its pack is"):
+    with pytest.raises(ValueError, match="the state belongs to another run: its pack is"):
         Loader(open_dataset(two_packs[0], crop=RandomResizedCrop(16))[:10], 2, shuffle=True).load_state_dict(state)
 
 
@@ -127,7 +127,7 @@ def test_what_a_loader_would_pass_over_is_refused(two_packs: tuple[Path, Path]) 
     dataset = open_dataset(two_packs[0], crop=CenterCrop(16))
     with pytest.raises(TypeError, match=r"Own has a __getitem__ of its own.*DataLoader"):
         Loader(Own(dataset, [1]), 4)
-    with pytest.raises(TypeError, match=r"or a Subset or ConcatDataset of such.*DataLoader reads any"):
+    with pytest.raises(TypeError, match=r"a Subset or ConcatDataset of these.*DataLoader reads any"):
         Loader(torch.utils.data.TensorDataset(torch.zeros(3)), 4)
 
 

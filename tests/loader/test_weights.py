@@ -262,7 +262,7 @@ def test_an_epoch_is_as_long_as_there_are_labeled_samples() -> None:
     assert len(list(BalancedSampler(TARGETS))) == 59
     whole = BalancedSampler(TARGETS)
     whole.require_samples(64)
-    with pytest.raises(ValueError, match="orders 64 samples, and the dataset has 59"):
+    with pytest.raises(ValueError, match="orders 64 samples, but the dataset has 59"):
         whole.require_samples(59)
 
 
@@ -270,7 +270,7 @@ def test_a_subset_is_a_permutation_of_its_indices() -> None:
     sampler = SubsetSampler([5, 3, 900, 3])
     assert sorted(sampler) == [3, 3, 5, 900]
     sampler.require_samples(901)
-    with pytest.raises(ValueError, match="gives index 900, and the dataset has 900 samples"):
+    with pytest.raises(ValueError, match="has index 900, but the dataset has 900 samples"):
         sampler.require_samples(900)
 
 
@@ -281,21 +281,21 @@ def test_a_subset_is_a_permutation_of_its_indices() -> None:
         (
             lambda: MixSampler({"a.lmdb": 2, "b.h5": 1}),
             TypeError,
-            "opened datasets, not paths such as 'a.lmdb': say whole",
+            "opened datasets, not paths such as 'a.lmdb': use whole",
         ),
         (lambda: MixSampler({Path("a.lmdb"): 2}), TypeError, "opened datasets, not paths"),  # type: ignore[dict-item]
         (lambda: MixSampler({}), ValueError, "finite sum above 0"),
         (lambda: MixSampler({Numbers(3): -1}), ValueError, "number 0 is -1"),
-        (lambda: MixSampler({Numbers(3): 1, Numbers(0): 2}), ValueError, "dataset 1 has the weight 2, and no samples"),
+        (lambda: MixSampler({Numbers(3): 1, Numbers(0): 2}), ValueError, "dataset 1 has the weight 2, but no samples"),
         (lambda: MixSampler({Numbers(3): "much"}), TypeError, "numbers of 0 or more"),  # type: ignore[dict-item]
         (lambda: MixSampler({Numbers(3): 1}, 2.5), TypeError, "length is a whole number"),  # type: ignore[arg-type]
         (lambda: WeightedSampler([1, float("nan")]), ValueError, "number 1 is nan"),
         (lambda: WeightedSampler([0, 0]), ValueError, "finite sum above 0"),
-        (lambda: WeightedSampler([[1, 2]]), TypeError, "in a row"),  # type: ignore[list-item]
+        (lambda: WeightedSampler([[1, 2]]), TypeError, "in one dimension"),  # type: ignore[list-item]
         (lambda: WeightedSampler([1, 0, 2], replacement=False), ValueError, "at most 2 samples"),
         (lambda: BalancedSampler([-1, -1]), ValueError, "no sample has a class"),
         (lambda: BalancedSampler([0, -2]), ValueError, "one is -2"),
-        (lambda: BalancedSampler([0.5, 1.0]), TypeError, "a class id a sample, not float64"),  # type: ignore[list-item]
+        (lambda: BalancedSampler([0.5, 1.0]), TypeError, "one class id for each sample, not float64"),  # type: ignore[list-item]
         (lambda: BalancedSampler([0], power=float("inf")), ValueError, "power is a finite number"),
         (lambda: SubsetSampler([True, False]), TypeError, r"np\.flatnonzero"),
         (lambda: SubsetSampler([3, -1]), ValueError, "one is -1"),
@@ -316,7 +316,7 @@ def test_what_makes_no_order_is_refused(make: Callable[[], object], error: type[
 def test_an_epoch_too_far_away_is_refused() -> None:
     sampler = mixed()
     sampler.set_epoch(2**60)
-    with pytest.raises(ValueError, match="beyond what a MixSampler counts"):
+    with pytest.raises(ValueError, match="exceeds the range of a MixSampler"):
         list(sampler)
 
 
@@ -374,7 +374,7 @@ def test_a_sampler_of_other_samples_is_refused(pack: Path) -> None:
         BalancedSampler([1] * (SIZE - 1), length=20),
         SubsetSampler([SIZE]),
     ):
-        with pytest.raises(ValueError, match=f"and the dataset has {SIZE}"):
+        with pytest.raises(ValueError, match=f"but the dataset has {SIZE}"):
             Loader(open_dataset(pack), 4, sampler=sampler)
     Loader(open_dataset(pack), 4, sampler=WeightedSampler([1] * SIZE, 7))
 
@@ -388,7 +388,9 @@ def test_an_epoch_that_comes_again_is_said_once() -> None:
     """torch's samplers draw another order for each pass; nobody moves the epoch of packer's on but the loop."""
     for sampler in (BalancedSampler([0, 1, 1, 0]), WeightedSampler([1, 2, 3]), ShuffleSampler(5)):
         list(DataLoader(range(5), sampler=sampler))
-        with pytest.warns(UserWarning, match=r"has the order of the pass before, epoch 0: call sampler.set_epoch"):
+        with pytest.warns(
+            UserWarning, match=r"repeats the order of the previous pass, epoch 0: call sampler.set_epoch"
+        ):
             list(DataLoader(range(5), sampler=sampler))
         list(DataLoader(range(5), sampler=sampler))  # said before
     sampler = ShuffleSampler(5)

@@ -263,7 +263,7 @@ def test_findings_and_what_cannot_be_read_are_told(photos: Path, tmp_path: Path)
     assert all(entry["reason"] for entry in found.left_out)
     for path in files:
         path.write_bytes(b"no image")
-    with pytest.raises(SourceError, match="not one of"):
+    with pytest.raises(SourceError, match="none of the"):
         packer.estimate(tree, tmp_path / "x.lmdb", seconds=FEW)
     assert os.listdir(tmp_path) == ["tree"]
 

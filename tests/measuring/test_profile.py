@@ -203,7 +203,7 @@ def test_a_report_is_printed_once_and_by_rank_0_alone(
 
 def test_a_loop_that_is_left_has_a_report_for_who_asks(capsys: pytest.CaptureFixture[str]) -> None:
     profiled = packer.profile(range(100), seconds=0)
-    with pytest.raises(ValueError, match="no batch was taken yet"):
+    with pytest.raises(ValueError, match="no batch was read yet"):
         profiled.report()
     for number in profiled:
         time.sleep(0.001)

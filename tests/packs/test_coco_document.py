@@ -204,7 +204,10 @@ def test_a_file_of_another_size_than_its_annotations_is_refused(tmp_path: Path) 
 
 def test_a_pack_without_such_annotations_has_no_document(tmp_path: Path) -> None:
     packer.pack([{"image": np.zeros((8, 8, 3), np.uint8)}], tmp_path / "a.lmdb")
-    with packer.open_pack(tmp_path / "a.lmdb") as reader, pytest.raises(packer.OptionError, match="was not made of"):
+    with (
+        packer.open_pack(tmp_path / "a.lmdb") as reader,
+        pytest.raises(packer.OptionError, match="was not converted with"),
+    ):
         coco_document(reader)
 
 

@@ -303,13 +303,13 @@ def test_of_two_exports_at_a_time_the_second_is_refused(tmp_path: Path) -> None:
     refused: list[tuple[int, str]] = []
 
     def export_again(done: int, total: int) -> None:
-        with pytest.raises(PackLockedError, match="out: another process exports into this directory"):
+        with pytest.raises(PackLockedError, match="out: another process is exporting to this directory"):
             export(path, out)
         again = packer_command("export", path, out)
         refused.append((again.returncode, again.stderr))
 
     assert export(path, out, progress=export_again) == 2
-    assert refused == [(5, f"packer: {out}: another process exports into this directory\n")]
+    assert refused == [(5, f"packer: {out}: another process is exporting to this directory\n")]
     assert {name for name, data in content(out).items() if data is not None} == {"a/x.png", "a/y.png"}
     assert export(path, out) == 2
 

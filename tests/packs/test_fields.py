@@ -270,7 +270,7 @@ def _require_other_fields(pack: Path, damaged: str, kept: dict[str, list[Stored]
         ("depth", png("I;16", 1)[:70], "cannot be decoded"),
         ("tags", [5, 1], None),
         ("tags", Raw(b"1234567"), "7 bytes are no ids"),
-        ("tags", Raw(np.array([1, 9], "<i8").tobytes()), "9 is no id of its classes"),
+        ("tags", Raw(np.array([1, 9], "<i8").tobytes()), "9 is not an id of its classes"),
         ("caption", Raw(b"\xff\xfe"), "no UTF-8: byte 0"),
         ("about", Raw(b"{"), "Expecting property name"),
         ("about", Raw(b"[" * 100_000), "nested too deeply"),
@@ -293,7 +293,7 @@ def _require_other_fields(pack: Path, damaged: str, kept: dict[str, list[Stored]
 def test_a_value_that_is_none_of_its_kind(tmp_path: Path, name: str, value: Any, reason: str | None) -> None:
     """Its checksum fits: whoever wrote the pack stored it so."""
     if reason is None:
-        with pytest.raises(ValueError, match="5 is no id"):
+        with pytest.raises(ValueError, match="5 is not an id"):
             sample(1, **{name: value})
         return
     path = written(tmp_path / "x.h5", [sample(0), sample(1, **{name: value}), sample(2)])
@@ -333,8 +333,8 @@ def test_a_box_may_end_beside_its_image_by_rounding(tmp_path: Path) -> None:
         ("field.age", np.nan, "field 'age': its row in the table says nan and 0, which is no float32"),
         ("field.age.null", 2, "field 'age': .* says 1.5 and 2"),
         ("field.seen", 2, "field 'seen': .* says 2 and 0, which is no bool"),
-        ("field.kind", 5, "field 'kind': 5 is no id of its classes"),
-        ("field.kind", -7, "field 'kind': -7 is no id"),
+        ("field.kind", 5, "field 'kind': 5 is not an id of its classes"),
+        ("field.kind", -7, "field 'kind': -7 is not an id"),
         ("field.mask.size", -1, "field 'mask': .* says -1 bytes and the checksum"),
         ("field.mask.size", -9, "field 'mask': .* says -9 bytes"),
     ],
@@ -379,7 +379,7 @@ def test_damaged_values_come_back_from_files(packs: dict[str, Path], tmp_path: P
     assert repaired.samples == ["class_1/001.png"]
     left = {(item.index, item.field): item.reason for item in repaired.left}
     assert [*left] == [(1, "caption"), (3, "mask"), (3, "raw")]
-    assert "no file is known for the field 'caption'" in left[1, "caption"]
+    assert "the file of the field 'caption'" in left[1, "caption"]
     assert "does not give the same value" in left[3, "mask"]
     assert "class_1/003.png.bin cannot be read: No such file" in left[3, "raw"]
     result = packer_command("verify", pack, "--repair", packs["pth"])

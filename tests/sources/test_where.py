@@ -140,7 +140,7 @@ def test_a_damaged_column_is_not_asked(pack: Path, tmp_path: Path) -> None:
         ages = reader.column("age")[0].tobytes()
     data[data.index(ages) + 7] ^= 1
     damaged.write_bytes(data)
-    with pytest.raises(PackerError, match=r"column 'field\.age' does not fit its checksum"):
+    with pytest.raises(PackerError, match=r"column 'field\.age' does not match its checksum"):
         packer.convert(damaged, tmp_path / "x.lmdb", where="age > 3")
     assert not list(tmp_path.glob("x*"))
 

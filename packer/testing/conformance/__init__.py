@@ -1,15 +1,15 @@
-"""The contracts of formats and containers, as test classes that the test class of each inherits.
+"""The contracts of formats and containers, as base classes for test classes.
 
-A format is tested by one class that says which format it is::
+A format is tested by a class with its name::
 
     class TestLMDB(FileFormatConformance):
         format = "lmdb"
 
-`FormatConformance` is what every format must do; `FileFormatConformance` adds what one that lies on a disk must do, and
-`ForeignLayoutConformance` what one must do whose files are another tool's. `PackConformance` and
-`FilePackConformance` are the tests of the first two that also hold for packs that no writer wrote sample by sample.
+`FormatConformance` is the contract of every format. `FileFormatConformance` adds tests for formats on a disk, and
+`ForeignLayoutConformance` for formats whose files have the layout of another tool. `PackConformance` and
+`FilePackConformance` are the tests of the first two for packs that were not written sample by sample.
 
-A container is tested by a class that says which one it is, and how a file of it is written::
+A container is tested by a class with its name and a method that writes a file::
 
     class TestBagz(ContainerConformance):
         container = "bagz"

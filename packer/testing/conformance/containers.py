@@ -1,4 +1,4 @@
-"""The contract of a container, as a test class that the test class of a container inherits."""
+"""The contract of a container, as a base class for test classes."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _CHANGES = 300
 
 
 class ContainerConformance:
-    """What every container must do: its samples come back in every way, and damaged files are refused by name.
+    """The contract of every container: samples can be read in all ways, and damaged files are refused with their names.
 
     Attributes
     ----------
     container : str
-        The name of its descriptor.
+        The name of the container's descriptor.
     """
 
     container: str
 
     def write(self, path: Path, samples: Sequence[tuple[int, bytes]]) -> None:
-        """Write a file of the container with samples, a label and the bytes of a JPEG each."""
+        """Write a container file with these samples: a label and the bytes of a JPEG for each."""
         raise NotImplementedError
 
     @pytest.fixture
     def samples(self, tmp_path: Path) -> list[tuple[int, bytes]]:
-        """Labels and JPEGs, in an order that is not that of the labels."""
+        """Labels and JPEGs, not sorted by label."""
         draw_imagefolder(tmp_path / "drawn", classes=3, per_class=2, size=(16, 24))
         drawn = sorted((tmp_path / "drawn").rglob("*.jpg"), key=lambda path: path.name)
         return [(int(path.parent.name[-2:]), path.read_bytes()) for path in drawn]
@@ -53,7 +53,7 @@ class ContainerConformance:
         return path
 
     def opened(self, *paths: Path) -> Container:
-        """Open what packer finds at some paths."""
+        """Open the container that packer finds at some paths."""
         found = find_container(paths)
         assert found is not None
         assert found[0] is CONTAINERS[self.container].container()

@@ -1,4 +1,4 @@
-"""Tests that every pack must pass, also one on a disk: reading, refusing damage, readers that share a pack."""
+"""Tests for every pack, and more for packs on a disk: reading, detecting damage, sharing a pack between readers."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ __all__ = [
 
 
 class PackCase:
-    """Which format is tested, how a test writes and opens a pack of it, and when two packs are the same.
+    """The tested format: its name, how to write and open a pack, and when two packs are equal.
 
     Attributes
     ----------
     format : str
-        A key of `packer._formats.FORMATS`.
+        The name of the format, such as ``"lmdb"``.
     options : mapping
-        The format's options to test it with.
+        The options of the format for the tests.
     """
 
     format: str
@@ -72,12 +72,12 @@ class PackCase:
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
-        """Where a test writes its pack."""
+        """The path at which a test writes its pack."""
         return tmp_path / f"pack{self.row.suffixes[0]}"
 
     @pytest.fixture
     def samples(self) -> list[Sample]:
-        """Samples of all kinds of sizes, which the pack of `reader` holds."""
+        """The samples in the pack of `reader`, of many sizes."""
         return draw_samples([1, 100, 2021, 2022, 2023, 4079, 4080, 4081, 8176, 8177, 30_000, 7, 500, 1, 2000] * 2)
 
     @pytest.fixture
@@ -94,15 +94,15 @@ class PackCase:
     def write(
         self, path: Path, samples: Sequence[Sample], *, written: Table | None = None, change: Change | None = None
     ) -> Table:
-        """Write a pack with the options to test, and return its table."""
+        """Write a pack with `options`, and return its table."""
         return write_pack(self.row, path, samples, self.options, written=written, change=change)[1]
 
     def open(self, path: Path, *, check: str = "always") -> Reader:
-        """Open a pack as one of this format."""
+        """Open a pack of this format."""
         return self.row.open_reader()(path, check=check)
 
     def require_same(self, path: Path, other: Path) -> None:
-        """Assert that two packs are the same in all that a reader shows."""
+        """Assert that two packs are equal in everything that a reader returns."""
         with self.open(path) as one, self.open(other) as two:
             assert one.manifest == two.manifest
             for name, column in one.table.columns().items():
@@ -111,7 +111,7 @@ class PackCase:
 
 
 class ReadingConformance(PackCase):
-    """Samples, table and manifest come back, by every index that there is."""
+    """Samples, table and manifest are read unchanged, by every kind of index."""
 
     @drawn
     @given(lengths=st.lists(sizes(), min_size=1, max_size=40), seed=st.integers(0, 1000))
@@ -255,7 +255,7 @@ class ReadingConformance(PackCase):
 
 
 class RefusingConformance(PackCase):
-    """Each sample that is not what was written raises, and no other sample does."""
+    """A damaged sample raises when it is read; the others do not."""
 
     def test_a_sample_that_is_not_what_was_written(self, path: Path, samples: list[Sample]) -> None:
         def change(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
@@ -338,7 +338,7 @@ class RefusingConformance(PackCase):
             self.open(path)
 
     def require_damage(self, reader: Reader, index: int, samples: Sequence[Sample]) -> None:
-        """Assert that one sample of a pack is refused by index and name, by `verify` too, and the others are not."""
+        """Assert that readers and `verify` refuse one sample, with its index and name, and accept the others."""
         with pytest.raises(CorruptPackError) as caught:
             reader.read(index)
         assert caught.value.index == index
@@ -352,10 +352,10 @@ class RefusingConformance(PackCase):
 
 
 class SharingConformance(PackCase):
-    """Many read one pack at once, through one reader and through several."""
+    """Many threads and processes read one pack at once, with one reader and with several."""
 
     forks = 40
-    """How many processes begin while threads read."""
+    """The number of processes to fork while threads read."""
 
     def test_a_pickled_reader_is_its_path(self, reader: Reader, samples: list[Sample]) -> None:
         pickled = pickle.dumps(reader)
@@ -415,7 +415,7 @@ class SharingConformance(PackCase):
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
     def test_forks_while_threads_read(self, reader: Reader, samples: list[Sample]) -> None:
-        """A lock that another thread holds at the fork stays locked in the child for ever."""
+        """A lock that another thread holds during a fork would stay locked in the child forever."""
         stop = threading.Event()
 
         def read_on() -> None:
@@ -460,15 +460,15 @@ class SharingConformance(PackCase):
 
 
 class PackConformance(ReadingConformance, SharingConformance, RefusingConformance):
-    """What every pack must do, however it was written."""
+    """The contract of every pack, however it was written."""
 
 
 class FilePackConformance(PackConformance):
-    """What a pack that lies on a disk must do as well: any of its bytes may be damaged."""
+    """The additional contract of a pack on a disk: any of its bytes may be damaged."""
 
     @pytest.fixture
     def foreign(self, tmp_path: Path) -> Callable[[bytes], Path]:
-        """Makes a file of any content under a name that says it is a pack."""
+        """Makes a file with any content and the name of a pack."""
 
         def write(data: bytes) -> Path:
             path = tmp_path / f"foreign{self.row.suffixes[0]}"
@@ -573,7 +573,7 @@ class FilePackConformance(PackConformance):
             assert reader.value(index - 1, "mask") == samples[index - 1].fields[4]
 
     def files_to_read(self, path: Path) -> list[Path]:
-        """Return the files of a pack of which reading all samples reads the whole."""
+        """Return the files of a pack that are read completely when all samples are read."""
         return files_of(path)
 
     def test_a_file_cut_short(self, path: Path, samples: list[Sample]) -> None:
@@ -633,7 +633,7 @@ class FilePackConformance(PackConformance):
         self.require_refused(tmp_path / f"missing{self.row.suffixes[0]}")
 
     def require_refused(self, path: Path) -> None:
-        """Assert that a path is refused, whoever is asked."""
+        """Assert that every function refuses a path."""
         with pytest.raises((CorruptPackError, PackNotFoundError)):
             self.open(path)
         with pytest.raises(CorruptPackError if path.exists() else PackNotFoundError):

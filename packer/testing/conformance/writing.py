@@ -1,4 +1,4 @@
-"""Tests that the writer of a format must pass, and those of a layout of another tool with packer's index beside it."""
+"""Tests for the writer of a format, and for layouts of other tools with packer's index next to them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["FileFormatConformance", "ForeignLayoutConformance", "FormatConforman
 
 
 class InterruptionError(Exception):
-    """Stands for whatever ends a process in the middle of a commit."""
+    """Stands for any event that ends a process in the middle of a commit."""
 
 
 class EndsTheCommit(Manifest):
@@ -52,10 +52,10 @@ def ends_the_commit(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
 
 
 class FormatConformance(PackConformance):
-    """What every format must do as well: its writer gives the same pack each time, and continues from any sample."""
+    """The additional contract of a format: its writer makes the same pack each time, and continues from any sample."""
 
     def leave_rubbish(self, path: Path) -> None:
-        """Do to an unfinished pack what a crash may do to it, beyond the samples that were synced."""
+        """Change an unfinished pack, beyond the synced samples, as a crash may change it."""
 
     # Writing is deterministic, and can be interrupted anywhere.
 
@@ -89,7 +89,7 @@ class FormatConformance(PackConformance):
         self.require_same(whole, continued)
 
     def interrupt(self, path: Path, samples: Sequence[Sample], durable: int, lost: int, flushed: bool) -> Table:
-        """Write some samples and no more; return the rows of those that were synced."""
+        """Write only some samples; return the rows of the synced ones."""
         writer_class = self.row.open_writer()
         rows, none = (rows_for(samples, apart=writer_class.apart) for _ in range(2))
         writer = writer_class(path, self.options, none.build(), contents_of(samples))
@@ -177,7 +177,7 @@ class FormatConformance(PackConformance):
 
 
 class FileFormatConformance(FormatConformance, FilePackConformance):
-    """What a format whose packs lie on a disk must do: the bytes are the same each time."""
+    """The contract of a format on a disk: the bytes are the same each time."""
 
     def require_same(self, path: Path, other: Path) -> None:
         super().require_same(path, other)
@@ -203,7 +203,7 @@ _READ = ("manifest.json", "table.bin", "files.bin")
 
 
 class ForeignLayoutConformance(FileFormatConformance):
-    """What packer never reads of the files, other tools read: all of it is known to be whole."""
+    """Other tools also read bytes that packer never reads: `verify` must check all of them."""
 
     forks = 10  # the reader is that of indexes
 
@@ -212,11 +212,11 @@ class ForeignLayoutConformance(FileFormatConformance):
         return [*(path / _INDEX / name for name in _READ), *shards]
 
     def holds_samples(self, file: Path) -> bool:
-        """Tell whether a file of the layout has samples in it."""
+        """Tell whether a file of the layout contains samples."""
         raise NotImplementedError
 
     def others(self, path: Path) -> Iterator[Path]:
-        """Yield the files of the layout that have no samples in them."""
+        """Yield the files of the layout without samples."""
         read = self.files_to_read(path)
         yield from (file for file in files_of(path) if _INDEX not in file.parts and file not in read)
 
@@ -246,7 +246,7 @@ class ForeignLayoutConformance(FileFormatConformance):
         self.require_same(whole, continued)
 
     def is_damaged(self, path: Path) -> bool:
-        """Tell what `verify` tells, in less time."""
+        """Tell whether `verify` finds damage, in less time."""
         with self.open(path) as reader:
             if any(reader.check_structure()):
                 return True
