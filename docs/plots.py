@@ -15,9 +15,13 @@ ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 
 _PLOTS = {
-    "reading.svg": ("Images per second, random crops of 224 pixels, full-size JPEGs", "Reading", "photos as they are"),
-    "reading-photos.svg": ("Images per second, random crops of 224 pixels, full-size JPEGs", "Reading", "photos as they are"),
-    "reading-256.svg": ("Images per second, random crops of 224 pixels, images of 256", "Reading", "resized to 256"),
+    "reading.svg": ("Images per second, random crops of 224, full-size JPEGs", "Reading", "photos as they are"),
+    "reading-photos.svg": (
+        "Images per second, random crops of 224, full-size JPEGs",
+        "Reading",
+        "photos as they are",
+    ),
+    "reading-256.svg": ("Images per second, random crops of 224, images of 256", "Reading", "resized to 256"),
     "masks.svg": ("Samples per second, photos with masks", "Images with masks", "samples a second"),
     "converting.svg": ("Images per second, converted", "Converting", "images a second"),
     "opening.svg": ("Milliseconds to open 1,281,167 samples and read one", "Opening", ""),

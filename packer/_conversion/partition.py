@@ -38,7 +38,7 @@ from packer._sources.container import refuse_derived
 from packer._sources.pack import pack_source
 from packer._sources.scan_list import ListedSource, is_listing, listed_source
 from packer._storage.remote.urls import is_url
-from packer.errors import ImageError, PackerError, SourceError, printable
+from packer.errors import ImageError, OptionError, PackerError, SourceError, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Partition:
 
     Raises
     ------
-    ValueError
+    OptionError
         If `parts`, `format` or `on_error` is invalid.
     """
 
@@ -103,7 +103,7 @@ class Partition:
         require_parts(require_format(self.format))
         require_policy(self.on_error)
         if self.parts < 1:
-            raise ValueError(f"parts are 1 or more, not {self.parts}")
+            raise OptionError(f"parts are 1 or more, not {self.parts}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Return only the fields: connections of `files` stay with their process."""
@@ -128,7 +128,7 @@ class Partition:
     def rows(self, number: int, count: int) -> range:
         """Return which of `count` images belong to a part."""
         if not 0 <= number < self.parts:
-            raise ValueError(f"parts are counted from 0 to {self.parts - 1}; there is none of number {number}")
+            raise OptionError(f"parts are counted from 0 to {self.parts - 1}; there is none of number {number}")
         return range(number * count // self.parts, (number + 1) * count // self.parts)
 
     def missing(self) -> list[int]:

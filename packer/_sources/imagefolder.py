@@ -30,7 +30,7 @@ from packer._sources.labels import class_ids, in_known_classes
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._storage.safe_open import PointerError, StrangeFileError, open_regular
 from packer._table import Names
-from packer.errors import SourceError, option, printable
+from packer.errors import OptionError, OptionTypeError, SourceError, option, printable
 
 HIDDEN_IMAGES = "they are hidden, and ImageFolder takes them; --skip-hidden leaves them out"
 _HIDDEN_TAKEN = "it is hidden, and its images are taken as ImageFolder takes them; --skip-hidden leaves it out"
@@ -68,17 +68,17 @@ class ImageRule:
 
         Raises
         ------
-        TypeError, ValueError
+        OptionTypeError, OptionError
             If there are none, or one is not text, or is empty.
         """
         if extensions is None:
             return cls(any_image=any_image, skip_hidden=skip_hidden)
         listed = extensions.split(",") if isinstance(extensions, str) else list(extensions)
         if not all(isinstance(suffix, str) for suffix in listed):
-            raise TypeError(f"extensions are texts such as '.gif', not {extensions!r}")
+            raise OptionTypeError(f"extensions are texts such as '.gif', not {extensions!r}")
         suffixes = [suffix.strip().lower() for suffix in listed]
         if not suffixes or any(suffix in ("", ".") or "/" in suffix for suffix in suffixes):
-            raise ValueError(f"extensions are suffixes such as '.jpg,.gif', not {extensions!r}")
+            raise OptionError(f"extensions are suffixes such as '.jpg,.gif', not {extensions!r}")
         dotted = tuple(suffix if suffix.startswith(".") else f".{suffix}" for suffix in suffixes)
         return cls(dotted, any_image, skip_hidden)
 

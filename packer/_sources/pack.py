@@ -291,7 +291,7 @@ def pack_source(
         If a pack cannot be opened, or several of its files are one.
     """
     if class_map not in CLASS_MAPS:
-        raise ValueError(f"class_map is one of {', '.join(CLASS_MAPS)}, not {class_map!r}")
+        raise OptionError(f"class_map is one of {', '.join(CLASS_MAPS)}, not {class_map!r}")
     readers = [open_pack(path) for path in paths]
     for reader in readers:
         reader.require_distinct_files()
