@@ -163,7 +163,7 @@ class SourceOptions:
     labels: Path | None = _option(
         "path",
         "labels",
-        "Read image paths and labels from a table (.csv, .tsv, .jsonl, .parquet), not labels from directory names.",
+        "Read image paths and labels from a table (.csv, .tsv, .jsonl, .parquet), not from directory names.",
         metavar="FILE",
         common=True,
     )
@@ -273,7 +273,7 @@ class SourceOptions:
     classes_from: Path | None = _option(
         "pack",
         "labels",
-        "Use the class ids of PACK, for example those of train for val. --on-error applies to classes that PACK lacks.",
+        "Use the class ids of PACK, for example those of the train pack for val. --on-error applies to classes that PACK lacks.",
         metavar="PACK",
         common=True,
     )
