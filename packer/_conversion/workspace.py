@@ -51,7 +51,7 @@ from packer._storage.files import (
 )
 from packer._storage.locks import SECONDS_BETWEEN_TRIES, is_at, try_lock
 from packer._storage.remote import urls
-from packer._storage.safe_open import NO_LINK, open_regular
+from packer._storage.safe_open import KINDS, NO_LINK, open_regular
 from packer._storage.stamps import Stamp
 from packer._table import COLUMNS, encode_name
 from packer.errors import (
@@ -595,6 +595,7 @@ def check_destination(destination: Path, *, overwrite: bool) -> None:
     check_place(destination)
     if os.path.lexists(destination):
         shown = printable(destination)
+        _require_file_or_directory(destination)
         if not overwrite:
             raise DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
         if os.path.isdir(destination) and os.listdir(destination):
@@ -602,6 +603,23 @@ def check_destination(destination: Path, *, overwrite: bool) -> None:
                 recognise(destination)
             except NotAPackError:
                 raise DestinationError(f"{shown}: a directory that is not a pack will not be replaced by one") from None
+
+
+def _require_file_or_directory(destination: Path) -> None:
+    """Raise DestinationError for a link, a device, a FIFO or a socket, which is never replaced.
+
+    A pack in the place of a link would not be where the link leads, such as to a larger disk.
+    """
+    shown, mode = printable(destination), os.lstat(destination).st_mode
+    if stat.S_ISLNK(mode):
+        target = printable(os.path.realpath(destination))
+        raise DestinationError(
+            f"{shown}: is a symbolic link to {target}, and links are not replaced. Write to {target}, or remove the "
+            "link."
+        )
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        kind = KINDS.get(stat.S_IFMT(mode), "something special")
+        raise DestinationError(f"{shown}: is {kind}, which is not replaced. Choose another name.")
 
 
 def check_place(destination: Path) -> None:
