@@ -644,6 +644,43 @@ def check_outside(destination: Path, source: Path | None) -> None:
         )
 
 
+def check_inputs(destination: Path, inputs: Iterable[str | os.PathLike[str]]) -> None:
+    """Raise DestinationError if one of the files or directories that are read is `destination`, or lies in it.
+
+    Replacing it would delete what may be the only copy. Paths on a disk are compared through links.
+    """
+    if urls.is_url(destination):
+        own = str(urls.parse(destination))
+        for path in filter(urls.is_url, inputs):
+            if f"{urls.parse(path)}/".startswith(f"{own}/"):
+                raise _replaces(destination, path)
+        return
+    try:
+        replaced = os.stat(destination)
+    except OSError:  # nothing can be replaced
+        return
+    compared = set[Path]()
+    for path in inputs:
+        if urls.is_url(path):
+            continue
+        file = Path(os.path.realpath(path))
+        for part in (file, *file.parents) if stat.S_ISDIR(replaced.st_mode) else (file,):
+            if part in compared:
+                break
+            compared.add(part)
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(part), replaced):
+                    raise _replaces(destination, path)
+
+
+def _replaces(destination: Path, path: str | os.PathLike[str]) -> DestinationError:
+    replaced, read = (urls.shown(one) if urls.is_url(one) else printable(os.fspath(one)) for one in (destination, path))
+    problem = f"would replace {read}, which is read"
+    if os.path.abspath(destination) == os.path.abspath(path):
+        problem = "cannot be both read and replaced"
+    return DestinationError(f"{replaced}: {problem}. Choose another name for the result.")
+
+
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
     """Raise DestinationError if a report cannot be written, or would replace a file to `keep` or no report."""
     require_output(report, "report", (b"{",))
