@@ -206,7 +206,7 @@ def _build(
 
 
 def _wait() -> None:
-    """Wait a moment for another process that is making the index."""
+    """Do nothing while another process holds the lock: it is making the index."""
 
 
 def _tree(root: Path) -> Source | None:
