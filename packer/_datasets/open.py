@@ -1,6 +1,6 @@
-"""The datasets that a person opens: one class a format, and one function for packs of any format.
+"""The datasets that a user opens: one class for each format, and one function for packs of any format.
 
-Images that nobody converted, read where they lie: an index of them, made when they are opened.
+Images that were not converted are read in place, by an index that is made when they are opened.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ ProgressCallback = Callable[[int, int], None]
 
 
 def is_pack(path: str | os.PathLike[str]) -> bool:
-    """Tell whether there is a pack; errors of a damaged one are left to whoever opens it."""
+    """Tell whether there is a pack at `path`; errors of a damaged pack are raised only when it is opened."""
     try:
         open_pack(path).close()
     except (NotAPackError, PackNotFoundError):
@@ -77,14 +77,14 @@ def is_pack(path: str | os.PathLike[str]) -> bool:
 
 @dataclass(frozen=True)
 class InPlaceOptions:
-    """Options of the index that is made of images in place.
+    """Options for an index of images in place.
 
     Attributes
     ----------
     keys : dict of str to str
-        As `Container.open` takes them.
+        The argument of `Container.open`.
     unreadable : bool
-        Whether images that cannot be read are in it too.
+        Whether the index includes images that cannot be read.
     unlabeled : bool
         Whether samples may lack a label.
     allow_empty : bool
@@ -103,19 +103,19 @@ def index_of(
     progress: ProgressCallback | None = None,
     options: InPlaceOptions | None = None,
 ) -> Path | None:
-    """Return the index of a directory of images, or of a container; None where there is neither.
+    """Return the index of a directory of images or of a container; None if `root` is neither.
 
-    The index has no checksums: no more than headers are read.
+    The index has no checksums, because only the headers of images are read.
 
     Parameters
     ----------
     root : path
-        A directory as ImageFolder takes it; or files, a directory or a pattern that `packer.convert` takes.
+        A directory in ImageFolder's layout; or a container's files, directory or pattern, as for `packer.convert`.
     path : path, optional
-        The file of the index, which is used again while the images are those that it lists. By default the index lies
-        in memory, or among temporary files, until this process ends.
+        The file of the index, which is used again as long as it lists exactly these images. By default the index is
+        kept in memory, or in a temporary file, until this process ends.
     progress : callable, optional
-        Called with how many images were looked at, and how many there are.
+        Called with the number of images indexed and their total.
     options : InPlaceOptions, optional
 
     Raises
@@ -156,7 +156,7 @@ def _made(
     options: InPlaceOptions,
     progress: ProgressCallback | None,
 ) -> Path:
-    """Make an index, which replaces an older one at its path."""
+    """Make an index at the path `index`, replacing an older index."""
     if source is None:
         assert container is not None
         source = listed_container(container, in_place=True, unlabeled=options.unlabeled)
@@ -176,7 +176,7 @@ def _made(
 
 
 def _warn_of_losses(source: Source) -> None:
-    """Warn of images that are left out or have no label. Files of other types are no loss."""
+    """Warn about images that are left out or have no label. Files of other types do not count."""
     tree = source.kind in ("imagefolder", "stylegan")  # in which hidden directories are taken
     losses = [
         item.line()
@@ -201,11 +201,11 @@ def _build(
 
 
 def _wait() -> None:
-    """Wait for the process that makes the index."""
+    """Do nothing while another process holds the lock: it is making the index."""
 
 
 def _tree(root: Path) -> Source | None:
-    """List a directory of images; None for another directory, or the remains of a pack."""
+    """Return the source of a directory of images; None for any other directory, or for the remains of a pack."""
     if root.suffix in {suffix for row in FORMATS.values() for suffix in row.suffixes}:
         return None
     if class_directories(root):
@@ -227,12 +227,12 @@ def _require_images(source: Source) -> None:
 
 
 def _is_of(index: Path, source: Source | None, container: Container | None, options: InPlaceOptions) -> bool:
-    """Tell whether an index lists these images, in unchanged files; if not, it may be replaced.
+    """Tell whether an index lists exactly these images, and their files are unchanged; if not, it may be replaced.
 
     Raises
     ------
     SourceError
-        If there is something else at the path, or the index is of other files.
+        If the path is not an index, or is the index of other files.
     """
     try:
         reader = open_pack(index)
@@ -280,9 +280,9 @@ _DATASETS = {dataset._format: dataset for dataset in (LMDBImageDataset, HDF5Imag
 
 
 class DatasetSettings(TypedDict, total=False):
-    """The types of the settings that `ImageDataset` and `open_dataset` take by keyword alone; a test compares them.
+    """The types of the keyword-only settings of `ImageDataset` and `open_dataset`; a test compares them.
 
-    The overloads below need types alone. The two signatures spell the settings with their defaults, for `help`.
+    The overloads below need only types. The two signatures list the settings with their defaults, for `help`.
     """
 
     transforms: Callable[..., Any] | None
@@ -312,7 +312,7 @@ class DatasetSettings(TypedDict, total=False):
 
 
 class OpenOptions(DatasetSettings, total=False):
-    """The types of all that `open_dataset` takes by keyword alone."""
+    """The types of all keyword-only arguments of `open_dataset`."""
 
     classes: str
     index: str | os.PathLike[str] | None
@@ -379,7 +379,7 @@ def open_dataset(  # noqa: PLR0917
     unlabeled: bool = False,
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> ImageDataset | ConcatImageDataset:
-    """Open one or several packs of any format as a dataset; without a transform, images are tensors, not PIL images.
+    """Open one or more packs of any format as a dataset; without a transform, images are tensors, not PIL images.
 
     The format is detected by the content of the pack, not by its name.
 
@@ -388,12 +388,12 @@ def open_dataset(  # noqa: PLR0917
     Parameters
     ----------
     root : path or URL, or list or tuple of these
-        The pack, or the packs. The settings apply to each pack. Instead of a pack, a directory of images as for
-        ImageFolder, or a container of another tool, such as ``shards/*.tar``: these are indexed at once and read in
-        place.
+        The pack, or the packs. The settings apply to each pack. Instead of a pack, `root` may be a directory of images
+        in ImageFolder's layout, or a container of another tool, such as ``shards/*.tar``: it is indexed immediately,
+        and its images are read in place.
     classes : {"same", "union"}
         ``same``: several packs must have the same classes. ``union``: the classes of the first pack keep their ids,
-        additional classes of the other packs follow, and labels are renumbered.
+        additional classes of the other packs follow, and labels are renumbered accordingly.
     index : path, optional
         The file for the index of a directory or a container. It is used again as long as the images match it. By
         default the index is kept until the process ends. It has no checksums; `packer.index` makes an index with
@@ -402,8 +402,8 @@ def open_dataset(  # noqa: PLR0917
         The keys of a container that hold the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or a mapping
         of names to keys.
     unlabeled : bool
-        Whether samples of a container may lack a label, and get -1. Otherwise it is an error if no sample has a label
-        although something in the container looks like labels.
+        Whether samples of a container may lack a label; they get the label -1. Otherwise it is an error if no sample
+        has a label although a key or column of the container looks like labels.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the number of images indexed and their total.
     """
@@ -428,7 +428,7 @@ def open_dataset(  # noqa: PLR0917
 
 
 def _pack_of(root: Any, index: Any, options: InPlaceOptions, progress: Callable[[int, int], None] | None) -> Any:
-    """Return the pack at a path, or the index of images at that path."""
+    """Return the path of the pack at `root`, or of an index of the images at `root`."""
     if is_url(root):
         if options.keys or index is not None:
             raise OptionError(
