@@ -435,14 +435,17 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
       packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
     """
     from packer._conversion.request import SourceRequest, is_pack
-    from packer._conversion.workspace import check_destination, check_outside
+    from packer._conversion.workspace import check_destination, check_inputs, check_outside
     from packer._sources.container import refuse_derived
-    from packer._sources.scan_list import write_listing
+    from packer._sources.scan_list import KIND, write_listing
+    from packer._storage.files import require_output
 
     request = requested(SourceRequest, src=src, **values)
     if is_pack(src):
         raise click.UsageError(f"{printable(src)} is a pack. A pack needs no list: convert it directly")
+    check_inputs(listing, request.inputs())
     check_destination(listing, overwrite=overwrite)
+    require_output(listing, "list", (KIND.lower(),))
     check_outside(listing, src)
     with output.ProgressDisplay(listing.name, quiet=quiet) as display:
         display.phase(f"listing {src.name}", "files")

@@ -207,7 +207,8 @@ def _train(command: str, steps: int, seconds: float, as_json: bool) -> int:
     from packer._measuring.train_hook import profile_training
 
     sys.stdout.flush()
-    result = profile_training(command, steps=steps, seconds=seconds, to_stderr=as_json)
+    with ProgressDisplay("packer doctor", unit="seconds", lines=True) as display:
+        result = profile_training(command, steps=steps, seconds=seconds, to_stderr=as_json, progress=display.spend)
     if result.report is not None:
         click.echo(json.dumps(result.report.to_json(), indent=2) if as_json else f"\n{result.report}")
     if result.interrupted:

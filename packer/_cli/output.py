@@ -53,7 +53,7 @@ class Terminated(BaseException):
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _SECONDS_TO_THE_FIRST_LINE = 2.0
-_SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_LINES = 4.0
 _SECONDS_BETWEEN_OBJECTS = 1.0
 _BEAT = 0.5  # seconds
 _AS_JSON = "packer.json_progress"
@@ -176,7 +176,9 @@ class _Bar:
                 return
             from tqdm import tqdm
 
-            self._bar = tqdm(
+            from packer._storage.progress import bars_of_this_process
+
+            self._bar = bars_of_this_process(tqdm)(
                 total=progress.total,
                 initial=progress.done or 0,
                 desc=progress.title,
@@ -279,12 +281,15 @@ class ProgressDisplay:
     quiet : bool
     unit : str
         What is counted: images, bytes, files, or the seconds of work that has a certain time.
+    lines : bool
+        Whether lines show it on a terminal too, as another program writes there, which a bar would mix with.
     """
 
-    def __init__(self, what: str, *, quiet: bool = False, unit: str = "images") -> None:
+    def __init__(self, what: str, *, quiet: bool = False, unit: str = "images", lines: bool = False) -> None:
         context = click.get_current_context(silent=True)
         as_json = context is not None and bool(context.meta.get(_AS_JSON))
-        self._face: _Face | None = _Objects() if as_json else None if quiet else _Bar() if _on_terminal() else _Lines()
+        text = _Bar if _on_terminal() and not lines else _Lines
+        self._face: _Face | None = _Objects() if as_json else None if quiet else text()
         self._unit = unit
         self._progress = _Progress(printable(what), None, self._unit)
         self._lock = threading.RLock()
