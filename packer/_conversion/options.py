@@ -219,7 +219,7 @@ class SourceOptions:
     columns: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[=COLUMN]:KIND",
-        "Store a column of --labels as a field, such as caption:text, age:float32, split:class, tags:labels, box:boxes, keypoints, json, array:float32 or mask=mask_path:mask.",
+        "Store a column of --labels as a field, such as caption:text, age:float32, split:class, tags:labels, box:boxes or mask=mask_path:mask. KIND may also be keypoints, json or array:float32.",
     )
     on_missing: str | None = _option(
         "choice",
@@ -328,7 +328,7 @@ class ImageOptions:
     to_8_bit: str | None = _option(
         "choice",
         "image",
-        "How images with more than 8 bits per channel, or with bands other than RGB, become 8-bit RGB when they are encoded. clip: as in Pillow, grey values above 255 become 255; type: values are scaled by the range of the data type (65535 becomes 255; floats range from 0 to 1); file: values are scaled so that the lowest and highest value in the file become 0 and 255.  [default: refuse such images]",
+        "How images with more than 8 bits per channel, or with bands other than RGB, become 8-bit RGB when they are encoded. clip: as in Pillow, grey values above 255 become 255; type: values are scaled by the range of the data type (65535 becomes 255; floats must be from 0 to 1); file: values are scaled so that the lowest and highest value in the file become 0 and 255.  [default: refuse such images]",
         choices=TO_8_BIT,
         younger=True,
     )
@@ -338,7 +338,7 @@ class ImageOptions:
     tiles: bool | None = _option(
         "switch",
         "image",
-        "Store JPEGs in tiles, so that a crop is decoded without the rest of the image. With --codec keep, JPEGs are rewritten without loss: other bytes, same pixels. With --no-tiles, images are encoded without tiles, and kept JPEGs stay unchanged.  [default: tiles for encoded images only]",
+        "Store JPEGs in tiles, so that a crop is decoded without the rest of the image. With --codec keep, JPEGs are rewritten without loss: other bytes, same pixels. With --no-tiles, images are encoded without tiles, and JPEGs that need no encoding stay unchanged.  [default: tiles for encoded images only]",
     )
     exif: str = _option(
         "choice",
@@ -485,7 +485,7 @@ class MergeOptions:
     classes: str = _option(
         "choice",
         "command",
-        "same: all packs must have the same classes; union: classes that the first pack lacks get the ids after its last one.",
+        "same: all packs must have the same classes; union: classes that the first pack lacks get the ids after its last id.",
         "same",
         choices=("same", "union"),
         shows_default=True,
