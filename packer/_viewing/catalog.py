@@ -470,7 +470,6 @@ class DamageLog:
             return np.flatnonzero(np.frombuffer(self._seen, np.uint8))
 
     def listed(self) -> tuple[int, list[tuple[int, str]]]:
-        """Return the number of damaged samples, and index and reason of those seen first, in the order of the
-        indices."""
+        """Return the number of damaged samples, and index and reason of those seen first, in index order."""
         with self._lock:
             return self._count, sorted(self._reasons.items())
