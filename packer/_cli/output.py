@@ -176,7 +176,9 @@ class _Bar:
                 return
             from tqdm import tqdm
 
-            self._bar = tqdm(
+            from packer._storage.progress import bars_of_this_process
+
+            self._bar = bars_of_this_process(tqdm)(
                 total=progress.total,
                 initial=progress.done or 0,
                 desc=progress.title,
