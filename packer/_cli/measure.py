@@ -124,7 +124,7 @@ def _as_json(measured: Benchmark) -> dict[str, object]:
     "--step-ms",
     type=Duration(),
     metavar="MS",
-    help="Duration of one training step, not counting the wait for data. With it, packer finds the smallest number of threads that keeps up with training, not the fastest settings.",
+    help="Duration of one training step, not counting the wait for data. With this option, packer finds the smallest number of threads that keeps up with training, not the fastest settings.",
 )
 @panel_option(
     "--seconds",
