@@ -106,8 +106,7 @@ class ConversionPipeline:
         self.bytes_read = 0
 
     def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
-        """Yield batches, with `ahead` others in progress. The data of a batch are valid until the next batch is
-        taken."""
+        """Yield batches, with `ahead` others in progress. A batch's data are valid until the next batch is taken."""
         for _ in range(ahead + 1):
             self._buffers.put(ReadBuffer())
         for batch, buffer in results(self._begun(executor), ahead):

@@ -420,8 +420,7 @@ class SourceRequest(SourceOptions):
             raise
 
     def _of_container(self, of_directories: str, classes: list[str] | None) -> Source | None:
-        """List the samples of a container; None if `src` is not a container, or an option in `of_directories` is
-        set."""
+        """List the samples of a container; None if `src` is not one, or the option `of_directories` is set."""
         paths, keys, source = named_paths(self.src), self.container_keys, None
         if paths and not of_directories:
             refuse_of_container(self.src, next(map(self.mention, self.given(("no_metadata", "on_missing"))), ""))

@@ -42,8 +42,7 @@ BatchTransform = Callable[[Any], Any] | None
 
 
 def chunk_size(batch_size: int) -> int:
-    """Return the number of images, in whole batches, whose crops are chosen at once; the first batch must wait for
-    it."""
+    """Return the number of images, in whole batches, whose crops are chosen at once before the first batch."""
     return batch_size * max(_BATCHES_TOGETHER, _IMAGES_TOGETHER // batch_size)
 
 
@@ -330,8 +329,7 @@ class Postprocess(NamedTuple):
         return None if on_cpu is None and seed is None else cls(on_cpu, seed)
 
     def slices(self, count: int, step: int) -> list[slice]:
-        """Return slices of the work; with a batch transform, one thread does all of it, while others do later
-        batches."""
+        """Return slices of the work; with a batch transform there is one slice, and other threads do later batches."""
         return split(count, step if self.seed is None else count)
 
     def function(self, layout: Layout, memory: Tensors, transform: BatchTransform) -> SliceFunction:

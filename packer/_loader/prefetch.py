@@ -90,8 +90,7 @@ class Normalizer:
         return NumberFormat(constants if self.normalizes else None, name, not self.channels_last)
 
     def __call__(self, value: Any) -> Any:
-        """Return a tensor, or nested tuples, lists and dicts of tensors, with the images converted and, if requested,
-        mixed.
+        """Return a tensor, or nested tuples, lists and dicts of tensors, with converted and possibly mixed images.
 
         Raises
         ------

@@ -44,10 +44,10 @@ class SamplingState:
     ----------
     images : LoaderDataset
     sampler : OrderSampler or iterable of int, optional
-        As for `Loader`.
+        The same as for `Loader`.
     shuffle : bool
     seed : int, optional
-        As for `Loader`.
+        The same as for `Loader`.
 
     Attributes
     ----------

@@ -212,8 +212,7 @@ class Threads(Workers):
 
     @classmethod
     def with_memory(cls, settings: WorkerSettings, size: int) -> Threads:
-        """Return threads with memory for batches of `size` bytes: for batches in progress and batches that the loop
-        keeps."""
+        """Return threads with memory for batches of `size` bytes: those in progress and those that the loop keeps."""
         count = 0 if settings.pinned else settings.batches + BATCHES_THE_LOOP_MAY_KEEP
         slots = [Slot(fresh(size)) for _ in range(count)]
         workers = cls(settings.threads, settings.images, slots, settings.pinned, resizable=settings.resizable)
