@@ -344,8 +344,7 @@ class ConversionRecord:
             self._workspace.reserve.unlink()
 
     def write_report(self, path: Path, more: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Write a JSON line for every image with a finding and every image that was left out, then the lines of
-        `more`."""
+        """Write a JSON line for every image with a finding or left out, then the lines of `more`."""
         assert self._report is not None
         for line in more:
             self._note(line)
@@ -628,8 +627,7 @@ def check_outside(destination: Path, source: Path | None) -> None:
 
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
-    """Raise DestinationError if a report cannot be written, or would replace a file in `keep` or a file other than a
-    report."""
+    """Raise DestinationError if a report cannot be written, or would replace a file other than a report."""
     require_output(report, "report", (b"{",))
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:

@@ -12,8 +12,8 @@ ones, and so on. A *segmentation* is an annotation's mask, one of
 - ``{"size": [height, width], "counts": runs}``, the runs as a list of numbers, or compressed as text.
 
 The text encodes a run in one or more characters, with the lowest 5 bits first. A character's code minus 48 contains 5
-bits of the run, and a sixth bit that is set if more characters follow. Bit 4 of the last character is the sign. From
-the fourth run on, the text contains the difference from the run two places earlier.
+bits of the run, and a sixth bit that is set if more characters follow. The highest of the 5 bits in the last character
+is the sign. From the fourth run on, the text contains the difference from the run two places earlier.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ def runs_of(segmentation: Any, height: int, width: int) -> Runs:
 
 
 def mask_of(runs: Runs, height: int, width: int) -> npt.NDArray[np.uint8]:
-    """Return the (height, width) uint8 mask, of 0 and 1, of runs; ValueError if the runs do not add up to its
-    pixels."""
+    """Return the mask of runs, (height, width) uint8 of 0 and 1; ValueError if the runs do not fill it exactly."""
     if ((runs < 0) | (runs > height * width)).any() or int(runs.sum()) != height * width:  # the sum may overflow
         raise ValueError(f"the runs are not those of {height * width} pixels")
     pixels = np.repeat((np.arange(len(runs)) % 2).astype(np.uint8), runs)

@@ -168,8 +168,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _numbers(value: Any, shape: Sequence[int | None], what: str) -> npt.NDArray[Any]:
-    """Return finite float32 numbers with a shape; an empty value of another shape becomes an empty array of this
-    shape."""
+    """Return finite float32 numbers of a shape; an empty value of another shape becomes an empty array."""
     array: npt.NDArray[Any] = np.asarray(value, "<f4")
     fits = array.ndim == len(shape) and all(size in (None, have) for size, have in zip(shape, array.shape, strict=True))
     if array.size == 0 and not fits:

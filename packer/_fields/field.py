@@ -229,8 +229,7 @@ class Field:
         return encoding.DECODERS[self.kind](data)
 
     def misfit(self, stored: Stored) -> str | None:
-        """Return the reason why a stored form is not a result of `encode`; None if it is. Encoded images are not
-        examined."""
+        """Return why a stored form is not a result of `encode`; None if it is one. Encoded images are not examined."""
         if stored is None or self.kind in PIXELS:
             return None
         if self.kind == "scalar":

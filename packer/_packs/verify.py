@@ -171,8 +171,7 @@ class Verification(list[Damage]):
         return html(self._blocks())
 
     def _blocks(self) -> Iterator[Block]:
-        """Yield the damage: first whole columns and files, then samples, which are summarised if they have one
-        cause."""
+        """Yield the damage: first whole columns and files, then samples; fewer samples if there is a common cause."""
         if not self:
             unread, *lost = self.notes
             yield f"{self.path}: intact{unread}"

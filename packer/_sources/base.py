@@ -623,8 +623,7 @@ class Source:
         return self._with(stamps=self.present_stamps()) if self.stamps is None else self
 
     def present_stamps(self) -> Stamps:
-        """Return the present stamps of all images, including their fields' files. Raises the same errors as
-        `take_stamps`."""
+        """Return the present stamps of images and their fields' files. Raises the same errors as `take_stamps`."""
         stamps = take_stamps(self.root, self.names)
         files = [column for column in self.columns if isinstance(column, FileColumn)]
         if not files:
@@ -768,8 +767,7 @@ class Source:
             raise ImageChangedError(f"changed since it was listed: {what}", self.names[index])
 
     def require_undamaged(self) -> None:
-        """Raise SourceError if the list of the images is damaged; do nothing here, because the list was made in
-        memory."""
+        """Raise SourceError if the list of images is damaged; here it was made in memory, so do nothing."""
 
     def describe(self) -> dict[str, str]:
         """Return the kind, and a digest of names, labels, classes and field values, for the manifest."""

@@ -375,8 +375,7 @@ def _require_same_classes(readers: Sequence[Reader]) -> None:
 
 
 def _labels(reader: Reader, classes: Sequence[str]) -> Labels:
-    """Return the labels of a pack, with ids as indices into `classes`; -1 also for labels that are refused on
-    reading."""
+    """Return the labels of a pack, with ids as indices into `classes`; -1 for labels that reading will refuse."""
     own = reader.manifest.classes
     if own == list(classes):
         return reader.table.label

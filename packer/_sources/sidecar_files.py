@@ -210,7 +210,7 @@ class Missing:
         self._notes: list[str] = []
 
     def note(self, field: str, paths: Sequence[str | None], there: npt.NDArray[np.bool_]) -> None:
-        """Record the missing files of a field; SourceError if none may be. A value without a path is not missing."""
+        """Record the missing files of a field; SourceError if not allowed. A value without a path is not missing."""
         lacking = np.flatnonzero(~there & np.array([path is not None for path in paths], bool))
         if not len(lacking):
             return

@@ -438,8 +438,7 @@ class TableRows:
             self.require_sound()
 
     def meaning(self, header: Sequence[str]) -> Meaning:
-        """Interpret the labels; without a label column, images are unlabeled. Raises the same errors as
-        `meaning_of`."""
+        """Interpret the labels; there are none without a label column. Raises the same errors as `meaning_of`."""
         if self._label_column is None:
             return Meaning(np.full(len(self.names), UNLABELED, np.int64))
         if not any(self.labels):
@@ -494,8 +493,7 @@ class TableRows:
         self.labels = [self.labels[row] for row in rows] if self.labels else []
 
     def _repeated(self, row: int, first: int) -> None:
-        """Leave out an image's repeated row, and the first row too if they contradict each other; or raise the
-        error."""
+        """Leave out an image's repeated row, and the first row too if the two differ; or raise the error."""
         left = self.table.left
         if self.lines[first] in left:
             left[self.lines[row]] = left[self.lines[first]]
@@ -700,8 +698,7 @@ def url_table_source(base: str | None, table: Path, options: TableOptions) -> So
 
 
 def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
-    """Return an account of the images below the URL that the table does not name, or the reason why they are
-    unknown."""
+    """Return an account of the images below the URL that the table does not name, or why they are unknown."""
     account, suffixes = Account(), ImageRule().extensions
     if base is None or parse(base).scheme in ("http", "https"):  # HTTP servers do not list their files
         return account, []

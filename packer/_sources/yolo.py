@@ -366,8 +366,7 @@ class _Description:
         raise self._refused(f"{self._split}: no directory or list of images {shown}. Mend path or {self._split}.")
 
     def _paths_of(self, line: str, listed: Path) -> Iterator[str]:
-        """Yield the possible paths for a line of a list: relative to the list, the data set, or the current
-        directory."""
+        """Yield the possible paths for a line of a list, relative to the list, data set or current directory."""
         for base in dict.fromkeys([listed.parent, *self._bases(), Path()]):
             yield os.path.join(os.path.realpath((base / line).parent), os.path.basename(line))
 
