@@ -64,7 +64,7 @@ from packer._table import Ints, Labels
 from packer.augment import Augmentation, View
 from packer.crops import Crop
 from packer.errors import NotAPackError, OptionError, OptionTypeError, printable, warn
-from packer.samplers._random import seed_of, uniforms
+from packer.samplers._random import epoch_of, seed_of, uniforms
 
 _MADE_AGAIN = {"_decoder", "_fields", "_mask_dtypes", "_own_pipeline", "_loaders_pipeline"}
 """The attributes that are made from others when they are needed, and are neither pickled nor copied."""
@@ -697,10 +697,10 @@ class Epochs:
 
     def move_on(self, epoch: int) -> None:
         """Set the epoch on which crops depend to `epoch`."""
-        moves = self.moves + 1
+        epoch, moves = epoch_of(epoch), self.moves + 1
         self._seen[:] = 0
         self._numbers[:] = 0
-        self._numbers[_EPOCH], self._numbers[_MOVES] = operator.index(epoch), moves
+        self._numbers[_EPOCH], self._numbers[_MOVES] = epoch, moves
 
     def read(self, rows: Ints) -> None:
         """Record the samples that get crops of this epoch; warn once if an earlier pass had the same crops.

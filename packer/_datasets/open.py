@@ -5,17 +5,14 @@ Images that were not converted are read in place, by an index that is made when 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import inspect
 import os
-import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypedDict, overload
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from packer._account import TAKEN
 from packer._containers import Container, files_to_name, named_paths, open_container, parse_keys
@@ -30,15 +27,14 @@ from packer._sources.imagefolder import class_directories, imagefolder_source, r
 from packer._sources.index import build_index
 from packer._sources.stylegan import stylegan_source
 from packer._storage.files import remove, writing_to
-from packer._storage.locks import held, try_lock
+from packer._storage.locks import held
 from packer._storage.place import choose_reading, place_of
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, user_path
-from packer._storage.safe_open import NO_LINK, open_regular
+from packer._storage.scratch import process_directory
 from packer.augment import Augmentation, View
 from packer.crops import Crop
 from packer.errors import (
-    DestinationError,
     ImageError,
     NotAPackError,
     OptionError,
@@ -55,7 +51,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = [
-    "SHARED_MEMORY",
     "HDF5ImageDataset",
     "ImageDataset",
     "InPlaceOptions",
@@ -66,8 +61,7 @@ __all__ = [
     "open_dataset",
 ]
 
-SHARED_MEMORY = Path("/dev/shm")
-_PREFIX, _LOCK = "packer-index-", "lock"
+_PREFIX = "packer-index-"
 
 ProgressCallback = Callable[[int, int], None]
 
@@ -146,7 +140,8 @@ def index_of(
     if container is None and source is None:
         return None
     if path is None:
-        return _made(_temporary() / f"{paths[0].stem}.index", source, container, options, progress)
+        directory = Path(tempfile.mkdtemp(dir=process_directory(_PREFIX)))
+        return _made(directory / f"{paths[0].stem}.index", source, container, options, progress)
     index = Path(os.path.abspath(os.path.expanduser(path)))
     with held(index.with_name(f"{index.name}.lock"), _wait):  # one process makes it for all
         if os.path.lexists(index) and _is_of(index, source, container, options):
@@ -261,44 +256,6 @@ def _is_of(index: Path, source: Source | None, container: Container | None, opti
         return own == sorted(map(os.path.realpath, reader.files())) and not any(
             (*reader.check_structure(), *reader.changed_files())
         )
-
-
-def _temporary() -> Path:
-    """Make a directory that is removed when this process ends; it is in memory if that has enough free space.
-
-    The directory contains a locked file. If a process is killed, its directory remains, and the next process removes
-    it, because no process holds the lock any more.
-    """
-    memory = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
-    if memory is not None and shutil.disk_usage(memory).free < 1 << 30:
-        memory = None
-    _remove_abandoned(memory or Path(tempfile.gettempdir()))
-    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=memory))
-    lock = open(made / f"new-{_LOCK}", "wb")  # noqa: SIM115 - open as long as the process lives
-    try_lock(lock)
-    if os.name != "nt":  # where an open file cannot be renamed
-        os.rename(lock.name, made / _LOCK)
-    atexit.register(_remove_own, made, os.getpid(), lock)
-    return made
-
-
-def _remove_abandoned(directory: Path) -> None:
-    """Remove the directories that killed processes of this user left behind."""
-    for path in directory.glob(f"{_PREFIX}*/{_LOCK}"):
-        with contextlib.suppress(OSError, DestinationError), open(path, "ab", opener=_open_lock) as lock:
-            owner = os.lstat(path.parent)
-            if stat.S_ISDIR(owner.st_mode) and owner.st_uid == os.geteuid() and try_lock(lock):
-                shutil.rmtree(path.parent)
-
-
-def _open_lock(path: str, flags: int) -> int:
-    return open_regular(path, flags=flags & ~os.O_CREAT | NO_LINK)
-
-
-def _remove_own(directory: Path, process: int, lock: IO[bytes]) -> None:
-    if os.getpid() == process:  # and not a child that was forked
-        lock.close()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 class LMDBImageDataset(ImageDataset):

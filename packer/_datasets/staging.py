@@ -56,7 +56,8 @@ def own_directory(directory: Path) -> Path:
 def own_directories(directory: Path) -> list[Path]:
     """Return the existing directories that `own_directory` may have returned for `directory`.
 
-    Raises DestinationError for a directory that `own_directory` refuses, because a stranger could redirect it.
+    Raises DestinationError for a directory that does not exist, or that `own_directory` refuses, because a stranger
+    could redirect it.
     """
     with writing_to(directory), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         _require_trusted_link(directory)
@@ -69,7 +70,9 @@ def own_directories(directory: Path) -> list[Path]:
             if _is_private(os.lstat(own)):
                 found.append(own)
         return found
-    return []
+    raise DestinationError(
+        f"{printable(directory)}: no such directory. Name the directory to which the pack was staged."
+    )
 
 
 def _resolved(directory: Path) -> Path:
@@ -363,7 +366,7 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
     PackLockedError
         If another process is making the copy.
     DestinationError
-        If a copy cannot be removed, or `stage` would refuse `directory`.
+        If a copy cannot be removed, `directory` does not exist, or `stage` would refuse it.
     PackError
         If the path is not a pack, or cannot be read.
     """

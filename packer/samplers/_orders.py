@@ -16,7 +16,7 @@ from torch.utils.data import Sampler
 from packer._storage.system import require_count
 from packer._table import Ints
 from packer.errors import OptionError, OptionTypeError, warn
-from packer.samplers._random import digest_of, earlier, permute, seed_of
+from packer.samplers._random import digest_of, earlier, epoch_of, permute, seed_of
 
 _CHUNK = 1 << 14
 _VERSION = 1  # of the states
@@ -121,6 +121,7 @@ class OrderSampler(Sampler[int], abc.ABC):
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass, which begins at its first sample, or at a state that was just loaded."""
+        epoch = epoch_of(epoch)
         if epoch != self.epoch or self.begun:
             self.start = 0
         self.epoch = epoch

@@ -45,6 +45,14 @@ def seed_of(seed: object) -> int:
         raise OptionTypeError(f"seed is an integer, not {seed!r}") from None
 
 
+def epoch_of(epoch: object) -> int:
+    """Return a user's epoch; TypeError where it is no integer."""
+    try:
+        return operator.index(epoch)  # type: ignore[arg-type]
+    except TypeError:
+        raise OptionTypeError(f"epoch is an integer, not {epoch!r}") from None
+
+
 def _mix(values: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
