@@ -357,7 +357,7 @@ def processor() -> str:
 
 
 def version_of(*distributions: str) -> str | None:
-    """Return the version of the first of some distributions that is installed; None if none of them is installed."""
+    """Return the version of the first installed distribution among several; None if none is installed."""
     for name in distributions:
         try:
             return importlib.metadata.version(name)

@@ -205,8 +205,8 @@ def tune(
     batch : int
         The number of samples in a batch.
     step_ms : float, optional
-        The duration of a training step without waiting, in milliseconds. Finds the lowest number of threads that keeps
-        up with it. By default the fastest settings are found.
+        The duration of a training step without waiting, in milliseconds. If it is passed, `tune` finds the lowest
+        number of threads that keeps up with it; by default, the fastest settings.
     seconds : float
         The approximate time limit.
     progress : bool or callable, optional
