@@ -326,9 +326,9 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     """Convert images to a pack.
 
     SRC is an image folder (a directory per class, as for torchvision), a pack, or files of another tool: WebDataset,
-    TFRecord, Parquet, LMDB, zip and others (docs/containers.md). DST ends in .lmdb, .h5 or .pth, or for other tools to
-    read in .wds, .tfrecord, .rec, .mds, .caffe, .n5 or .parquet. Both may be URLs. Run the same command again to continue
-    after an interruption.
+    TFRecord, Parquet, LMDB, zip and others (docs/containers.md). DST ends in .lmdb, .h5 or .pth; if other tools should
+    read the pack, in .wds, .tfrecord, .rec, .mds, .caffe, .n5 or .parquet. SRC and DST may be URLs. After an
+    interruption, the same command continues.
 
     \b
       packer convert photos train.lmdb
@@ -427,22 +427,25 @@ def _report(report: Path | None, root: Path) -> Path | None:
 def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **values: Any) -> None:
     """List the images of a directory once, for many conversions.
 
-    `packer convert` takes FILE in place of SRC. Listing millions of files on a network disk takes minutes; with FILE, the
-    tasks of a job array need it only once.
+    Pass FILE to `packer convert` in place of SRC. Listing millions of files on a network disk takes minutes; with FILE,
+    all tasks of a job array share one listing.
 
     \b
       packer scan imagenet/train train.scan
       packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
     """
     from packer._conversion.request import SourceRequest, is_pack
-    from packer._conversion.workspace import check_destination, check_outside
+    from packer._conversion.workspace import check_destination, check_inputs, check_outside
     from packer._sources.container import refuse_derived
-    from packer._sources.scan_list import write_listing
+    from packer._sources.scan_list import KIND, write_listing
+    from packer._storage.files import require_output
 
     request = requested(SourceRequest, src=src, **values)
     if is_pack(src):
         raise click.UsageError(f"{printable(src)} is a pack. A pack needs no list: convert it directly")
+    check_inputs(listing, request.inputs())
     check_destination(listing, overwrite=overwrite)
+    require_output(listing, "list", (KIND.lower(),))
     check_outside(listing, src)
     with output.ProgressDisplay(listing.name, quiet=quiet) as display:
         display.phase(f"listing {src.name}", "files")

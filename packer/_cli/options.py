@@ -333,7 +333,7 @@ _OPTIONS = [
         type=UserPath(file_okay=False),
         metavar="DIR",
         panel=URLS,
-        help="Cache downloaded data of a pack at a URL in DIR.  [default: $PACKER_CACHE_DIR, or ~/.cache/packer]",
+        help="Directory that caches the data of packs at URLs.  [default: $PACKER_CACHE_DIR, or ~/.cache/packer]",
     ),
     panel_option(
         "--cache-size",

@@ -53,7 +53,7 @@ class Terminated(BaseException):
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _SECONDS_TO_THE_FIRST_LINE = 2.0
-_SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_LINES = 4.0
 _SECONDS_BETWEEN_OBJECTS = 1.0
 _BEAT = 0.5  # seconds
 _AS_JSON = "packer.json_progress"
@@ -281,12 +281,15 @@ class ProgressDisplay:
     quiet : bool
     unit : str
         What is counted: images, bytes, files, or the seconds of work with a fixed duration.
+    lines : bool
+        Whether to show lines on a terminal too, because another program writes there, which would garble a bar.
     """
 
-    def __init__(self, what: str, *, quiet: bool = False, unit: str = "images") -> None:
+    def __init__(self, what: str, *, quiet: bool = False, unit: str = "images", lines: bool = False) -> None:
         context = click.get_current_context(silent=True)
         as_json = context is not None and bool(context.meta.get(_AS_JSON))
-        self._face: _Face | None = _Objects() if as_json else None if quiet else _Bar() if _on_terminal() else _Lines()
+        text = _Bar if _on_terminal() and not lines else _Lines
+        self._face: _Face | None = _Objects() if as_json else None if quiet else text()
         self._unit = unit
         self._progress = _Progress(printable(what), None, self._unit)
         self._lock = threading.RLock()

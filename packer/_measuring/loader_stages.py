@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from packer._datasets.open import SHARED_MEMORY
 from packer._images.probe import inspect
 from packer._measuring.harness import (
     Cost,
@@ -42,6 +41,7 @@ from packer._measuring.harness import (
     scratch_directory,
     since,
 )
+from packer._storage.scratch import SHARED_MEMORY
 from packer.errors import ImageError
 
 Copies = dict[int, tuple[Any, Any]]

@@ -32,15 +32,20 @@ from packer.errors import OptionError, PackerError, printable
 
 if TYPE_CHECKING:
     from packer._measuring.diagnosis import ProfileReport  # imports torch, which the program is to import by itself
+    from packer._measuring.harness import ShowSeconds
 
 SETTINGS = "PACKER_PROFILE"
-"""The environment variable with the settings, as JSON: report and ended (paths), steps, seconds, finding, directory."""
+"""The environment variable with the settings, as JSON.
+
+These are report, ended and state (paths), steps, seconds, finding, directory.
+"""
 
 _LOADERS = {
     "torch.utils.data.dataloader": "DataLoader",
     "packer._loader.dataloader": "DataLoader",
     "packer._loader.loader": "Loader",
 }
+_SECONDS_BETWEEN_STATES = 1.0
 _ENOUGH = 3
 """Steps that a pass has, at least, where its end is the occasion to find out more."""
 
@@ -101,6 +106,7 @@ class _Recorder:
         self._process = os.getpid()
         self._begun: float | None = None
         self._steps = 0
+        self._told = 0.0
         self._spent: dict[int, float] = {}  # seconds of each loader's passes
         self._longest: dict[int, tuple[Any, Any]] = {}  # each loader, and the timings of its longest pass
         self._done: dict[int, dict[str, Any]] = {}  # the reports that there are
@@ -124,6 +130,9 @@ class _Recorder:
         now = time.perf_counter()
         self._begun = self._begun or now
         self._steps += 1
+        if now - self._told >= _SECONDS_BETWEEN_STATES:
+            self._told = now
+            self._tell(f"step {self._steps:,} of {self._settings['steps']:,}")
         known = self._longest.get(id(loader))
         if known is None or timings.steps >= known[1].steps:
             self._longest[id(loader)] = loader, timings
@@ -166,10 +175,16 @@ class _Recorder:
             json.dump(self._done[id(loader)], file)
         os.replace(new, path)
 
+    def _tell(self, state: str) -> None:
+        """Leave the state of the measurement for the process that shows it."""
+        with contextlib.suppress(OSError), open(self._settings["state"], "w", encoding="utf-8") as file:
+            file.write(state)
+
     def _found(self, loader: Any, timings: Any, seconds: float) -> dict[str, Any]:
         from packer._measuring.diagnosis import diagnose
 
         self._finding = True
+        self._tell("finding the cause of the waiting")
         try:
             return diagnose(loader, timings, seconds).to_json()
         finally:
@@ -267,7 +282,13 @@ class TrainingProfile:
 
 
 def profile_training(
-    command: str, *, steps: int = 200, seconds: float = 60.0, finding: float = 10.0, to_stderr: bool = False
+    command: str,
+    *,
+    steps: int = 200,
+    seconds: float = 60.0,
+    finding: float = 10.0,
+    to_stderr: bool = False,
+    progress: ShowSeconds | None = None,
 ) -> TrainingProfile:
     """Run a training command until one of its loaders has returned enough batches, and return the report.
 
@@ -284,6 +305,8 @@ def profile_training(
         Time limit for the diagnosis, within the command.
     to_stderr : bool
         Whether the output of the command goes to stderr.
+    progress : callable, optional
+        Called from the first batch on with the seconds that have passed, the most that there may be, and the state.
 
     Raises
     ------
@@ -294,12 +317,14 @@ def profile_training(
     """
     words, variables = _words(command)
     with tempfile.TemporaryDirectory(prefix="packer-train-") as name:
-        directory, found, ended = Path(name), Path(name) / "report.json", Path(name) / "ended"
+        directory = Path(name)
+        found, ended, state = (directory / file for file in ("report.json", "ended", "state"))
         root = str(Path(packer.__file__).parents[1])
         (directory / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(root=root), "utf-8")
         settings = {
             "report": str(found),
             "ended": str(ended),
+            "state": str(state),
             "steps": steps,
             "seconds": seconds,
             "finding": finding,
@@ -315,7 +340,8 @@ def profile_training(
         except OSError as error:
             hint = f". Say --train 'python {printable(command.strip())}'" if words[0].endswith(".py") else ""
             raise PackerError(f"--train: {printable(words[0])} cannot be started: {error.strerror}{hint}") from error
-        status, interrupted = _awaited(process, ended)
+        watched = _State(state, seconds + finding, progress)
+        status, interrupted = _awaited(process, ended, watched.show)
         report = _read(found)
         stopped = os.path.exists(ended)
     return TrainingProfile(report, None if stopped else status, interrupted)
@@ -342,13 +368,43 @@ def _words(command: str) -> tuple[list[str], dict[str, str]]:
     return words, variables
 
 
-def _awaited(process: subprocess.Popen[bytes], ended: Path) -> tuple[int, bool]:
+class _State:
+    """Shows the state that the command left in a file, from the first batch on.
+
+    Parameters
+    ----------
+    file : Path
+    seconds : float
+        That the measurement may take after the first batch.
+    show : callable, optional
+    """
+
+    def __init__(self, file: Path, seconds: float, show: ShowSeconds | None) -> None:
+        self._file, self._seconds, self._show = file, seconds, show
+        self._began = time.monotonic()
+        self._most: float | None = None
+
+    def show(self) -> None:
+        if self._show is None:
+            return
+        try:
+            state = self._file.read_text("utf-8")
+        except OSError:  # it is not there before the first batch
+            return
+        passed = time.monotonic() - self._began
+        self._most = self._most or passed + self._seconds
+        if state:  # and not just opened for writing
+            self._show(passed, self._most, state)
+
+
+def _awaited(process: subprocess.Popen[bytes], ended: Path, show: Callable[[], None]) -> tuple[int, bool]:
     """Wait for the end of a command, which Ctrl-C reaches too; return its status, and whether Ctrl-C was pressed."""
     interrupted, since, ends = False, None, [process.kill, process.terminate]
     while True:
         try:
             while process.poll() is None:
                 time.sleep(_LOOKS)
+                show()
                 if since is None and (interrupted or os.path.exists(ended)):
                     since = time.monotonic()
                 if ends and since is not None and time.monotonic() - since > _PATIENCE:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._storage.packfile import pread
-from packer._storage.safe_open import NO_LINK, open_regular
+from packer._storage.safe_open import KINDS, NO_LINK, open_regular
 from packer._table import COLUMNS, Buffer, Names, Table
 from packer.errors import DestinationError, option, printable
 
@@ -386,6 +386,8 @@ def require_output(path: str | os.PathLike[str], what: str, begins: tuple[bytes,
     require_directory(parent, path)
     if os.path.isdir(path):
         raise DestinationError(f"{shown}: is a directory. Say the name of a file for the {what}.")
+    if os.path.exists(path) and (kind := stat.S_IFMT(os.stat(path).st_mode)) in (stat.S_IFBLK, stat.S_IFSOCK):
+        raise DestinationError(f"{shown}: is {KINDS[kind]}. Say the name of a file for the {what}.")
     if not os.access(path if os.path.exists(path) else parent, os.W_OK):
         raise DestinationError(f"{shown}: the {what} cannot be written: Permission denied")
     if os.path.isfile(path):  # reading anything else, such as a FIFO, may not end

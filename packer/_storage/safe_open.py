@@ -87,10 +87,10 @@ _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # opening a 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)  # O_PATH: no permission to list
 _LINK_ERRORS = {errno.ELOOP, errno.EMLINK}  # the second is FreeBSD's
 _LINK = "is a symbolic link, and the files of a pack are none"
-_KINDS = {
+KINDS = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
+    stat.S_IFBLK: "a block device",
     stat.S_IFSOCK: "a socket",
     stat.S_IFDIR: "a directory",
 }
@@ -146,7 +146,7 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         os.close(fd)
-        raise StrangeFileError(errno.EINVAL, f"is {_KINDS.get(kind, 'something special')}, and no regular file")
+        raise StrangeFileError(errno.EINVAL, f"is {KINDS.get(kind, 'something special')}, and no regular file")
     if 0 < status.st_size <= LARGEST_POINTER and not flags & (os.O_WRONLY | os.O_RDWR) and _is_pointer(fd):
         os.close(fd)
         raise PointerError(errno.EINVAL, IS_POINTER)
