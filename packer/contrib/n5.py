@@ -39,7 +39,7 @@ The format is a group, which z5py, TensorStore and N5's own tools read:
 ``labels``             (int64; float64 of labels that are floats) -1 of a sample without a label
 ``names``              (uint8) the names of the samples one after the other, without anything between them
 ``name_ends``          (uint64) where in ``names`` each name ends
-``heights``, ``widths``  (int32) pixels; with the codec ``raw`` alone, whose pixels have no header
+``heights``, ``widths``  (int32) pixels; only with the codec ``raw``, whose pixels have no header
 
 All arrays have one dimension and are not compressed. The blocks of ``data`` are the shards, and no image crosses their
 boundaries: if the next image does not fit, zeros fill the block. The last block of an array ends with the array. The
