@@ -183,7 +183,7 @@ def _digest(pack: Path, workers: int | None, *, quiet: bool) -> str:
 
 @contextlib.contextmanager
 def _telling_damage(pack: Path) -> Iterator[None]:
-    """Report a path that looks like a pack but is not recognised as one as a damaged pack, which cannot be repaired."""
+    """If a path looks like a pack but is not recognised as one, report a damaged pack that cannot be repaired."""
     try:
         yield
     except CorruptPackError as error:

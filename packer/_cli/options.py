@@ -147,7 +147,7 @@ _T = TypeVar("_T")
 
 
 class CommandOfSource(PanelCommand):
-    """A command with one SRC: if the shell expands a pattern to several paths, the error says how to prevent that."""
+    """A command with one SRC. If the shell expands a pattern to several paths, the error explains how to avoid it."""
 
     allow_extra_args = True
 

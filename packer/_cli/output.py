@@ -6,7 +6,7 @@ keys, which docs/clusters.md explains:
 ``what``, ``phase``         the pack or directory, and the step; null for the command's own step
 ``done``, ``total``         in ``unit``; null if unknown
 ``unit``                    ``"images"``, ``"bytes"`` or ``"files"``; ``"seconds"`` of work with a fixed duration
-``rate``, ``seconds_left``  of this run, in units a second; null if unknown
+``rate``, ``seconds_left``  of this run, in units per second; null if unknown
 ``seconds``                 since the phase began
 ``bytes``                   read in this run
 ``skipped``                 images that were left out
@@ -282,7 +282,7 @@ class ProgressDisplay:
     unit : str
         What is counted: images, bytes, files, or the seconds of work with a fixed duration.
     lines : bool
-        Whether to print lines on a terminal too, because another program writes there, which would mix with a bar.
+        Whether to show lines on a terminal too, because another program writes there, which would garble a bar.
     """
 
     def __init__(self, what: str, *, quiet: bool = False, unit: str = "images", lines: bool = False) -> None:

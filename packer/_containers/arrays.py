@@ -6,7 +6,7 @@ C. Headers are parsed with a regular expression, and nothing is evaluated.
 
 CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): a record is its class, 1 byte (in CIFAR-100 the
 coarse class and then the fine class), and 32 x 32 pixels: the red plane, the green and the blue, row after row. Text
-files next to them list the names of the classes, one a line.
+files next to them list the names of the classes, one on each line.
 
 IDX (http://yann.lecun.com/exdb/mnist), also of Fashion-MNIST, KMNIST and EMNIST, big-endian: u16 0, u8 type (8: bytes),
 u8 axes, for each axis u32 length, and the elements. Images have three axes and grey pixels; labels have one axis.

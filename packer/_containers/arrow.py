@@ -121,13 +121,13 @@ class FlatTable:
         return int_at(self._data, layout, at)
 
     def pairs(self, slot: int) -> list[tuple[int, int]]:
-        """Return the pairs of int64 of a vector."""
+        """Return the pairs of int64 in a vector."""
         start, count = self.vector(slot, 16)
         numbers = struct.unpack_from(f"<{2 * count}q", self._data, start)
         return list(zip(numbers[::2], numbers[1::2], strict=True))
 
     def ints(self, slot: int) -> list[int]:
-        """Return the int32 numbers of a vector."""
+        """Return the int32 numbers in a vector."""
         start, count = self.vector(slot, 4)
         return [int_at(self._data, "<i", at) for at in range(start, start + 4 * count, 4)]
 

@@ -161,7 +161,7 @@ def _table(path: Path) -> _Table:
 
 
 def _with_rows(file: ContainerFile, table: _Table, stored: Sequence[Any]) -> _Table:
-    """Return a table with the layout of its rows; the pointers of the images decide the size of unknown fields."""
+    """Return a table with the layout of its rows; the pointers of the images determine the size of unknown fields."""
     names = list(table.kinds)
     images = [name for name, kind in table.kinds.items() if kind == "image"]
     is_known = None not in stored

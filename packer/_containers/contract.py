@@ -159,8 +159,8 @@ class Entry(NamedTuple):
         The checksum in the file for an image that is a `Piece`, if the container is `sealed`. A complete read of the
         image compares it.
     problem : str
-        The reason why the sample cannot be used, such as ``its image is null``. It raises an error, or is left out and
-        listed by name with ``--on-error skip``; its image may be empty bytes.
+        The reason why the sample cannot be used, such as ``its image is null``. Such a sample raises an error, or with
+        ``--on-error skip`` is left out and listed by name; its image may be empty bytes.
     """
 
     name: str
@@ -356,7 +356,7 @@ class Container(abc.ABC):
 
 
 def no_keys(kind: str, keys: Mapping[str, str]) -> None:
-    """Raise OptionError if the user names keys of a container that has none."""
+    """Raise OptionError if the user names keys for a container without keys."""
     if keys:
         raise OptionError(f"--key is for containers whose samples have keys, and {kind} has none")
 

@@ -508,7 +508,7 @@ def _opened(path: Path) -> Iterator[h5py.File]:
 
 
 def _datasets(group: Any, prefix: str, depth: int, seen: set[int]) -> Iterator[tuple[str, h5py.Dataset]]:
-    """Yield the datasets of a group in the file itself, with their paths; no more than the number of images.
+    """Yield the datasets of a group in the file itself, with their paths; skip groups with too many members.
 
     A group can have several paths, because links may form cycles: only the first one is followed.
     """

@@ -1,8 +1,8 @@
 """LitData's chunks (https://github.com/Lightning-AI/litData): samples whose parts have types, in ``chunk-*.bin``.
 
-``index.json`` names the chunks in their order, the type of each part, and how parts make a sample. A chunk has a table
-of offsets (see `packer._containers.shards`), and the samples. A sample has the sizes of its parts, u32 each, and the
-parts. The parts of a dict are identified by their keys, the parts of a list or a tuple by their numbers.
+``index.json`` names the chunks in their order, the type of each part, and how parts make a sample. A chunk consists of
+a table of offsets (see `packer._containers.shards`) and the samples. A sample consists of the sizes of its parts, u32
+each, and the parts. The parts of a dict are identified by their keys, the parts of a list or a tuple by their numbers.
 
 If pyarrow is installed, LitData writes samples that are dicts of bytes, texts and numbers as an Arrow table. The table
 of offsets then lists empty samples. A file in Arrow's IPC format follows it, and the chunk ends with the size of this

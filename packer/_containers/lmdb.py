@@ -1,4 +1,4 @@
-"""LMDB files of other tools: the base class of their containers, and those whose values are images.
+"""LMDB files of other tools: the base class of their containers, and the containers whose values are images.
 
 A container of LMDB is a file, or a directory with ``data.mdb``. It is recognised by its first entries.
 

@@ -1,8 +1,8 @@
 """MDS, the shards of MosaicML Streaming (https://github.com/mosaicml/streaming): samples with typed columns.
 
-``index.json`` names the shards in their order, and the columns. A shard has a table of offsets (see
-`packer._containers.shards`), the columns again as JSON, and the samples. A sample has the sizes of its columns of
-variable size, and then the columns in the order of their names. Labels are the column's values, unchanged.
+``index.json`` names the shards in their order, and the columns. A shard consists of a table of offsets (see
+`packer._containers.shards`), the columns again as JSON, and the samples. A sample consists of the sizes of its columns
+of variable size, and then the columns in the order of their names. Labels are the column's values, unchanged.
 """
 
 from __future__ import annotations

@@ -707,28 +707,28 @@ Encoded = tuple[int, bytes]
 
 
 def i32(number: int) -> Encoded:
-    """Return a whole number of 32 bits."""
+    """Encode a whole number of 32 bits."""
     return I32, varint(number << 1 if number >= 0 else ~(number << 1))
 
 
 def i64(number: int) -> Encoded:
-    """Return a whole number of 64 bits."""
+    """Encode a whole number of 64 bits."""
     return I64, i32(number)[1]
 
 
 def binary(data: bytes) -> Encoded:
-    """Return bytes, or a text in UTF-8."""
+    """Encode bytes, or a text in UTF-8."""
     return BINARY, varint(len(data)) + data
 
 
 def listed(kind: int, values: Sequence[Encoded]) -> Encoded:
-    """Return a list of values that are all of one type."""
+    """Encode a list of values of one type."""
     head = bytes([len(values) << 4 | kind]) if len(values) < 15 else bytes([0xF0 | kind]) + varint(len(values))
     return LIST, head + b"".join(data for _, data in values)
 
 
 def struct(fields: Mapping[int, Encoded]) -> Encoded:
-    """Return a structure of fields by their numbers, which ascend by 15 at most."""
+    """Encode a structure from its fields by number; the numbers ascend in steps of at most 15."""
     data, last = bytearray(), 0
     for number, (kind, value) in fields.items():
         data.append((number - last) << 4 | kind)

@@ -325,7 +325,7 @@ _SIDECAR = "_images_idx.txt"
 
 
 class PickledLMDB(LMDBContainer):
-    """Samples in the order of ``__keys__``; without it, in numerical order of the keys, or in key order."""
+    """Samples in the order of ``__keys__``; without it, sorted by key, numerically if the keys count the samples."""
 
     kind = "pickled lmdb"
     members: PickleRoles

@@ -6,7 +6,7 @@ there into records of their own (first, middle and last part), and the number be
 sample is not a contiguous range of the file, so it is copied.
 
 The data are a flag, a label as float32, two numbers, and the image. A flag k other than 0 means that k labels, float32,
-precede the image. Files of insightface begin with a record of two labels and no image, and have such records, of
+precede the image. Files of insightface begin with a record of two labels and no image, and have more such records, for
 identities, after the images.
 
 Samples are listed in file order, as the iterators of MXNet and DALI read them, with or without an index. An index gives

@@ -1,9 +1,9 @@
 """Shards that begin with a table of sample offsets, as in MDS and LitData.
 
-Layout: u32 n; (n + 1) x u32, the offset of each sample and the end of the last; the samples. A sample has the sizes of
-its parts of variable size, u32 each, and then its parts. Both tools store an image of Pillow as u32 width, u32 height,
-u32 bytes of the mode, the mode, and the pixels row after row; and arrays with or without their dtype and shape before
-the elements.
+Layout: u32 n; (n + 1) x u32, the offset of each sample and the end of the last; the samples. A sample consists of the
+sizes of its parts of variable size, u32 each, and then the parts. Both tools store an image of Pillow as u32 width, u32
+height, u32 bytes of the mode, the mode, and the pixels row after row; and arrays with or without their dtype and shape
+before the elements.
 """
 
 from __future__ import annotations

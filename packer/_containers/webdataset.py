@@ -1,8 +1,8 @@
 """WebDataset tars: the members with one key form a sample, and their extensions decide their roles.
 
 ``0001.jpg 0001.cls 0001.json`` are a sample's image, its class id and a field. The bytes of a member are a plain range
-of the file. Indexes of other tools next to a tar (``.idx`` of DALI, those of Energon) are not read: packer trusts no
-index, so it reads every header anyway, and a tar has no other list of members.
+of the file. Indexes of other tools next to a tar (DALI's ``.idx`` files, Energon's indexes) are not read: packer trusts
+no index, so it reads every header anyway, and a tar has no other list of members.
 
 A member's key is its path up to the first dot of the file's name, and its extension, in lower case, is the rest after
 that dot: ``dir/0001.seg.png`` is ``seg.png`` of the sample ``dir/0001``. If a key occurs again later, with an image,

@@ -75,7 +75,7 @@ Value = int | float | Buffer | None
 
 
 def footer(nodes: Sequence[Node], rows: int, groups: Sequence[Encoded], metadata: dict[bytes, bytes]) -> bytes:
-    """Return the end of a file."""
+    """Return the footer that ends a file."""
     elements = [struct({4: binary(b"schema"), 5: i32(len(nodes))})]
     for leaves in nodes:
         if len(leaves[0].path) > 1:

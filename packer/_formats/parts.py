@@ -5,7 +5,7 @@
 ``table-00004.bin``      replaces it in a pack of four parts, if some of them were appended
 ``manifest.json``        the manifest of the whole, written last
 
-A sample of every format is a plain range of a file, and the manifest lists these files. So a part costs nothing until
+In every format, a sample is a plain range of a file, and the manifest lists these files. So a part costs nothing until
 one of its samples is read; then its file is opened. `SpreadData` reads several files as if they were one.
 """
 

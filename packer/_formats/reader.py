@@ -234,7 +234,7 @@ class Reader(PackAccess):
         return positions.astype(np.int64, copy=False)
 
     def read_rows(self, positions: Ints) -> Iterator[tuple[int, Row, Buffer]]:
-        """Yield number, row and data of several samples; the file is read in one direction.
+        """Yield number, row and data of several samples, in the order in which they lie in the file.
 
         `positions` are indices counted from the beginning. Raises the same errors as `read`.
         """

@@ -1,4 +1,4 @@
-"""MXNet's RecordIO: one file of records, and a list of their offsets, as im2rec makes them.
+"""MXNet's RecordIO: one file of records, and a list of their offsets, in the form that im2rec writes.
 
 ``data.rec``      samples
 ``data.idx``      a line ``KEY TAB OFFSET`` for each record; the keys are 0, 1, 2, ...

@@ -94,7 +94,7 @@ def _listening(data: Buffer) -> contextlib.AbstractContextManager[list[str]]:
 
 
 def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None) -> npt.NDArray[np.uint8]:
-    """Decode any image to (height, width, 3) uint8 RGB; with ``exif="apply"`` turned upright.
+    """Decode any image to (height, width, 3) uint8 RGB; with ``exif="apply"``, turn it upright.
 
     Raises
     ------

@@ -70,7 +70,7 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
 
 
 def _is_complete(data: Buffer, header: JPEGHeader) -> bool:
-    """Tell whether the scans of an undamaged progressive image refine every coefficient to its last bit."""
+    """Tell whether a progressive image is undamaged, and its scans refine every coefficient to its last bit."""
     bits = {component: [1] * 64 for component in data[header.frame + 6 :][: 3 * header.components : 3]}  # to come
     position = header.frame - 2
     try:

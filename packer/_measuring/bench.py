@@ -177,9 +177,9 @@ def bench(
     """Measure how fast packs and trees of images are read, in the same ways as in training.
 
     A pack is read with torch's DataLoader, and with `Loader` using threads and using processes. For comparison, the
-    limit is packer's decoding alone, of images in memory. A tree is read by torchvision's ImageFolder with DataLoader,
-    and in place by `Loader`. All of them read from memory, in shuffled order, and make uint8 batches of
-    RandomResizedCrop(224) with random flips.
+    limit is the rate of packer's decoding alone, with images in memory. A tree is read by torchvision's ImageFolder
+    with DataLoader, and in place by `Loader`. All of them read from memory, in shuffled order, and make uint8 batches
+    of RandomResizedCrop(224) with random flips.
 
     A pack at a URL is read as in a first epoch, which fetches every sample: shuffled in blocks, and in random order.
     `Loader` and the limit are also measured from the cache, as in a second epoch.

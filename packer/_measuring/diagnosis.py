@@ -526,8 +526,8 @@ def profile(loader: Iterable[Any], *, steps: int | None = None, seconds: float =
     Parameters
     ----------
     loader : iterable
-        A torch DataLoader, a `packer.Loader`, a prefetcher around one of these, or any iterable. With another iterable,
-        only the waiting is measured.
+        A torch DataLoader, a `packer.Loader`, a prefetcher around one of these, or any other iterable. With any other
+        iterable, only the waiting is measured.
     steps : int, optional
         End the pass after this many batches, as if the loader had no more; by default a pass reads the whole loader.
     seconds : float

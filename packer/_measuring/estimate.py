@@ -75,7 +75,7 @@ def try_alternatives(
     In reality, a separate process would convert with each set of options and would load its modules. Here the first
     trial that needs a module loads it; this may have been the trial of `request`, which spent `first` seconds on
     loading. If there are images that 8-bit RGB does not hold, `to_8_bit` tells how options that encode pixels make them
-    8-bit RGB. `run` is `run_trials` with all arguments but the request and its times.
+    8-bit RGB. `run` is `run_trials` with all arguments except the request and its times.
     """
     found, left = [], []
     loaded = {bool(request.recipe.tiles): first}  # only tiles take long to load
@@ -224,7 +224,7 @@ class Estimate:
     workers, jobs : int
         Number of threads, and number of machines for `seconds_on_jobs`.
     seconds_on_jobs : Interval
-        Duration if this many machines like this one make parts, and the disk is as fast for each of them as for one.
+        Duration if `jobs` machines like this one make the parts, and the disk is as fast for each of them as for one.
     remarkable : Interval
         Number of images with a finding.
     findings : dict of str to Interval
@@ -234,7 +234,7 @@ class Estimate:
     unreadable : Interval
         Number of images in the source that cannot be converted.
     in_memory : float or None
-        Share of the files that was in memory before the trials and needed no disk; None if unknown.
+        Share of the files that was in memory before the trials, so that reading it needed no disk; None if unknown.
     others : float or None
         Share of the processors that other programs used meanwhile; None if unknown.
     room : int
@@ -445,7 +445,7 @@ def _population(source: Source, seconds: float, seed: int, show: ShowPhase) -> t
 
 
 def _files(source: Source, indices: Ints) -> Iterator[str]:
-    """Yield the files of some images, where each image is a file."""
+    """Yield the files of some images, if each image is a file."""
     paths = [source.path(index) for index in indices.tolist()]
     return iter(paths if len(set(paths)) == len(paths) else [])
 
@@ -483,7 +483,7 @@ def estimate(
     jobs : int, optional
         The number of machines like this one that make parts; 1 by default.
     seconds : float
-        The approximate time limit; a listing that takes more than half of it is added.
+        The approximate time limit; the time for listing the images is added if it exceeds half of this limit.
     seed : int
         Selects the images that are tried.
     progress : bool or callable, optional

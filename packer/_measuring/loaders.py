@@ -130,7 +130,8 @@ def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
     Raises
     ------
     OptionError
-        If the file cannot be read or run, defines nothing of a recipe, or a function that cannot be called.
+        If the file cannot be read or run, defines no part of a recipe, or defines as a function something that cannot
+        be called.
     """
     if path is None:
         return TrainingRecipe()

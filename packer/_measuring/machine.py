@@ -357,7 +357,7 @@ def processor() -> str:
 
 
 def version_of(*distributions: str) -> str | None:
-    """Return the version of the first of some distributions that is installed; None if none of them is installed."""
+    """Return the version of the first installed distribution among several; None if none is installed."""
     for name in distributions:
         try:
             return importlib.metadata.version(name)
@@ -367,12 +367,12 @@ def version_of(*distributions: str) -> str | None:
 
 
 def _cpuinfo(name: str) -> str | None:
-    """Return a line of ``/proc/cpuinfo`` on the first processor."""
+    """Return a value for the first processor from ``/proc/cpuinfo``."""
     return _line("/proc/cpuinfo", name)
 
 
 def _meminfo(name: str) -> int | None:
-    """Return a number of ``/proc/meminfo``, in bytes."""
+    """Return a number from ``/proc/meminfo``, in bytes."""
     line = _line("/proc/meminfo", name)
     return int(line.split()[0]) * 1024 if line else None
 

@@ -1,4 +1,4 @@
-"""`packer.tune`: finds the numbers of threads, processes and batches ahead, and the order, that are fastest here.
+"""`packer.tune`: finds the fastest Loader settings on this machine: threads, processes, batches ahead and order.
 
 Settings are chosen one after the other, each by a race (`packer._loader.autotune`): first the number of threads, then
 whether processes are faster, then how many batches ahead, then the order. A setting is taken only if it is clearly
@@ -191,7 +191,7 @@ def tune(
     seconds: float = 90,
     progress: TuningProgress | bool | None = None,
 ) -> Tuning:
-    """Find the fastest numbers of threads, processes and prefetched batches, and the fastest order, of a `Loader` here.
+    """Find the settings with which a `Loader` reads a dataset fastest here: threads, processes, prefetch and order.
 
     Reading fills the system's cache, so a pack that fits in memory is measured from memory. To train with several ranks
     on a node, tune on as many CPUs as one rank has (``taskset``). A script that calls `tune` must do its work under
@@ -205,8 +205,8 @@ def tune(
     batch : int
         The number of samples in a batch.
     step_ms : float, optional
-        The duration of a training step without waiting, in milliseconds. Finds the lowest number of threads that keeps
-        up with it. By default the fastest settings are found.
+        The duration of a training step without waiting, in milliseconds. If it is passed, `tune` finds the lowest
+        number of threads that keeps up with it; by default, the fastest settings.
     seconds : float
         The approximate time limit.
     progress : bool or callable, optional

@@ -41,7 +41,7 @@ def may_be_system_file(name: str) -> bool:
 
 
 def is_system_file(name: str, head: Callable[[], Buffer]) -> bool:
-    """Tell whether macOS or Windows left a file.
+    """Tell whether a file is a leftover of macOS or Windows.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ _PAGE_NUMBER = struct.Struct("<Q")  # size of a node's reference to a value on o
 
 
 class Page:
-    """A leaf or branch page: nodes are added in key order, their pointers from the front, the nodes from the end."""
+    """A leaf or branch page: nodes are added in key order from the end, their pointers from the front."""
 
     def __init__(self, number: int, flags: int) -> None:
         self.number = number
@@ -190,7 +190,7 @@ class LMDBTree:
             )
 
     def end(self) -> tuple[int, int]:
-        """Return offset and size of the end of the file that contains the branches of packer's packs, and some more."""
+        """Return offset and size of the file's end, which has the branches of packer's packs, and some more bytes."""
         size = min((min(self._branches, self._last_page) + 1) * self._page_size + _BESIDE, self._file.size)
         return self._file.size - size, size
 

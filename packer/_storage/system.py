@@ -138,7 +138,7 @@ def _words(directory: Path, *names: str) -> list[str]:
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Defer Ctrl-C; a process started meanwhile never receives it, not even while it imports its modules.
+    """Defer Ctrl-C. A process started in the block never receives it, not even while it imports its modules.
 
     A signal blocked in this thread goes to another thread, and Python then interrupts the main thread nevertheless,
     which could leave a half-started process behind. So its handler is deferred too.

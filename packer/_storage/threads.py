@@ -23,7 +23,7 @@ def in_order(work: Callable[[_T], _R], items: Iterable[_T], workers: int | None 
     items : iterable
         Iterated on this thread, while the work continues.
     workers : int, optional
-        Threads; by default as many as `available_cpus` counts.
+        Number of threads; by default the number from `available_cpus`.
     """
     workers = workers or available_cpus()
     with ThreadPoolExecutor(workers, thread_name_prefix="packer") as pool:

@@ -89,7 +89,7 @@ class Pictures:
         return replace(picture, index=index)
 
     def cuts(self, index: int, crop: RandomResizedCrop, seed: int, epochs: Sequence[int]) -> list[Cut]:
-        """Return the crops that a dataset with a seed takes of a sample, in each of several epochs.
+        """Return the crops of a sample that a dataset with a seed takes in each of several epochs.
 
         PackerError if the sample cannot be read.
         """

@@ -95,7 +95,7 @@ def findings_of(catalog: Catalog, index: int) -> tuple[str, ...]:
 
 
 def _is_smaller(reader: Reader, height: int, width: int) -> bool:
-    """Tell whether the conversion's target size was larger, and this image was not enlarged to it."""
+    """Tell whether an image is smaller than the target size of a conversion that did not enlarge images."""
     try:
         resize = Recipe.of(reader.manifest.settings).resize
     except ValueError:  # of a pack that another program wrote

@@ -39,7 +39,7 @@ _DTYPES = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f2", "
 
 
 class SerializedLMDB(PickledLMDB):
-    """LMDB files of pickles, some or all serialized by pyarrow; manifests use one name for both."""
+    """LMDB files whose values are pickles or were serialized by pyarrow; manifests use one name for both kinds."""
 
     @classmethod
     def is_of(cls, first: First) -> bool:

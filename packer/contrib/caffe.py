@@ -10,8 +10,8 @@ blue first. The label of a Datum without one is 0, as in Caffe.
 
 The format is the output of convert_imageset:
 
-``data.mdb``      the samples, and nothing else: each entry is a sample to NVIDIA's DALI
-``classes.txt``   the names of the classes, a line each, if there are any
+``data.mdb``      only the samples, because NVIDIA's DALI reads every entry as a sample
+``classes.txt``   the class names, one on each line, if there are any
 
 A key is the number of the sample in eight digits, ``_``, and its name, cut to fit LMDB's limit of 511 bytes. A Datum
 has the members that ``convert_imageset --encoded`` writes: the file's bytes, the label (an int32), and the flag for

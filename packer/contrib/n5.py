@@ -18,8 +18,8 @@ all zeros. Before N5 2.0 the attributes had ``"compressionType": "gzip"`` for ``
 The container recognises images in four layouts. A group is a directory of arrays, whose rows belong together:
 
 ==================  ===========================================================================================
-``data`` (uint8)    encoded images one after the other, and ``offsets`` (N integers): where in it each one begins.
-                    With ``sizes`` (N integers) there may be something between them; packer's own groups leave the
+``data`` (uint8)    encoded images one after the other, and ``offsets`` (N integers): where each one begins in it.
+                    With ``sizes`` (N integers) there may be gaps between them; packer's own groups leave the
                     rest of a block empty if the next image would not fit into it. Without ``sizes`` there are N + 1
                     offsets. Names may stand in ``names`` (uint8, UTF-8) and ``name_ends`` (N integers).
 N blocks of 1       (uint8) the bytes of an encoded image each, in mode 1
@@ -39,12 +39,12 @@ The format is a group, which z5py, TensorStore and N5's own tools read:
 ``labels``             (int64; float64 of labels that are floats) -1 of a sample without a label
 ``names``              (uint8) the names of the samples one after the other, without anything between them
 ``name_ends``          (uint64) where in ``names`` each name ends
-``heights``, ``widths``  (int32) pixels; with the codec ``raw`` alone, whose pixels have no header
+``heights``, ``widths``  (int32) pixels; only with the codec ``raw``, whose pixels have no header
 
 All arrays have one dimension and are not compressed. The blocks of ``data`` are the shards, and no image crosses their
 boundaries: if the next image does not fit, zeros fill the block. The last block of an array ends with the array. The
-other arrays are written at the end, when all samples are known. N5 has no fields: packer's index has their numbers, and
-a copy of their bytes.
+other arrays are written at the end, when all samples are known. N5 has no fields, so packer's index has the numbers of
+fields, and copies of their bytes.
 """
 
 from __future__ import annotations

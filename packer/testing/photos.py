@@ -52,7 +52,7 @@ def draw_imagefolder(
     quality: int = 94,
     seed: int = 0,
 ) -> None:
-    """Write an ImageFolder tree of synthetic JPEGs, ``root/class_00/0000.jpg`` and so on; every fourth is upright."""
+    """Write an ImageFolder tree of synthetic JPEGs, ``root/class_00/0000.jpg`` and so on; every fourth is turned."""
     rng = np.random.default_rng(seed)
     for label in range(classes):
         folder = root / f"class_{label:02d}"

@@ -64,7 +64,7 @@ drawn = settings(
 
 
 def sizes() -> st.SearchStrategy[int]:
-    """Sizes of samples in bytes: tiny, of an icon, and close to LMDB's page size and to the largest value in a page."""
+    """Sizes of samples in bytes: tiny, icons, close to LMDB's page size, and close to the largest value in a page."""
     borders = [1, 2022, 4080, 4096, 4080 + 4096, 4080 + 2 * 4096]
     near = st.builds(lambda border, step: max(1, border + step), st.sampled_from(borders), st.integers(-3, 3))
     return near | st.integers(1, 100) | st.integers(1, 12_000)

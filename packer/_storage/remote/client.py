@@ -2,7 +2,8 @@
 
 A fetcher is started at the first request, one for each process that reads. A forked child has its parent's pipes and
 must not use them: it starts a fetcher of its own. Messages are JSON followed by bytes; unlike pickles, they execute no
-code. Blocks without a cache directory are kept in the memory of this process, and the least recently used go first.
+code. If there is no cache directory, blocks are kept in the memory of this process, and the least recently used ones
+are dropped first.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def default_limit() -> int:
 
 
 class Memory:
-    """Blocks by object, size and number; a bounded number of them.
+    """Blocks by object, size and number, up to a limit on their total size.
 
     Parameters
     ----------

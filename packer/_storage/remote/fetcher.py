@@ -358,8 +358,7 @@ class BlockFetcher:
         self._expected.update(block for run in runs for block in range(*run))
 
     def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[tuple[RangeRequest, range]]:
-        """Fetch missing blocks; return the pieces under way that contain blocks of `runs`, and all blocks of each
-        piece.
+        """Fetch missing blocks; return the pieces under way with blocks of `runs`, and all blocks of each piece.
 
         A block is fetched only if it is still expected: otherwise an earlier order has fetched and sent it. With
         `again`, existing blocks are fetched again.

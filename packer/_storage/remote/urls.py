@@ -151,7 +151,7 @@ def name(path: str | os.PathLike[str]) -> str:
 
 
 def shown(path: str | os.PathLike[str]) -> str:
-    """Return a URL for errors and logs, without credentials and query; a path unchanged."""
+    """Return a URL for errors and logs, without credentials and query; return a path unchanged."""
     text = _text(path)
     return parse(path).shown() if _URL.match(text) else _hidden(text) if is_url(text) else printable(text)
 

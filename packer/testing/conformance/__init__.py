@@ -1,6 +1,6 @@
 """The contracts of formats and containers, as base classes for test classes.
 
-A format is tested by a class with its name::
+To test a format, write a class that names it::
 
     class TestLMDB(FileFormatConformance):
         format = "lmdb"
@@ -9,7 +9,7 @@ A format is tested by a class with its name::
 `ForeignLayoutConformance` for formats whose files have the layout of another tool. `PackConformance` and
 `FilePackConformance` are the tests of the first two for packs that were not written sample by sample.
 
-A container is tested by a class with its name and a method that writes a file::
+To test a container, write a class that names it and has a method that writes a file::
 
     class TestBagz(ContainerConformance):
         container = "bagz"

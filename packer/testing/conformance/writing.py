@@ -55,7 +55,7 @@ class FormatConformance(PackConformance):
     """The additional contract of a format: its writer makes the same pack each time, and continues from any sample."""
 
     def leave_rubbish(self, path: Path) -> None:
-        """Change an unfinished pack, beyond the synced samples, as a crash may change it."""
+        """Change an unfinished pack after its synced samples, in a way in which a crash may change it."""
 
     # Writing is deterministic, and can be interrupted anywhere.
 
