@@ -54,7 +54,7 @@ _STATUSES = [
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
-    """Print packer's version, and what decodes on this machine: its own decoder, or why not, and the libraries."""
+    """Print packer's version and the decoders here: packer's own, or why it is missing, and the libraries."""
     if asked:
         from packer._measuring.machine import libraries_on_request, libraries_that_decode
 

@@ -84,7 +84,7 @@ def clear_command(directory: Path | None, url: str | None, quiet: bool) -> None:
 
 
 def _directory(given: Path | None) -> str:
-    """Return the directory that is meant; OptionError where there is none."""
+    """Return the directory of the cache; OptionError if downloads are cached in memory only."""
     from packer._storage.remote.urls import RemoteSettings
 
     found = RemoteSettings.of(given).cache_dir
@@ -96,14 +96,14 @@ def _directory(given: Path | None) -> str:
 
 
 def _kept(place: str, given: Path | None) -> list[CachedObject]:
-    """Return what a cache keeps; nothing where it is the default one, and nobody has made it yet."""
+    """Return the objects in a cache; none if it is the default cache and does not exist yet."""
     from packer._storage.remote.cache import cached_objects
 
     return cached_objects(place) if given is not None or os.path.isdir(place) else []
 
 
 def _described(place: str, found: Sequence[CachedObject], bound: str) -> list[str]:
-    """Return what a person should know of a cache, as lines: those that were used last first."""
+    """Describe a cache in lines, with the most recently used objects first."""
     if not found:
         return [f"{printable(place)}: nothing is cached, {bound}"]
     total = in_units(sum(one.size for one in found))

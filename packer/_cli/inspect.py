@@ -62,7 +62,7 @@ def info_command(pack: Path, as_json: bool, all_classes: bool, plot: Path | None
 
 
 def _plot(pack: Path, target: Path) -> None:
-    """Draw what the table says."""
+    """Draw the histograms of a pack's table."""
     from packer._viewing.catalog import open_catalog
     from packer._viewing.histograms import histograms, plot
 
@@ -156,7 +156,7 @@ def verify_command(
 def _damage(
     pack: Path, source: Path | None, library: str | None, *, quick: bool, workers: int | None, quiet: bool
 ) -> Verification:
-    """Check a pack, and where there is a source, repair it; return what is damaged then."""
+    """Check a pack and, if there is a source, repair it; return the remaining damage."""
     from packer._packs.verify import Verification, listed, notes_of, verify
 
     with output.ProgressDisplay(pack.name, quiet=quiet) as display:
@@ -183,7 +183,7 @@ def _digest(pack: Path, workers: int | None, *, quiet: bool) -> str:
 
 @contextlib.contextmanager
 def _telling_damage(pack: Path) -> Iterator[None]:
-    """Take what claims to be a pack, and is recognised as none, for a damaged one; say that no repair is possible."""
+    """Report a path that looks like a pack but is not recognised as one as a damaged pack, which cannot be repaired."""
     try:
         yield
     except CorruptPackError as error:
@@ -198,7 +198,7 @@ def _telling_damage(pack: Path) -> Iterator[None]:
 
 
 def _claims_to_be_a_pack(path: Path) -> bool:
-    """Tell whether what is at `path` has a suffix that packs alone have, or a pack's content: it is a damaged pack."""
+    """Tell whether `path` has a suffix that only packs have, or the content of a pack, and so is a damaged pack."""
     from packer._conversion.request import is_pack
     from packer._formats import FORMATS
 

@@ -203,7 +203,7 @@ def doctor_command(
 
 
 def _train(command: str, steps: int, seconds: float, as_json: bool) -> int:
-    """Run a training command, print its report, and return the status: of Ctrl-C, or whether there is a report."""
+    """Run a training command, print its report, and return the exit status: for Ctrl-C, for a report, or for none."""
     from packer._measuring.train_hook import profile_training
 
     sys.stdout.flush()

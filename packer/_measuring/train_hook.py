@@ -59,7 +59,7 @@ def install() -> None:
 
 
 def _go_on_with_the_next_sitecustomize(directory: str) -> None:
-    """Import the ``sitecustomize`` that this one stands before, if there is one."""
+    """Import the ``sitecustomize`` that this one hides, if there is one."""
     sys.path[:] = [entry for entry in sys.path if entry != directory]
     this = sys.modules.pop("sitecustomize", None)
     with contextlib.suppress(ImportError):
@@ -99,7 +99,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Recorder:
-    """The passes of this process so far, and the report on the loader that took most of the time."""
+    """The passes of this process so far, and the report on the loader that took the most time."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
@@ -126,7 +126,7 @@ class _Recorder:
         return _Pass(self, loader, batches, timings, requested)
 
     def noted(self, loader: Any, timings: Any) -> bool:
-        """Record a step; tell whether there are enough."""
+        """Record a step; tell whether enough steps were recorded."""
         now = time.perf_counter()
         self._begun = self._begun or now
         self._steps += 1
@@ -146,7 +146,7 @@ class _Recorder:
             self._report(loader, timings)
 
     def stop(self, loader: Any, timings: Any) -> None:
-        """End the program, with the report on the loader that took most of the time."""
+        """End the program with the report on the loader that took the most time."""
         self._spend(loader, timings)
         self._report(*self._longest[self._most])
         atexit.unregister(self._at_exit)
@@ -161,11 +161,11 @@ class _Recorder:
 
     @property
     def _most(self) -> int:
-        """The loader that took most of the time."""
+        """The loader that took the most time."""
         return max(self._spent, key=self._spent.__getitem__)
 
     def _report(self, loader: Any, timings: Any, *, seconds: float | None = None) -> None:
-        """Write the report on a loader, in place of another one's; the measurements are made once."""
+        """Write the report on a loader, replacing the report on another one; the measurements are made once."""
         if id(loader) not in self._done:
             seconds = self._settings["finding"] if seconds is None else seconds
             self._done[id(loader)] = self._found(loader, timings, seconds)
@@ -269,9 +269,9 @@ class TrainingProfile:
     Attributes
     ----------
     report : ProfileReport, optional
-        On the loader that took most of the time; None if none gave a batch.
+        The report on the loader that took the most time; None if no loader returned a batch.
     status : int, optional
-        With which status the command ended by itself; None if it was ended after enough steps.
+        The exit status if the command ended by itself; None if it was ended after enough steps.
     interrupted : bool
         Whether Ctrl-C ended it.
     """
@@ -290,16 +290,17 @@ def profile_training(
     to_stderr: bool = False,
     progress: ShowSeconds | None = None,
 ) -> TrainingProfile:
-    """Run a training command until one of its loaders gave enough batches, and return the report.
+    """Run a training command until one of its loaders has returned enough batches, and return the report.
 
     Parameters
     ----------
     command : str
-        As in a shell, with variables such as ``CUDA_VISIBLE_DEVICES=0`` before it, without pipes and the like.
+        The command as in a shell, optionally after variables such as ``CUDA_VISIBLE_DEVICES=0``, but without pipes or
+        redirections.
     steps : int
-        The command is ended after so many steps, of all its loaders.
+        The command is ended after this number of steps, counted over all its loaders.
     seconds : float
-        And so many seconds after its first batch.
+        The command must also have run for this number of seconds after its first batch.
     finding : float
         Time limit for the diagnosis, within the command.
     to_stderr : bool
@@ -310,9 +311,9 @@ def profile_training(
     Raises
     ------
     OptionError
-        If the command has no words, or is several commands, or leads its output elsewhere.
+        If the command is empty, consists of several commands, or redirects its output.
     PackerError
-        If it cannot be started.
+        If the command cannot be started.
     """
     words, variables = _words(command)
     with tempfile.TemporaryDirectory(prefix="packer-train-") as name:
@@ -347,7 +348,7 @@ def profile_training(
 
 
 def _words(command: str) -> tuple[list[str], dict[str, str]]:
-    """Return the words of a command, and the variables that it sets for itself."""
+    """Return the words of a command, and the environment variables that it sets."""
     try:
         words = shlex.split(command)
     except ValueError as error:

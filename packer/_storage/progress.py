@@ -1,4 +1,4 @@
-"""Progress bars: ``progress=True`` shows a tqdm bar, in a notebook the notebook's bar, and none in a log."""
+"""Progress bars: ``progress=True`` shows a tqdm bar on a terminal or in a notebook, and none in a log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
     what : str or path
         The bar's subject, such as the pack that is written.
     unit : {"img", "files", "B", "s"}
-        The unit that the callback counts in.
+        The unit in which the callback counts.
 
     Raises
     ------
