@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import io
+import math
 import os
 import signal
 import sys
@@ -251,19 +253,25 @@ _SECONDS_TO_END = 2.0
 def _answer_signals() -> None:
     """End the command at SIGINT, at SIGTERM, and when the terminal is closed; but not at a signal that is ignored."""
     answer = _Answer()
-    signal.signal(signal.SIGTERM, answer)
+    answer.take(signal.SIGTERM)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not in the background of a script
-        signal.signal(signal.SIGINT, answer)
+        answer.take(signal.SIGINT)
     hangup = getattr(signal, "SIGHUP", None)  # the terminal was closed
     if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # and not started by nohup
-        signal.signal(hangup, answer)
+        answer.take(hangup)
+    atexit.register(answer.end)
 
 
 class _Answer:
     """The handler of all signals that end a command. One that comes later than `_SECONDS_TO_END` counts again."""
 
     def __init__(self) -> None:
-        self._answered = -_SECONDS_TO_END
+        self._taken: list[int] = []
+        self._answered = -math.inf
+
+    def take(self, signum: int) -> None:
+        self._taken.append(signum)
+        signal.signal(signum, self)
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -271,3 +279,8 @@ class _Answer:
             return
         self._answered = now
         raise KeyboardInterrupt if signum == signal.SIGINT else Terminated
+
+    def end(self) -> None:
+        """Ignore what follows a signal: while Python unloads its modules, it would replace the exit status."""
+        for signum in self._taken if self._answered > -math.inf else ():
+            signal.signal(signum, signal.SIG_IGN)

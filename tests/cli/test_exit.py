@@ -137,6 +137,13 @@ MANY_SIGNALS = """
 import signal, sys
 from packer import _cli
 
+class Module:
+    def __del__(self):  # while Python ends
+        for name in ("SIGINT", "SIGTERM"):
+            signal.raise_signal(getattr(signal, name))
+
+kept = Module()
+
 def run():
     try:
         signal.raise_signal(getattr(signal, sys.argv[1]))
