@@ -54,7 +54,7 @@ class IndexRequest(IndexOptions, SourceRequest):
         if destination.suffix.lower() not in INDEX.suffixes:
             raise DestinationError(f"{printable(self.dst)}: the name of an index ends in {INDEX.suffixes[0]}")
         check_destination(destination, overwrite=self.overwrite)
-        source = self.open(destination, self.classes())
+        source = self.open(None, self.classes())
         if self.on_error == "fail":
             require_whole(source)
         with Workspace(destination) as workspace:
