@@ -15,7 +15,6 @@ import contextlib
 import faulthandler
 import gc
 import json
-import os
 import random
 import shutil
 import signal
@@ -39,6 +38,7 @@ from packer._formats import open_pack
 from packer._packs.verify import verify
 from packer._sources.base import ReadBuffer
 from packer._sources.container import ContainerSource, listed_container
+from packer._storage.scratch import process_directory
 from packer.errors import PackerError
 
 _SECONDS = 5
@@ -304,7 +304,7 @@ def _campaign(name: str, cpu: float, seed: str) -> Told:
     """Have a container's process run, and another one where it dies; return what they said."""
     told = Told()
     while told.seconds < cpu - 1 and len(told.findings) < _MOST_FINDINGS:
-        with tempfile.TemporaryDirectory(dir=_memory(), prefix="packer-fuzz-") as directory:
+        with tempfile.TemporaryDirectory(dir=process_directory("packer-fuzz-")) as directory:
             options = ["--in", directory, "--minutes", str((cpu - told.seconds) / 60), "--seed", f"{seed}{told.runs}"]
             line = [sys.executable, "-m", "fuzz.containers", *options, name]
             with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=_ROOT) as process:
@@ -319,10 +319,6 @@ def _campaign(name: str, cpu: float, seed: str) -> Told:
                 told = told.and_then(Told(seconds=1.0, findings=(died,)))
                 _keep(Seed(Path(directory), Path(directory)), died, "see what it printed")
     return told
-
-
-def _memory() -> str | None:
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

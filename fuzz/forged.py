@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz.findings import PACKAGE
+from packer._storage.scratch import process_directory
 from packer.testing.photos import draw_imagefolder
 
 _SECONDS = 10  # of work
@@ -184,8 +185,7 @@ def campaign(
         Where the last forgery is copied to.
     """
     os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # mimalloc reserves as much as a process may take
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=memory, prefix="packer-forged-") as directory:
+    with tempfile.TemporaryDirectory(dir=process_directory("packer-forged-")) as directory:
         rooms = _Rooms(Path(directory))
         worker = _Worker(rooms, seed)
         worker.load()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import itertools
-import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ from packer._formats.reader import table_from
 from packer._images.probe import inspect
 from packer._manifest import Manifest
 from packer._packs.verify import verify
+from packer._storage.scratch import process_directory
 from packer._table import COLUMNS
 from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, PackerError
@@ -31,9 +29,7 @@ PARTS = ("part-00000", "part-00001")
 _PTH_FILES = ("manifest.json", "table.pth", "shard-00000.pth")
 _CROPS = (ResizeCenterCrop(5, 9), RandomResizedCrop(7, scale=(0.01, 0.3), flip=0.5))
 
-_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-_directory = Path(tempfile.mkdtemp(prefix="packer-fuzz-", dir=_memory))
-atexit.register(shutil.rmtree, _directory, ignore_errors=True)
+_directory = process_directory("packer-fuzz-")  # libFuzzer ends a process at once: the next one removes it
 _open_manifest = Manifest.from_json.__func__  # type: ignore[attr-defined]
 
 

@@ -1,6 +1,6 @@
-"""packer: trees of images in one pack, read at the speed of the decoder.
+"""packer: stores directories of images in one pack, and reads the pack as fast as the decoder allows.
 
-The names below are imported when they are first used, so that ``import packer`` costs next to nothing.
+The names below are imported when they are first used, so that ``import packer`` takes almost no time.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ import signal
 def main() -> None:
     """Run the command line.
 
-    Its modules take a while to be imported. Until then Ctrl-C ends the process as it ends a program in C: Python's own
-    answer is a traceback, or none at all, where Ctrl-C comes amid an import.
+    Importing the command line's modules takes a while. Until it is done, Ctrl-C ends the process as it ends a program
+    in C. Python itself would print a traceback, or ignore a Ctrl-C that comes in the middle of an import.
     """
     answer = signal.getsignal(signal.SIGINT)
     if answer is signal.default_int_handler:  # and not ignored, as in a script's background

@@ -1,4 +1,4 @@
-"""The account of a source: the fate of every file, row, member, key and column seen while the source was listed.
+"""The account of a source: the outcome for every file, row, member, key and column seen while the source was listed.
 
 The code that lists images fills it. Commands print its lines, the manifest stores it, and ``--strict`` turns its losses
 into an error. Files of other types, which may be millions, are counted by `packer._sources.base.OtherFiles` instead.
@@ -26,7 +26,7 @@ _SHOWN = 3  # and a line shows these
 
 
 def counted(number: int, what: str) -> str:
-    """Return how many of something there are: ``1 image``, ``2 images``, ``2 classes``, ``2 keys``, ``2 entries``."""
+    """Return a number with its noun: ``1 image``, ``2 images``, ``2 classes``, ``2 keys``, ``2 entries``."""
     if number == 1:
         return f"1 {what}"
     if what.endswith("s"):
@@ -36,21 +36,22 @@ def counted(number: int, what: str) -> str:
 
 @dataclass
 class AccountItem:
-    """Things of one kind that met one fate for one reason.
+    """Files, rows or other things of one kind with the same outcome for the same reason.
 
     Attributes
     ----------
     fate : str
         `LEFT_OUT`, `UNLABELED`, `RENUMBERED`, `TAKEN` or `NOT_LOOKED_AT`.
     what : str
-        The kind of thing, in the singular: ``image``, ``row``, ``column``, ``member``, ``key``, ``dataset``, ``class``.
+        The kind of the things, in the singular: ``image``, ``row``, ``column``, ``member``, ``key``, ``dataset``,
+        ``class``.
     why : str
         The reason, as the end of a line: ``the table does not name them``.
     count : int
     names : list of str
-        The first of them, by name.
+        The names of the first of the things.
     chosen : bool
-        Whether an option asked for it, so that it is no loss.
+        Whether an option requested this outcome, so that it is no loss.
     """
 
     fate: str
@@ -62,11 +63,11 @@ class AccountItem:
 
     @property
     def is_loss(self) -> bool:
-        """Whether ``--strict`` makes an error of it."""
+        """Whether ``--strict`` turns this outcome into an error."""
         return self.fate in _LOSSES and not self.chosen
 
     def line(self) -> str:
-        """Return the line that commands show."""
+        """Return the line that commands print about the item."""
         shown = ", ".join(printable(name) for name in self.names[:_SHOWN])
         more = ", …" if self.count > _SHOWN and shown else ""
         names = f" ({shown}{more})" if shown else ""
@@ -80,16 +81,16 @@ class AccountItem:
 
 @dataclass(frozen=True)
 class LabelCandidate:
-    """Something in a source that looks like its labels, and was not taken for them.
+    """A column, key or the like in a source that looks like labels, but is not used as labels.
 
     Attributes
     ----------
     what, name : str
-        Its kind and name: ``column``, ``target``.
+        Its kind and its name, such as ``column`` and ``target``.
     option : str
-        The option that takes it: ``--key label=target``; empty if none does.
+        The option that would use it as labels, such as ``--key label=target``; empty if there is no such option.
     why : str
-        Why it was not taken, such as ``is uint8 3, 3 rows for 4 images``.
+        Why it is not used, such as ``is uint8 3, 3 rows for 4 images``.
     """
 
     what: str
@@ -99,12 +100,13 @@ class LabelCandidate:
 
 
 class Account:
-    """The fate of everything that was seen.
+    """The outcome for everything that was seen in a source.
 
     Attributes
     ----------
     candidates : list of LabelCandidate
-        Things that look like labels, where none were found: `require_labels` makes an error of them. Not in a manifest.
+        Things that look like labels, for a source in which no labels were found: `require_labels` turns them into an
+        error. They are not stored in the manifest.
     """
 
     def __init__(self, items: Iterable[AccountItem] = ()) -> None:
@@ -117,7 +119,7 @@ class Account:
         return bool(self._items)
 
     def __iter__(self) -> Iterator[AccountItem]:
-        """Yield the items: first what costs images and labels, last what was not looked at."""
+        """Yield the items: losses of images and labels first, and things that were not examined last."""
         order = {fate: place for place, fate in enumerate(_FATES)}
         return iter(
             sorted(
@@ -140,18 +142,18 @@ class Account:
         count: int | None = None,
         chosen: bool = False,
     ) -> None:
-        """Add things of one kind that met one fate for one reason.
+        """Add things of one kind with the same outcome for the same reason.
 
         Parameters
         ----------
         fate, what, why : str
             As in `AccountItem`.
         names : iterable of str
-            Their names, or the first of them.
+            The names of the things, or of the first of them.
         count : int, optional
-            How many they are; by default as many as have names. Nothing is added of none.
+            The number of things; by default the number of `names`. If it is 0, nothing is added.
         chosen : bool
-            Whether an option asked for it.
+            Whether an option requested this outcome.
         """
         listed, why = list(names), recorded(why)
         number = len(listed) if count is None else count
@@ -174,37 +176,37 @@ class Account:
         self.add(RENUMBERED, what, why, names, **more)
 
     def taken(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
-        """Add columns, keys or members by what they became; see `add`."""
+        """Add columns, keys or members that are used, with their use as the reason; see `add`."""
         self.add(TAKEN, what, why, names, **more)
 
     def not_looked_at(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
-        """Add things that may be anything: no loss; see `add`."""
+        """Add things that were not examined, which is no loss; see `add`."""
         self.add(NOT_LOOKED_AT, what, why, names, **more)
 
     def looks_like_labels(self, what: str, name: str, option: str, why: str = "") -> None:
-        """Add something that may be the labels, and was not taken for them; see `LabelCandidate`."""
+        """Add a candidate for the labels that is not used as labels; see `LabelCandidate`."""
         self.candidates.append(LabelCandidate(what, name, option, why))
 
     def update(self, other: Account) -> None:
-        """Add all that another account has."""
+        """Add all items and candidates of another account."""
         for item in other._items.values():
             self.add(item.fate, item.what, item.why, item.names, count=item.count, chosen=item.chosen)
         self.candidates += other.candidates
 
     def lines(self) -> list[str]:
-        """Return the lines that commands show, the losses first."""
+        """Return the lines that commands print, the losses first."""
         return [item.line() for item in self]
 
     def count(self, fate: str) -> int:
-        """Return how many things met a fate."""
+        """Return the number of things with this outcome."""
         return sum(item.count for item in self._items.values() if item.fate == fate)
 
     def losses(self) -> list[AccountItem]:
-        """Return what was left out, unlabeled or renumbered, and that no option asked for."""
+        """Return the items that were left out, unlabeled or renumbered without a request by an option."""
         return [item for item in self if item.is_loss]
 
     def require_no_losses(self, source: str) -> None:
-        """Raise SourceError if anything was lost, as ``--strict`` wants it; `source` says of what."""
+        """Raise SourceError if anything was lost, as ``--strict`` requires; the message names `source`."""
         if losses := self.losses():
             lost = "\n".join(f"  {item.line()}" for item in losses)
             raise SourceError(
@@ -213,7 +215,7 @@ class Account:
             )
 
     def require_labels(self, source: str, count: int) -> None:
-        """Raise SourceError if something looks like labels; for callers all of whose `count` images have none."""
+        """Raise SourceError if there are candidates for labels; call it if none of the `count` images has a label."""
         if not self.candidates:
             return
         names = ", ".join(
@@ -234,7 +236,7 @@ class Account:
         )
 
     def report(self) -> Iterator[Mapping[str, Any]]:
-        """Yield what a report says: a line for each name, and one for those beyond the names."""
+        """Yield the lines of a report: one for each name, and one for the things whose names are not stored."""
         for item in self:
             if item.fate == NOT_LOOKED_AT:
                 continue  # the report has the files that were not looked at already
@@ -260,7 +262,7 @@ class Account:
 
     @classmethod
     def united(cls, accounts: Sequence[Account | None]) -> Account | None:
-        """Return what several accounts say together; None if one of them was not recorded."""
+        """Return several accounts joined into one; None if one of them was not recorded."""
         united = cls()
         for account in accounts:
             if account is None:
@@ -281,10 +283,10 @@ class Account:
 
 
 class BadSamples:
-    """The samples that cannot be used, met while a source or a container is listed: ``--on-error`` decides.
+    """The unusable samples that are found while a source or a container is listed; ``--on-error`` decides about them.
 
-    Whoever meets one calls `add`, and continues with the next sample. What was found becomes the source's `doubts`, and
-    so the manifest's `skipped`; the account does not have it a second time.
+    Code that finds such a sample calls `add` and continues with the next sample. The samples become the source's
+    `doubts`, and then the manifest's `skipped`; the account does not list them again.
 
     Parameters
     ----------
@@ -294,7 +296,7 @@ class BadSamples:
     Attributes
     ----------
     found : list of dict
-        ``{"name", "reason"}`` of each that was left out, as a manifest has it.
+        ``{"name", "reason"}`` of each sample that was left out, in the form of the manifest.
     """
 
     def __init__(self, *, skip: bool = False) -> None:
@@ -302,18 +304,18 @@ class BadSamples:
         self.found: list[dict[str, str]] = []
 
     def add(self, name: str, error: SourceError) -> dict[str, str]:
-        """Leave a sample out, or raise `error`, whose message gets the option that leaves such samples out.
+        """Leave a sample out, or raise `error` with a hint at the option that leaves such samples out.
 
         Parameters
         ----------
         name : str
-            The sample's path in the source, or else its row, as the list of skipped samples has it.
+            The sample's path in the source, or its row if it has no path, for the list of skipped samples.
         error : SourceError
 
         Returns
         -------
         dict
-            What `found` has of the sample.
+            The entry of the sample in `found`.
         """
         if not self.skip:
             problem = message_of(error).rstrip(".")

@@ -1,6 +1,6 @@
-"""The codecs of samples, the types of their labels, and the suffixes of image files.
+"""The codecs of samples, the types of labels, and the suffixes of image files.
 
-A new codec is a row here and a way to write it in `packer._images.encode`.
+A new codec needs a row here and an encoder in `packer._images.encode`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Codec:
-    """How the samples of a pack are stored.
+    """The encoding of the samples of a pack.
 
     Attributes
     ----------
     name : str
-        What the manifest and ``--codec`` call the codec.
+        The name of the codec in the manifest and in ``--codec``.
     suffixes : tuple of str
-        The suffixes of a file of such a sample, in lower case. `packer.export` gives the first one to files of other
-        suffixes. Empty: files keep the names of the samples.
+        The suffixes of files with such samples, in lower case. `packer.export` uses the first one for samples whose
+        names have another suffix. If empty, exported files keep the names of the samples.
     lossy : bool
         Whether encoding changes pixels, so that the codec has a quality.
     """

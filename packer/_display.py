@@ -35,7 +35,7 @@ class Code(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A cell of a table: a bar as long as a number is large next to the largest one."""
+    """A cell of a table with a bar, whose length is proportional to a number."""
 
     number: float
     largest: float
@@ -51,11 +51,12 @@ class Table(NamedTuple):
     ----------
     rows : sequence of sequence of str or Bar
     columns : sequence of str
-        The alignment and the least width of each column in a text, such as ``">14"``; empty for a cell as it is.
+        The alignment and the minimum width of each column in text, such as ``">14"``; an empty string leaves cells as
+        they are.
     head : sequence of str
         The titles of the columns, if they have any.
     indent : str
-        What a line of a text begins with.
+        The beginning of each line in text.
     """
 
     rows: Sequence[Sequence[str | Bar]]
@@ -65,7 +66,7 @@ class Table(NamedTuple):
 
 
 class Pictures(NamedTuple):
-    """JPEGs, each with a caption, or with an error in place of its bytes; a text leaves them out."""
+    """JPEGs, each with a caption, or with an error in place of its bytes; text output leaves them out."""
 
     pictures: Sequence[tuple[bytes, str, str]]
 
@@ -74,9 +75,9 @@ Block = str | Heading | Code | Table | Pictures
 
 
 def legible(value: object) -> str:
-    """Return a name for one line: as `printable` does, and of a very long one its beginning and its end.
+    """Return a name for one line: escaped by `printable`, and shortened in the middle if it is very long.
 
-    A stranger's pack may have one of 64 kB for each of the pictures on a screen, and classes of any length.
+    In a stranger's pack, each sample may have a name of 64 kB, and class names may have any length.
     """
     name = str(value)
     cut = name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]} … {name[-_LONGEST // 2 :]}"
@@ -84,17 +85,17 @@ def legible(value: object) -> str:
 
 
 def count(number: int) -> str:
-    """Return a number with its thousands apart."""
+    """Return a number with its thousands separated."""
     return f"{number:,}"
 
 
 def counted(number: int, what: str) -> str:
-    """Return how many of something there are: ``1 sample``, ``2 samples``, ``2 classes``."""
+    """Return a number with its noun: ``1 sample``, ``2 samples``, ``2 classes``."""
     return f"{count(number)} {what}{'' if number == 1 else 'es' if what.endswith(('s', 'ch')) else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """Return a time as the user would say it."""
+    """Return a duration in words, in a unit that suits it."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, seconds = divmod(round(seconds), 60)
@@ -110,7 +111,7 @@ def in_notebook() -> bool:
 
 
 def here(path: str | os.PathLike[str]) -> str:
-    """Return a path as a user says it in the current directory: relative where it lies below."""
+    """Return a path as a user would type it: relative if it is below the current directory."""
     name, directory = os.fspath(path), os.getcwd()
     inside = len(directory) > 1 and name.startswith(directory + os.sep)
     return name[len(directory) + 1 :] if inside else name
@@ -156,7 +157,7 @@ _STYLE = "".join(
 
 
 def html(blocks: Iterable[Block]) -> str:
-    """Return blocks as an element of a page."""
+    """Return blocks as one HTML element."""
     parts: list[str] = []
     lines: list[str] = []
     for block in [*blocks, None]:
@@ -171,12 +172,12 @@ def html(blocks: Iterable[Block]) -> str:
 
 
 def element(content: str) -> str:
-    """Return HTML with packer's style."""
+    """Return an HTML element with this content and packer's style sheet."""
     return f'<div class="packer"><style>{_STYLE}</style>{content}</div>'
 
 
 def safe(value: object) -> str:
-    """Return a value as the text of an element or of an attribute."""
+    """Return a value as escaped text for an HTML element or attribute."""
     return escape(legible(value))
 
 

@@ -54,18 +54,18 @@ class Manifest:
     settings : dict
         Every setting of the conversion that affects the samples' bytes.
     about : list of dict
-        Data of annotation files that belong to no single sample, such as the licenses of images: ``file`` (its name)
-        and ``members`` for each converted file.
+        Data of annotation files that do not belong to a single sample, such as image licenses: for each annotation
+        file, ``file`` (its name) and ``members``.
     source : dict
-        The kind of the samples' source, and a digest of its names and labels.
+        The kind of the source, and a digest of the names and labels in it.
     skipped : list of dict
         ``{"name", "reason"}`` of every file that was left out.
     findings : dict
         The findings that were counted during the conversion.
     account : list of dict, optional
-        The outcome for everything in the source; None if it was not recorded, as in packs of older versions.
+        The outcome for everything in the source; None if it was not recorded, as in packs by older versions of packer.
     versions : dict
-        Versions of the libraries that made the samples' bytes.
+        Versions of the libraries that encoded the samples.
     columns : dict
         CRC-32C of each column of the table.
     layout : dict
@@ -152,7 +152,7 @@ class Manifest:
 
     @classmethod
     def united(cls, manifests: Sequence[Manifest]) -> Manifest:
-        """Return the common manifest of several packs, joined one after the other.
+        """Return the manifest of a pack that consists of several packs, one after the other.
 
         `about` has the entries of all packs, without repetition. Settings that differ are left out, except ``tiles``,
         which is true if any pack may contain tiled JPEGs; `source`, `columns` and `layout` are empty; `classes`,
@@ -192,7 +192,7 @@ class Manifest:
 
     @property
     def exif(self) -> str:
-        """The treatment of EXIF orientations in the samples: ``"apply"`` or ``"ignore"``."""
+        """Whether EXIF orientations were applied to the samples: ``"apply"`` or ``"ignore"``."""
         return str(self.settings.get("exif", "ignore")) if self.codec == "keep" else "ignore"
 
     @property
@@ -207,19 +207,19 @@ class Manifest:
         return parts if isinstance(parts, list) else ()
 
     def fits(self, label: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Tell whether a number, or each of several numbers, may be a label in this pack."""
+        """Tell whether a number is a valid label in this pack; for an array, tell it for each number."""
         label = np.asarray(label)
         if self.label_type != "class":
             return np.asarray(np.isfinite(label))
         return np.asarray((label >= (0 if self.schema == 1 else UNLABELED)) & (label < len(self.classes)))
 
     def misfit(self, label: int | float) -> str:
-        """Return why a number is not a label of this pack."""
+        """Return the reason why a number is not a valid label in this pack."""
         what = f"one of the {len(self.classes)} classes" if self.label_type == "class" else "a finite number"
         return f"label {label} is not {what}"
 
     def identity(self) -> str:
-        """Return a short name of exactly this pack: a digest of the manifest, which contains checksums of the table."""
+        """Return a digest that identifies this pack: it covers the manifest, which contains checksums of the table."""
         return str(self.__dict__.get("_identity") or _digest(self.to_json()))
 
     def _require_types(self) -> None:
@@ -251,7 +251,7 @@ class Manifest:
 
 
 def schema_for(label_type: str, label: Labels, fields: Sequence[Field] = ()) -> int:
-    """Return the oldest schema that has such labels and fields."""
+    """Return the oldest schema that supports such labels and fields."""
     plain = not fields and label_type == "class" and all((block >= 0).all() for block in blocks(label))
     return 1 if plain else 2
 

@@ -1,8 +1,8 @@
-"""The table of a pack, with one row for each sample, and samples themselves. Only `Vector` does I/O.
+"""The table of a pack, with one row for each sample, and the class of samples. Only `Vector` does I/O.
 
-The table is one array for each column, and two for the names, so that a pack of millions of samples never becomes
-millions of Python objects. A `Vector` is a column in a file, which becomes memory of this process, and of its forks,
-when it is first needed. `formats.md` specifies the columns.
+The table consists of one array for each column, and two arrays for the names, so that a pack of millions of samples
+never becomes millions of Python objects. A `Vector` is a column in a file; it is read when it is first needed, into
+memory that this process shares with its forks. `formats.md` specifies the columns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _READ = b"\1"
 
 
 class _Bytes(Protocol):
-    """An open file; every method raises PackError if that was cut short."""
+    """An open file; every method raises PackError if the file was cut short."""
 
     def read(self, offset: int, size: int) -> bytes: ...
     def mapping(self, start: int, size: int) -> mmap.mmap: ...
@@ -40,14 +40,14 @@ class _Bytes(Protocol):
 
 
 class Vector:
-    """A vector in a file: small ones are read at once, others when they are needed for the first time.
+    """A vector in a file: a small vector is read at once, a larger one when it is first needed.
 
-    What is read is copied into memory. Touching a mapping of a file that was cut short kills the process, and a mapping
-    shows what others write into the file. Forks share the memory, whichever process reads the vector, so that the
-    workers of a DataLoader together need no more than one of them.
+    The elements are copied into memory, because accessing a mapping of a file that was cut short kills the process, and
+    because a mapping shows later writes to the file. Forks share the memory, whichever process reads the vector, so
+    that all workers of a DataLoader together need no more memory than one worker.
 
-    Vectors of very large tables are not held. `array` then gives a mapping, and looks at the file before: what it gives
-    is for this very moment, and goes to no user. All else is read from the file each time.
+    Vectors of very large tables are not held in memory. For these, `array` checks the file and returns a mapping, which
+    must be used at once and never be returned to users. All other methods read from the file each time.
 
     Parameters
     ----------
@@ -58,18 +58,18 @@ class Vector:
         Number of elements.
     dtype : str
     held : bool
-        Whether it may be held in memory.
+        Whether the vector may be held in memory.
 
     Attributes
     ----------
     checksum : int, optional
-        The CRC-32C of the vector. It is compared where the file changed since it was opened: `cp` may have written
-        another pack into the file, whose rows would be taken for those of this one.
+        The CRC-32C of the vector. It is checked if the file has changed since it was opened: `cp` may have overwritten
+        the file with another pack, whose rows must not be mistaken for the rows of this pack.
 
     Raises
     ------
     PackError
-        From every way to the elements: if the file was cut short, the disk fails, or there is no memory.
+        On every access to elements, if the file was cut short, the disk fails, or memory is exhausted.
     """
 
     def __init__(self, file: _Bytes, offset: int, count: int, dtype: str, *, held: bool = True) -> None:
@@ -88,7 +88,7 @@ class Vector:
         return self._count
 
     def __getitem__(self, which: int | slice) -> Any:
-        """Return an element, or several, which are memory."""
+        """Return one element, or for a slice several elements as an array in memory."""
         if self.held:
             return self.array()[which]
         if not isinstance(which, slice):
@@ -98,7 +98,7 @@ class Vector:
         return self._part(start, stop) if step == 1 else self.array()[which].copy()
 
     def array(self) -> npt.NDArray[Any]:
-        """Return the whole vector, read-only: memory, or where it is not held a mapping, to be used at once."""
+        """Return the whole vector, read-only; if it is not held in memory, a mapping that must be used at once."""
         if not self.held:
             self._file.require_whole()
             self._require_same(self._file)
@@ -110,7 +110,7 @@ class Vector:
         return _read_only(np.frombuffer(self._memory, self.dtype, self._count))
 
     def copy(self) -> npt.NDArray[Any]:
-        """Return the whole vector, read-only, as memory that nothing can take away."""
+        """Return the whole vector, read-only, as an array in memory that stays valid."""
         if self.held:
             return self.array()
         try:
@@ -133,7 +133,7 @@ class Vector:
         return np.frombuffer(self._file.read(self._offset + size * start, size * count), self.dtype)
 
     def _require_same(self, file: _Bytes) -> None:
-        """Raise CorruptPackError if somebody wrote something else into the file since it was opened."""
+        """Raise CorruptPackError if the vector in the file has changed since the file was opened."""
         if self.checksum is None or (stamp := file.stamp()) == self._fits:
             return
         checksum = 0
@@ -151,9 +151,10 @@ class Vector:
         return np.frombuffer(self._memory, self.dtype, self._count, self._offset - start)
 
     def _fill(self, file: _Bytes) -> None:
-        """Read the vector, unless this process or a fork has done so.
+        """Read the vector, unless this process or a fork has read it already.
 
-        Without a lock, which a fork could leave locked for ever: where two read at the same time, they read the same.
+        There is no lock, because a fork could leave it locked forever. If two processes read at the same time, they
+        read the same elements.
         """
         for start in range(0, self._size, _STEP):
             if self._memory[-1:] == _READ:
@@ -182,12 +183,12 @@ _BLOCK = 1 << 16  # elements
 
 
 def blocks(column: npt.NDArray[Any] | Vector) -> Iterator[npt.NDArray[Any]]:
-    """Yield a vector piece by piece, so that a copy of each takes no more memory for a longer one."""
+    """Yield a vector piece by piece, so that copying the pieces needs little memory, however long the vector is."""
     return (column[part] for part in spans(len(column)))
 
 
 def spans(length: int, overlap: int = 0) -> Iterator[slice]:
-    """Yield slices that cover a vector piece by piece; each continues for `overlap` elements of the next one."""
+    """Yield slices that cover a vector; each includes the first `overlap` elements of the next slice."""
     return (slice(start, min(start + _BLOCK + overlap, length)) for start in range(0, length, _BLOCK))
 
 
@@ -205,8 +206,8 @@ _MOST_TOGETHER = 1 << 26  # bytes
 class Names(Sequence[str]):
     """An immutable sequence of strings, stored in two arrays.
 
-    Every access to a name raises CorruptPackError, with its index, if its ends are not inside the blob, or it is longer
-    than `LONGEST_NAME`.
+    Every access to a name raises CorruptPackError, with the index of the name, if the name does not lie inside the
+    blob, or is longer than `LONGEST_NAME`.
 
     Parameters
     ----------
@@ -215,7 +216,7 @@ class Names(Sequence[str]):
     ends : (N,) int64 array or vector
         The end of each name in `blob`.
     path : str
-        The pack of the names, for messages.
+        The path of the pack, for messages.
     first : int
         The start of the first name in `blob`: 0, except in a damaged table with ends out of order.
     """
@@ -230,7 +231,7 @@ class Names(Sequence[str]):
 
     @property
     def blob(self) -> npt.NDArray[np.uint8]:
-        """All names. If the vector is not kept in memory, the array is temporary; see `Vector.array`."""
+        """All names in one array, which is temporary if they are not held in memory; see `Vector.array`."""
         return self._blob.array() if isinstance(self._blob, Vector) else self._blob
 
     @property
@@ -240,7 +241,7 @@ class Names(Sequence[str]):
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Names:
-        """Store `names`."""
+        """Return an instance that stores `names`."""
         blob, ends = bytearray(), array("q")
         for name in names:
             blob += encode_name(name)
@@ -285,7 +286,7 @@ class Names(Sequence[str]):
         return decode_name(self._between_ends(range(len(self))[index]) or b"")
 
     def between(self, start: int, stop: int) -> Names:
-        """Return names `start` to `stop` - 1; they are the same as here even if the ends are damaged."""
+        """Return names `start` to `stop` - 1; each is the same as in this sequence, even if its ends are damaged."""
         size, ends = len(self._blob), self._ends[start:stop]
         first, last = self._start(start), _furthest(ends, size)
         begin = int(ends.min(initial=first if 0 <= first <= size else size, where=(ends >= 0) & (ends <= size)))
@@ -316,7 +317,7 @@ class Names(Sequence[str]):
                 start = end
 
     def _around(self, start: int, ends: npt.NDArray[np.int64]) -> tuple[int, memoryview]:
-        """Return bytes among which are all names from `start` on that end at `ends`, and where these bytes begin."""
+        """Return bytes that contain the names from `start` on that end at `ends`, and the offset of these bytes."""
         if not isinstance(self._blob, Vector):
             return 0, self._blob.data
         begin, end = max(0, min(start, int(ends.min()))), min(len(self._blob), int(ends.max()))
@@ -335,22 +336,22 @@ class Names(Sequence[str]):
 
 
 def _furthest(ends: npt.NDArray[np.int64], size: int) -> int:
-    """Return the largest of the ends that lie inside of so many bytes: the last one may be damaged."""
+    """Return the largest of the ends that are at most `size`; the last end may be damaged."""
     return int(ends.max(initial=0, where=(ends >= 0) & (ends <= size)))
 
 
 def cut_name(blob: npt.NDArray[np.uint8] | Vector, start: int, end: int) -> bytes | None:
-    """Return the name from `start` to `end`; None if these do not lie inside of the blob, or are no name's."""
+    """Return the name from `start` to `end`; None if these are outside the blob, or cannot be the ends of a name."""
     return blob[start:end].tobytes() if 0 <= start <= end <= min(len(blob), start + LONGEST_NAME) else None
 
 
 def encode_name(name: str) -> bytes:
-    """Return the bytes of a name: UTF-8, and surrogates as the bytes they stand for."""
+    """Return the bytes of a name: UTF-8, with each surrogate as the byte that it represents."""
     return name.encode("utf-8", "surrogateescape")
 
 
 def decode_name(name: bytes) -> str:
-    """Return the name that `encode_name` turned into bytes."""
+    """Return the name of which `encode_name` returned these bytes."""
     return name.decode("utf-8", "surrogateescape")
 
 
@@ -375,9 +376,9 @@ Labels of the type ``float`` are float64, and fields have columns of their own: 
 
 
 def column_types(label_type: str, fields: Iterable[Field] = (), *, apart: bool = False) -> dict[str, str]:
-    """Return the columns and their dtypes in a pack with labels of one of `LABEL_TYPES`, and such fields.
+    """Return the columns of a pack with labels of this type and with these fields, and their dtypes.
 
-    Where blobs lie `apart` from the images, each has the column of an offset too.
+    If the fields' blobs are stored `apart` from the images, there is also a column of offsets for each such field.
     """
     types = {**COLUMNS, "label": LABEL_TYPES[label_type]}
     for one in fields:
@@ -415,7 +416,7 @@ class Sample:
 
     @property
     def parts(self) -> list[Buffer]:
-        """The consecutive bytes of the sample in a pack: the image, and the blobs of its fields."""
+        """The consecutive parts of the sample in a pack: the image, then the blobs of its fields."""
         blobs = (stored for stored in self.fields if stored is not None and not isinstance(stored, (int, float)))
         return [self.data, *blobs]
 
@@ -429,11 +430,12 @@ _CHECKED_FIELDS, _CHECKED_WITH_FLOAT = struct.Struct("<qii"), struct.Struct("<di
 
 
 def checksum(data: Buffer, label: int | float, height: int, width: int, name: bytes) -> int:
-    """Return the CRC-32C of a sample: of its data, then label, height, width (int32), name, little-endian.
+    """Return the CRC-32C of a sample: of its data, label, height, width (int32) and name in this order, little-endian.
 
-    A label is an int64, or a float64 where it is a float.
+    An integer label is an int64, and a float label is a float64.
 
-    One number covers all that a reader hands out, so a damaged label is found as surely as a damaged byte.
+    The checksum covers everything that a reader returns, so a damaged label is detected as reliably as a damaged byte
+    of the image.
     """
     if not isinstance(data, bytes):  # the extension takes bytes, or a read-only array
         view = np.frombuffer(data, np.uint8)
@@ -446,7 +448,7 @@ def checksum(data: Buffer, label: int | float, height: int, width: int, name: by
 
 
 def value_checksum(blob: Buffer, name: bytes) -> int:
-    """Return the CRC-32C of a field's blob, and then of the sample's name, so that no other sample's blob fits."""
+    """Return the CRC-32C of a field's blob and the sample's name, so that no other sample's blob matches."""
     return int(google_crc32c.extend(google_crc32c.value(bytes(blob)), name))
 
 
@@ -469,15 +471,15 @@ def field_columns(fields: Sequence[Field], values: Sequence[Stored], name: bytes
 def with_offsets(
     fields: Sequence[Field], row: Sequence[int | float], offsets: Sequence[int]
 ) -> tuple[int | float, ...]:
-    """Return a row of the fields' columns with where each blob lies, as `column_types` orders those that lie apart.
+    """Return a row of the fields' columns with the offset of each blob, in the order of `column_types` with `apart`.
 
     Parameters
     ----------
     fields : sequence of Field
     row : sequence
-        As `field_columns` gives.
+        The row that `field_columns` returns.
     offsets : sequence of int
-        One for each field that has blobs.
+        One offset for each field that has blobs.
     """
     columns, begins, joined = iter(row), iter(offsets), list[int | float]()
     for one in fields:
@@ -488,16 +490,16 @@ def with_offsets(
 
 
 def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Tell whether so many bytes are the pixels of an image of the codec ``raw``; of one, or of each of several."""
+    """Tell whether an image of the codec ``raw`` has `size` bytes; with arrays, tell it for each of several images."""
     size, height, width = np.asarray(size, np.int64), np.asarray(height, np.int64), np.asarray(width, np.int64)
     # A third of the size, because three times the number of pixels may be more than an integer holds.
     return np.asarray((height > 0) & (width > 0) & (size % 3 == 0) & (height * width == size // 3))
 
 
 class Row(NamedTuple):
-    """The row of one sample, as plain numbers: its index, `number`, and the columns; see `Table`.
+    """The row of one sample, as plain Python numbers: its index in `number`, and the columns; see `Table`.
 
-    `name` is bytes; None if the table's ends are not inside its names.
+    `name` is bytes, or None if the name's ends in the table are damaged.
     """
 
     number: int
@@ -515,12 +517,12 @@ class Row(NamedTuple):
 
 
 class _ReadLater(Mapping[str, npt.NDArray[Any]]):
-    """Columns by name, which are read from a file when they are asked for.
+    """Columns by name, which are read from a file when they are first accessed.
 
     Attributes
     ----------
     stored : dict of str to array or Vector
-        Those that were not read so far, and those that are not held in memory, as vectors.
+        The columns; those that have not been read yet, or are not held in memory, are vectors.
     """
 
     def __init__(self, columns: Mapping[str, npt.NDArray[Any] | Vector]) -> None:
@@ -554,7 +556,7 @@ class Table:
     label : (N,) int64 or float64
         Class id, -1 for an unlabeled image; or a number without classes.
     offset, size : (N,) int64
-        Offset of the data, from an origin that each format defines; number of bytes.
+        Offset of the data, from an origin that each format defines; number of bytes of the data.
     height, width : (N,) int32
         Pixels.
     crc32c : (N,) uint32
@@ -568,7 +570,7 @@ class Table:
     Raises
     ------
     PackError
-        When a column is accessed that was passed to `Table.of` as a `Vector`, if its file was cut short.
+        When a column that was passed to `Table.of` as a `Vector` is accessed, if its file was cut short.
     """
 
     label: Labels
@@ -603,7 +605,7 @@ class Table:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> npt.NDArray[Any]:
-            """Read a column that was not asked for before, or is not held in memory."""
+            """Read a column that has not been accessed before, or that is not held in memory."""
             own = self.__dict__.get("_own")
             if own is None or name not in own:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -645,11 +647,11 @@ class Table:
         return [*COLUMNS, *self.more]
 
     def extent(self, rows: slice | Ints = slice(None)) -> Ints:
-        """Return the number of bytes of some samples from `offset` on, with the image and the fields' blobs.
+        """Return the number of bytes of each of some samples from `offset` on: of the image and of the fields' blobs.
 
         Blobs that are stored apart from the image do not count.
 
-        Impossibly large sizes are limited, so that their sum does not overflow.
+        Impossibly large sizes are clipped, so that their sum does not overflow.
         """
         total = self.size[rows]
         for name in self.more:
@@ -662,7 +664,7 @@ class Table:
         return Names(self.stored("names"), self.stored("name_end"), path)
 
     def overlapping(self) -> Iterator[int]:
-        """Yield the rows whose data overlap the data of an earlier row; an intact pack has none.
+        """Yield the rows whose data overlap the data of an earlier row; an intact pack has no such rows.
 
         If the data are not in the order of the rows, this needs 8 bytes of memory for each row.
         """
@@ -692,7 +694,7 @@ class Table:
         )
 
     def rows(self, indices: npt.NDArray[np.int64]) -> list[Row]:
-        """Return some rows; the indices count from the beginning."""
+        """Return the rows with these indices, counted from the beginning."""
         if not len(indices):
             return []
         starts = np.where(indices > 0, self.name_end[indices - 1], 0).tolist()

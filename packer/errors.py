@@ -98,28 +98,28 @@ _face = _AS_ARGUMENT  # of this process and all its threads
 
 
 def reason_of(error: OSError) -> str:
-    """Return the system's reason for an error to continue a sentence: ``no such file or directory``."""
+    """Return the system's reason for an error, in a form that continues a sentence: ``no such file or directory``."""
     reason = error.strerror or str(error)
     return reason[:1].lower() + reason[1:]
 
 
 def flag(name: str) -> str:
-    """Return the option of the command line for the argument `name` of functions."""
+    """Return the command-line option that corresponds to the argument `name` of packer's functions."""
     return _FLAGS.get(name, "--" + name.replace("_", "-"))
 
 
 def option(name: str, value: object = None) -> str:
     """Return a mention of an option, for a message.
 
-    A mention contains both spellings, and the face that shows the message chooses one. So a message may be made before
-    its face is known, in a constant, or in another process.
+    A mention contains both spellings, that of functions and that of the command line. One is chosen when the message is
+    shown, so a message may be made in a constant, or in another process.
 
     Parameters
     ----------
     name : str
         The name of the argument.
     value : bool, int, str or list of str, optional
-        The value to mention. Pass a string with the quotes that a shell needs, and a list of strings without them.
+        The value to mention. Pass a string with the quotes that a shell needs, or a list of strings without quotes.
 
     Returns
     -------
@@ -140,12 +140,12 @@ def option(name: str, value: object = None) -> str:
 
 
 def spelled(message: str) -> str:
-    """Return a message with its options in the spelling of this process."""
+    """Return a message with its options in the spelling that this process uses."""
     return _MENTION.sub(lambda mention: mention[_face], message)
 
 
 def recorded(message: str) -> str:
-    """Return a message for a file, with its options always in the spelling of the command line."""
+    """Return a message to store in a file: its options always have the spelling of the command line."""
     return _MENTION.sub(lambda mention: mention[_AS_FLAG], message)
 
 
@@ -155,7 +155,7 @@ def message_of(error: BaseException) -> str:
 
 
 def speak_as_command_line() -> None:
-    """Let this process spell options as the command line does."""
+    """Make this process spell options as on the command line."""
     global _face  # noqa: PLW0603
     _face = _AS_FLAG
 
@@ -165,7 +165,7 @@ _BETWEEN = ("packer", "torch", "multiprocessing", "concurrent", "threading")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the nearest caller outside packer and outside the libraries that run it."""
+    """Warn, and attribute the warning to the nearest caller outside packer and the libraries that call packer."""
     level, frame = 1, sys._getframe()
     while frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         if frame.f_back is None:  # a worker, which no user's line called
@@ -208,13 +208,13 @@ _MOST_FRAMES = 4
 
 
 def _is_between(module: str) -> bool:
-    """Tell whether a module is packer's, Python's, or a library that runs the user's code."""
+    """Tell whether a module belongs to packer, to Python, or to a library that runs the user's code."""
     package = module.partition(".")[0]
     return package in (*_BETWEEN, "IPython", "ipykernel") or package in sys.stdlib_module_names
 
 
 def _located(frame: traceback.FrameSummary) -> str:
-    """Return a line of code and its place; for a cell, the name that IPython gives it instead of its file."""
+    """Return a line of code and its location; for a notebook cell, the cell's name in IPython instead of a file."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     cell = None if shell is None else shell.compile.format_code_name(frame.filename)
@@ -259,7 +259,7 @@ class ImageError(PackerError):
     name : str
         The sample's name, a path relative to the source; empty until a caller adds it.
     reason : str
-        The reason, without the name; ``args[0]`` is the same with unresolved mentions of options.
+        The reason, without the name of the sample; ``args[0]`` is the same text with unresolved mentions of options.
     index : int or None
         The index of the image in the source, if it is known.
     """
@@ -350,7 +350,7 @@ class ClusterError(PackerError):
 
 
 class WorkerError(PackerError):
-    """A process that makes a loader's batches ended early."""
+    """A process that makes batches for a loader ended early."""
 
 
 class MissingDependencyError(PackerError):

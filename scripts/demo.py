@@ -6,6 +6,8 @@ Run by scripts/demo.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import multiprocessing
 import os
 import shlex
@@ -22,7 +24,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from packer._storage.system import available_cpus
+from packer._storage.locks import held
+from packer._storage.system import available_cpus, interrupts_held
 from packer.testing.photos import draw_imagefolder
 
 PHOTOS = Path("demo") / "photos"
@@ -55,6 +58,9 @@ def main() -> None:
             print(f"The photos stay in {PHOTOS}: try `packer convert {tree} train.lmdb` and `packer view train.lmdb`.")
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the command said why
+    except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
+        sys.exit(130)
     finally:
         if arguments.keep:
             print(f"The packs are in {work}")
@@ -64,18 +70,33 @@ def main() -> None:
 
 def draw(root: Path) -> Path:
     """Draw photos for training and validation below `root`, unless an earlier run did; return the training tree."""
-    if not root.exists():
-        print(f"Drawing {sum(SPLITS.values()) * CLASSES} photos of 500 x 375 ", end="", flush=True)
-        root.parent.mkdir(exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix="photos-", dir=root.parent))
-        classes = [(unfinished, split, label) for label in range(CLASSES) for split in SPLITS]
-        with multiprocessing.get_context("spawn").Pool(available_cpus()) as pool:
-            for _ in pool.imap_unordered(draw_class, classes):
-                print(".", end="", flush=True)
-        print()
-        unfinished.chmod(0o755)
-        unfinished.rename(root)
+    root.parent.mkdir(exist_ok=True)
+    waits = itertools.count()
+
+    def wait() -> None:
+        if next(waits) == 0:
+            print("Waiting for another run, which draws the photos", flush=True)
+
+    with held(root.with_name(f"{root.name}.lock"), wait):
+        for left in root.parent.glob(f"{root.name}-*"):  # by a run that was killed
+            shutil.rmtree(left)
+        if not root.exists():
+            with tempfile.TemporaryDirectory(prefix=f"{root.name}-", dir=root.parent) as unfinished:
+                draw_photos(Path(unfinished) / root.name)
+                (Path(unfinished) / root.name).rename(root)
     return root / "train"
+
+
+def draw_photos(root: Path) -> None:
+    """Draw all classes of all splits, one in each process."""
+    print(f"Drawing {sum(SPLITS.values()) * CLASSES} photos of 500 x 375 ", end="", flush=True)
+    classes = [(root, split, label) for label in range(CLASSES) for split in SPLITS]
+    with contextlib.ExitStack() as ended:
+        with interrupts_held():
+            pool = ended.enter_context(multiprocessing.get_context("spawn").Pool(available_cpus()))
+        for _ in pool.imap_unordered(draw_class, classes):
+            print(".", end="", flush=True)
+    print()
 
 
 def draw_class(drawn: tuple[Path, str, int]) -> None:
@@ -83,7 +104,7 @@ def draw_class(drawn: tuple[Path, str, int]) -> None:
     root, split, label = drawn
     part = root / f"{split}-{label}"
     draw_imagefolder(part, classes=1, per_class=SPLITS[split], seed=2 * label + (split == "val"))
-    (root / split).mkdir(exist_ok=True)
+    (root / split).mkdir(parents=True, exist_ok=True)
     (part / "class_00").rename(root / split / f"class_{label:02d}")
     part.rmdir()
 

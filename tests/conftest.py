@@ -99,6 +99,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _dask_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let Dask work in pytest's directory, and also the programs that tests start: an interrupted one leaves files."""
+    os.environ["DASK_TEMPORARY_DIRECTORY"] = str(tmp_path_factory.getbasetemp() / "dask")
+    if "dask" in sys.modules:  # which read its settings when it was imported
+        sys.modules["dask"].config.refresh()
+
+
 @pytest.fixture(scope="session")
 def sweep(request: pytest.FixtureRequest) -> int:
     """Return how many times the usual number of faults to inject: 1, or 10 with ``--faults``."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -83,3 +85,49 @@ def test_a_script_of_the_shell_is_one_and_names_files_that_are_there(path: Path)
     modules = re.findall(r"-m ((?:tests|fuzz|packer)[\w.]*)", code)
     paths = [ROOT.joinpath(*module.split(".")) for module in modules]
     assert [str(one) for one in paths if not (one.is_dir() or one.with_suffix(".py").exists())] == []
+
+
+DEMO = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "scripts")!r})
+import demo
+demo.CLASSES = 1
+if __name__ == "__main__":
+    demo.main() if sys.argv.pop() == "all" else demo.draw(demo.PHOTOS)
+"""
+
+
+def test_two_demos_at_once_draw_the_photos_once(tmp_path: Path) -> None:
+    (tmp_path / "demo" / "photos-killed" / "photos").mkdir(parents=True)
+    line = [sys.executable, "-c", DEMO, "photos"]
+    runs = [subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [run.communicate()[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    assert "".join(said).count("Drawing") == 1
+    assert [path.name for path in (tmp_path / "demo").iterdir()] == ["photos"]
+    assert len(list((tmp_path / "demo" / "photos").glob("*/class_00/*"))) == 48
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is a signal elsewhere")
+def test_ctrl_c_ends_the_demo_with_a_line_and_leaves_nothing(tmp_path: Path) -> None:
+    line = [sys.executable, "-c", DEMO, "all"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(line, cwd=tmp_path, start_new_session=True, **pipes) as run:  # type: ignore[call-overload]
+        assert run.stdout.read(7) == "Drawing"
+        os.killpg(run.pid, signal.SIGINT)
+        _, errors = run.communicate()
+    assert (run.returncode, errors) == (130, "\nInterrupted.\n")
+    assert list((tmp_path / "demo").iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is a signal elsewhere")
+def test_ctrl_c_while_the_environment_is_made_is_a_line(tmp_path: Path) -> None:
+    line = ["sh", "-c", ". scripts/setup"]
+    environment = {**os.environ, "VENV": str(tmp_path / "venv"), "PYTHON": sys.executable}
+    pipes = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen(line, cwd=ROOT, env=environment, **pipes) as run:  # type: ignore[call-overload]
+        assert run.stderr.readline().startswith("Making the environment")
+        os.killpg(run.pid, signal.SIGINT)
+        _, errors = run.communicate()
+    assert run.returncode == 130
+    assert errors.splitlines() == ["", f"Interrupted. Run the script again: it completes {tmp_path / 'venv'}."]

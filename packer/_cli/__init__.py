@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import sys
+import time
 import warnings
 from types import FrameType
 from typing import TextIO
@@ -51,7 +52,7 @@ _STATUSES = [
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
-    """Print packer's version, and what decodes on this machine: its own decoder, or why not, and the libraries."""
+    """Print packer's version and the decoders here: packer's own, or why it is missing, and the libraries."""
     if asked:
         from packer._measuring.machine import libraries_on_request, libraries_that_decode
 
@@ -104,10 +105,7 @@ def main() -> None:
     _open_what_is_closed()
     _spell_out_what_cannot_be_encoded()
     warnings.showwarning = _show_warning
-    signal.signal(signal.SIGTERM, _terminate)
-    hangup = getattr(signal, "SIGHUP", None)  # the terminal was closed
-    if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # and not started by nohup
-        signal.signal(hangup, _terminate)
+    _answer_signals()
     try:
         status = _run_command()
         sys.exit(status if isinstance(status, int) else EXIT_STATUS["ok"])
@@ -246,5 +244,30 @@ def _discard(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _terminate(signum: int, frame: FrameType | None) -> None:
-    raise Terminated
+_SECONDS_TO_END = 2.0
+"""After a signal, further ones are ignored for so long: they would interrupt what the first one made clean up."""
+
+
+def _answer_signals() -> None:
+    """End the command at SIGINT, at SIGTERM, and when the terminal is closed; but not at a signal that is ignored."""
+    answer = _Answer()
+    signal.signal(signal.SIGTERM, answer)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not in the background of a script
+        signal.signal(signal.SIGINT, answer)
+    hangup = getattr(signal, "SIGHUP", None)  # the terminal was closed
+    if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # and not started by nohup
+        signal.signal(hangup, answer)
+
+
+class _Answer:
+    """The handler of all signals that end a command. One that comes later than `_SECONDS_TO_END` counts again."""
+
+    def __init__(self) -> None:
+        self._answered = -_SECONDS_TO_END
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if now - self._answered < _SECONDS_TO_END:
+            return
+        self._answered = now
+        raise KeyboardInterrupt if signum == signal.SIGINT else Terminated

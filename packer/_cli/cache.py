@@ -36,8 +36,8 @@ def cache_commands() -> None:
 def info_command(directory: Path | None, as_json: bool) -> None:
     """List the objects in the cache: version, cached share, last use.
 
-    The default DIR is $PACKER_CACHE_DIR, or ~/.cache/packer. $PACKER_CACHE_SIZE limits the size of the cache; without it
-    the limit is half of the space that would be free without the cache. cache_size= sets another limit for one program.
+    The default DIR is $PACKER_CACHE_DIR, or ~/.cache/packer. $PACKER_CACHE_SIZE limits the size of the cache; by default
+    the limit is half of the space that would be free without the cache. In Python, cache_size= sets another limit.
     """
     from packer._storage.remote.cache import default_limit
     from packer._storage.remote.urls import RemoteSettings
@@ -64,8 +64,8 @@ def info_command(directory: Path | None, as_json: bool) -> None:
 def clear_command(directory: Path | None, url: str | None, quiet: bool) -> None:
     """Remove cached objects, and no other files.
 
-    The default DIR is that of `packer cache info`. Processes may go on reading: they download again what they need.
-    Files that they have open take up space until they end.
+    The default DIR is the same as for `packer cache info`. Programs can continue to read packs at URLs: they download
+    missing data again. Removed files that a program has open take up space until it ends.
     """
     from packer._storage.remote.cache import clear
     from packer._storage.remote.urls import shown
@@ -84,7 +84,7 @@ def clear_command(directory: Path | None, url: str | None, quiet: bool) -> None:
 
 
 def _directory(given: Path | None) -> str:
-    """Return the directory that is meant; OptionError where there is none."""
+    """Return the directory of the cache; OptionError if downloads are cached in memory only."""
     from packer._storage.remote.urls import RemoteSettings
 
     found = RemoteSettings.of(given).cache_dir
@@ -96,14 +96,14 @@ def _directory(given: Path | None) -> str:
 
 
 def _kept(place: str, given: Path | None) -> list[CachedObject]:
-    """Return what a cache keeps; nothing where it is the default one, and nobody has made it yet."""
+    """Return the objects in a cache; none if it is the default cache and does not exist yet."""
     from packer._storage.remote.cache import cached_objects
 
     return cached_objects(place) if given is not None or os.path.isdir(place) else []
 
 
 def _described(place: str, found: Sequence[CachedObject], bound: str) -> list[str]:
-    """Return what a person should know of a cache, as lines: those that were used last first."""
+    """Describe a cache in lines, with the most recently used objects first."""
     if not found:
         return [f"{printable(place)}: nothing is cached, {bound}"]
     total = in_units(sum(one.size for one in found))
@@ -139,9 +139,9 @@ def _moment(seconds: float) -> str:
 def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Copy a pack to the disk of this machine.
 
-    A dataset with stage=DIRECTORY finds the copy, whose path is printed. DIRECTORY is created if its parent exists. If
-    other users can write to DIRECTORY, as to /dev/shm, the copy goes to a subdirectory of your own, packer-UID.
-    `packer unstage` deletes the copy.
+    Prints the path of the copy. A dataset that is opened with stage=DIRECTORY uses it. DIRECTORY is created if its parent
+    exists. If other users can write to DIRECTORY, as to /dev/shm, the copy goes to a subdirectory of your own,
+    packer-UID. `packer unstage` deletes the copy.
 
     \b
       packer stage /nfs/train.lmdb /scratch
@@ -160,7 +160,7 @@ def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
 @panel_option(
     "--all-versions",
     is_flag=True,
-    help="Delete the copies of all packs that are named as PACK: earlier versions, and packs of other directories. PACK itself need not exist.",
+    help="Delete the copies of all packs that have the same name as PACK: earlier versions, and packs from other directories. PACK itself need not exist.",
 )
 @progress_options()
 def unstage_command(pack: Path, directory: Path, *, all_versions: bool, quiet: bool) -> None:

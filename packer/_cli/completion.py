@@ -21,7 +21,7 @@ _VARIABLE = "_PACKER_COMPLETE"
 def completion_command(context: click.Context, shell: str | None) -> None:
     """Print a script that completes packer's commands in the shell.
 
-    Without an argument, the script is for the shell that $SHELL names. Add the line of your shell to its start-up file:
+    Without an argument, the script is for the shell that $SHELL names. Add the line for your shell to its start-up file:
 
     \b
       ~/.bashrc                    eval "$(packer completion bash)"

@@ -65,12 +65,12 @@ def say(lines: str, *, quiet: bool) -> None:
 
 
 def status_of(manifest: Manifest) -> int:
-    """Return the exit status for a pack that is complete: whether files were left out of it."""
+    """Return the exit status for a complete pack, which depends on whether files were left out of it."""
     return EXIT_STATUS["skipped"] if manifest.skipped else EXIT_STATUS["ok"]
 
 
 def done_already(destination: Path, manifest: Manifest, *, quiet: bool) -> int:
-    """Say that the same command has made this pack before; return the exit status that it had."""
+    """Report that the same command has made this pack before; return the exit status of that run."""
     left_out = f", {len(manifest.skipped):,} x left out" if manifest.skipped else ""
     say(f"{printable(destination)}: done already{left_out}", quiet=quiet)
     return status_of(manifest)
@@ -79,7 +79,7 @@ def done_already(destination: Path, manifest: Manifest, *, quiet: bool) -> int:
 def convert_listed(
     request: ConversionRequest, source: Source, display: output.ProgressDisplay, *, quiet: bool
 ) -> Summary:
-    """Make one pack of a source that was listed, and show how far it is."""
+    """Make one pack of a listed source, and show the progress."""
     from packer._images.decode import decoder_advice
 
     advice = decoder_advice() if request.recipe.codec != "keep" and not quiet else None
@@ -140,7 +140,7 @@ def make_parts(request: ConversionRequest, how: RunOptions) -> int:
 
 
 def _require_new_pack(request: ConversionRequest) -> None:
-    """Raise an error where no pack can be made at a URL, or another one is to be replaced."""
+    """Raise an error if no pack can be made at a URL, or if it would replace another pack."""
     from packer._storage.remote.upload import require_writable
 
     require_writable(request.dst)
@@ -152,7 +152,7 @@ def _require_new_pack(request: ConversionRequest) -> None:
 
 
 def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
-    """Raise UsageError where the options do not fit together."""
+    """Raise UsageError if the options do not fit together."""
     from packer._conversion.request import is_table
 
     if not request.parts:
@@ -184,7 +184,7 @@ def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
 
 
 def _one(partition: Partition, request: ConversionRequest, number: int, how: RunOptions) -> int:
-    """Make one part, and finish the pack where it was the last."""
+    """Make one part, and finish the pack if this part was the last."""
     from packer._conversion.partition import begin
 
     with output.ProgressDisplay(f"{partition.destination.name}, part {number}", quiet=how.quiet) as display:
@@ -326,9 +326,9 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     """Convert images to a pack.
 
     SRC is an image folder (a directory per class, as for torchvision), a pack, or files of another tool: WebDataset,
-    TFRecord, Parquet, LMDB, zip and others (docs/containers.md). DST ends in .lmdb, .h5 or .pth, or for other tools to
-    read in .wds, .tfrecord, .rec, .mds, .caffe, .n5 or .parquet. Both may be URLs. Run the same command again to continue
-    after an interruption.
+    TFRecord, Parquet, LMDB, zip and others (docs/containers.md). DST ends in .lmdb, .h5 or .pth; if other tools should
+    read the pack, in .wds, .tfrecord, .rec, .mds, .caffe, .n5 or .parquet. SRC and DST may be URLs. After an
+    interruption, the same command continues.
 
     \b
       packer convert photos train.lmdb
@@ -371,7 +371,7 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
 
 
 def _one_split(how: RunOptions) -> tuple[str, RunOptions]:
-    """Return the split that a list of annotations has, and the other options; UsageError where there are several."""
+    """Return the split that a list of annotations has, and the other options; UsageError if it has several."""
     if len(how.splits) > 1 or how.splits == ("all",):
         raise click.UsageError("--voc and --yolo convert one split at a time: run the command once for each split")
     return how.splits[0], replace(how, splits=())
@@ -414,7 +414,7 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
 
 
 def _report(report: Path | None, root: Path) -> Path | None:
-    """Return where the report of a split goes: it has the split's name, as its pack has."""
+    """Return the path of a split's report; like the path of its pack, it contains the split's name."""
     return None if report is None else report.with_name(f"{report.stem}-{root.name}{report.suffix}")
 
 
@@ -427,22 +427,25 @@ def _report(report: Path | None, root: Path) -> Path | None:
 def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **values: Any) -> None:
     """List the images of a directory once, for many conversions.
 
-    `packer convert` takes FILE in place of SRC. Listing millions of files on a network disk takes minutes; with FILE, the
-    tasks of a job array need it only once.
+    Pass FILE to `packer convert` in place of SRC. Listing millions of files on a network disk takes minutes; with FILE,
+    all tasks of a job array share one listing.
 
     \b
       packer scan imagenet/train train.scan
       packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
     """
     from packer._conversion.request import SourceRequest, is_pack
-    from packer._conversion.workspace import check_destination, check_outside
+    from packer._conversion.workspace import check_destination, check_inputs, check_outside
     from packer._sources.container import refuse_derived
-    from packer._sources.scan_list import write_listing
+    from packer._sources.scan_list import KIND, write_listing
+    from packer._storage.files import require_output
 
     request = requested(SourceRequest, src=src, **values)
     if is_pack(src):
         raise click.UsageError(f"{printable(src)} is a pack. A pack needs no list: convert it directly")
+    check_inputs(listing, request.inputs())
     check_destination(listing, overwrite=overwrite)
+    require_output(listing, "list", (KIND.lower(),))
     check_outside(listing, src)
     with output.ProgressDisplay(listing.name, quiet=quiet) as display:
         display.phase(f"listing {src.name}", "files")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--plot",
     type=UserPath(),
     metavar="FILE",
-    help="Also draw histograms of sizes and labels to FILE.svg, or with matplotlib to FILE.png.",
+    help="Also draw histograms of sizes and labels, and write them to FILE.svg, or with matplotlib to FILE.png.",
 )
 @reading_options
 @progress_options(quiet=None)
@@ -62,7 +62,7 @@ def info_command(pack: Path, as_json: bool, all_classes: bool, plot: Path | None
 
 
 def _plot(pack: Path, target: Path) -> None:
-    """Draw what the table says."""
+    """Draw the histograms of a pack's table."""
     from packer._viewing.catalog import open_catalog
     from packer._viewing.histograms import histograms, plot
 
@@ -85,13 +85,13 @@ def _as_json(pack: PackInfo) -> dict[str, Any]:
     "--digest",
     "with_digest",
     is_flag=True,
-    help="Print a hash over classes, names, labels and data. Packs of any format with the same samples in the same order have the same hash.",
+    help="Print a hash of classes, names, labels and data. Packs with the same samples in the same order have the same hash, whatever their formats.",
 )
 @panel_option(
     "--with",
     "library",
     type=click.Choice(["liblmdb"]),
-    help="Also read the pack with the library of its format, and compare the samples.",
+    help="Also read the LMDB pack with liblmdb, and compare the samples.",
 )
 @panel_option(
     "--repair",
@@ -100,7 +100,12 @@ def _as_json(pack: PackInfo) -> dict[str, Any]:
     metavar="SRC",
     help="Restore damaged samples from SRC: the directory that was converted, or a pack with the same samples.",
 )
-@panel_option("--workers", type=Count(), metavar="N", help="Number of threads.  [default: the granted CPUs]")
+@panel_option(
+    "--workers",
+    type=Count(),
+    metavar="N",
+    help="Number of threads.  [default: one for each CPU that affinity, cgroup and SLURM grant]",
+)
 @reading_options
 @progress_options("Print nothing, or only the hash of --digest; the exit status tells whether the pack is damaged.")
 def verify_command(
@@ -151,7 +156,7 @@ def verify_command(
 def _damage(
     pack: Path, source: Path | None, library: str | None, *, quick: bool, workers: int | None, quiet: bool
 ) -> Verification:
-    """Check a pack, and where there is a source, repair it; return what is damaged then."""
+    """Check a pack and, if there is a source, repair it; return the remaining damage."""
     from packer._packs.verify import Verification, listed, notes_of, verify
 
     with output.ProgressDisplay(pack.name, quiet=quiet) as display:
@@ -178,7 +183,7 @@ def _digest(pack: Path, workers: int | None, *, quiet: bool) -> str:
 
 @contextlib.contextmanager
 def _telling_damage(pack: Path) -> Iterator[None]:
-    """Take what claims to be a pack, and is recognised as none, for a damaged one; say that no repair is possible."""
+    """Report a path that looks like a pack but is not recognised as one as a damaged pack, which cannot be repaired."""
     try:
         yield
     except CorruptPackError as error:
@@ -193,7 +198,7 @@ def _telling_damage(pack: Path) -> Iterator[None]:
 
 
 def _claims_to_be_a_pack(path: Path) -> bool:
-    """Tell whether what is at `path` has a suffix that packs alone have, or a pack's content: it is a damaged pack."""
+    """Tell whether `path` has a suffix that only packs have, or the content of a pack, and so is a damaged pack."""
     from packer._conversion.request import is_pack
     from packer._formats import FORMATS
 
@@ -203,16 +208,18 @@ def _claims_to_be_a_pack(path: Path) -> bool:
 @click.command("view", cls=PanelCommand)
 @click.argument("packs", metavar="PACK...", nargs=-1, required=True, type=PackPath())
 @panel_option("--port", type=Count(1, 65535), metavar="PORT", help="Port of the page.  [default: any free port]")
-@panel_option("--no-browser", is_flag=True, help="Print the address of the page; open no browser.")
-@panel_option("--html", type=UserPath(), metavar="FILE", help="Write a page that needs no server to FILE, and exit.")
+@panel_option("--no-browser", is_flag=True, help="Print the address of the page without opening a browser.")
+@panel_option(
+    "--html", type=UserPath(), metavar="FILE", help="Write the page to FILE, so that it needs no server, and exit."
+)
 @reading_options
 @progress_options("Print only errors and the address of the page.")
 def view_command(packs: tuple[Path, ...], port: int | None, no_browser: bool, html: Path | None, quiet: bool) -> None:
     """Show the images of a pack in the browser.
 
-    The page has pictures, classes, fields, crops, histograms and duplicates. PACK is a pack, an index, an image folder or
-    a file of another tool; several are shown as one. Only programs of this machine that know the page's address can open
-    it. Ctrl-C stops the server.
+    The page shows images, classes, fields, crops, histograms and duplicates. PACK is a pack, an index, an image folder or
+    a file of another tool; several are shown as one pack. The page can be opened only on this machine, and only with the
+    address that is printed. Ctrl-C stops the server.
 
     \b
       packer view train.lmdb

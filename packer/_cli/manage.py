@@ -44,7 +44,8 @@ from packer.errors import ImageError, printable
 def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet: bool, **values: Any) -> int:
     """Join several packs into one.
 
-    PACKS may have different formats; the suffix of DST sets its own. The samples keep their order and their bytes.
+    PACKS may have different formats; the suffix of DST sets the format of the new pack. The samples keep their order and
+    their bytes.
 
     \b
       packer merge a.lmdb b.lmdb both.lmdb
@@ -53,6 +54,7 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
     """
     from packer._conversion.merge import merge
     from packer._conversion.partition import finish
+    from packer._conversion.request import is_pack
 
     if finishing:
         source = click.get_current_context().get_parameter_source
@@ -66,6 +68,11 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
         return status_of(manifest)
     if not packs:
         raise click.UsageError("PACKS are missing: packer merge PACK... DST")
+    if len(packs) == 1 and is_pack(dst):
+        raise click.UsageError(
+            f"{printable(dst)} is a pack that exists, and merging {printable(packs[0])} alone would replace it by a copy: "
+            f"add DST to join both, as in packer merge {printable(packs[0])} {printable(dst)} DST"
+        )
     with resumable(), output.ProgressDisplay(dst.name, quiet=quiet) as display:
         summary = merge(
             packs,
@@ -83,11 +90,11 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
 @progress_options()
 @conversion_options(tasks=False, without=OF_THE_PACK)
 def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
-    """Convert more images, as another part of a pack.
+    """Convert more images and add them to a pack as a new part.
 
-    PACK is a pack with parts. SRC is as for `packer convert`; its classes get the ids that they have in PACK. Readers
-    that have opened PACK before do not see the new part. The same command continues an interrupted run, and does nothing
-    if PACK has this part already.
+    PACK is a pack with parts. SRC is the same as for `packer convert`; its classes get the ids that they have in PACK.
+    Programs that already have PACK open do not see the new part. The same command continues after an interruption, and
+    does nothing if PACK already has this part.
 
     \b
       packer convert imagenet/train train.lmdb --parts 4
@@ -125,15 +132,15 @@ def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     type=PackPath(),
     metavar="DIR|URL",
     panel=GROUPS["source"],
-    help="Change where the index SRC looks for its files, after these were moved.",
+    help="Set the directory or URL in which the index SRC finds its files, after you have moved them.",
 )
 @options(IndexOptions, "overwrite")
 @progress_options()
 def index_command(src: Path, dst: Path | None, *, base: Path | None, quiet: bool, **values: Any) -> int | None:
-    """Index images where they are, and read the index as a pack.
+    """Index images in place, to read them like a pack.
 
-    OUT.index records where each image is; no image is copied. SRC is as for `packer convert`: an image folder, or files
-    of another tool (docs/containers.md). Compressed files cannot be indexed; convert them.
+    OUT.index records where each image is; no image is copied. SRC is an image folder or files of another tool, as for
+    `packer convert` (docs/containers.md). Compressed files cannot be indexed; convert them.
 
     \b
       packer index imagenet/train train.index
@@ -169,14 +176,14 @@ def index_command(src: Path, dst: Path | None, *, base: Path | None, quiet: bool
 def export_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Write the images of a pack as files.
 
-    The files have the names of the original image folder, and its bytes if the pack kept them. DIRECTORY must be new or
-    empty. The same command continues an interrupted export.
+    The files have the same names as in the original image folder, and the same bytes if the pack stored the files
+    unchanged. DIRECTORY must be new or empty. The same command continues an interrupted export.
 
     \b
       packer export train.lmdb photos
 
-    labels.csv has names and classes exactly as stored. Spreadsheets may execute cells that begin with =, +, - or @: import
-    the columns of a pack from an untrusted source as text.
+    The file labels.csv has names and classes exactly as stored. Spreadsheets may execute cells that begin with =, +, - or
+    @: if the pack comes from an untrusted source, import the columns of labels.csv as text.
     """
     from packer._formats import open_pack
     from packer._manifest import TILED

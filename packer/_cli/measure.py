@@ -53,7 +53,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
     default=1000,
     show_default=True,
     metavar="N",
-    help="Number of samples of each path; they are read from memory again and again.",
+    help="Number of samples to take from each path; they are read from memory repeatedly.",
 )
 @panel_option(
     "--seconds",
@@ -61,7 +61,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
     default=60,
     show_default=True,
     metavar="SECONDS",
-    help="Time limit; at least one round is measured.",
+    help="Time limit. At least one round is measured in any case.",
 )
 @panel_option(
     "--threads",
@@ -72,14 +72,14 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
     "--recipe",
     type=UserPath(),
     metavar="NAME|FILE.py",
-    help="trivial, rand, three or dino: compare each step of this recipe with torchvision. Or a Python file that defines"
-    " transform or crop, or loader(path, threads) to measure your own loader.",
+    help="trivial, rand, three or dino: compare each step of this recipe with torchvision. FILE.py: use the transform or crop"
+    " that this Python file defines, or measure your own loader(path, threads).",
 )
 @panel_option(
     "--plot",
     type=UserPath(),
     metavar="FILE",
-    help="Draw images per second over threads to FILE.png or FILE.svg; without a suffix to both.",
+    help="Plot images per second against the number of threads, and write the plot to FILE.png or FILE.svg, or to both if FILE has no suffix.",
 )
 @json_option
 @progress_options("Do not show progress.")
@@ -89,8 +89,8 @@ def bench_command(  # noqa: PLR0917
     """Measure how fast packs and image folders are read.
 
     A pack is read by torch's DataLoader, by packer's Loader with threads and with processes, and by the decoder alone
-    (the limit). An image folder is read by torchvision's ImageFolder and by packer's Loader. A pack at a URL is downloaded
-    as in a first epoch, in blocks and at random, and then read from the cache.
+    (the upper limit). An image folder is read by torchvision's ImageFolder and by packer's Loader. A pack at a URL is
+    downloaded as in a first epoch, in blocks and in random order, and then read from the cache.
 
     \b
       packer bench imagenet/train train.lmdb
@@ -124,7 +124,7 @@ def _as_json(measured: Benchmark) -> dict[str, object]:
     "--step-ms",
     type=Duration(),
     metavar="MS",
-    help="Duration of a training step without waiting for data. Finds the fewest threads that keep up with it, not the fastest settings.",
+    help="Duration of one training step, not counting the wait for data. With it, packer finds the smallest number of threads that keeps up with training, not the fastest settings.",
 )
 @panel_option(
     "--seconds",
@@ -145,9 +145,9 @@ def _as_json(measured: Benchmark) -> dict[str, object]:
 def tune_command(  # noqa: PLR0917
     pack: Path, batch: int, step_ms: float | None, seconds: float, recipe: Path | None, as_json: bool, quiet: bool
 ) -> None:  # fmt: skip
-    """Find the Loader settings that read a pack fastest here.
+    """Find the fastest Loader settings for a pack on this machine.
 
-    Compares numbers of threads, of processes and of prefetched batches, and prints a line to paste into your code.
+    Compares numbers of threads, processes and prefetched batches, and prints a line of code to paste into your program.
 
     \b
       packer tune train.lmdb --batch 256 --step-ms 180
@@ -162,15 +162,13 @@ def tune_command(  # noqa: PLR0917
 
 @click.command("doctor", cls=PanelCommand)
 @click.argument("path", type=UserPath(), required=False)
-@panel_option(
-    "--train", metavar="COMMAND", help="Run a training command for a while, and report what its steps wait for."
-)
+@panel_option("--train", metavar="COMMAND", help="Run a training command for a while, and report why its steps wait.")
 @panel_option("--steps", type=Count(), metavar="N", help="Stop the command of --train after N steps.  [default: 200]")
 @panel_option(
     "--seconds",
     type=Duration(),
     metavar="SECONDS",
-    help="How long to read the disk, or to run the command of --train after its first batch.  [default: 5, or 60]",
+    help="How long to measure the disk; with --train, how long to run the command after its first batch.  [default: 5, or 60]",
 )
 @json_option
 @progress_options(quiet=None)
@@ -179,15 +177,15 @@ def doctor_command(
 ) -> int:
     """Find out what slows down data loading on this machine.
 
-    Reports the CPUs, the decoder and the speed of the disk with PATH, and what would make loading faster. With --train,
-    reports whether a training waits for data, for which step, and how much a pack would help.
+    Reports the CPUs, the decoder and the speed of the disk that holds PATH, and suggests how to make loading faster. With
+    --train, reports whether training waits for data, which step of loading takes the time, and how much a pack would help.
 
     \b
       packer doctor imagenet/train
       packer doctor --train 'python train.py --batch 256'
 
-    The command of --train runs unchanged and is stopped after some steps. A sitecustomize module on its PYTHONPATH
-    measures torch's DataLoader and packer's Loader. If the command saves a checkpoint when it ends, it does so here too.
+    The command of --train runs unchanged, and packer stops it after some steps. A sitecustomize module on its PYTHONPATH
+    measures torch's DataLoader and packer's Loader. If the command saves a checkpoint when it ends, it also saves one now.
     """
     if train is not None:
         if path is not None:
@@ -205,11 +203,12 @@ def doctor_command(
 
 
 def _train(command: str, steps: int, seconds: float, as_json: bool) -> int:
-    """Run a training command, print its report, and return the status: of Ctrl-C, or whether there is a report."""
+    """Run a training command, print its report, and return the exit status: for Ctrl-C, for a report, or for none."""
     from packer._measuring.train_hook import profile_training
 
     sys.stdout.flush()
-    result = profile_training(command, steps=steps, seconds=seconds, to_stderr=as_json)
+    with ProgressDisplay("packer doctor", unit="seconds", lines=True) as display:
+        result = profile_training(command, steps=steps, seconds=seconds, to_stderr=as_json, progress=display.spend)
     if result.report is not None:
         click.echo(json.dumps(result.report.to_json(), indent=2) if as_json else f"\n{result.report}")
     if result.interrupted:
@@ -242,7 +241,7 @@ def _train(command: str, steps: int, seconds: float, as_json: bool) -> int:
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Approximate duration of the trial, without the time to list the files.",
+    help="Approximate duration of the trial, not counting the time to list the files.",
 )
 @json_option
 @progress_options(quiet=None)
@@ -252,8 +251,8 @@ def estimate_command(
 ) -> None:
     """Predict the size of a pack and the time of its conversion.
 
-    Converts some images of every size into a temporary directory next to DST, so that the disk of DST is measured. Takes
-    the options of `packer convert`, compares alternatives, and prints the command that makes the pack.
+    Converts some images of every size into a temporary directory next to DST, and so measures the disk that will hold
+    DST. Takes the options of `packer convert`, compares alternatives, and prints the command that makes the pack.
 
     \b
       packer estimate imagenet/train

@@ -35,9 +35,10 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, 
 
 
 class UserPath(click.Path):
-    """A path, in which ``~`` is the user's home: shells leave the one in ``--report=~/FILE`` as it is.
+    """A path, in which ``~`` is the user's home, because shells do not expand the one in ``--report=~/FILE``.
 
-    Whether it can be read or written is the library's to find. An empty path would be the present directory.
+    The library checks whether the path can be read or written. An empty path, which would mean the current directory,
+    is refused.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -64,7 +65,7 @@ class PackPath(UserPath):
 
 
 class ObjectUrl(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
-    """The URL of an object, or of what objects lie in."""
+    """The URL of an object, or of a container of objects."""
 
     name = "url"
 
@@ -99,7 +100,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # no generic before cli
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
-    """A time that something may take: a finite number above 0, which ``inf`` and ``nan`` are not."""
+    """A duration: a finite number above 0, so neither ``inf`` nor ``nan``."""
 
     name = "seconds"
 
@@ -130,7 +131,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
 
 
 class Delimiter(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
-    """What separates the columns of a CSV file."""
+    """The separator of the columns of a CSV file."""
 
     name = "char"
 
@@ -196,9 +197,9 @@ def options(kind: type, only: str = "", *, without: Collection[str] = ()) -> Cal
     kind : type
         A class of `packer._conversion.options`.
     only : str, optional
-        The names of those that are added, with spaces between them; by default all.
+        The names of the options to add, with spaces between them; by default all.
     without : collection of str
-        The names of others.
+        The names of options to leave out.
     """
     defaults = {one.name: one.default for one in fields(kind)}
     names = only.split() or defaults
@@ -237,9 +238,9 @@ def conversion_options(*, tasks: bool = True, without: Collection[str] = ()) -> 
     Parameters
     ----------
     tasks : bool
-        Whether those are added too that say which splits and parts are made, and where.
+        Whether to add the options that choose the splits and parts to make, and where they are made.
     without : collection of str
-        The names of those that are not added.
+        The names of options to leave out.
     """
     everything: list[tuple[type, str]] = [
         (OutputOptions, "format"),
@@ -261,7 +262,7 @@ def conversion_options(*, tasks: bool = True, without: Collection[str] = ()) -> 
 
 
 def requested(kind: Callable[..., _T], **values: Any) -> _T:
-    """Return the request that the options are; UsageError where a value is none that it takes."""
+    """Return the request that the options describe; UsageError if it does not accept a value."""
     try:
         return kind(**values)
     except (OptionError, OptionTypeError) as error:
@@ -300,7 +301,7 @@ def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, P
 
 
 def require_one_class_map(splits: list[Path]) -> None:
-    """Raise SourceError where a split has a class that the first one, whose ids all get, lacks."""
+    """Raise SourceError if a split has a class that the first split, whose ids all splits use, lacks."""
     from packer._sources.base import some
     from packer._sources.imagefolder import class_directories
 
@@ -325,7 +326,7 @@ _OPTIONS = [
         type=UserPath(file_okay=False),
         metavar="DIR",
         panel=URLS,
-        help="Cache downloaded data of a pack at a URL in DIR.  [default: $PACKER_CACHE_DIR, or ~/.cache/packer]",
+        help="Directory that caches the data of packs at URLs.  [default: $PACKER_CACHE_DIR, or ~/.cache/packer]",
     ),
     panel_option(
         "--cache-size",
@@ -344,7 +345,7 @@ _OPTIONS = [
 
 
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command; they are those of all URLs among its arguments."""
+    """Add the options for packs at URLs to a command; they apply to all URLs among its arguments."""
 
     @functools.wraps(command)
     def run(*args: Any, cache_dir: Any, cache_size: str | None, timeout: float | None, **values: Any) -> Any:

@@ -1,7 +1,7 @@
 """Output of commands: progress and exit statuses. `packer._conversion.words` has the words of summaries.
 
-A bar shows progress on a terminal, lines do in a log. With ``--json-progress`` programs read objects with these keys,
-which docs/clusters.md explains:
+On a terminal a bar shows progress; in a log, lines show it. With ``--json-progress`` programs read objects with these
+keys, which docs/clusters.md explains:
 
 ``what``, ``phase``         the pack or directory, and the step; null for the command's own step
 ``done``, ``total``         in ``unit``; null if unknown
@@ -43,7 +43,7 @@ DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Interrupted(BaseException):
-    """SIGINT arrived. The message follows that statement; click's own exception for it has none."""
+    """SIGINT arrived. Raised with a message; click's own exception for SIGINT has none."""
 
 
 class Terminated(BaseException):
@@ -53,7 +53,7 @@ class Terminated(BaseException):
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _SECONDS_TO_THE_FIRST_LINE = 2.0
-_SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_LINES = 4.0
 _SECONDS_BETWEEN_OBJECTS = 1.0
 _BEAT = 0.5  # seconds
 _AS_JSON = "packer.json_progress"
@@ -89,7 +89,7 @@ def _choose_json(context: click.Context, parameter: click.Parameter, asked: bool
 
 @dataclass
 class _Progress:
-    """How far a phase of a command is; `first` and `first_bytes` were done when it began to be counted."""
+    """The progress of a phase of a command; `first` and `first_bytes` are the counts at its beginning."""
 
     what: str
     phase: str | None
@@ -117,7 +117,7 @@ class _Progress:
 
     @property
     def is_ending(self) -> bool:
-        """Whether all is counted, and the phase goes on: what was written is completed, or waits for the disk."""
+        """Whether everything is counted but the phase goes on: it completes its files, or waits for the disk."""
         return (
             self.unit != "seconds" and self.total is not None and self.done is not None and self.done >= self.total > 0
         )
@@ -156,12 +156,12 @@ class _Progress:
 
 
 class _Face(Protocol):
-    """How progress is shown. Silence is broken by `show` too, which is called again and again while nothing happens."""
+    """A way to show progress. `show` is called again and again, also while nothing happens."""
 
     def show(self, progress: _Progress) -> None: ...
 
     def end(self, progress: _Progress, *, last: bool, failed: bool) -> None:
-        """End a phase; where it is the `last` one, the command too."""
+        """End a phase and, if it is the `last` one, the command."""
 
 
 class _Bar:
@@ -176,7 +176,9 @@ class _Bar:
                 return
             from tqdm import tqdm
 
-            self._bar = tqdm(
+            from packer._storage.progress import bars_of_this_process
+
+            self._bar = bars_of_this_process(tqdm)(
                 total=progress.total,
                 initial=progress.done or 0,
                 desc=progress.title,
@@ -219,7 +221,7 @@ class _Lines:
 
 
 class _Objects:
-    """A JSON object a line, as the module's docstring says."""
+    """One JSON object per line, with the keys that the module's docstring lists."""
 
     def __init__(self) -> None:
         self._shown = 0.0
@@ -247,7 +249,7 @@ _FLOATS = ("rate", "seconds_left")
 
 
 def _line(progress: _Progress) -> str:
-    """Return counts, rate and what is left in words."""
+    """Return the counts, the rate and the remaining time in words."""
     spent = duration(time.monotonic() - progress.began)
     if progress.done is None:
         return f"{spent} so far"
@@ -270,7 +272,7 @@ def _thousands(number: float) -> str:
 
 
 class ProgressDisplay:
-    """Shows the progress of a command, also while nothing happens; with `quiet` only to programs that asked for JSON.
+    """Shows the progress of a command, also while nothing happens; with `quiet`, only as JSON for programs.
 
     Parameters
     ----------
@@ -278,13 +280,16 @@ class ProgressDisplay:
         The pack or directory that the command is about.
     quiet : bool
     unit : str
-        What is counted: images, bytes, files, or the seconds of work that has a certain time.
+        What is counted: images, bytes, files, or the seconds of work with a fixed duration.
+    lines : bool
+        Whether to print lines on a terminal too, because another program writes there, which would mix with a bar.
     """
 
-    def __init__(self, what: str, *, quiet: bool = False, unit: str = "images") -> None:
+    def __init__(self, what: str, *, quiet: bool = False, unit: str = "images", lines: bool = False) -> None:
         context = click.get_current_context(silent=True)
         as_json = context is not None and bool(context.meta.get(_AS_JSON))
-        self._face: _Face | None = _Objects() if as_json else None if quiet else _Bar() if _on_terminal() else _Lines()
+        text = _Bar if _on_terminal() and not lines else _Lines
+        self._face: _Face | None = _Objects() if as_json else None if quiet else text()
         self._unit = unit
         self._progress = _Progress(printable(what), None, self._unit)
         self._lock = threading.RLock()
@@ -292,7 +297,7 @@ class ProgressDisplay:
         self._beating: threading.Thread | None = None
 
     def phase(self, name: str | None, unit: str | None = None) -> None:
-        """Begin another phase: None is what the command was asked for, others come before it and after it."""
+        """Begin another phase. None stands for the command's own work; other phases come before or after it."""
         with self._lock:
             self._safely(lambda face: face.end(self._progress, last=False, failed=False))
             self._progress = _Progress(self._progress.what, name and printable(name), unit or self._unit)
@@ -300,17 +305,17 @@ class ProgressDisplay:
     def update(
         self, done: int, total: int | None, *, read: int = 0, skipped: int = 0, notes: Mapping[str, str] | None = None
     ) -> None:
-        """Show that `done` of `total` images, or of another unit, are done; how many there are need not be known.
+        """Show that `done` of `total` images, or of another unit, are done; `total` may be unknown.
 
-        `skipped` of them were left out; `read` bytes were read for them. `notes` are what else there is to show: values
-        by what they are values of.
+        `skipped` of them were left out; `read` bytes were read for them. `notes` are further values to show, by
+        subject.
         """
         with self._lock:
             self._progress.update(done, total, read, skipped, notes or {})
             self._safely(lambda face: face.show(self._progress))
 
     def spend(self, passed: float, seconds: float, now: str) -> None:
-        """Show that `passed` of `seconds` are over, and what is done `now`."""
+        """Show that `passed` of `seconds` have passed, and the current work, `now`."""
         self.update(round(min(passed, seconds)), round(seconds), notes={"now": printable(now)})
 
     def __enter__(self) -> ProgressDisplay:
@@ -350,7 +355,7 @@ def _on_terminal() -> bool:
 
 
 def rates(nodes: Mapping[str, float], workers: int) -> dict[str, str]:
-    """Return the images a second of each node, as notes of a `ProgressDisplay`; of many nodes, the least and the most."""
+    """Return each node's images per second as notes for a `ProgressDisplay`; for many nodes, the lowest and highest."""
     if not nodes:
         return {"workers": str(workers)}
     if len(nodes) <= 4:

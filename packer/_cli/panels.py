@@ -40,7 +40,7 @@ def panel_option(*words: str, panel: str = OPTIONS, **settings: Any) -> Callable
 
 
 def panel_of(option: click.Parameter) -> str:
-    """Return the title of an option's panel: click makes ``--help`` itself."""
+    """Return the title of an option's panel, also for ``--help``, which click itself adds."""
     return option.panel if isinstance(option, PanelOption) else HELP
 
 
@@ -57,7 +57,7 @@ def panels_of(command: click.Command, context: click.Context) -> dict[str, list[
 
 
 class PanelCommand(click.Command):
-    """A command whose options stand in panels, and which refuses arguments in excess in packer's words."""
+    """A command whose help shows the options in panels, and which refuses excess arguments in packer's words."""
 
     allow_extra_args = True
 
@@ -85,7 +85,7 @@ class PanelCommand(click.Command):
 
 
 class PanelGroup(click.Group):
-    """A group whose commands stand in panels.
+    """A group whose help shows the commands in panels.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class PanelGroup(click.Group):
 
 
 def did_you_mean(word: str, known: Iterable[str] | None) -> str:
-    """Return the end of a message that proposes similar words; the empty text if there are none."""
+    """Return the end of a message that proposes similar words; empty if there are none."""
     from difflib import get_close_matches
 
     bare = {one.lstrip("-"): one for one in known or ()}  # dashes alone make no words similar

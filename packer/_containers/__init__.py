@@ -91,7 +91,8 @@ def _directory_of(paths: Sequence[Path]) -> str:
 def open_container(paths: Sequence[Path], keys: Mapping[str, str] | None = None) -> Container | None:
     """Open files or a directory as a container; None if no container fits.
 
-    Files of several splits, which a pattern may name, are noted. Errors as `find_container` and `Container.open`.
+    If a pattern names files of several splits, the container gets a note about it. Raises the same errors as
+    `find_container` and `Container.open`.
     """
     found = find_container(paths)
     if found is None:
@@ -110,10 +111,10 @@ def files_to_name(directory: Path) -> str:
 
 
 def named_paths(src: str | os.PathLike[str]) -> list[Path]:
-    """Return the paths of a text: the file or directory of that name if it exists, otherwise the matches of a pattern.
+    """Return the paths that a string names: the existing file or directory of that name, or a pattern's matches.
 
-    A pattern has ``*``, ``?`` or ``[...]``, or braces such as ``{000..127}`` and ``{a,b}``, all of which must exist.
-    The paths are absolute, and numbers in them sort as numbers. Empty if nothing matches.
+    A pattern contains ``*``, ``?`` or ``[...]``, or braces such as ``{000..127}`` and ``{a,b}``; every path that braces
+    expand to must exist. The paths are absolute, and numbers in them sort as numbers. Empty if nothing matches.
     """
     text = os.path.abspath(os.path.expanduser(os.fspath(src)))
     if os.path.lexists(text):
@@ -130,7 +131,7 @@ def named_paths(src: str | os.PathLike[str]) -> list[Path]:
 
 
 def _without_braces(text: str) -> list[str]:
-    """Return the texts that a text with braces stands for, as a shell does."""
+    """Expand the braces in a string, as a shell does, and return the resulting strings."""
     match = _BRACES.search(text)
     if match is None:
         return [text]

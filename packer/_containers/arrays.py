@@ -2,10 +2,10 @@
 
 ``X.npy`` holds N x H x W x 3, N x 3 x H x W or N x H x W bytes, in C order. The labels are in ``X_labels.npy``, or in
 ``y.npy`` for ``x.npy`` and in ``labels.npy`` for ``images.npy``: N whole numbers, also as floats, N x 1, or one-hot N x
-C. Headers are read by a pattern, and nothing is evaluated.
+C. Headers are parsed with a regular expression, and nothing is evaluated.
 
-CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): a record is its class, 1 byte (of CIFAR-100 first
-the coarse class and then the fine one), and 32 x 32 pixels: the red plane, the green and the blue, row after row. Text
+CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): a record is its class, 1 byte (in CIFAR-100 the
+coarse class and then the fine class), and 32 x 32 pixels: the red plane, the green and the blue, row after row. Text
 files next to them list the names of the classes, one a line.
 
 IDX (http://yann.lecun.com/exdb/mnist), also of Fashion-MNIST, KMNIST and EMNIST, big-endian: u16 0, u8 type (8: bytes),
@@ -70,7 +70,7 @@ def undecided(shape: Sequence[int]) -> str:
 def matlab_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:
     """Return the layout, as `pixel_layout` does, of images that MATLAB wrote.
 
-    MATLAB has them as H x W x C x N, one column after the other, and HDF5 shows the axes in reverse: N x C x W x H.
+    MATLAB stores them as H x W x C x N, column by column, and HDF5 reports the axes in reverse order: N x C x W x H.
     """
     found = pixel_layout(shape, of_many=of_many)
     if found is None or (len(shape) == 4 and found[0].order != "CHW"):
@@ -222,7 +222,7 @@ def _header(file: ContainerFile) -> tuple[int, np.dtype[np.generic], tuple[int, 
 
 
 def _label_files(path: Path) -> list[Path]:
-    """Return the files in the directory of one of images whose names are those of labels."""
+    """Return the files that are named like label files, in the directory of an image file."""
     return [file for file in sorted(path.parent.glob("*.npy")) if file != path and has_label_name(file.stem)]
 
 

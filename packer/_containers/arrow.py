@@ -77,7 +77,7 @@ class FlatTable:
         return cls(data, int_at(data, "<I", 0))
 
     def where(self, slot: int) -> int:
-        """Return the offset of a value; 0 if there is none."""
+        """Return the offset of the value in a slot; 0 if there is none."""
         at = 4 + 2 * slot
         inner = int_at(self._data, "<H", self._slots + at) if at < self._end else 0
         return self._at + inner if inner else 0
@@ -88,7 +88,7 @@ class FlatTable:
         return int_at(self._data, layout, at) if at else default
 
     def find(self, slot: int) -> FlatTable | None:
-        """Return a table; None if there is none."""
+        """Return the table in a slot; None if there is none."""
         at = self.where(slot)
         return FlatTable(self._data, at + int_at(self._data, "<I", at)) if at else None
 
@@ -275,7 +275,7 @@ def _messages(file: PackFile) -> Iterator[_Message]:
 def _with_dictionary(
     file: PackFile, message: _Message, known: dict[int, Dictionary], ids: frozenset[int]
 ) -> dict[int, Dictionary]:
-    """Return the dictionaries after a message, which may contain one; those without a column are left out."""
+    """Return the dictionaries after a message, which may contain one; dictionaries without a column are left out."""
     if message.kind != _DICTIONARY or message.header is None:
         return known
     with damage(file, message.at, *_MALFORMED):
@@ -353,7 +353,7 @@ _MOST_NULLS = 1 << 28  # bytes
 
 
 class _Values(NamedTuple):
-    """The array of a dictionary, with the bytes that it takes in buffers, and for nulls."""
+    """The array of a dictionary, and the numbers of bytes that its buffers and its nulls take."""
 
     of: Dictionary
     array: Any
@@ -490,7 +490,7 @@ class Batches:
         return unpack(lying.codec, self._file.read(lying.piece.offset, lying.piece.size), lying.unpacked)
 
     def _own(self, batch: ArrowBatch, number: int) -> bytes:
-        """Return a buffer, counting its bytes at every use; ValueError if all uses exceed the limit."""
+        """Return a buffer, counting its bytes at every use; ValueError if all uses together exceed the limit."""
         data = self._bytes(batch, number)
         self._taken += len(data)
         if self._taken > (most := MOST_UNPACKED if batch.codec else self._file.size):
@@ -554,7 +554,7 @@ class Batches:
         return array, node, buffer
 
     def _of_dictionary(self, batch: ArrowBatch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
-        """Return an array whose values lie in a dictionary, as `_array`."""
+        """Return an array whose values lie in a dictionary, in the form that `_array` returns."""
         import pyarrow as pa
 
         if _has_dictionary(kind.value_type):
@@ -603,7 +603,7 @@ def schema_of(file: PackFile) -> Any:
     MissingDependencyError
         If pyarrow is not installed.
     SourceError
-        If there is none.
+        If the file has no schema.
     """
     pa = pyarrow_for(f"{printable(file.path)}: its table of Arrow is read by pyarrow")
     message = schema_message(file)
@@ -628,7 +628,7 @@ def names_of(kind: Any) -> list[str]:
 
 
 def _has_dictionary(kind: Any) -> bool:
-    """Tell whether a type is one of a dictionary, or has one in it."""
+    """Tell whether a type is a dictionary type, or contains one."""
     kind = getattr(kind, "storage_type", kind)
     return str(kind).startswith("dictionary<") or any(
         _has_dictionary(kind.field(number).type) for number in range(kind.num_fields)
@@ -677,7 +677,7 @@ class ArrowImages(TableImages):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the files that ``state.json`` lists; otherwise all."""
+        """Return the files that ``state.json`` lists, or all files if there is no ``state.json``."""
         if _SPLITS in names:
             splits = _object_in(path / _SPLITS).get("splits")
             shown = ", ".join(printable(name) for name in splits) if isinstance(splits, list) else "none"

@@ -204,7 +204,7 @@ def _allocations(file: ContainerFile, table: _Table) -> npt.NDArray[Any]:
 
 
 def _blocks(file: ContainerFile, table: _Table) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    """Yield rows, and before them the number of the first."""
+    """Yield blocks of rows, each with the number of its first row."""
     for first in range(0, table.count, _BLOCK):
         part = min(_BLOCK, table.count - first)
         data = file.read(table.begin + first * table.row.itemsize, part * table.row.itemsize)
@@ -250,7 +250,7 @@ class _Values:
         return Piece(self.unit, begin, size)
 
     def _size(self, number: int, begin: int) -> int:
-        """Return how many bytes of a sample begin at an offset; ValueError if none do."""
+        """Return the size of a sample's value at an offset; ValueError if the sample has no bytes there."""
         index = int(np.searchsorted(self.allocations["begin"], np.uint64(begin)))
         sample, found, size = self.allocations[index].item() if index < len(self.allocations) else (-1, -1, 0)
         if found != begin or sample != number:

@@ -176,7 +176,7 @@ class RangeReader:
     ----------
     file : PackFile
     offset, size : int
-        Where the range begins, and its bytes.
+        Where the range begins, and its size in bytes.
     head : bytes, optional
         Its first bytes, if they were read already.
 
@@ -193,7 +193,7 @@ class RangeReader:
         self._data, self._at = head or file.read(offset, min(size, PIECE)), 0
 
     def tell(self) -> int:
-        """Return where in the file the next byte lies."""
+        """Return the offset of the next byte in the file."""
         return self._start + self._at
 
     @property
@@ -224,7 +224,7 @@ class RangeReader:
             self._start, self._data, self._at = self._start + self._at, b"", 0
 
     def line(self) -> bytes:
-        """Return the bytes before the next end of a line, which is skipped."""
+        """Return the bytes before the next line break, and skip the line break."""
         found = self._data.find(b"\n", self._at)
         while found < 0:
             held = len(self._data) - self._at
@@ -237,7 +237,7 @@ class RangeReader:
         return line
 
     def varint(self) -> int:
-        """Return the next number of 64 bits, 7 in a byte, as protocol buffers have them."""
+        """Return the next number of 64 bits, a varint of Protocol Buffers with 7 bits in each byte."""
         at = self._at
         if at < len(self._data) and self._data[at] < 0x80:
             self._at = at + 1

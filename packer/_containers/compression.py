@@ -28,7 +28,7 @@ _COLUMNS = np.dtype([(name, "<i8") for name in ("file", "offset", "size", "codec
 
 
 def unpack(codec: str, data: bytes, size: int) -> bytes:
-    """Return the unpacked bytes of compressed ones.
+    """Decompress bytes with a codec.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ def unpack(codec: str, data: bytes, size: int) -> bytes:
         One of `CODECS`.
     data : bytes
     size : int
-        How many bytes they give.
+        The number of decompressed bytes.
 
     Raises
     ------
     ValueError
-        If they give something else.
+        If the data do not decompress to exactly `size` bytes.
     MissingDependencyError
         If the codec needs pyarrow, which is not installed.
     """
@@ -54,7 +54,7 @@ def unpack(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _deflate(codec: str, data: bytes, size: int) -> bytes:
-    """Return the inflated bytes, in the frame of the codec; of gzip also several frames."""
+    """Return the inflated bytes of a frame of the codec, or, for gzip, of one or more frames."""
     unpacked, at = bytearray(), 0
     while at < len(data) or not at:
         at += _inflate(codec, memoryview(data)[at:], size, unpacked)
@@ -66,8 +66,8 @@ def _deflate(codec: str, data: bytes, size: int) -> bytes:
 def _inflate(codec: str, data: memoryview, size: int, unpacked: bytearray) -> int:
     """Add the unpacked bytes of one frame, up to `size` bytes in total; return the length of the frame.
 
-    The input is fed in blocks: zlib copies the input that follows a frame, which with many short frames would be all
-    other frames.
+    The input is fed in blocks: zlib copies the input that follows a frame; with many short frames, it would copy all
+    remaining frames each time.
     """
     inflater, at = zlib.decompressobj(_FRAMES[codec]), 0
     while not inflater.eof:
@@ -83,7 +83,7 @@ def _inflate(codec: str, data: memoryview, size: int, unpacked: bytearray) -> in
 
 
 def pyarrow_for(why: str) -> Any:
-    """Import pyarrow; MissingDependencyError, which begins with `why` it is needed, where it is not installed."""
+    """Import pyarrow. If it is not installed, raise MissingDependencyError with `why`, the reason for needing it."""
     try:
         import pyarrow
     except ImportError as error:
@@ -106,7 +106,7 @@ def _arrow(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _fails(pa: Any, codec: str, data: bytes, size: int) -> bool:
-    """Tell whether a buffer of this size is too small: if not, the rest of a larger buffer stays unchanged."""
+    """Tell whether a buffer of this size is too small. If it is not, the rest of a larger buffer stays unchanged."""
     try:
         pa.decompress(data, decompressed_size=size, codec=codec)
     except (pa.ArrowException, OSError):
@@ -143,7 +143,7 @@ class PackedSpool:
     Parameters
     ----------
     first : int
-        The number of the first one, that of the files of the container.
+        The number of the first range, which is the number of files in the container.
     """
 
     def __init__(self, first: int) -> None:
@@ -175,7 +175,7 @@ class PackedRanges:
     Parameters
     ----------
     first : int
-        The number of the first one; smaller numbers are files.
+        The number of the first range; smaller numbers are files.
     rows : (P,) structured array, optional
         As `PackedSpool` collects them.
     """
@@ -186,7 +186,7 @@ class PackedRanges:
         self._cache: dict[int, bytes] = {}  # replaced and never changed, so that it needs no lock
 
     def origins(self, numbers: Ints) -> Ints:
-        """Return the files of values: those with the compressed ranges, and those that bytes were copied from."""
+        """Return the file of each value: the one with its compressed range, or that from which it was copied."""
         numbers = np.maximum(numbers, ~numbers)
         packed = numbers >= self.first
         if not packed.any():
@@ -198,7 +198,7 @@ class PackedRanges:
         return int(self._rows["file"][number - self.first])
 
     def read(self, file: PackFile, number: int, offset: int, size: int) -> bytes:
-        """Return some of the bytes that a range gives, which lies in an open file.
+        """Return some of the unpacked bytes of a range in an open file.
 
         Raises
         ------

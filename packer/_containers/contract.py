@@ -147,8 +147,8 @@ class Entry(NamedTuple):
         The encoded image, or its pixels if it has a `shape`; bytes if it is not a single range of a file, compressed or
         not.
     label : int, float, str, Named or None
-        A class id, a class name, or both; or a number, if `label_type` of the container is a number. None for a sample
-        without a label.
+        A class id, a class name, or both; or a number, if the container's `label_type` is a type of numbers. None for a
+        sample without a label.
     values : mapping
         The values of fields by name: a range with the bytes that a pack stores, or the stored form from `Field.encode`.
         A missing name is a missing value.
@@ -395,7 +395,7 @@ class Seals:
     Attributes
     ----------
     offset, size : (N,) int64 arrays
-        The range in the file of a sample's image that the checksum covers, including the image; -1 without a checksum.
+        The range that the checksum covers, which includes the image, in the image's file; -1 without a checksum.
     checksum : (N,) int64 array
     of : callable
         Returns the checksum of bytes.
@@ -407,7 +407,7 @@ class Seals:
     of: Callable[[Buffer], int]
 
     def taken(self, rows: slice | Ints) -> Seals:
-        """Return those of some rows."""
+        """Return the checksums of some rows."""
         return Seals(self.offset[rows], self.size[rows], self.checksum[rows], self.of)
 
     def runs(self, files: Ints) -> Iterator[tuple[int, int, int, list[int]]]:
@@ -449,7 +449,7 @@ def suffix_of(head: bytes) -> str:
 
 
 def suffix_at(read: Callable[[int, int], bytes], offset: int, size: int) -> str:
-    """Return the suffix of the image in a range, of which `read` returns bytes; see `suffix_of`."""
+    """Return the suffix of the image in a range, whose bytes `read` returns; see `suffix_of`."""
     return suffix_of(read(offset, min(IMAGE_HEAD, size)))
 
 
@@ -475,7 +475,7 @@ class ChosenField(NamedTuple):
     kind : str
         A kind of field, or the dtype of a scalar; empty if the option has none.
     key : str
-        The container's own.
+        The container's own key.
     """
 
     name: str
@@ -506,7 +506,7 @@ def field_name(key: str, taken: Collection[str]) -> str:
 
 
 def parse_keys(texts: Iterable[str]) -> dict[str, str]:
-    """Parse texts ``NAME[:KIND]=KEY`` to keys by role or field; OptionError if one is malformed."""
+    """Parse options ``NAME[:KIND]=KEY``, and return the keys by role or field; OptionError if one is malformed."""
     keys: dict[str, str] = {}
     for text in texts:
         name, sign, key = text.partition("=")
@@ -525,7 +525,7 @@ class Chosen:
     Attributes
     ----------
     image, label, name : str, optional
-        The container's keys of these.
+        The container's keys of the image, the label and the name.
     fields : tuple of ChosenField
         No two have the same name.
     """

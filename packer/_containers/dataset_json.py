@@ -22,7 +22,7 @@ VECTOR = Field("labels", "array", "float32", 1)
 def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
     """Return the labels of images by path: each a whole number or a list of numbers.
 
-    Empty if the file declares no labels; None if it has no entry for labels, so that another tool wrote it.
+    Empty if the file declares no labels; None if it has no entry for labels, which means that another tool wrote it.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
 def are_of_images(labels: Mapping[str, Any], names: Sequence[str], account: Account) -> bool:
     """Tell whether labels belong to these images, and account for labels of missing images.
 
-    If none does, another tool wrote ``dataset.json``. If its labels are null, images in directories with the names of
-    ``dataset_tool.py``'s parts have no labels; other directories are classes.
+    If no label belongs to one of these images, another tool wrote ``dataset.json``. If its labels are null, images in
+    directories with the names of ``dataset_tool.py``'s parts have no labels; other directories are classes.
     """
     if not labels:
         folders = (name.rpartition("/")[0].rpartition("/")[2] for name in names if "/" in name)

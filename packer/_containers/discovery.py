@@ -1,6 +1,6 @@
-"""Recognition of directories as containers: images take precedence; one kind of container, one split.
+"""Recognition of directories as containers of one kind and one split; images take precedence.
 
-A directory of images may have a file of another tool in it, such as an archive of the images, or numbers about them.
+A directory of images may also contain a file of another tool, such as an archive of the images or an array about them.
 It still counts as a directory of images, as in ImageFolder. Files of several splits, such as ``train-*.tar`` and
 ``val-*.tar``, are refused, because a user hardly ever wants them as one set.
 """
@@ -51,7 +51,7 @@ def notes_on_splits(paths: Sequence[Path]) -> list[str]:
 def splits_of(paths: Sequence[Path]) -> list[str]:
     """Return a pattern for the files of each split, relative to their common directory; none for a single split.
 
-    Words such as ``train`` and ``val`` in the files' names tell the splits.
+    Words such as ``train`` and ``val`` in the files' names identify the splits.
     """
     if not paths:
         return []
@@ -82,7 +82,7 @@ Found = tuple[type[Container], list[Path]]
 def names_to_recognise(path: Path) -> list[str]:
     """Return the sorted names in a directory by which a container is recognised.
 
-    Where images lie in it, or in directories in it, these are the names of the directories.
+    If the directory or one of its subdirectories contains images, only the names of subdirectories are returned.
     """
     with os.scandir(path) as entries:
         found = {entry.name: os.path.isdir(entry.path) for entry in entries}  # also of links in a circle
@@ -131,7 +131,7 @@ def containers_near(path: Path) -> list[str]:
 
 
 def pattern_of(files: Sequence[Path]) -> str:
-    """Return a text for `named_paths` that matches files of one directory."""
+    """Return a pattern for `named_paths` that matches files of one directory."""
     return printable(files[0].with_name(common_pattern([file.name for file in files])))
 
 
@@ -162,7 +162,7 @@ def above_classes(directories: Collection[list[str]]) -> str:
     Parameters
     ----------
     directories : collection of list of str
-        The parts of each.
+        The parts of each directory's path.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def splits_among(directories: Collection[str]) -> list[str]:
 
 
 def numbered_classes(classes: Sequence[str]) -> list[str]:
-    """Report classes named by numbers that get other ids, because names are sorted as text."""
+    """Report classes whose names are numbers and whose ids differ from them, because names are sorted as text."""
     if not all(name.isascii() and name.isdecimal() for name in classes):
         return []
     other = next((id for id, name in enumerate(classes) if name.lstrip("0") != str(id).lstrip("0")), None)

@@ -55,7 +55,7 @@ _RATIO = 1032  # deflate makes bytes smaller than that by no more
 
 
 def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Packed]:
-    """Yield the location of each row of a dataset; for variable lengths, that of a reference for `Heaps`.
+    """Yield the location of each row of a dataset, or for variable lengths the location of a reference for `Heaps`.
 
     Raises
     ------
@@ -179,7 +179,7 @@ class DatasetColumn:
     is_one_hot : bool
         Whether rows are one-hot, and the index of the 1 is the value.
     is_whole : bool
-        Whether its floats are whole numbers, and NaN no value.
+        Whether its floats are whole numbers, and NaN means no value.
     """
 
     type: ColumnType
@@ -268,7 +268,7 @@ def _axis(dataset: h5py.Dataset, count: int) -> int | None:
 
 
 def _of_one(dataset: h5py.Dataset) -> ColumnType:
-    """Return the type of a dataset with one value an image."""
+    """Return the type of a dataset with one value per image."""
     kind, size = dataset.dtype.kind, dataset.dtype.itemsize
     if kind in "iu" or (kind == "f" and size in (2, 4, 8)):
         return ColumnType("scalar", {"f2": "float32", "f4": "float32", "f8": "float64"}.get(f"{kind}{size}", "int64"))
@@ -280,7 +280,7 @@ def _of_one(dataset: h5py.Dataset) -> ColumnType:
 
 
 def _of_several(dataset: h5py.Dataset) -> ColumnType:
-    """Return the type of a dataset with several numbers an image."""
+    """Return the type of a dataset with several numbers per image."""
     dtype = _WIDER.get(dataset.dtype.name, dataset.dtype.name)
     row = dataset.dtype.itemsize * math.prod(dataset.shape[1:])
     if dtype not in DTYPES or dataset.ndim - 1 > _MOST_AXES or row > _MOST_OF_A_BLOCK:
@@ -341,7 +341,8 @@ class HDF5Arrays(ColumnContainer):
     group : str
         The group of the images.
     columns : dict of str to DatasetColumn
-        The other datasets, by their names in the group of the images, as in `roles`; others begin with a slash.
+        The other datasets, by name, as in `roles`: within the group of the images, or with a leading slash outside of
+        it.
     """
 
     kind = "hdf5"
@@ -574,7 +575,7 @@ def _within(dataset: h5py.Dataset) -> h5py.Dataset:
 
 
 def _is_packers(file: h5py.File) -> bool:
-    """Tell whether packer wrote a file, without reading texts of variable length, and so a heap."""
+    """Tell whether packer wrote a file, without reading texts of variable length, which lie in a heap."""
     attributes = file.attrs
     return bool(
         "format" in attributes and attributes.get_id("format").dtype == "S6" and attributes["format"] == b"packer"
@@ -582,6 +583,6 @@ def _is_packers(file: h5py.File) -> bool:
 
 
 def _require_same(dataset: h5py.Dataset, number: int, image: Piece | Packed, file: ContainerFile) -> None:
-    """Raise ValueError if libhdf5 reads other bytes of an image: its range was computed wrongly."""
+    """Raise ValueError if libhdf5 reads other bytes for an image, which means that its range was computed wrongly."""
     if isinstance(image, Piece) and file.read(image.offset, image.size) != np.asarray(dataset[number]).tobytes():
         raise ValueError("libhdf5 reads other bytes than lie in its place")

@@ -1,8 +1,8 @@
 """Tables of Hugging Face's `datasets`: roles and values of their columns, for containers with one sample in each row.
 
-A column of images is a structure of ``bytes`` and ``path``. The metadata of a table's schema have, below
-``huggingface``, the features of its columns: which are images, and the names of the classes to which the numbers of a
-ClassLabel refer, -1 if there is none.
+A column of images is a structure of ``bytes`` and ``path``. The metadata of a table's schema describe the columns
+("features") under the key ``huggingface``: which columns are images, and the class names of a ClassLabel, whose values
+are class numbers, or -1 for no class.
 
 Values are read a few rows at a time, to bound the memory: a few bytes of a column may expand to many values, such as
 indices of a long text in a dictionary, or a list of nulls, which takes no bytes at all.
@@ -108,13 +108,13 @@ class Columns:
         numbered : str
             The name for an image without a name.
         path : str, optional
-            That of the image.
+            The path of the image.
         place : Piece or Packed, optional
             Where the image lies; None if it is null.
         head : bytes
             The image's first bytes.
         pictures : mapping
-            Where further images lie, by their fields.
+            The locations of further images, by field.
         """
         name, where = name_of(path, numbered, head), f"row {int(numbered.rpartition('/')[2])}"
         if piece is None:
@@ -154,7 +154,7 @@ class Columns:
 
 
 def _blocks(values: Iterator[float | None]) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield numbers as arrays, those that are missing as NaN."""
+    """Yield numbers in arrays, with NaN for missing ones."""
     while block := list(itertools.islice(values, _BLOCK)):
         yield np.array(block, np.float64)
 
@@ -230,7 +230,7 @@ def columns_of(
 
 
 def _add(found: Columns, of: ChosenField, kind: str | None, feature: Any) -> None:
-    """Add a field for a column of this type, or of images without a type; ValueError if it cannot be a field."""
+    """Add a field for a column of this type, or of images if `kind` is None; ValueError if that is impossible."""
     if kind is None:
         found.pictures[of.key] = Field(of.name, of.kind or "image")
     elif kind == "null":
@@ -241,7 +241,7 @@ def _add(found: Columns, of: ChosenField, kind: str | None, feature: Any) -> Non
 
 
 def names_are_plain(paths: Iterable[str | None]) -> bool:
-    """Tell whether the last parts of paths are names of all images, and no two of them are the same."""
+    """Tell whether the last part of each path is a valid name, and all of these names are different."""
     seen = set()
     for path in paths:
         base = _base(path)
@@ -252,7 +252,7 @@ def names_are_plain(paths: Iterable[str | None]) -> bool:
 
 
 def name_of(path: str | None, row: str, head: bytes) -> str:
-    """Return the name of an image: the last part of its path, otherwise that of its row; with a suffix."""
+    """Return the name of an image, with a suffix: the last part of its path, or without a path that of its row."""
     base = row if path is None else _base(path)
     return base if path is not None and "." in base[1:] else base + suffix_of(head)
 
@@ -273,7 +273,7 @@ def _image(images: Sequence[str]) -> str:
 
 
 def _label(others: Mapping[str, Any], features: Mapping[str, Any]) -> str | None:
-    """Return the column of the labels: one with a name of labels, or the only ClassLabel; None if there is none."""
+    """Return the column of the labels: one that is named like labels, or the only ClassLabel; None if there is none."""
     able = [name for name, kind in others.items() if str(kind) in _ABLE]
     if known := [name for name in _ROLES.labels if name in able]:
         return known[0]
@@ -283,7 +283,7 @@ def _label(others: Mapping[str, Any], features: Mapping[str, Any]) -> str | None
 
 
 def _add_candidates(account: Account, others: Mapping[str, Any], features: Mapping[str, Any]) -> None:
-    """Add the columns that may be the labels, where it is not clear which. Lists of classes become fields."""
+    """Add the columns that may hold the labels, if it is not clear which one does. Lists of classes become fields."""
     for name, kind in others.items():
         feature = features.get(name)
         if _type_of(feature) == "ClassLabel" or (
@@ -407,7 +407,7 @@ class TableImages(Container):
     @classmethod
     @abc.abstractmethod
     def columns_in(cls, file: PackFile, keys: Mapping[str, str]) -> Columns:
-        """Choose the roles of a file's columns; errors as `open`."""
+        """Choose the roles of a file's columns. Raises the same errors as `open`."""
 
     @classmethod
     @abc.abstractmethod

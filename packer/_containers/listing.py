@@ -51,7 +51,7 @@ def repeat(names: Names) -> bool:
 def numbered(names: Names, notes: list[str]) -> Names:
     """Return unique names: a repeated name gets a number after its stem, ``a~2.jpg``.
 
-    `notes` gets a note about that.
+    A note about this is added to `notes`.
     """
     hashes = np.fromiter(map(hash, names), np.int64, len(names))
     ordered = np.sort(hashes)
@@ -104,19 +104,19 @@ class Listing:
     container : Container
     names : Names
     labels : (N,) int64 or float64 array
-        Class ids, -1 of a sample without a label; or numbers, as `label_type` says.
+        Class ids, with -1 for a sample without a label; or numbers, depending on `label_type`.
     classes : list of str
     label_type : str
     images : Ranges
     shapes : (N, 2) int64 array
-        Height and width of pixels; 0 of an encoded image.
+        Height and width of an image that consists of pixels; 0 for an encoded image.
     seals : Seals, optional
     ranges : dict of str to Ranges
         The values of fields whose values are bytes, by name.
     numbers : dict of str to (array, array)
         The values of the other fields, by name, and the masks of missing values.
     copied : (B,) uint8 array
-        The bytes that are no range of a file.
+        The bytes that are not a range of a file.
     packed : PackedRanges
         The compressed ranges that values lie in.
     notes : list of str
@@ -548,7 +548,7 @@ class ForeignFiles:
     names : sequence of str
         Paths relative to `root`, with forward slashes; or absolute ones.
     stamps : (F, 2) int64 array, optional
-        Size and time of each; by default the present ones.
+        Size and time of each file; by default the current ones.
     packed : PackedRanges, optional
         Compressed ranges of these files, which count as files after the last one.
 
@@ -604,7 +604,7 @@ class ForeignFiles:
         Raises
         ------
         PackError
-            As `open`, and where the range does not lie in the file.
+            For the same reasons as `open`, or if the range does not lie in the file.
         ImageError
             If a compressed range is damaged.
         """

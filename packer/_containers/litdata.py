@@ -2,11 +2,11 @@
 
 ``index.json`` names the chunks in their order, the type of each part, and how parts make a sample. A chunk has a table
 of offsets (see `packer._containers.shards`), and the samples. A sample has the sizes of its parts, u32 each, and the
-parts. Parts of a dict are known by their keys; those of a list or a tuple by their numbers.
+parts. The parts of a dict are identified by their keys, the parts of a list or a tuple by their numbers.
 
-Where pyarrow is installed, LitData writes samples that are dicts of bytes, texts and numbers as a table: a file of
-Arrow's IPC format after the table of offsets, whose samples are empty; its size, u32, and a signature end the chunk.
-See `append_arrow_row_footer` in
+If pyarrow is installed, LitData writes samples that are dicts of bytes, texts and numbers as an Arrow table. The table
+of offsets then lists empty samples. A file in Arrow's IPC format follows it, and the chunk ends with the size of this
+file, u32, and a signature. See `append_arrow_row_footer` in
 https://github.com/Lightning-AI/litData/blob/main/src/litdata/streaming/item_loader.py.
 """
 
@@ -49,7 +49,7 @@ class Section:
     ----------
     path : str
     begin : int
-        Where in the file it begins.
+        The section's offset in the file.
     size : int
     """
 
@@ -153,7 +153,7 @@ class _Leaf(ShardColumn):
 
 @dataclass(eq=False)
 class LitData(OffsetShards):
-    """A directory with ``index.json`` and ``chunk-*.bin``, or that file."""
+    """A directory with ``index.json`` and ``chunk-*.bin``, or the file ``index.json``."""
 
     kind = "litdata"
 

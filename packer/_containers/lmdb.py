@@ -3,7 +3,7 @@
 A container of LMDB is a file, or a directory with ``data.mdb``. It is recognised by its first entries.
 
 `ImageLMDB`: the values are image files, the keys are arbitrary. BasicSR writes such files, with names without suffix as
-keys; StyleGAN's tool reads any.
+keys; StyleGAN's tool reads any such file.
 
 `LSUN` (https://github.com/fyu/lsun): a directory ``CLASS_SPLIT_lmdb`` with ``data.mdb`` for each class. The values are
 images, WebP in the published files, and the keys are hashes of them. As in torchvision, the classes are sorted by name;
@@ -67,7 +67,7 @@ class LMDBValue(NamedTuple):
     file : PackFile
     key : bytes
     offset, size : int
-        Where in the file the value lies.
+        The range of the value in the file.
     """
 
     unit: int

@@ -1,7 +1,7 @@
 """MDS, the shards of MosaicML Streaming (https://github.com/mosaicml/streaming): samples with typed columns.
 
 ``index.json`` names the shards in their order, and the columns. A shard has a table of offsets (see
-`offsets`), the columns again as JSON, and the samples. A sample has the sizes of its columns of
+`packer._containers.shards`), the columns again as JSON, and the samples. A sample has the sizes of its columns of
 variable size, and then the columns in the order of their names. Labels are the column's values, unchanged.
 """
 
@@ -94,7 +94,7 @@ class _Column(ShardColumn):
 
 @dataclass(eq=False)
 class MDS(OffsetShards):
-    """A directory with ``index.json``, or that file, or shards ``.mds``."""
+    """A directory with ``index.json``, the file ``index.json``, or shards ``.mds``."""
 
     kind = "mds"
     suffixes = (".mds",)

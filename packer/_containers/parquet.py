@@ -4,13 +4,14 @@ Uncompressed images are located without pyarrow and read in place. pyarrow reads
 
 The layout is that of apache/parquet-format: ``parquet.thrift`` and ``Encodings.md``. A column that is not a list has
 one value for each row of a row group, in pages, each with a header. A byte string is a length of 4 bytes and the bytes;
-or an index into a dictionary of byte strings, which is a page of its own. It never crosses a page. A header may have
-the CRC-32 of its page as it lies in the file. Definition levels and the numbers of values in a dictionary are lists of
+or an index into a dictionary of byte strings, which is a page of its own. A byte string lies within one page. A header
+may have the CRC-32 of its page as stored. Definition levels and the numbers of values in a dictionary are lists of
 small numbers: runs of one number, and groups of eight in few bits each, which ``Encodings.md`` calls RLE/bit-packing
 hybrid.
 
-Headers and footer are in Thrift's compact protocol (``doc/specs/thrift-compact-protocol.md`` of Apache Thrift), read as
-dicts by the numbers of fields, and written. Fields outside of the schema are skipped, so that they cost no memory.
+Headers and footer are in Thrift's compact protocol (``doc/specs/thrift-compact-protocol.md`` of Apache Thrift), which
+this module writes, and reads as dicts by field number. Fields outside of the schema are skipped, so that they cost no
+memory.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class ThriftError(ValueError):
 
 
 def read_struct(data: bytes, begin: int, shape: Shape) -> tuple[dict[int, Any], int]:
-    """Return the fields of a structure that are in its shape, and its end.
+    """Return those fields of a structure that its shape lists, and the end of the structure.
 
     Raises
     ------
@@ -239,7 +240,7 @@ class ParquetLeaf:
     kind : int
         Its type, such as `BYTE_ARRAY`.
     levels : int
-        Number of these that are optional.
+        Number of elements of `path` that are optional.
     repeated : bool
         Whether a row may have several values.
     """
@@ -609,7 +610,7 @@ def _has_images(path: Path) -> bool:
 
 
 def _image_columns(file: PackFile, parquet: Parquet, features: Mapping[str, Any], chosen: str | None) -> list[str]:
-    """Return the columns of images: by features, structures of bytes and path, or otherwise an image as first value."""
+    """Return the columns of images, recognised by features, bytes with a path, or an image as first value."""
     tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves)
     found = [name for name in tops if _is_structure(parquet, name)]
     plain = [leaf.path[0] for leaf in parquet.leaves if len(leaf.path) == 1 and leaf.kind == BYTE_ARRAY]
@@ -658,7 +659,7 @@ def _pyarrow(file: PackFile) -> Any:
     MissingDependencyError
         If pyarrow is not installed.
     SourceError
-        If it does not read the file.
+        If pyarrow cannot read the file.
     """
     pa = pyarrow_for(f"{printable(file.path)}: its labels and fields are read by pyarrow")
     import pyarrow.parquet as pq

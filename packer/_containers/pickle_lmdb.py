@@ -2,9 +2,10 @@
 
 Efficient-PyTorch and its many relatives write them (``folder2lmdb.py``): a value is ``(image, label)``, where the image
 is the bytes of a file. Image2LMDB stores the image alone, tensorpack an array of bytes, and others store dicts.
-``__keys__`` has the keys in their order, ``__len__`` their number. Nothing is unpickled.
+``__keys__`` lists the keys in order, and ``__len__`` is their number. Nothing is unpickled.
 
-A sample has members: those of a tuple have the keys 0, 1, 2, ..., and a value that is plain bytes is the member 0.
+The parts of a value are its members. The members of a tuple have the keys 0, 1, 2, ...; plain bytes are a single member
+with the key 0.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class PickleRoles:
     account : Account
         The roles of members, for the report.
     all_taken : bool
-        Whether all members were taken, as the user chose no keys.
+        Whether all members were taken because the user chose no keys.
     """
 
     image: str
@@ -64,14 +65,14 @@ class PickleRoles:
 
     @classmethod
     def of(cls, found: Sequence[Mapping[str, Any]], keys: Mapping[str, str], path: Path) -> PickleRoles:
-        """Choose the roles of members by the first samples, or by the user's keys.
+        """Choose the roles of members from the first samples, or from the keys that the user chose.
 
         Raises
         ------
         SourceError
-            If there is no image, or a key is not there.
+            If there is no image, or a key is missing.
         OptionError
-            If the keys make no fields.
+            If the keys do not make valid fields.
         """
         have: dict[str, Any] = {}
         for one in found:
@@ -120,7 +121,7 @@ class PickleRoles:
         return found
 
     def label_in(self, members: Mapping[str, Any], file: PackFile, budget: Budget) -> int | float | str | None:
-        """Return a sample's label; ValueError if it is something else, or larger than the budget."""
+        """Return a sample's label; ValueError if it is not a label, or exceeds the budget."""
         value = members.get(self.label) if self.label is not None else None
         if isinstance(value, Array):
             value = _one(value, file)
@@ -137,7 +138,7 @@ class PickleRoles:
     def values_in(
         self, members: Mapping[str, Any], unit: int, file: PackFile, budget: Budget
     ) -> dict[str, Piece | Stored]:
-        """Return the values of a sample's fields; ValueError if one is invalid, or all are larger than the budget."""
+        """Return the values of a sample's fields; ValueError if one is invalid, or together they exceed the budget."""
         values: dict[str, Piece | Stored] = {}
         for field in self.fields:
             member = members.get(self.of_fields[field.name])
@@ -183,7 +184,7 @@ def _alone(value: Any) -> Any:
 
 
 def _label(have: Mapping[str, Any], account: Account) -> str | None:
-    """Return the member that is the label, by its name; otherwise say which members look like labels."""
+    """Return the member that is the label, by its name; if there is none, report the members that look like labels."""
     able = {key: [0] for key, value in have.items() if _is_label(value)}
     several = [key for key, value in have.items() if _ROLES.is_label(key) and _is_list(value)]
     account.taken("member", "a field, as samples have several values", several)
@@ -311,7 +312,7 @@ def _bytes(value: Blob | bytes, file: PackFile, budget: Budget) -> bytes:
 
 
 def _one(value: Array, file: PackFile) -> int | float:
-    """Return the one element of an array; ValueError if there are others."""
+    """Return the only element of an array; ValueError if it has several."""
     if any(side != 1 for side in value.shape):
         raise ValueError(f"it is an array of {value.shape}, and no number")
     number: int | float = value.value(file).reshape(-1)[0].item()
@@ -324,7 +325,7 @@ _SIDECAR = "_images_idx.txt"
 
 
 class PickledLMDB(LMDBContainer):
-    """Samples in the order of ``__keys__``; otherwise of the numbers that the keys are, or of the keys."""
+    """Samples in the order of ``__keys__``; without it, in numerical order of the keys, or in key order."""
 
     kind = "pickled lmdb"
     members: PickleRoles
@@ -394,7 +395,7 @@ class PickledLMDB(LMDBContainer):
 
 
 class _Order:
-    """The samples of one file in their order; `read` is that of the container.
+    """The samples of one file in their order; `read` is the container's method.
 
     Attributes
     ----------
@@ -438,7 +439,7 @@ class _Order:
 
 
 def _key(listed: Any, file: PackFile) -> bytes:
-    """Return a key from a list of keys; empty if it is not one."""
+    """Return an element of a list of keys as a key; empty if it is not a key."""
     if isinstance(listed, Blob):
         return listed.data(file) if listed.size <= MOST_KEY else b""
     return listed.encode() if isinstance(listed, str) else listed if isinstance(listed, bytes) else b""

@@ -1,8 +1,8 @@
 """Parser of Protocol Buffers messages in a file, in particular of tf.train.Example.
 
-A field is a varint, with the type in its lowest three bits and the field's number above them, and then the content: a
-varint, 4 or 8 bytes, or a size followed by that many bytes. A varint has 7 bits in each byte, the lowest first; the
-uppermost bit of a byte is set if more follow. https://protobuf.dev/programming-guides/encoding
+A field begins with a varint, whose lowest three bits are the type and whose other bits are the field's number. The
+content follows: a varint, 4 or 8 bytes, or a size and that many bytes. A varint has 7 bits in each byte, the lowest
+first; the uppermost bit of a byte is set if more follow. https://protobuf.dev/programming-guides/encoding
 
 ::
 
@@ -10,8 +10,8 @@ uppermost bit of a byte is set if more follow. https://protobuf.dev/programming-
     Feature { one of: BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; }
     BytesList { repeated bytes value = 1; }  FloatList { repeated float value = 1; }  Int64List { repeated int64 ... }
 
-A map is a list of messages with a key in field 1 and a value in field 2, in any order. Numbers of a list stand in one
-field, packed, or in one field each.
+A map is a list of messages with a key in field 1 and a value in field 2, in any order. The numbers of a list are packed
+in one field, or have one field each.
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/example.proto
 """
 
@@ -86,7 +86,7 @@ def field_at(window: BlockReader, at: int, end: int) -> tuple[int, int, int]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of 64 bits and where it ends; IndexError if the data end before."""
+    """Return a number of 64 bits and where it ends; IndexError if the data end before the varint does."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -123,7 +123,7 @@ def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[b
     window : BlockReader
         The reader of the file.
     begin, end : int
-        The bytes of the file that are the Example.
+        The range of the Example in the file.
 
     Yields
     ------
@@ -131,12 +131,12 @@ def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[b
     type : int
         `NOTHING`, `BYTES`, `FLOATS` or `INTS`.
     begin, end : int
-        The bytes of the file that are the list.
+        The range of the list in the file.
 
     Raises
     ------
     MessageError
-        If they are none.
+        If the bytes are not an Example.
     """
     while begin < end:
         tag, start, begin = field_at(window, begin, end)
@@ -147,7 +147,7 @@ def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[b
 
 
 def _features(window: BlockReader, at: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield the features of Features; those with parts in the order of their numbers are read without a call."""
+    """Yield the features of Features; those whose parts are in numerical order are parsed without a function call."""
     while at < end:
         p = window.at(at, _AHEAD)
         data, shift = window.data, at - p
@@ -235,7 +235,7 @@ def one_bytes(window: BlockReader, begin: int, end: int) -> tuple[int, int] | No
 
 
 def one_int(window: BlockReader, begin: int, end: int) -> int | None:
-    """Return the only value of an Int64List; None if there is no value; errors as `one_bytes`."""
+    """Return the only value of an Int64List; None if there is no value. Raises the same errors as `one_bytes`."""
     if end - begin <= _ONE_INT:
         p = window.at(begin, end - begin)
         value = _int_of(window.data[p : p + end - begin])
@@ -245,7 +245,7 @@ def one_int(window: BlockReader, begin: int, end: int) -> int | None:
 
 
 def one_float(window: BlockReader, begin: int, end: int) -> float | None:
-    """Return the only value of a FloatList; None if there is no value; errors as `one_bytes`."""
+    """Return the only value of a FloatList; None if there is no value. Raises the same errors as `one_bytes`."""
     data = floats(window, begin, end)
     return _only(struct.unpack(f"<{len(data) // 4}f", data), begin)
 

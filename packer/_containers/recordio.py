@@ -1,20 +1,20 @@
 """RecordIO, the format of MXNet (https://mxnet.apache.org/versions/1.9.1/api/faq/recordio): ``.rec`` and ``.idx``.
 
-A record is a magic number; a number whose uppermost three bits say what the record is, and whose others are its size;
-the data; and zeros up to a multiple of 4 bytes. Data that contain the magic number at a multiple of 4 are split there
-into records of their own (first, middle and last part), and the number between two parts is left out. Such a sample is
-not a contiguous range of the file, so it is copied.
+A record is a magic number; a number whose uppermost three bits are the kind of the record and whose other bits are its
+size; the data; and zeros up to a multiple of 4 bytes. Data that contain the magic number at a multiple of 4 are split
+there into records of their own (first, middle and last part), and the number between two parts is left out. Such a
+sample is not a contiguous range of the file, so it is copied.
 
-The data are a flag, a label as float32, two numbers, and the image. A flag of k other than 0 says that k labels,
-float32, stand before the image. Files of insightface begin with a record of two labels and no image; so do the records
-of identities, which follow the images.
+The data are a flag, a label as float32, two numbers, and the image. A flag k other than 0 means that k labels, float32,
+precede the image. Files of insightface begin with a record of two labels and no image, and have such records, of
+identities, after the images.
 
 Samples are listed in file order, as the iterators of MXNet and DALI read them, with or without an index. An index gives
 each record a key: a text file with a line ``key TAB offset`` for each record.
 
 There may also be a list, ``.lst``. A line of a list has a key, one or more labels, and a path, separated by tabs;
 im2rec makes the record file from it, and numbers directories in the order of their names. A list that does not match
-the records is an error: otherwise images would get the names of others.
+the records is an error: otherwise images would get the names of other images.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Keys:
         return cls(found) if os.path.isfile(found) else None
 
     def next(self, offset: int) -> int:
-        """Return the key of the next record, which begins at `offset`; SourceError if the index has it elsewhere."""
+        """Return the key of the next record, which begins at `offset`; SourceError if the index has another offset."""
         if self._next >= len(self._order) or self._offsets[self._order[self._next]] != offset:
             raise SourceError(f"{printable(self._path)}: does not fit: a record is at byte {offset}{_MOVE}")
         key = int(self._keys[self._order[self._next]])
@@ -78,7 +78,7 @@ class Keys:
         return key
 
     def end(self) -> None:
-        """Raise SourceError if the index has more records than there were."""
+        """Raise SourceError if the index lists more records than the file has."""
         if self._next < len(self._order):
             raise SourceError(
                 f"{printable(self._path)}: does not fit: it has {len(self._order)} records, and there are {self._next}"

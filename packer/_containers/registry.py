@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 def container_of_file(path: Path) -> type[Container] | None:
     """Return the container of a file; None if no container recognises it.
 
-    Errors as `ContainerDescriptor.container` and `Container.recognise_file`.
+    Raises the same errors as `ContainerDescriptor.container` and `Container.recognise_file`.
     """
     head = head_of(path)
     for row in _fitting(path.name, lambda row: row.fits_file(path, head)):
@@ -35,8 +35,8 @@ def containers_of_directory(
 ) -> Iterator[tuple[type[Container], list[Path]]]:
     """Yield the containers that recognise a directory with entries of these names, and the files that each would open.
 
-    Errors as `ContainerDescriptor.container` and `Container.recognise_directory`; unless `strict`, containers that
-    refuse the directory are left out.
+    Raises the same errors as `ContainerDescriptor.container` and `Container.recognise_directory`. Unless `strict`,
+    containers that refuse the directory are left out.
     """
     lines = "\n".join(names)
     for row in _fitting(lines, lambda row: row.fits_name(lines) or row.fits_below(path, names)):

@@ -64,11 +64,11 @@ class RoleNames:
     names: tuple[str, ...] = ()
 
     def is_label(self, key: str) -> bool:
-        """Tell whether a key has a name of labels."""
+        """Tell whether a key is named like labels."""
         return key in self.labels or is_label_name(key.replace(".", "/"))
 
     def label_among(self, keys: Iterable[str]) -> str | None:
-        """Return the key of the labels; None if no key has a name of labels."""
+        """Return the key of the labels; None if no key is named like labels."""
         there = list(keys)
         if (known := next((key for key in self.labels if key in there), None)) is not None:
             return known
@@ -158,7 +158,7 @@ def add_candidates(
     values : mapping
         By key, possible labels in the inspected samples.
     option : str
-        The option that takes a key, with ``{}`` for it.
+        The option that takes a key, with ``{}`` in place of the key.
     """
     for key, found in values.items():
         if found and (has_label_name(key) or _repeat(key, found)):
@@ -258,7 +258,7 @@ class Roles:
         Parameters
         ----------
         name : str
-            The sample's name, without suffix, where no column names the sample.
+            The sample's name, without suffix, if no column names the sample.
         values : mapping
             By column, at least those with a role and a value.
         read : callable
@@ -335,7 +335,7 @@ def roles_of(
     values : mapping of str to sequence
         By column, the numbers and short texts of the first samples.
     name : str, optional
-        The column of names, where no key names another.
+        The column of names, if no key names another.
     label : str, optional
         The column of labels, if there are no keys; by default its name decides.
 
@@ -425,7 +425,7 @@ def _field(chosen: ChosenField, type: ColumnType) -> Field:
 
 
 def _named(taken: Iterable[str], columns: Mapping[str, ColumnType], notes: list[str]) -> dict[str, Field]:
-    """Return fields of columns, which have names that fields may have."""
+    """Return fields of columns, with valid field names."""
     fields: dict[str, Field] = {}
     for column in taken:
         name = field_name(column, [field.name for field in fields.values()])

@@ -43,7 +43,7 @@ class Blob(NamedTuple):
     head: bytes
 
     def data(self, file: PackFile) -> bytes:
-        """Return all of them."""
+        """Return all bytes."""
         return self.head if len(self.head) == self.size else file.read(self.offset, self.size)
 
 
@@ -56,7 +56,7 @@ class Array(NamedTuple):
     fortran: bool = False
 
     def value(self, file: PackFile) -> Any:
-        """Return the array; ValueError if the elements are not as many."""
+        """Return the array; ValueError if the number of elements does not match the shape."""
         data = self.elements.data(file) if isinstance(self.elements, Blob) else self.elements
         array = np.frombuffer(data, self.dtype)
         return array.reshape(self.shape, order="F" if self.fortran else "C")
@@ -91,7 +91,7 @@ class _Mark:
 
 
 class _Name(NamedTuple):
-    """Something that a pickle would import."""
+    """The name of an object that a pickle would import."""
 
     text: str
 
@@ -126,19 +126,19 @@ def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, h
     most : int
         Maximum number of opcodes.
     head : bytes, optional
-        The first bytes, where they were read already.
+        The first bytes, if they were read already.
 
     Returns
     -------
     object
-        An int, a float, a bool, None, a text, a tuple, a list, a dict, a `Blob`; bytes where they are not in one piece
-        in the file; an `Array`. Lists may be shared or contain themselves: code that walks them must limit the
-        expansion with a `Budget`.
+        An int, float, bool, None, str, tuple, list, dict, `Blob` or `Array`; or bytes, if they are not contiguous in
+        the file. Lists may be shared or contain themselves: code that walks them must limit the expansion with a
+        `Budget`.
 
     Raises
     ------
     ValueError
-        If it is damaged, or holds something else.
+        If the pickle is damaged, or contains any other type.
     """
     machine = _Machine(file, RangeReader(file, offset, size, head))
     try:

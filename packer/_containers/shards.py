@@ -137,7 +137,7 @@ def plain_dtype(number: str) -> str:
 def litdata_array(data: bytes, dtype: str | None) -> npt.NDArray[Any]:
     """Decode an array of LitData: of one axis, or with a header of u32 if `dtype` is None.
 
-    The head is the dtype's number, the number of axes, and the length of each. ValueError if the bytes are invalid.
+    The header is the dtype's number, the number of axes, and the length of each. ValueError if the bytes are invalid.
     """
     if dtype is not None:
         return _elements(data, 0, dtype, (len(data) // np.dtype(dtype).itemsize,))

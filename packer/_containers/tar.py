@@ -75,7 +75,7 @@ class TarWalk:
     remarks : list of str
         Remarks after the walk.
     doubt : str
-        After the walk, why members may be missing; empty if none is.
+        After the walk, why members may be missing; empty if none are.
     """
 
     def __init__(self, file: PackFile, window: BlockReader) -> None:
@@ -234,9 +234,9 @@ class TarWalk:
 
 
 def _is_header(header: bytes, checksum: bytes) -> bool:
-    """Tell whether the sum of a header's bytes, with blanks for its checksum, is the checksum.
+    """Tell whether the checksum of a header is the sum of its bytes, counted with blanks in place of the checksum.
 
-    Adler-32 has that sum and 1 in its lower half, modulo 65521, and comes from C.
+    The lower half of Adler-32 is this sum plus 1, modulo 65521, and is computed in C.
     """
     expected = _number(checksum)
     if not expected:

@@ -1,14 +1,14 @@
 """TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord): files of records, usually of Examples.
 
 A record is its size, 8 bytes, little-endian; the checksum of these 8 bytes; the data; and their checksum. A checksum is
-a CRC-32C, rotated by 15 bits, and a constant added. The checksum of each size is compared here, that of the data when
-the image is read. Index files of other tools are not used: they list the offsets of records, which are read here
-anyway.
+a CRC-32C, rotated by 15 bits, plus a constant. This module compares the checksum of each size; the checksum of the data
+is compared when the image is read. Index files of other tools are not used: they list the offsets of records, which are
+read here anyway.
 
 The first samples determine the types of the features for all samples. A feature with exactly one value in each of them
-is a single value: a scalar, a text, an image or bytes. A feature with lists of other lengths, or with a key of objects,
-is an array, or a list of texts. The keys of ImageNet's TFRecords, of TensorFlow Datasets, of TensorFlow's Object
-Detection API and of img2dataset are known.
+is a single value: a scalar, a text, an image or bytes. A feature with lists of other lengths, or with a key for the
+objects in an image, is an array, or a list of texts. The keys of ImageNet's TFRecords, of TensorFlow Datasets, of
+TensorFlow's Object Detection API and of img2dataset are known.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class FeatureValues:
     ----------
     type : int
     several : bool
-        Whether a list had, or may have (for a key of objects), more or fewer values than one.
+        Whether a list had, or (with a key for objects) may have, more or fewer values than one.
     text, image : bool
-        Whether all byte strings were UTF-8, and images.
+        Whether all byte strings were UTF-8; whether all were images.
     ids : bool
         Whether all ints were nonnegative.
     most : int
@@ -192,9 +192,9 @@ class FeatureColumn:
     slot : str
         ``image``, ``label``, ``name``, or the name of a field.
     type : int
-        The feature's.
+        The type of the feature.
     read : callable
-        Takes the window, the number of the file, and the bytes of the file that are the list; returns the value.
+        Takes the window, the number of the file, and the range of the list in the file; returns the value.
     """
 
     slot: str
@@ -317,7 +317,7 @@ def _place_in_floats(window: BlockReader, unit: int, begin: int, end: int) -> in
 
 
 def _place_of_one(values: Sequence[float], begin: int) -> int | None:
-    """Return the index of the only 1 among zeros; None of no numbers."""
+    """Return the index of the only 1 among zeros; None if there are no numbers."""
     index = one_hot(values)
     if values and index is None:
         raise MessageError(f"its label is no list of zeros and one 1, as those before are, at byte {begin}")
@@ -446,7 +446,8 @@ def choose(
     Raises
     ------
     SourceError
-        If no feature is the image, or one that is named does not exist, or is of the wrong kind. It lacks the file.
+        If no feature is the image, or a feature that a key names does not exist or is of the wrong kind. The message
+        does not name the file.
     OptionError
         As `Chosen.of`.
     """
@@ -616,12 +617,12 @@ _MOST_CLASSES = 1 << 24  # bytes of a list of classes
 
 
 def masked_crc32c(data: Buffer) -> int:
-    """Return the checksum of bytes, as a record has it."""
+    """Return the checksum of bytes in the form that records store."""
     return masked(google_crc32c.value(data))
 
 
 def masked(checksum: int) -> int:
-    """Return a CRC-32C as a record has it."""
+    """Return a CRC-32C in the form that records store."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

@@ -5,8 +5,8 @@ of the file. Indexes of other tools next to a tar (``.idx`` of DALI, those of En
 index, so it reads every header anyway, and a tar has no other list of members.
 
 A member's key is its path up to the first dot of the file's name, and its extension, in lower case, is the rest after
-that dot: ``dir/0001.seg.png`` is ``seg.png`` of the sample ``dir/0001``. A key that comes back later, with an image, is
-another sample. See https://github.com/webdataset/webdataset, webdataset/tariterators.py.
+that dot: ``dir/0001.seg.png`` is ``seg.png`` of the sample ``dir/0001``. If a key occurs again later, with an image,
+that is another sample. See https://github.com/webdataset/webdataset, webdataset/tariterators.py.
 
 packer reads two layouts that webdataset misreads. Members of one sample may lie apart, as ``tar cf a.tar
 *.jpg *.cls`` writes them. And file names may contain dots: if no member of a key has a plain extension, as in
@@ -90,7 +90,7 @@ class SampleReader:
     file : PackFile
         The tar.
     first_dot : bool
-        Whether a key ends at the first dot in any case, as webdataset has it.
+        Whether a key always ends at the first dot, as in webdataset.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class SampleReader:
         self.apart = False
 
     def first(self, count: int) -> list[Sample]:
-        """Return the first samples with consecutive members; errors as `following`."""
+        """Return the first samples with consecutive members. Raises the same errors as `following`."""
         return [sample for _, sample in islice(self._runs(), count)]
 
     def following(self) -> Iterator[Sample]:
@@ -444,7 +444,7 @@ class TarLabel:
         return _LONGEST_JSON if last_part(self.extension) in JSON else LONGEST
 
     def of(self, data: bytes) -> int | float | str | None:
-        """Return the label in a member's bytes; None if JSON has none; ValueError if there is another thing."""
+        """Return the label in a member's bytes; None if JSON has none; ValueError for anything else."""
         kind = last_part(self.extension)
         label: int | float | str | None
         if kind == "npy":
@@ -512,7 +512,7 @@ def label_of_key(key: str, values: Values) -> TarLabel:
 
 
 def _judged(label: TarLabel, values: Sequence[bytes]) -> tuple[TarLabel | None, str]:
-    """Return a label with the type of most of its values; or None and the reason if they have none."""
+    """Return a label with the type of its values; or None and the reason if too few values are labels."""
     found, why = list[int | float | str | None](), "it is larger than any label"
     for data in values:
         try:

@@ -10,11 +10,11 @@ directories            as ImageFolder lists the unpacked archive, without direct
 none                   no labels; sorted
 =====================  ===============================================================================================
 
-A stored member is a range of the archive, a deflated one a compressed range.
+A stored member is a range of the archive; a deflated member is a compressed range.
 
-The directory at the end of an archive lists its members. PKWARE's APPNOTE.TXT has the layout. In front of a member's
-data is a header of its own, whose name and extra fields may be longer or shorter than those in the directory: only it
-tells where the data begin. Bytes in front of the archive shift every offset in it.
+The directory at the end of an archive lists its members. PKWARE's APPNOTE.TXT has the layout. Each member's data follow
+a header, whose name and extra fields may be longer or shorter than those in the directory. So only this header
+determines where the data begin. Bytes in front of the archive shift every offset in it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ZipMember(NamedTuple):
     Attributes
     ----------
     name : str
-        A relative path with forward slashes, also where backslashes were written. The name of a directory ends in a
+        A relative path with forward slashes, even if it was stored with backslashes. The name of a directory ends in a
         slash.
     method, flags : int
     packed, size : int
@@ -176,7 +176,7 @@ def _directory_64(file: PackFile, end: int) -> tuple[int, int, int, int] | None:
 
 
 def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Directory) -> tuple[ZipMember, int]:
-    """Return the member with a record in a block at byte `at`, and the position of the next one."""
+    """Return the member that the record at byte `at` of a block describes, and the position of the next record."""
     name_at = begin + _LISTED.size
     if name_at > len(block) or not block.startswith(b"PK\1\2", begin):
         raise _damaged(file, at + begin, "its directory has something else than a member")
@@ -229,7 +229,7 @@ def _large(extra: bytes, numbers: list[int], disk: int) -> list[int]:
 
 
 def _text(raw: bytes, flags: int) -> str:
-    """Decode a name: UTF-8, with the flag or as many tools write it without, or code page 437."""
+    """Decode a name as UTF-8, which many tools write without setting its flag, or as code page 437."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -386,7 +386,7 @@ def _is_of_system(file: PackFile, member: ZipMember, base: str) -> bool:
 
 
 def _head(file: PackFile, member: ZipMember) -> bytes:
-    """Return the first bytes of a member; none of one that cannot be read."""
+    """Return the first bytes of a member; empty if it cannot be read."""
     if member.flags & ENCRYPTED or member.method not in (_STORED, _DEFLATED):
         return b""
     packed = file.read(data_of(file, member), min(member.packed, _BEGINNING))

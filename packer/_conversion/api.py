@@ -89,15 +89,15 @@ def convert(
     Parameters
     ----------
     src : path
-        A directory with one subdirectory for each class, as for torchvision's ImageFolder; a pack, whose samples keep
-        their bytes unless an option changes them; a container of another tool, as a file, a directory or a pattern like
-        ``shards/*.tar``; or a listing that `packer scan` wrote.
+        One of: a directory with one subdirectory for each class, as for torchvision's ImageFolder; a pack, whose
+        samples keep their bytes unless an option changes them; a container of another tool, given as a file, a
+        directory or a pattern like ``shards/*.tar``; a listing that `packer scan` wrote.
     dst : path
-        The path of the new pack. ``~`` is the user's home in all paths. Or a URL, ``s3://``, ``gs://`` or ``az://``:
-        the pack is made on this machine and uploaded.
+        The path of the new pack; in all paths, ``~`` is the user's home directory. Or a URL that begins with ``s3://``,
+        ``gs://`` or ``az://``: the pack is made on this machine and then uploaded.
     format : {"lmdb", "hdf5", "pth", "wds", "tfrecord", "rec", "mds", "caffe", "n5", "parquet"}, optional
-        By default the suffix of `dst` decides: ``.lmdb``, ``.h5`` or ``.hdf5``, ``.pth``, ``.wds``, ``.tfrecord``,
-        ``.rec``, ``.mds``, ``.caffe``, ``.n5``, ``.parquet``.
+        The format of the pack. By default the suffix of `dst` decides: ``.lmdb``, ``.h5`` or ``.hdf5``, ``.pth``,
+        ``.wds``, ``.tfrecord``, ``.rec``, ``.mds``, ``.caffe``, ``.n5``, ``.parquet``.
     resize : int, optional
         The new length, in pixels, of the side or sides that `resize_mode` selects; resizing is anti-aliased. By default
         images keep their size.
@@ -108,29 +108,30 @@ def convert(
     upscale : bool
         Whether images smaller than `resize` are enlarged.
     interpolation : {"bilinear", "bicubic"}, optional
-        The filter of resizing; by default bilinear.
+        The filter for resizing; by default bilinear.
     codec : {"keep", "jpeg", "png", "webp", "bmp", "raw"}, optional
         The stored form of each image: the bytes of its file (``keep``), an encoding, or uint8 RGB pixels (``raw``). By
-        default ``keep``; with `resize` ``jpeg``.
+        default ``keep``, or ``jpeg`` with `resize`.
     quality : int, optional
         The quality of ``jpeg`` and ``webp``, 1 to 100; by default 90.
     tiles : bool, optional
         Whether JPEGs are stored in tiles, so that a crop is decoded without the rest of the image. By default, JPEGs
         that packer encodes are tiled, and kept files are not.
     recode : bool
-        Whether to encode files again that already have the type of `codec` and need no resizing. By default they keep
-        their bytes.
+        Whether to re-encode files that already have the type of `codec` and need no resizing. By default such files
+        keep their bytes.
     to_8_bit : {"clip", "type", "file"}, optional
-        The conversion to 8-bit RGB of an image with more than 8 bits per channel, or with bands that RGB lacks, when
-        its pixels are encoded. By default such an image is an error. ``clip``: as Pillow reads it; grey values above
-        255 become 255. ``type``: scaled by the range of its type, so 65535 becomes 255; floats range from 0 to 1.
-        ``file``: scaled by the lowest and highest value of the file.
+        How an image with more than 8 bits per channel, or with bands that RGB lacks, is converted to 8-bit RGB when its
+        pixels are encoded. By default such an image is an error. ``clip``: as Pillow converts it; grey values above 255
+        become 255. ``type``: scaled by the range of its data type, so 65535 becomes 255; floats are expected from 0 to
+        1. ``file``: scaled by the lowest and highest value of the file.
     exif : {"ignore", "apply"}
         Whether the image is rotated by its EXIF orientation; ImageFolder ignores the orientation.
     audit : {"structure", "decode"}
-        The check of each image: of its type, header, size and end; or of all its pixels.
+        The check of each image. ``structure``: its type, header, size and end. ``decode``: also all its pixels.
     max_pixels : int, optional
-        Images with more pixels are refused; by default, and at most, 178,956,970.
+        Images with more pixels than this are refused. The default is 178,956,970, which is also the largest allowed
+        value.
     labels : path, optional
         A table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``) with paths, relative to `src` or below it, and labels;
         these labels replace the directory names.
@@ -146,16 +147,16 @@ def convert(
         The suffix that the paths in `labels` lack, such as ``".jpg"``. By default, a path without a suffix refers to
         the only image whose name begins with it.
     no_header : bool
-        Whether the first line of `labels` is a row instead of a header. The columns are then called ``"1"``, ``"2"``
-        and so on; by default the first has the paths and the second the labels.
+        Whether the first line of `labels` is an ordinary row and not a header. The columns are then called ``"1"``,
+        ``"2"`` and so on; by default the first column has the paths and the second column the labels.
     unlabeled : bool
         Whether images without labels are accepted and get the label -1: rows of `labels`, or samples of a container.
         From a directory without `labels`, all images below `src` are packed, without classes.
     extensions : str or sequence of str, optional
-        The suffixes of images, such as ``(".jpg", ".gif")`` or ``".jpg,.gif"``, instead of ImageFolder's, in upper or
-        lower case.
+        The suffixes of image files, such as ``(".jpg", ".gif")`` or ``".jpg,.gif"``, which replace ImageFolder's list.
+        Upper and lower case are equal.
     any_image : bool
-        Whether files with other suffixes are opened too, and packed if they have the signature of an image.
+        Whether files with other suffixes are opened too, and packed if their first bytes are those of an image.
     skip_hidden : bool
         Whether files and directories whose names begin with a dot are left out. By default packer, like ImageFolder,
         packs them and makes a hidden directory a class; the notes report this.
@@ -163,30 +164,31 @@ def convert(
         Whether a class directory may be empty; its class keeps its id. By default this is an error, as in ImageFolder,
         except with `classes_from` or `parts`.
     classes_from : path, optional
-        A pack whose class ids are used, such as the training set's for the validation set. `columns` of the same name
-        and kind as its fields use the classes of these fields.
+        A pack whose class ids are used, for example the pack of the training set when converting the validation set. If
+        a column in `columns` has the same name and kind as a field of this pack, it uses the classes of this field.
     where : str, optional
         A condition that selects samples of a pack by their columns, such as ``'age > 30 and split == "train"'``; see
         `ImageDataset.where`. `limit` and `sample` count only the selected samples.
     limit : int, optional
-        The number of images to pack, from the first on.
+        The number of images to pack, starting with the first.
     sample : int, optional
-        The number of images to pack, evenly spread over the list and therefore over the classes, in the same order.
+        The number of images to pack. They are evenly spread over the list, and therefore over the classes, and keep
+        their order.
     fields : mapping of str to str, or sequence of str
-        Other files of each image that become fields, as a mapping of field names to templates:
-        ``{"mask": "../masks/{stem}.png"}``; a name may include a kind, ``"depth:array"``. Or strings as on the command
-        line, ``"mask=../masks/{stem}.png"``. Templates are relative to `src` and may contain the placeholders
-        ``{path}``, ``{dir}``, ``{name}``, ``{stem}`` and ``{class}``.
+        Further files of each image that become fields, as a mapping of field names to path templates: ``{"mask":
+        "../masks/{stem}.png"}``; a name may include a kind, ``"depth:array"``. Or strings as on the command line,
+        ``"mask=../masks/{stem}.png"``. Templates are relative to `src` and may contain the placeholders ``{path}``,
+        ``{dir}``, ``{name}``, ``{stem}`` and ``{class}``.
     columns : mapping of str to str, or sequence of str
         Columns of `labels` that become fields, as a mapping of names to kinds:
         ``{"caption": "text", "age": "float32"}``; or strings as on the command line, ``"caption=COLUMN:text"``.
     coco : path or sequence of path
-        Annotation files in COCO's format for the images: boxes, categories, segmentations, keypoints, captions and all
-        other members become fields. ``file_name`` is relative to `src`. Images get the label -1, as with `voc` and
-        `yolo`.
+        Annotation files of the images, in COCO's format. Boxes, categories, segmentations, keypoints, captions and all
+        other members of the annotations become fields. ``file_name`` is relative to `src`. Images get the label -1, as
+        with `voc` and `yolo`.
     masks : bool
-        Whether the annotations of `coco` are also drawn into the field ``mask``, a PNG of category ids: crowds at the
-        bottom, smaller objects on top of larger ones.
+        Whether the annotations of `coco` are also drawn into the field ``mask``, a PNG of category ids: crowds are
+        drawn first, and smaller objects over larger ones.
     voc : path, optional
         A directory in Pascal VOC's layout, such as ``VOCdevkit/VOC2012``, whose ``Annotations`` and
         ``SegmentationClass`` become fields. `src` is this directory, or its ``JPEGImages``.
@@ -195,10 +197,11 @@ def convert(
     split : str, optional
         The images of `voc` or `yolo` to pack: the name of a list in ``ImageSets``, or of a split in ``data.yaml``.
     on_missing : {"error", "null", "skip"}, optional
-        The treatment of an image without the file or the row of a field: an error (the default), a missing value, or
-        the image is left out. ``"skip"`` also leaves out images that annotations name but that do not exist.
+        What happens to an image that has no file or row for a field: ``"error"`` (the default) raises an error,
+        ``"null"`` stores a missing value, and ``"skip"`` leaves the image out. ``"skip"`` also leaves out images that
+        annotations name but that do not exist.
     keys : mapping of str to str, or sequence of str
-        The keys in a container of another tool that hold the image, the label, the name or a field, as a mapping of
+        For a container of another tool, the keys that hold the image, the label, the name or a field, as a mapping of
         names to keys: ``{"image": "image/encoded", "caption:text": "txt"}``; or strings as on the command line. By
         default, packer chooses by the names of the keys in the container.
     no_classes : bool
@@ -206,22 +209,23 @@ def convert(
     no_metadata : bool
         Whether to ignore ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src`; otherwise its columns become fields.
     strict : bool
-        Whether it is an error, raised before anything is written, if an image, a label or a field is left out, an image
-        has no label, or classes are renumbered, unless an argument requests it. Files that packer does not examine do
-        not count. Cannot be combined with ``on_error="skip"``.
+        Whether to raise an error, before anything is written, if an image, a label or a field is left out, an image has
+        no label, or classes are renumbered. Losses that another argument requests are no error, and files that packer
+        does not examine do not count. Cannot be combined with ``on_error="skip"``.
     on_error : {"fail", "skip"}
-        The treatment of an unusable sample: a file that is not a readable image or that changed after it was listed, an
-        invalid row of a table, or an invalid annotation. Stop, or leave the sample out and list it in the manifest.
+        What happens at an unusable sample: a file that is not a readable image or that changed after it was listed, an
+        invalid row of a table, or an invalid annotation. ``"fail"`` stops the conversion; ``"skip"`` leaves the sample
+        out and lists it in the manifest.
     report : path, optional
-        The file to which one JSON line is written for each file with a finding and each file that was left out.
+        A file for the report: one line of JSON for each file with a finding, and for each file that was left out.
     shard_size : int, optional
-        The limit, in bytes, of the images in each file of a ``.pth`` pack, or of each file of a ``.wds``,
-        ``.tfrecord``, ``.mds``, ``.n5`` or ``.parquet`` pack; by default 512 MiB, and 64 MiB for ``.n5``, because its
-        tools read whole files.
+        The size limit, in bytes, of the images in each file of a ``.pth`` pack, or of each whole file of a ``.wds``,
+        ``.tfrecord``, ``.mds``, ``.n5`` or ``.parquet`` pack. By default 512 MiB, but 64 MiB for ``.n5``, because
+        programs that read N5 read whole files.
     parts : int, optional
         Make `dst` a directory of this many packs, which is read as one pack.
     workers : int, optional
-        The number of threads; by default the number of CPUs that affinity, cgroup and SLURM allow, plus one when images
+        The number of threads; by default the number of CPUs that affinity, cgroup and SLURM allow, plus one if images
         are encoded.
     scratch : path, optional
         The directory in which the pack is made if `dst` is a URL; by default ``packer-UID`` in the system's temporary
@@ -231,7 +235,7 @@ def convert(
     fresh : bool
         Whether to start over instead of continuing an interrupted conversion.
     ignore_free_space : bool
-        Whether to start although the disk has less free space than the kept files need.
+        Whether to start even if the disk has too little free space for the files that are stored unchanged.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called after every batch with a `ConversionProgress`: `done`, `total`
         and `skipped`, in images, and `bytes_read`.
@@ -241,20 +245,20 @@ def convert(
     Summary
         `destination`, `manifest`, `bytes_in`, `bytes_out`, `seconds`, `continued` (images that an earlier run
         converted), `kept` (samples with the unchanged bytes of their files), `notes`, and `not_looked_at` (the number
-        of files for each suffix of other types). If the same call made the complete pack with parts before, everything
-        counts as continued.
+        of files for each suffix of other types). If an earlier run of the same call already made the complete pack with
+        parts, all images count as continued.
 
     Raises
     ------
     TypeError, ValueError
         If an argument has a wrong type or value.
     OptionError
-        If arguments contradict each other or one has no effect; if `where` is not a valid condition, or selects no
+        If arguments contradict each other, an argument has no effect, or `where` is not a valid condition or selects no
         sample.
     SourceError
         If `src` cannot be used, or none of its images can be read.
     ImageError
-        With ``on_error="fail"``, for the first file that is not a readable image, or that changed after it was listed.
+        If ``on_error="fail"``, for the first file that is not a readable image, or that changed after it was listed.
     PackError
         If an input pack is not a pack, is damaged, or was written by a newer packer.
     DestinationError, PackLockedError, ResumeError
@@ -284,7 +288,7 @@ def convert(
 def _converted(
     request: ConversionRequest, destination: Path, progress: Callable[[ConversionProgress], None] | None
 ) -> Summary:
-    """Make the pack that is asked for on this machine; messages say that it goes to `destination`."""
+    """Make the requested pack on this machine; messages name `destination` as its destination."""
     if request.parts is not None:
         return convert_in_parts(request, progress)
     return request.convert(request.open(destination, request.classes()), progress)
@@ -327,19 +331,19 @@ def pack(
     Parameters
     ----------
     samples : iterable of mappings
-        Each has these keys:
+        Each mapping has these keys:
 
         ``"image"`` : bytes of an image file, path, PIL image, or array
             Bytes and files are stored as they are. A PIL image, or an array of (H, W) uint8, uint16 or bool or
             (H, W, 3 or 4) uint8, is stored as a PNG, unless `codec` is another type.
         ``"label"`` : int, float or str, optional
-            Of the type `label_type`. With ``"class"``, an id or a name in `classes`, which is required then. Without a
-            label, or with -1, a sample is unlabeled.
+            A label of the type `label_type`. For ``"class"``: an id, or a name in `classes`, which is then required. A
+            sample without a label, or with the label -1, is unlabeled.
         ``"name"`` : str, optional
-            A unique path with the separator ``/``. By default the number of the sample: ``00000017.jpg``.
+            A unique path with the separator ``/``; by default the number of the sample, such as ``00000017.jpg``.
 
-        and the names of `fields`; a key that a sample lacks is a missing value. Images and masks have the same forms as
-        ``"image"``; other values have the form in which `packer` returns them.
+        Further keys are the names of `fields`; if a sample lacks such a key, its value is missing. Images and masks may
+        have the same forms as ``"image"``; other values have the form in which `packer` returns them.
     dst : path
         The path of the new pack.
     fields : mapping of str to str, optional
@@ -352,17 +356,18 @@ def pack(
         The class names in the order of their ids, such as ``["cat", "dog"]`` for the labels 0 and 1. Without `classes`,
         samples cannot have class labels; pass ``label_type="int"`` for numbers without names.
     label_type : {"class", "int", "float"}
-        Whether labels are class ids, or numbers without classes.
+        Whether labels are class ids (``class``), or numbers without classes.
     format, resize, resize_mode, upscale, interpolation, codec, quality, tiles, recode, to_8_bit, exif, audit,
     max_pixels
-        As for `packer.convert`.
+        The same as for `packer.convert`.
     on_error, report, shard_size, workers, overwrite, fresh, progress
-        As for `packer.convert`; the `total` of the progress is 0, because it is unknown.
+        The same as for `packer.convert`, but the `total` of the progress is 0, because the number of samples is
+        unknown.
 
     Returns
     -------
     Summary
-        As from `packer.convert`.
+        The same as `packer.convert` returns.
 
     Raises
     ------
@@ -373,7 +378,7 @@ def pack(
     SourceError
         If a sample has an unknown key or an invalid name, two samples have the same name, or no sample can be used.
     ImageError
-        With ``on_error="fail"``, for the first sample whose image, label or value cannot be used.
+        If ``on_error="fail"``, for the first sample whose image, label or value cannot be used.
     DestinationError, PackLockedError, ResumeError
         If the pack cannot be written, another process is writing it, or the unfinished pack was started with other
         settings or other samples.

@@ -31,6 +31,7 @@ from packer._conversion.workspace import (
     ConversionRecord,
     Workspace,
     check_destination,
+    check_inputs,
     check_outside,
     check_report,
 )
@@ -201,6 +202,7 @@ def convert(
     if not checked:
         check_destination(destination, overwrite=overwrite)
     check_outside(destination, source.tree)
+    check_inputs(destination, source.inputs())
     source.require_undamaged()
     if on_error == "fail":
         require_whole(source)

@@ -43,7 +43,7 @@ import numpy as np
 
 from packer._conversion.convert import Summary, require_format, require_space
 from packer._conversion.recipe import Recipe
-from packer._conversion.workspace import Workspace, WorkspacePaths, check_destination, check_outside
+from packer._conversion.workspace import Workspace, WorkspacePaths, check_destination, check_inputs, check_outside
 from packer._formats import FORMATS, check_readable, open_pack
 from packer._formats.files import PackFiles, copy_pack
 from packer._formats.parts import TABLE_FILE, join_parts
@@ -316,6 +316,7 @@ class LocalDestination:
 
     def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
         check_outside(self.path, source.tree)
+        check_inputs(self.path, source.inputs())
         if not ignore_free_space:
             require_space(source, recipe, self.path)
 

@@ -13,7 +13,7 @@ from packer._account import BadSamples
 from packer._conversion.convert import Summary
 from packer._conversion.options import IndexOptions, SourceOptions, options_of, require_choices, values_of
 from packer._conversion.request import SourceRequest
-from packer._conversion.workspace import Workspace, check_destination
+from packer._conversion.workspace import Workspace, check_destination, check_inputs
 from packer._formats import INDEX, check_readable
 from packer._formats.index import move_index
 from packer._manifest import Manifest
@@ -53,8 +53,10 @@ class IndexRequest(IndexOptions, SourceRequest):
         started, destination = time.monotonic(), Path(os.path.abspath(self.dst))
         if destination.suffix.lower() not in INDEX.suffixes:
             raise DestinationError(f"{printable(self.dst)}: the name of an index ends in {INDEX.suffixes[0]}")
+        check_inputs(destination, self.inputs())
         check_destination(destination, overwrite=self.overwrite)
         source = self.open(None, self.classes())
+        check_inputs(destination, source.inputs())
         if self.on_error == "fail":
             require_whole(source)
         with Workspace(destination) as workspace:

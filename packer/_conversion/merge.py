@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from packer._conversion import convert
 from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.request import format_options
-from packer._conversion.workspace import check_destination
+from packer._conversion.workspace import check_destination, check_inputs
 from packer._formats import format_for
 from packer._sources.pack import CLASS_MAPS, pack_source
 from packer._storage.progress import shown_progress
@@ -78,6 +78,7 @@ def merge(
     require_count("workers", workers)
     destination = user_path(dst)
     options = format_options(format_for(destination), shard_size)
+    check_inputs(destination, map(user_path, packs))
     check_destination(destination, overwrite=overwrite)
     return convert.convert(
         pack_source(*packs, class_map=classes, prefixes=prefixes),

@@ -185,35 +185,36 @@ class SourceOptions:
     label_type: str | None = _option(
         "choice",
         "labels",
-        "Type of the labels in --labels. class: class names, whose ids follow their sorted order; int, float: numbers, stored as they are, without classes.  [default: class ids if all labels are whole numbers (-1: unlabeled), otherwise class]",
+        "Type of the labels in --labels. class: class names, which get ids in sorted order; int, float: numbers, stored unchanged, without classes.  [default: class ids if all labels are whole numbers (-1: unlabeled), otherwise class]",
         choices=tuple(LABEL_TYPES),
     )
     suffix: str | None = _option(
         "text",
         "labels",
-        "Append this suffix to each path in --labels.  [default: the suffix of the only image file that fits]",
+        "Append this suffix to each path in --labels.  [default: the suffix of the only image file with that name]",
         metavar=".JPG",
     )
     no_header: bool = _flag(
         "labels",
-        "--labels has no header line. Its columns are named 1, 2, 3, ...; by default 1 has the paths and 2 the labels.",
+        "--labels has no header line. Its columns are named 1, 2, 3, ...; by default, column 1 has the paths and column 2 the labels.",
     )
     unlabeled: bool = _flag(
         "labels",
-        "Accept images without a label and store -1 for them. Of a directory without --labels, take all images in it.",
+        "Accept images without a label and store -1 for them. Without --labels, take all images in the directory SRC, without classes.",
     )
     strict: bool = _flag(
         "errors",
-        "Stop before the first image if images, labels or fields would be left out, images have no label, or class ids would change, unless an option asks for it.",
+        "Stop before the first image is converted if images, labels or fields would be left out, if images have no label, or if class ids would change, unless another option allows it.",
         recorded="",
     )
     no_classes: bool = _flag(
-        "labels", "Ignore all labels: store -1 for every image in SRC or row of --labels, and no classes."
+        "labels",
+        "Ignore all labels: every image in SRC, or in the rows of --labels, gets the label -1, and the pack has no classes.",
     )
     fields: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[:KIND]=TEMPLATE",
-        "Store a file next to each image as a field, such as mask=../masks/{stem}.png, relative to SRC. Placeholders: {path} {dir} {name} {stem} {class}. KIND: image, mask, text, json, array, bytes.  [default KIND: by name and suffix]",
+        "Store another file for each image as a field, such as mask=../masks/{stem}.png. TEMPLATE is a path relative to SRC, with the placeholders {path} {dir} {name} {stem} {class}. KIND: image, mask, text, json, array, bytes.  [default KIND: decided by NAME and the suffix]",
     )
     columns: Sequence[str] | Mapping[str, str] = _several(
         "fields",
@@ -223,13 +224,13 @@ class SourceOptions:
     on_missing: str | None = _option(
         "choice",
         "fields",
-        "If an image lacks the file or row of a field: stop with an error, store no value, or leave the image out.  [default: error]",
+        "If the file or the row of a field is missing for an image: stop with an error, store no value, or leave the image out.  [default: error]",
         choices=("error", "null", "skip"),
     )
     keys: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[:KIND]=KEY",
-        "For files of other tools: the key of the image, the label, the name or a field, such as image=image/encoded, label=cls, label=json:category (a member of the JSON in a tar), label=directory (of the image in a tar) or caption:text=txt.  [default: the usual keys of the format]",
+        "For files of other tools: the key of the image, the label, the name or a field, such as image=image/encoded, label=cls, label=json:category (the member `category` of a JSON file in a tar), label=directory (the directory of the image in a tar) or caption:text=txt.  [default: the usual keys of the format]",
     )
     no_metadata: bool = _flag("fields", "Ignore metadata.csv, metadata.jsonl and metadata.parquet in SRC.")
     coco: Sequence[Path] = _several(
@@ -240,12 +241,12 @@ class SourceOptions:
     )
     masks: bool = _flag(
         "fields",
-        "Draw the segmentations of --coco into the field `mask`, as category ids. Small objects are drawn over large ones, crowds below all.",
+        "Draw the segmentations of --coco as masks of category ids, and store these in the field `mask`. Crowds are drawn first, then large objects, then small ones over them.",
     )
     voc: Path | None = _option(
         "path",
         "fields",
-        "Read fields from Annotations/*.xml and SegmentationClass in DIR, such as VOCdevkit/VOC2012. SRC is DIR or its JPEGImages; --split names a list in ImageSets.",
+        "Read fields from Annotations/*.xml and SegmentationClass in DIR, such as VOCdevkit/VOC2012. SRC is DIR or DIR/JPEGImages; --split names a list in DIR/ImageSets.",
         metavar="DIR",
     )
     yolo: Path | None = _option(
@@ -261,10 +262,10 @@ class SourceOptions:
         "Suffixes of image files.  [default, as for ImageFolder: .jpg .jpeg .png .ppm .bmp .pgm .tif .tiff .webp]",
         metavar=".JPG,.GIF",
     )
-    any_image: bool = _flag("source", "Take files of every suffix whose content is an image.")
+    any_image: bool = _flag("source", "Take every file whose content is an image, whatever its suffix.")
     skip_hidden: bool = _flag(
         "source",
-        "Skip files and directories whose names begin with a dot. ImageFolder takes them, and makes a hidden directory a class.",
+        "Skip files and directories whose names begin with a dot. By default they are taken, as by ImageFolder, and a hidden directory is a class.",
     )
     allow_empty: bool = _flag(
         "source", "Accept class directories without images; they keep their class ids, as in ImageFolder."
@@ -272,18 +273,18 @@ class SourceOptions:
     classes_from: Path | None = _option(
         "pack",
         "labels",
-        "Use the class ids of another pack, such as train's for val. --on-error applies to other classes.",
+        "Use the class ids of PACK, for example those of the train pack for val. --on-error applies to classes that PACK lacks.",
         metavar="PACK",
         common=True,
     )
     limit: int | None = _option("count", "source", "Take the first N images.", metavar="N")
     sample: int | None = _option(
-        "count", "source", "Take N images at even intervals over the list, and so over the classes.", metavar="N"
+        "count", "source", "Take N images, spread evenly over the whole list and so over the classes.", metavar="N"
     )
     where: str | None = _option(
         "text",
         "source",
-        "Take the samples of the pack SRC that meet a condition, such as 'age > 30 and split == \"train\"' (docs/reading.md). --limit and --sample count these.",
+        "Take the samples of the pack SRC that meet a condition, such as 'age > 30 and split == \"train\"' (docs/reading.md). --limit and --sample then count only these samples.",
         metavar="CONDITION",
     )
 
@@ -303,7 +304,7 @@ class ImageOptions:
     resize_mode: str | None = _option(
         "choice",
         "image",
-        "What --resize N sets. short: the shorter side; long: the longer side; exact: both sides; crop: the shorter side, then cut the centre square; pad: the longer side, then add black borders to a square.  [default: short]",
+        "The side that --resize N sets to N pixels. short: the shorter side; long: the longer side; exact: both sides; crop: the shorter side, and then the centre square is cut out; pad: the longer side, and then black borders make the image square.  [default: short]",
         choices=RESIZE_MODES,
     )
     upscale: bool = _flag("image", "Enlarge images that are smaller than --resize; by default they keep their size.")
@@ -316,18 +317,18 @@ class ImageOptions:
     codec: str | None = _option(
         "choice",
         "image",
-        "How images are stored. keep: the bytes of the files; raw: uint8 RGB pixels; others: encoded, except files that already have this type and need no resizing.  [default: keep; jpeg with --resize]",
+        "How images are stored. keep: the bytes of the files, unchanged; raw: uint8 RGB pixels; jpeg, png, webp, bmp: encoded as this type, unless the file already has it and needs no resizing.  [default: keep; jpeg with --resize]",
         choices=tuple(CODECS),
     )
     recode: bool = _flag(
         "image",
-        "Encode all files again, also those that already have the type of --codec: for a lower --quality.",
+        "Encode all files again, even those that already have the type of --codec, for example to store them at a lower --quality.",
         younger=True,
     )
     to_8_bit: str | None = _option(
         "choice",
         "image",
-        "How images with more than 8 bits per channel, or with bands other than RGB, become 8-bit RGB when they are encoded. clip: as Pillow does, grey values above 255 become 255; type: scaled by the range of the type (65535 becomes 255; floats from 0 to 1); file: scaled by the lowest and highest value of the file.  [default: refuse such images]",
+        "How images with more than 8 bits per channel, or with bands other than RGB, become 8-bit RGB when they are encoded. clip: as in Pillow, grey values above 255 become 255; type: values are scaled by the range of the data type (65535 becomes 255; floats range from 0 to 1); file: values are scaled so that the lowest and highest value in the file become 0 and 255.  [default: refuse such images]",
         choices=TO_8_BIT,
         younger=True,
     )
@@ -337,12 +338,12 @@ class ImageOptions:
     tiles: bool | None = _option(
         "switch",
         "image",
-        "Store JPEGs in tiles, so that a crop is decoded without the rest of the image. Kept JPEGs are rewritten without loss: other bytes, same pixels. --no-tiles encodes without tiles; kept JPEGs stay as they are.  [default: tiles for encoded images only]",
+        "Store JPEGs in tiles, so that a crop is decoded without the rest of the image. With --codec keep, JPEGs are rewritten without loss: other bytes, same pixels. With --no-tiles, images are encoded without tiles, and kept JPEGs stay unchanged.  [default: tiles for encoded images only]",
     )
     exif: str = _option(
         "choice",
         "image",
-        "Whether to turn images by their EXIF orientation. ImageFolder ignores it.",
+        "Whether to rotate images according to their EXIF orientation. ImageFolder ignores it.",
         "ignore",
         choices=EXIF_POLICIES,
         shows_default=True,
@@ -350,7 +351,7 @@ class ImageOptions:
     audit: str = _option(
         "choice",
         "errors",
-        "How to check each image. structure: type, header, size and end of the file; decode: all pixels.",
+        "How to check each image. structure: check type, header, size and end of the file; decode: also decode all pixels.",
         "structure",
         choices=AUDITS,
         shows_default=True,
@@ -390,13 +391,13 @@ class OutputOptions:
     report: Path | None = _option(
         "file",
         "errors",
-        "Write a line for each file that was left out or has a finding.",
+        "Write a line to FILE.jsonl for each file that was left out or has a finding.",
         metavar="FILE.jsonl",
     )
     workers: int | None = _option(
         "count",
         "run",
-        "Number of threads.  [default: the CPUs that affinity, cgroup and SLURM grant, and one more for encoding]",
+        "Number of threads.  [default: one for each CPU that affinity, cgroup and SLURM grant, and one more for encoding]",
         metavar="N",
     )
     shard_size: int | None = _option("size", "image", _SHARD_SIZE, metavar="SIZE")
@@ -418,7 +419,7 @@ class RunOptions:
     splits: tuple[str, ...] = _several(
         "source",
         "NAME",
-        "Convert this split of SRC, or `all`, each to its own pack with the same class ids.",
+        "Convert this split of SRC, or `all` splits, each to its own pack. All packs have the same class ids.",
         common=True,
     )
     part: int | None = _option(
@@ -431,7 +432,7 @@ class RunOptions:
     cluster: str | None = _option(
         "text",
         "run",
-        "Make --parts on a Dask cluster: tcp://HOST:PORT, file:SCHEDULER.json, local:N, or slurm, pbs, lsf, sge as configured for dask-jobqueue (such as by scripts/slurm/jobqueue.yaml).",
+        "Make --parts on a Dask cluster: tcp://HOST:PORT, file:SCHEDULER.json, local:N, or slurm, pbs, lsf or sge, as configured for dask-jobqueue (for example in scripts/slurm/jobqueue.yaml).",
         metavar="WHERE",
     )
     jobs: int | None = _option(
@@ -440,7 +441,7 @@ class RunOptions:
     scratch: Path | None = _option(
         "directory",
         "run",
-        "Build in DIR, on the node's own disk, then copy or upload to DST. For --part, --cluster, and a DST that is a URL.  [default for a URL: packer-UID in the system's temporary directory]",
+        "Build the pack or part in DIR, on the node's own disk, then copy or upload it to DST. For --part, for --cluster, and if DST is a URL.  [default for a URL: packer-UID in the system's temporary directory]",
         metavar="DIR",
     )
     quiet: bool = False
@@ -460,7 +461,7 @@ class IndexOptions:
     exif: str = _option(
         "choice",
         "image",
-        "Whether readers turn images by their EXIF orientation. ImageFolder ignores it.",
+        "Whether to rotate images according to their EXIF orientation when they are read. ImageFolder ignores it.",
         "ignore",
         choices=EXIF_POLICIES,
         shows_default=True,
@@ -484,7 +485,7 @@ class MergeOptions:
     classes: str = _option(
         "choice",
         "command",
-        "same: all packs must have the same classes; union: add the classes that the first pack lacks after its own.",
+        "same: all packs must have the same classes; union: classes that the first pack lacks get the ids after its last one.",
         "same",
         choices=("same", "union"),
         shows_default=True,
@@ -494,7 +495,12 @@ class MergeOptions:
         "NAME",
         "Put NAME/ before the sample names of a pack; pass the option once for each pack, in order. Labels stay the same.",
     )
-    workers: int | None = _option("count", "command", "Number of threads.  [default: the granted CPUs]", metavar="N")
+    workers: int | None = _option(
+        "count",
+        "command",
+        "Number of threads.  [default: one for each CPU that affinity, cgroup and SLURM grant]",
+        metavar="N",
+    )
     shard_size: int | None = _option("size", "command", _SHARD_SIZE, metavar="SIZE")
     overwrite: bool = _flag("command", "Replace DST once the new pack is complete.")
     fresh: bool = _flag("command", "Start again instead of continuing an interrupted merge.")

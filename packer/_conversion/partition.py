@@ -32,6 +32,7 @@ from packer._conversion.provenance import made_before, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.request import ConversionRequest
 from packer._conversion.resume import compare_source, setting_differences, started_differently
+from packer._conversion.workspace import check_inputs
 from packer._manifest import Manifest
 from packer._sources.base import Source
 from packer._sources.container import refuse_derived
@@ -397,6 +398,7 @@ def already_made(partition: Partition, request: ConversionRequest) -> Manifest |
 
 def begin(partition: Partition, request: ConversionRequest, *, share: bool, compare: bool = True) -> Source:
     """Begin the job, or join the one that another process began; see `Partition.begin`."""
+    check_inputs(partition.destination, request.inputs())
     opening = _opening(partition, request)
     return partition.begin(opening, request.described(), share=share, compare=compare, fresh=request.fresh)
 

@@ -33,7 +33,7 @@ from packer._conversion.options import (
     require_counts,
 )
 from packer._conversion.recipe import Recipe
-from packer._conversion.workspace import check_destination, check_report
+from packer._conversion.workspace import check_destination, check_inputs, check_report
 from packer._fields import PIXELS, Condition
 from packer._formats import FORMATS, Format, format_for, open_pack, recognise
 from packer._images.geometry import MAX_PIXELS
@@ -239,6 +239,14 @@ class SourceRequest(SourceOptions):
             has_header=not self.no_header,
             bad=self.bad_samples(),
         )
+
+    def inputs(self) -> Iterator[Path]:
+        """Yield the paths or URLs of the images, labels and annotations.
+
+        The pack `classes_from` is left out: it may be replaced by a newer one with the same classes.
+        """
+        yield from [self.src] if is_url(self.src) else named_paths(self.src)
+        yield from filter(None, (self.labels, *self.coco, self.voc, self.yolo))
 
     @property
     def annotations(self) -> str | None:
@@ -592,6 +600,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
     def require_destination(self) -> None:
         """Raise DestinationError if pack or report cannot be written, before a listing that may take long."""
+        check_inputs(self.dst, self.inputs())
         check_destination(self.dst, overwrite=self.overwrite)
         if self.report is not None:
             inputs = (self.src, self.labels, self.classes_from, *self.coco, self.voc, self.yolo)

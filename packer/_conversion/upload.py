@@ -26,6 +26,7 @@ from packer._conversion.convert import Summary, conversion_settings, summary_of_
 from packer._conversion.destination import default_scratch, make_own_directory, make_scratch
 from packer._conversion.request import ConversionRequest
 from packer._conversion.resume import setting_differences, started_differently
+from packer._conversion.workspace import check_inputs
 from packer._formats import open_pack
 from packer._formats.files import PackFiles
 from packer._storage.files import remove, write_output, writing_to
@@ -70,6 +71,7 @@ class UploadedConversion:
 
     def __init__(self, request: ConversionRequest, scratch: Path | None = None) -> None:
         require_writable(request.dst)
+        check_inputs(request.dst, request.inputs())
         url = parse(request.dst)
         self._url, self._overwrite, self._fresh = str(url), request.overwrite, request.fresh
         self._scratch = default_scratch() if scratch is None else Path(os.path.abspath(scratch))

@@ -51,7 +51,7 @@ from packer._storage.files import (
 )
 from packer._storage.locks import SECONDS_BETWEEN_TRIES, is_at, try_lock
 from packer._storage.remote import urls
-from packer._storage.safe_open import NO_LINK, open_regular
+from packer._storage.safe_open import KINDS, NO_LINK, open_regular
 from packer._storage.stamps import Stamp
 from packer._table import COLUMNS, encode_name
 from packer.errors import (
@@ -595,6 +595,7 @@ def check_destination(destination: Path, *, overwrite: bool) -> None:
     check_place(destination)
     if os.path.lexists(destination):
         shown = printable(destination)
+        _require_file_or_directory(destination)
         if not overwrite:
             raise DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
         if os.path.isdir(destination) and os.listdir(destination):
@@ -602,6 +603,23 @@ def check_destination(destination: Path, *, overwrite: bool) -> None:
                 recognise(destination)
             except NotAPackError:
                 raise DestinationError(f"{shown}: a directory that is not a pack will not be replaced by one") from None
+
+
+def _require_file_or_directory(destination: Path) -> None:
+    """Raise DestinationError for a link, a device, a FIFO or a socket, which is never replaced.
+
+    A pack in the place of a link would not be where the link leads, such as to a larger disk.
+    """
+    shown, mode = printable(destination), os.lstat(destination).st_mode
+    if stat.S_ISLNK(mode):
+        target = printable(os.path.realpath(destination))
+        raise DestinationError(
+            f"{shown}: is a symbolic link to {target}, and links are not replaced. Write to {target}, or remove the "
+            "link."
+        )
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        kind = KINDS.get(stat.S_IFMT(mode), "something special")
+        raise DestinationError(f"{shown}: is {kind}, which is not replaced. Choose another name.")
 
 
 def check_place(destination: Path) -> None:
@@ -624,6 +642,43 @@ def check_outside(destination: Path, source: Path | None) -> None:
             f"{printable(destination)}: lies inside of {printable(source)}, and would become a part of it. "
             "Choose another place."
         )
+
+
+def check_inputs(destination: Path, inputs: Iterable[str | os.PathLike[str]]) -> None:
+    """Raise DestinationError if one of the files or directories that are read is `destination`, or lies in it.
+
+    Replacing it would delete what may be the only copy. Paths on a disk are compared through links.
+    """
+    if urls.is_url(destination):
+        own = str(urls.parse(destination))
+        for path in filter(urls.is_url, inputs):
+            if f"{urls.parse(path)}/".startswith(f"{own}/"):
+                raise _replaces(destination, path)
+        return
+    try:
+        replaced = os.stat(destination)
+    except OSError:  # nothing can be replaced
+        return
+    compared = set[Path]()
+    for path in inputs:
+        if urls.is_url(path):
+            continue
+        file = Path(os.path.realpath(path))
+        for part in (file, *file.parents) if stat.S_ISDIR(replaced.st_mode) else (file,):
+            if part in compared:
+                break
+            compared.add(part)
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(part), replaced):
+                    raise _replaces(destination, path)
+
+
+def _replaces(destination: Path, path: str | os.PathLike[str]) -> DestinationError:
+    replaced, read = (urls.shown(one) if urls.is_url(one) else printable(os.fspath(one)) for one in (destination, path))
+    problem = f"would replace {read}, which is read"
+    if os.path.abspath(destination) == os.path.abspath(path):
+        problem = "cannot be both read and replaced"
+    return DestinationError(f"{replaced}: {problem}. Choose another name for the result.")
 
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:

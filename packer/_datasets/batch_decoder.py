@@ -1,6 +1,7 @@
-"""Batches of a pack's images: crops chosen by the table, and bytes read, decoded and resized into their places.
+"""Batches of a pack's images: crops are chosen from the table; images are read and decoded into the batch.
 
-C does most of it, dozens of images in a call, without Python's lock; `SampleDecoder` does the others one by one.
+C does most of the work, dozens of images in one call, without Python's lock; `SampleDecoder` decodes the other images
+one by one.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ _BETWEEN_VIEWS = 0xD1B54A32D192ED03
 
 
 class BatchDecoder:
-    """Decodes images of a pack, many at a time.
+    """Decodes many images of a pack at a time.
 
     Parameters
     ----------
     reader : packer.Reader
     decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
-        As for `packer._images.decode.decode`.
+        The same as for `packer._images.decode.decode`.
     mode : {"RGB", "L", "unchanged"}
-        As for `packer._images.modes.decode_as`.
+        The same as for `packer._images.modes.decode_as`.
 
     Attributes
     ----------
@@ -75,9 +76,9 @@ class BatchDecoder:
         keys: Ints | None = None,
         augment: Augmentation | None = None,
     ) -> Crops:
-        """Choose the crops of N images: a function of seed, epoch and index, or, without a seed, drawn by torch.
+        """Choose the crops of N images as a function of seed, epoch and index; without a seed, torch draws them.
 
-        `keys` take the place of the indices there, so that an image that comes again may get another crop.
+        If given, `keys` replace the indices in this function, so that an image that occurs again can get another crop.
 
         Returns
         -------
@@ -88,10 +89,10 @@ class BatchDecoder:
         Raises
         ------
         CorruptPackError
-            If an image has no pixels by its row in the table, or a size that its bytes contradict.
+            If, by its row in the table, an image has no pixels, or a size that its bytes contradict.
         ImageError
-            If an image is too small for the crop, or its result for `augment`, or the result has too many pixels or
-            needs far too much memory on the way.
+            If an image is too small for the crop, the result of the crop is too small for `augment`, or the result has
+            too many pixels or needs far too much memory while it is made.
         """
         self.reader.require_table()
         positions, table = self.reader.positions(indices), self.reader.table
@@ -125,9 +126,9 @@ class BatchDecoder:
     def choose_views(
         self, views: Sequence[View], indices: Sequence[int] | Ints, epoch: int, seed: int | None, keys: Ints
     ) -> Crops:
-        """Choose the crops of V views of N images, (N, V) of CROP, as `choose_crops`: each view has a seed of its own.
+        """Choose the crops of V views of N images, (N, V) of CROP, like `choose_crops`; each view has its own seed.
 
-        The first view equals that of the same crop and augmentation alone, with the same seed.
+        The first view is the same as if its crop and augmentation were used alone with the same seed.
         """
         seeds = [None if seed is None else seed + number * _BETWEEN_VIEWS for number in range(len(views))]
         return side_by_side(
@@ -144,29 +145,30 @@ class BatchDecoder:
         outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
         numbers: Lookup | NumberFormat | None = None,
     ) -> None:
-        """Read N images, and decode, crop and resize them into their places, where they may become numbers.
+        """Read, decode, crop and resize N images into `outs`, and convert them to `numbers` if these are given.
 
-        Where packer's own decoder is used, C reads, checks and decodes dozens of images in one call, without Python's
-        lock. The images that C leaves, which are of other kinds or damaged, are read and decoded one by one. Each image
-        is read once, however many views of it there are, and C decodes it once.
+        With packer's own decoder, C reads, checks and decodes dozens of images in one call, without Python's lock.
+        Images that C does not support, or that are damaged, are then read and decoded one by one. Each image is read
+        once for all of its views, and C decodes it once.
 
         Parameters
         ----------
         indices : sequence of N int
         crops : (N,) array of CROP, or (N, V)
-            As `choose_crops` gives them, or `choose_views`; with operations or without.
+            The result of `choose_crops` or `choose_views`, with or without operations.
         outs : (N, 3, height, width) uint8 tensor or sequence of N (3, height, width) uint8 tensors
-            Their memory is channels last. With views, a sequence of V such. With numbers, tensors of their type and
-            layout.
+            Tensors whose memory is channels last. With views, a sequence of V of these. With `numbers`, tensors of the
+            type and layout of the numbers.
         numbers : Lookup or NumberFormat, optional
-            The numbers in place of levels.
+            The conversion of the uint8 levels to numbers.
 
         Raises
         ------
         ValueError
-            If `outs` are other tensors than `crops` need, or a rectangle does not lie inside of its image.
+            If `outs` do not have the type, size and layout that `crops` need, or a rectangle does not lie inside its
+            image.
         IndexError, CorruptPackError, ImageError
-            As for ``dataset[index]``.
+            The same as for ``dataset[index]``.
         """
         decode = self.prepare(self.reader.positions(indices), crops, len(indices), numbers=numbers)(slice(None), outs)
         for begin in range(0, len(indices), _TOGETHER):
@@ -180,15 +182,16 @@ class BatchDecoder:
         step: int = _TOGETHER,
         numbers: Lookup | NumberFormat | None = None,
     ) -> Prepared:
-        """Prepare to decode batches of `batch` images; do the work that depends neither on threads nor on memory once.
+        """Prepare to decode batches of `batch` images: do once all work that depends neither on threads nor on memory.
 
-        The positions, as `Reader.positions` gives them, are believed.
+        The positions come from `Reader.positions` and are not checked again.
 
         Returns
         -------
         callable
-            ``begin(some, outs)`` takes the slice of the images that is a batch, and their memory; it returns
-            ``decode(part)``, which decodes a slice of `step` images of that batch on any thread, as `decode_into`.
+            ``begin(some, outs)`` takes the slice of the images that forms a batch, and the memory for these images. It
+            returns ``decode(part)``, which decodes a slice of `step` images of that batch on any thread, like
+            `decode_into`.
         """
         columns = crops if crops.ndim == 2 else crops[:, None]
         if len(positions) != len(crops):
@@ -225,10 +228,10 @@ class BatchDecoder:
         return begin
 
     def cut(self, rows: Ints, crops: Crops) -> Sequence[Any] | npt.NDArray[np.uint8]:
-        """Read N images, and decode, crop and resize them to (height, width, channels) arrays of the mode.
+        """Read, decode, crop and resize N images to (height, width, channels) arrays of the dataset's mode.
 
-        Parameters and errors are those of `decode_into`. RGB images of one size are one array. With (N, V) crops,
-        there is a tuple of V for each image.
+        Takes the same parameters as `decode_into` and raises the same errors. RGB images of equal size are returned in
+        one array. With (N, V) crops, the result has a tuple of V arrays for each image.
         """
         columns = crops if crops.ndim == 2 else crops[:, None]
         if self.mode != "RGB":
@@ -248,7 +251,7 @@ class BatchDecoder:
         outs: Sequence[Any],
         numbers: Lookup | NumberFormat | None,
     ) -> None:
-        """Read and decode the views that C leaves, of the images in some places, one by one."""
+        """Read and decode, one by one, the views of the images in `places` that C did not decode."""
         bare, operations = parted(crops)
         views: dict[int, list[int]] = {}  # that are left, by the place of their image
         for number in left:
@@ -262,27 +265,27 @@ class BatchDecoder:
 
 
 class NativeTasks:
-    """Views of images of some batches, of which C decodes some at a time. The records for C are made at once.
+    """The views of the images in some batches; C decodes some at a time. The records for C are made in advance.
 
     Parameters
     ----------
     reader : Reader
     locating : TaskBuilder
     rows : (N,) int64 array
-        As `Reader.positions` gives them.
+        The result of `Reader.positions`.
     crops : (N, V) array of CROP
-        With operations or without.
+        The crops, with or without operations.
     batch : int
-        How many images a batch has; the last one may have fewer.
+        The number of images in a batch; the last batch may have fewer.
     step : int
-        How many images of a batch are decoded at a time.
+        The number of images of a batch that are decoded at a time.
     numbers : Lookup or NumberFormat, optional
-        The numbers in place of levels.
+        The conversion of the uint8 levels to numbers.
 
     Attributes
     ----------
     places : (N,) int64 array
-        The images in the order in which they are decoded: of each `step` that of their bytes.
+        The images in the order in which they are decoded: within each `step`, the order of their bytes in the pack.
     """
 
     def __init__(  # noqa: PLR0917
@@ -312,7 +315,7 @@ class NativeTasks:
         self._become = LEVELS if numbers is None else become_in_c(self._table, self._coded)
 
     def aim(self, begin: int, end: int, outs: Sequence[torch.Tensor | Sequence[torch.Tensor]]) -> None:
-        """Say where the images of a batch go, for each view; ValueError where the tensors are none for them."""
+        """Set the tensors for the images of a batch, for each view; ValueError if a tensor does not fit."""
         batches = [out for out in outs if isinstance(out, torch.Tensor)]
         if len(batches) == len(outs):
             if not self._located.aim(begin, end, [results_of(out, end - begin, self._numbers) for out in batches]):
@@ -323,9 +326,9 @@ class NativeTasks:
             self._located.tasks["out"][begin:end, view] = addresses[self.places[begin:end] - begin]
 
     def decode(self, begin: int, end: int) -> list[int]:
-        """Decode the images from one place in their order to before another; return the views that are left to others.
+        """Decode the images `begin` to `end` - 1 in decoding order; return the views that C did not decode.
 
-        A view's number counts the views of these images. `aim` was called before.
+        Views are numbered within these images. Call `aim` first.
         """
         _held = self._held or self._locate(begin, end)  # keeps files open until C has read from them
         if self._sums[end] - self._sums[begin] <= MAX_PIXELS:
@@ -341,7 +344,7 @@ class NativeTasks:
         return _native.decode_into(tasks, (last - first) * self._views, operations, self._each, *self._become)
 
     def _locate(self, begin: int, end: int) -> object:
-        """Fill in the files and offsets of the bytes, once; return an object to hold until they were read."""
+        """Fill in the files and offsets of the bytes, once; return an object that must be held until they are read."""
         tasks = self._located.tasks[begin:end]
         first = tasks[:, 0].copy()
         held = self._reader._locate_in_files(first)
@@ -350,9 +353,10 @@ class NativeTasks:
         return held
 
     def _calls(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """Divide images among calls of C, as Ctrl-C waits until a call ends.
+        """Divide images among calls of C, because Ctrl-C has no effect until a call ends.
 
-        One call does for usual images. No call has more pixels than two images of the largest size, some seconds' work.
+        For usual images, one call is enough. No call has more pixels than two images of the largest size, which take
+        some seconds.
         """
         sums = np.array(self._sums[begin + 1 : end + 1]) - self._sums[begin]
         ends = np.flatnonzero(np.diff(sums // MAX_PIXELS)) + 1
@@ -364,7 +368,7 @@ OTHERS = "images are decoded into tensors of other sizes, or another number, tha
 
 
 def memory_of(crops: Crops) -> tuple[Any, Any]:
-    """Return memory for the results of N crops, as arrays and as tensors: one of each where they have one size."""
+    """Return memory for the results of N crops, as arrays and as tensors; results of equal size share one of each."""
     sizes = list(zip(crops["out_height"].tolist(), crops["out_width"].tolist(), strict=True))
     if len(set(sizes)) == 1:
         together = np.empty((len(sizes), *sizes[0], 3), np.uint8)
@@ -376,12 +380,12 @@ def memory_of(crops: Crops) -> tuple[Any, Any]:
 def addresses_of(
     outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numbers: Lookup | NumberFormat | None = None
 ) -> Ints:
-    """Return the addresses of (3, height, width) tensors for images, or for the numbers that they become.
+    """Return the addresses of (3, height, width) tensors for images, or for the numbers to which they are converted.
 
     Raises
     ------
     ValueError
-        If a tensor is of another type, size or layout than the crops and numbers need.
+        If a tensor does not have the type, size and layout that the crops and numbers need.
     """
     batches = [outs] if isinstance(outs, torch.Tensor) else [out[None] for out in outs]
     for batch in batches:
@@ -397,12 +401,12 @@ def addresses_of(
 
 
 def results_of(outs: torch.Tensor, count: int, numbers: Lookup | NumberFormat | None) -> Results:
-    """Return the memory of a tensor of `count` images, or of the numbers that they become, whose size is not compared.
+    """Return the memory of a tensor for `count` images, or for their numbers; the image size is not checked.
 
     Raises
     ------
     ValueError
-        If the tensor is of another type, number or layout.
+        If the tensor has another type, number of images or layout.
     """
     _require_memory(outs, numbers)
     images, channels, height, width = outs.shape
@@ -412,7 +416,7 @@ def results_of(outs: torch.Tensor, count: int, numbers: Lookup | NumberFormat | 
 
 
 def _require_memory(batch: torch.Tensor, numbers: Lookup | NumberFormat | None) -> None:
-    """Raise ValueError where C must not write into an (N, 3, height, width) tensor, which it knows by its address."""
+    """Raise ValueError if C, which gets only addresses, must not write into an (N, 3, height, width) tensor."""
     dtype, layout = torch.uint8, torch.channels_last
     if numbers is not None:
         dtype = getattr(torch, numbers.dtype)

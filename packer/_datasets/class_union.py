@@ -1,4 +1,4 @@
-"""The classes of several datasets, as those of one: compared, or united."""
+"""The classes of several datasets that form one dataset: they are compared, or united."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 def unite_classes(datasets: Sequence[ImageDataset], classes: str) -> None:
-    """Let datasets have the same classes.
+    """Give several datasets the same classes.
 
     Parameters
     ----------
     datasets : sequence of ImageDataset
     classes : {"same", "union"}
-        ``same``: they have the same already. ``union``: the first dataset's classes keep their ids, and classes that
-        others have beyond them follow; the labels are renumbered.
+        ``same``: the datasets must already have the same classes. ``union``: the first dataset's classes keep their
+        ids, additional classes of the other datasets follow, and the labels are renumbered.
 
     Raises
     ------
     ValueError
-        If they are to be the same, and differ; the message says which do.
+        If ``classes="same"`` and the classes differ; the message names the differing classes.
     """
     if classes == "same":
         for dataset in datasets[1:]:
@@ -36,15 +36,15 @@ def unite_classes(datasets: Sequence[ImageDataset], classes: str) -> None:
 
 
 def united_ids(classes: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], list[dict[int, int]]]:
-    """Return classes that are united by name, with their ids; and for each argument, which ids become which.
+    """Return the union of classes by name, with their ids; and for each mapping, the new id of each old id.
 
-    The first classes keep their ids. A class that others have beyond them keeps its id where no other class has it, and
-    otherwise gets one above all.
+    The classes of the first mapping keep their ids. An additional class keeps its id if no other class has this id;
+    otherwise it gets a new id above all others.
 
     Parameters
     ----------
     classes : sequence of mapping of str to int
-        Classes by name.
+        Class ids by class name.
     """
     united: dict[str, int] = {}
     for ids in classes:

@@ -1,4 +1,4 @@
-"""Several packs as one dataset, and the conversion of a user's dataset to one that a Loader reads."""
+"""Several packs as one dataset, and the conversion of a user's dataset to a dataset that a Loader can read."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ _FAR_APART = 0x9E3779B97F4A7C15
 
 
 class Share(NamedTuple):
-    """The samples of a batch that one dataset has.
+    """The samples of a batch that belong to one of the datasets.
 
     Attributes
     ----------
     number : int
-        The place of the dataset in the row.
+        The position of the dataset among all datasets.
     here : (N,) int64 array
-        The places of the samples in the batch.
+        The positions of these samples in the batch.
     indices : (N,) int64 array
-        Their indices in the dataset, with turns.
+        Their indices in the dataset, plus its length times the turn of each sample.
     """
 
     number: int
@@ -65,8 +65,8 @@ class ConcatImageDataset(ItemDataset):
     """Several datasets as one, in the order of torch's ConcatDataset.
 
     ``open_dataset([a, b])`` opens packs as a `ConcatImageDataset`. It works wherever an `ImageDataset` works: in a
-    `Loader`, in torch's DataLoader, by index, in slices and selections. It shares its settings, such as `transform` and
-    `crop`, with its datasets: assigning a setting here assigns it to each of them.
+    `Loader`, in torch's DataLoader, by index, in slices and in selections. It shares its settings, such as `transform`
+    and `crop`, with the datasets that it contains: assigning a setting here assigns it to each of them.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class ConcatImageDataset(ItemDataset):
     Raises
     ------
     TypeError
-        If one is not an ImageDataset, or its class overrides ``__getitem__``.
+        If one of the datasets is not an ImageDataset, or its class overrides ``__getitem__``.
     ValueError
         If there are no datasets, or their labels are of different types, such as classes and numbers.
     """
@@ -117,7 +117,7 @@ class ConcatImageDataset(ItemDataset):
 
     @classmethod
     def _of(cls, parts: Sequence[ConcatImageDataset]) -> ConcatImageDataset:
-        """Return several as one."""
+        """Return one dataset of the datasets of all `parts`."""
         begins = np.cumsum([0, *(part._ends[-1] for part in parts)]).tolist()
         row = cls([dataset for part in parts for dataset in part.datasets])
         chosen = [begin + part._in_row(np.arange(len(part))) for begin, part in zip(begins, parts, strict=False)]
@@ -127,7 +127,7 @@ class ConcatImageDataset(ItemDataset):
         return int(self._ends[-1]) if self._chosen is None else len(self._chosen)
 
     def __getitem__(self, index: int | slice) -> Any:
-        """Return image and label; for a slice, a dataset of these samples; errors as of an ImageDataset."""
+        """Return an item, or for a slice a dataset of its samples. Raises the same errors as `ImageDataset`."""
         if isinstance(index, slice):
             return self.select(range(*index.indices(len(self))))
         try:
@@ -170,8 +170,8 @@ class ConcatImageDataset(ItemDataset):
     def columns(self) -> ColumnArrays:
         """The samples' columns by name, as in an `ImageDataset`, one pack after the other.
 
-        The classes of class fields are merged by name; those of the first pack keep their ids. A column that a pack
-        lacks, or has with another type, raises OptionError.
+        The classes of class fields are merged by name; those of the first pack keep their ids. Accessing a column
+        raises OptionError if one of the packs lacks it or has it with another type.
         """
         return ColumnArrays(self._columns)
 
@@ -180,7 +180,7 @@ class ConcatImageDataset(ItemDataset):
         return ColumnsInARow([(dataset.root, dataset._view.columns) for dataset in self.datasets], self._chosen)
 
     def _some(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
-        """Return some of the samples, of these very datasets."""
+        """Return a dataset of some of the samples, on the same datasets."""
         selection = ConcatImageDataset(self.datasets)
         selection._chosen = self._in_row(places_in(indices, len(self)))
         counted = earlier(selection._chosen)
@@ -188,12 +188,12 @@ class ConcatImageDataset(ItemDataset):
         return selection
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the seeded crops, also in DataLoader workers that are already running."""
+        """Set the epoch on which seeded crops depend, also in DataLoader workers that are already running."""
         for dataset in self.datasets:
             dataset.set_epoch(epoch)
 
     def close(self) -> None:
-        """Close the datasets. On a selection, do nothing: close the dataset from which it was selected."""
+        """Close the datasets. On a selection this does nothing: close the dataset from which it was selected."""
         if self._whole is None:
             for dataset in self.datasets:
                 dataset.close()
@@ -285,24 +285,24 @@ class ConcatImageDataset(ItemDataset):
         return html([*of_several(self), *(block for one in self.datasets[:2] for block in pictures(one))])
 
     def _in_order(self, indices: Sequence[int] | Ints, make: Callable[[Share], list[Any]]) -> list[Any]:
-        """Return the items that `make` makes of each dataset's share, in the order of `indices`."""
+        """Call `make` for each dataset's share, and return the items in the order of `indices`."""
         items: dict[int, Any] = {}
         for share in self._shares(indices):
             items.update(zip(share.here.tolist(), make(share), strict=True))
         return [items[place] for place in range(len(items))]
 
     def _seed_of(self, number: int, seed: int) -> int:
-        """Return the seed of a dataset's crops: of `seed` or a seed of its own, and not that of its neighbours."""
+        """Return the seed for the crops of one dataset, derived from `seed`; each dataset gets a different seed."""
         own = self.datasets[number].seed if self.seed is None else None
         return (seed if own is None else own) + number * _FAR_APART
 
     def _own_seed(self, number: int) -> int | None:
-        """Return the seed of a dataset's crops where no Loader has one; None to draw them from torch's generator."""
+        """Return the seed for the crops of a dataset without a Loader; None to draw crops from torch's generator."""
         own = self.datasets[number].seed
         return None if own is None else self._seed_of(number, own)
 
     def _shares(self, indices: Sequence[int] | Ints) -> list[Share]:
-        """Return the shares of the datasets that have some of the samples."""
+        """Return the share of each dataset that contains some of the samples."""
         turns, places = np.divmod(np.asarray(indices), max(len(self), 1))
         if self._earlier is not None:
             turns = turns * len(self) + self._earlier[places]
@@ -319,7 +319,7 @@ class ConcatImageDataset(ItemDataset):
 
 
 class ConcatBatches(TorchDataset):
-    """The samples of several datasets in one row, many at a time.
+    """Reads many samples of several datasets at a time, one dataset after the other.
 
     Parameters
     ----------
@@ -382,7 +382,7 @@ class ConcatBatches(TorchDataset):
     def _fill(
         self, indices: Ints, choices: Crops, memory: Memory, numbers: NumberFormat | Lookup | None
     ) -> list[Values]:
-        """Write the images of some samples, as each dataset does; return their values beside the tensors."""
+        """Write the images of some samples into `memory`, as each dataset does; return their other values."""
         found: dict[int, Values] = {}
         for share in self.dataset._shares(indices):
             here, count = share.here.tolist(), len(share.here)
@@ -461,13 +461,13 @@ class ConcatBatches(TorchDataset):
 
 
 class UnreadableError(OptionTypeError):
-    """A dataset that is not packer's, or of which packer's threads would not make its items.
+    """A dataset that is not one of packer's, or whose items packer's threads cannot reproduce.
 
     Parameters
     ----------
     message : str
     reason : str
-        The same as a clause, without a remedy.
+        The message as a clause, without a remedy.
     """
 
     def __init__(self, message: str, reason: str) -> None:
@@ -476,14 +476,14 @@ class UnreadableError(OptionTypeError):
 
 
 def readable(dataset: Any) -> LoaderDataset:
-    """Return a dataset as a Loader reads it: a LoaderDataset as it is, or the batches of one of packer's datasets.
+    """Return a LoaderDataset as it is, or wrap one of packer's datasets so that a Loader can read it.
 
-    They may lie in a torch Subset or ConcatDataset, or in these in each other.
+    The datasets may be inside torch's Subset or ConcatDataset, which may be nested.
 
     Raises
     ------
     UnreadableError
-        If it is something else, or of a class with a ``__getitem__`` of its own, which a Loader would pass over.
+        If it is another object, or its class overrides ``__getitem__``, which a Loader would not call.
     """
     if isinstance(dataset, LoaderDataset):
         return dataset
@@ -494,7 +494,7 @@ def readable(dataset: Any) -> LoaderDataset:
 
 
 def _in_a_row(dataset: Any) -> ConcatImageDataset:
-    """Return a dataset that `readable` takes as datasets in a row, even if there is one."""
+    """Return a dataset that `readable` accepts as one ConcatImageDataset, even if it is a single dataset."""
     _require_plain(dataset)
     if isinstance(dataset, ConcatImageDataset):
         return dataset
@@ -517,7 +517,7 @@ def _in_a_row(dataset: Any) -> ConcatImageDataset:
 
 
 def _require_plain(dataset: Any) -> None:
-    """Raise TypeError for a dataset that gives other items than its kind does."""
+    """Raise TypeError for a dataset whose class overrides the items of packer's classes."""
     for kind in (ImageDataset, ConcatImageDataset, Subset, ConcatDataset):
         if isinstance(dataset, kind) and (own := has_own(dataset, kind)):
             raise UnreadableError(

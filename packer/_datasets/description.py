@@ -1,4 +1,4 @@
-"""Datasets in a few lines, whatever their packs hold, and with pictures of samples in a notebook."""
+"""Descriptions of datasets: a few lines for packs of any content, and pictures of samples in a notebook."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST = 200  # characters of the repr of an object that is not packer's
 
 
 def named(dataset: Any) -> str:
-    """Return a dataset in one line: the first line of packer's own, which names path and samples; else its repr."""
+    """Return a one-line description: the first line for packer's datasets, with path and samples; else the repr."""
     own = type(dataset).__module__.partition(".")[0] == "packer"
     return repr(dataset).partition("\n")[0] if own else one_line(dataset)
 
@@ -37,7 +37,7 @@ def one_line(value: object) -> str:
 
 
 def of_dataset(dataset: ImageDataset) -> Iterator[Block]:
-    """Yield path, samples, classes, format, size, and the way from a sample to an item."""
+    """Yield path, number of samples, classes, format and size, and the steps from a sample to an item."""
     manifest, whole = dataset.reader.manifest, len(dataset.reader)
     selected = "" if len(dataset) == whole else f" of {count(whole)}"
     is_class = manifest.label_type == "class"
@@ -54,7 +54,7 @@ def of_dataset(dataset: ImageDataset) -> Iterator[Block]:
 
 
 def of_several(dataset: ConcatImageDataset) -> Iterator[Block]:
-    """Yield the packs of datasets in a row, and the way from a sample to an item."""
+    """Yield the packs of the joined datasets, and the steps from a sample to an item."""
     packs = [named(one) for one in dataset.datasets[:_NAMED]]
     if len(dataset.datasets) > _NAMED:
         packs.append(f"… and {count(len(dataset.datasets) - _NAMED)} more")
@@ -66,13 +66,13 @@ def of_several(dataset: ConcatImageDataset) -> Iterator[Block]:
 
 
 def some(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many there are beyond them."""
+    """Return the first names of a list, and the number of further names."""
     shown = ", ".join(legible(name) for name in names[:_NAMED])
     return shown if len(names) <= _NAMED else f"{shown}, … and {count(len(names) - _NAMED)} more"
 
 
 def pictures(dataset: ImageDataset) -> Iterator[Block]:
-    """Yield pictures of samples, evenly spread; none of a pack at a URL, which would be fetched for that."""
+    """Yield pictures of evenly spread samples; for a pack at a URL yield none, so that nothing is fetched."""
     if not len(dataset) or dataset.reader.remote:
         return
     places = np.unique(np.linspace(0, len(dataset) - 1, min(_SHOWN, len(dataset))).astype(np.int64))
@@ -92,7 +92,7 @@ def _caption(dataset: ImageDataset, place: int) -> str:
 
 
 def _pack(dataset: ImageDataset) -> str:
-    """Return format, codec and size; no size of a pack that is not there any more."""
+    """Return format, codec and size; no size if the pack no longer exists."""
     reader = dataset.reader
     if isinstance(reader, IndexReader) and reader.in_place:
         return f"index of {counted(len(reader.files()), 'file')} below {here(reader.base)}, read where they lie"

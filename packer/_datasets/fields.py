@@ -1,4 +1,4 @@
-"""Fields of samples: the keys of an item, their values under the crop of the image, and the forms these come in."""
+"""Fields of samples: the keys of an item, and their values, which follow the crop of the image, in their forms."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ _FILLABLE = "a value of the field, or a number around and in the place of a mask
 
 @dataclass(frozen=True)
 class Parts:
-    """The keys of an item, and the settings of their values.
+    """The keys of an item, and the settings for their values.
 
     Attributes
     ----------
     names : tuple of str
-        Names of fields, and of `OWN`, in the order of the item.
+        Names of fields and names in `OWN`, in the order of the item.
     fields : dict of str to Field
-        The fields that are read: those among `names`, and the boxes that decide which entries of others are kept.
+        The fields to read: the fields in `names`, and box fields that determine which entries of other fields are kept.
     per_box : dict of str to str, optional
-        The name of the boxes for each field that has an entry for each box; None where neither the caller nor the
-        pack's fields tell.
+        The name of the box field for each field that has an entry for each box; None if neither the caller nor the pack
+        specifies it.
     modes : dict of str to str
-        How further images are decoded.
+        The modes in which image fields are decoded.
     fill : dict
-        The values of fields where a sample has none.
+        The value of each field for samples that lack it.
     min_visible : float
-        The least share of a box that a crop leaves.
+        The minimum share of a box's area that must remain in a crop.
     wrapped : bool
-        Whether tensors are torchvision's `tv_tensors`.
+        Whether tensors are wrapped as torchvision's `tv_tensors`.
     is_target : bool
-        Whether an item is not a dict of these, but the image and a detector's target.
+        Whether an item is a pair of the image and a detector's target, instead of a dict of fields.
     """
 
     names: tuple[str, ...]
@@ -78,7 +78,7 @@ class Parts:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of an item: the names, and after keypoints those of their visibilities."""
+        """The keys of an item: the names, with the key of the visibilities after each keypoint field."""
         keys: list[str] = []
         for name in self.names:
             keys.append(name)
@@ -87,7 +87,7 @@ class Parts:
         return tuple(keys)
 
     def field_of(self, key: str) -> Field | None:
-        """Return the field that a key of an item comes from; None of the sample's own image, label, name and index."""
+        """Return the field of a key of an item; None for the sample's own image, label, name and index."""
         return self.fields.get(key if key in self.names else key.removesuffix(VISIBILITY))
 
     @property
@@ -96,7 +96,7 @@ class Parts:
 
     @property
     def cropped(self) -> tuple[str, ...]:
-        """The fields that a crop changes as well."""
+        """The fields whose values a crop changes."""
         return tuple(field.name for field in self.fields.values() if field.kind in _BY_CROP)
 
     @property
@@ -108,10 +108,10 @@ class Parts:
         return tuple(field.name for field in self.fields.values() if field.kind in _POSITIONS)
 
     def require_step(self, step: Crop | Augmentation) -> None:
-        """Raise ValueError where a crop, or an augmentation that moves pixels, cannot be that of all fields.
+        """Raise ValueError if a crop, or an augmentation that moves pixels, cannot be applied to all fields.
 
-        That is so of segmentations; and of lists beside boxes, of which such a step leaves out some, where `per_box`
-        does not tell whether the lists' entries go along with them.
+        It cannot be applied to segmentations. It cannot be applied to lists either if the step may remove boxes and
+        `per_box` does not specify whether each list has an entry for each box.
         """
         kinds = {name: self.fields[name].kind for name in self.names if name in self.fields}
         if drawn := [name for name, kind in kinds.items() if kind == "segmentation" and not self.is_target]:
@@ -129,7 +129,7 @@ class Parts:
             )
 
     def kinds(self) -> list[tuple[str, Field | None]]:
-        """Return the names with their fields, by which items of several packs can be compared."""
+        """Return the names with their fields, to compare the items of several packs."""
         return [(name, replace(self.fields[name], file="") if name in self.fields else None) for name in self.names]
 
     def __str__(self) -> str:
@@ -155,21 +155,21 @@ def parts_of(  # noqa: PLR0917
     output: str | None,
     sizes: Sizes,
 ) -> Parts:
-    """Return the keys of an item and the settings of their values, by the arguments of a dataset.
+    """Return the keys of an item and the settings for their values, from the arguments of a dataset.
 
     Parameters
     ----------
     known : mapping of str to Field
         The fields of the pack.
     fields, mode, per_box, fill, min_visible, output
-        As for `ImageDataset`.
+        The same as for `ImageDataset`.
     sizes : callable
         Returns the sizes of a field's blobs.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is of the wrong kind, or names a field that the pack lacks.
+        If an argument has a wrong type or value, or names a field that the pack lacks.
     """
     names = _names(known, fields)
     if per_box is None and BOXES in names:
@@ -194,7 +194,7 @@ def parts_of(  # noqa: PLR0917
 def target_parts(
     known: Mapping[str, Field], target: str, min_visible: float, output: str | None, sizes: Sizes
 ) -> Parts:
-    """Return the parts of a detector's target; ValueError where the pack has no boxes with categories."""
+    """Return the parts of a detector's target; ValueError if the pack has no boxes with categories."""
     if target != "coco":
         raise OptionError(f"target is None or 'coco', not {target!r}")
     if not {"boxes", "category"} <= known.keys():
@@ -213,7 +213,7 @@ def require_used(  # noqa: PLR0917
     fill: Mapping[str, Any] | None,
     min_visible: float,
 ) -> None:
-    """Raise ValueError where an argument of a dataset is about fields that its items do not have."""
+    """Raise ValueError if an argument of a dataset concerns fields that its items do not contain."""
     if fields is not None:
         if target is not None:
             raise OptionError("target= determines which fields are read: leave out fields=")
@@ -235,7 +235,7 @@ def require_used(  # noqa: PLR0917
 
 
 def require_same_parts(parts: Sequence[Parts | None], roots: Sequence[str]) -> None:
-    """Raise ValueError where the items of some datasets have other fields than those of others."""
+    """Raise ValueError if the items of the datasets have different fields."""
     kinds = [None if one is None else one.kinds() for one in parts]
     for one, root in zip(kinds, roots, strict=True):
         if one != kinds[0]:
@@ -250,7 +250,7 @@ def require_same_parts(parts: Sequence[Parts | None], roots: Sequence[str]) -> N
 
 
 def _difference(here: Field, there: Field) -> str:
-    """Describe the difference of two fields, and the remedy."""
+    """Describe the difference between two fields, and the remedy."""
     for trait in ("kind", "dtype", "rank"):
         if (mine := getattr(here, trait)) != (theirs := getattr(there, trait)):
             return f"its {trait} is {mine or 'none'} and {theirs or 'none'}. Convert one of them again"
@@ -278,7 +278,7 @@ def _names(known: Mapping[str, Field], fields: str | Iterable[str]) -> tuple[str
 
 
 def _per_box(known: Mapping[str, Field], per_box: Iterable[str] | Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Return the boxes of each field that has an entry for each of them."""
+    """Return the box field for each field that has an entry for each box."""
     boxes = [name for name, field in known.items() if field.kind == "boxes"]
     if isinstance(per_box, str):
         raise OptionTypeError(f"per_box is a sequence of names of fields, not {per_box!r}: say per_box=({per_box!r},)")
@@ -309,7 +309,7 @@ def _modes(known: Mapping[str, Field], mode: str | Mapping[str, str]) -> dict[st
 
 
 def _filling(known: Mapping[str, Field], name: str, value: Any) -> Any:
-    """Return the fill value of a field, as the field decodes its values; of a mask, a number."""
+    """Return the fill value of a field in the form of its decoded values; for a mask, a number."""
     field = known.get(name)
     if field is None:
         raise OptionError(f"fill: the pack has no field {name!r}")
@@ -328,7 +328,7 @@ def _filling(known: Mapping[str, Field], name: str, value: Any) -> Any:
 
 
 def _require_no_other(known: Mapping[str, Field], names: Sequence[str]) -> None:
-    """Raise ValueError where a field has the name of another field's visibilities."""
+    """Raise ValueError if a field has the same name as the key of another field's visibilities."""
     for name in names:
         other = name + VISIBILITY
         if name in known and known[name].kind == "keypoints" and other in names:
@@ -336,7 +336,7 @@ def _require_no_other(known: Mapping[str, Field], names: Sequence[str]) -> None:
 
 
 def _has_tv_tensors() -> bool:
-    """Tell whether torchvision is there; it is imported, as its transforms would take plain tensors for images."""
+    """Tell whether torchvision is installed. It is imported, because its transforms take plain tensors for images."""
     try:
         importlib.import_module("torchvision.tv_tensors")
     except (ImportError, RuntimeError):  # not installed, or built for another torch
@@ -345,7 +345,7 @@ def _has_tv_tensors() -> bool:
 
 
 def in_form(output: str, pixels: npt.NDArray[Any]) -> Any:
-    """Return (height, width, channels) pixels in the form that a dataset's `output` says."""
+    """Return (height, width, channels) pixels in the form that a dataset's `output` selects."""
     if output == "tensor":
         return as_tensor(pixels).permute(2, 0, 1)
     if output == "numpy":
@@ -356,7 +356,7 @@ def in_form(output: str, pixels: npt.NDArray[Any]) -> Any:
 
 
 def as_tensor(array: npt.NDArray[Any]) -> torch.Tensor:
-    """Return an array as a tensor on the same memory; of uint16 where torch lacks that dtype, a copy as int32."""
+    """Return an array as a tensor on the same memory; if torch lacks uint16, copy such arrays to int32."""
     if not array.flags.writeable:
         array = array.copy()  # torch warns of others
     if array.dtype == np.uint8:  # of nearly every image, and the lines below cost more than the tensor itself
@@ -365,21 +365,21 @@ def as_tensor(array: npt.NDArray[Any]) -> torch.Tensor:
 
 
 def tensor_dtype(dtype: str) -> str:
-    """Return the dtype of tensors that hold numbers of a dtype of NumPy."""
+    """Return torch's dtype for numbers of one of NumPy's dtypes."""
     return dtype if hasattr(torch, dtype) else "int32"
 
 
 def item_of(parts: Parts, values: Mapping[str, Any], output: str, size: tuple[int, int]) -> dict[str, Any]:
-    """Return an item: values of fields in their forms, and the rest as it is, in the order of the item's keys.
+    """Return an item: field values in their output forms, other values unchanged, in the order of the item's keys.
 
     Parameters
     ----------
     parts : Parts
     values : mapping
-        All values of a sample: those of `FieldDecoder.values`, and the sample's own.
+        All values of a sample: the field values from `FieldDecoder.values`, and its own image, label, name and index.
     output : one of OUTPUTS
     size : (height, width)
-        The size of the image in the item, in which boxes and keypoints lie.
+        The size of the image in the item, to which boxes and keypoints refer.
     """
     item: dict[str, Any] = {}
     for key in parts.keys:
@@ -396,13 +396,13 @@ def item_of(parts: Parts, values: Mapping[str, Any], output: str, size: tuple[in
 
 
 def wrapped_image(image: torch.Tensor) -> torch.Tensor:
-    """Return an image's tensor as a tv_tensor."""
+    """Return the tensor of an image as a tv_tensor."""
     wrapped: torch.Tensor = _tv().Image(image)
     return wrapped
 
 
 def target_in_form(target: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
-    """Return a detector's target with its boxes and masks as tv_tensors; `size` is that of its image."""
+    """Return a detector's target with boxes and masks as tv_tensors; `size` is the size of its image."""
     wrapped = {**target, "boxes": _tv().BoundingBoxes(target["boxes"], format="XYXY", canvas_size=size)}
     return {**wrapped, "masks": _tv().Mask(target["masks"])} if "masks" in target else wrapped
 
@@ -438,31 +438,31 @@ _MOST_BYTES = 1 << 31  # of the masks of one image
 
 
 def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
-    """Return the target of an image as torchvision's detectors take it.
+    """Return the target of an image in the form that torchvision's detectors expect.
 
-    The target is that of ``CocoDetection`` wrapped by ``wrap_dataset_for_transforms_v2`` with these keys, each list of
-    numbers as ``torch.tensor`` makes it. An image without annotations has tensors of no rows, where torchvision has
-    ``image_id`` alone, which no detector takes.
+    The target equals that of ``CocoDetection`` wrapped by ``wrap_dataset_for_transforms_v2`` with these keys, with each
+    list of numbers converted by ``torch.tensor``. For an image without annotations, the tensors have no rows;
+    torchvision's target then contains only ``image_id``, which no detector accepts.
 
     Parameters
     ----------
     values : mapping
-        Values of the fields ``boxes`` and ``category``, and of those that there are of ``image_id``, ``segmentation``,
-        ``area`` and ``iscrowd``. None is a value that an image has not.
+        Values of the fields ``boxes`` and ``category``, and of ``image_id``, ``segmentation``, ``area`` and ``iscrowd``
+        if the pack has these fields. None is a missing value.
     size : (int, int)
-        Height and width in pixels of the image that boxes and segmentations are of.
+        Height and width, in pixels, of the image to which boxes and segmentations belong.
 
     Returns
     -------
     dict
         ``boxes``, (K, 4) float32, x y x y in pixels; ``labels``, (K,) int64, ids of categories; ``masks``, (K, H, W)
         uint8 of 0 and 1; ``image_id``, int; ``area``, (K,) float32 in pixels; ``iscrowd``, (K,) int64 of 0 and 1.
-        ``masks``, ``image_id``, ``area`` and ``iscrowd`` are there where `values` has their fields.
+        ``masks``, ``image_id``, ``area`` and ``iscrowd`` are included if `values` has their fields.
 
     Raises
     ------
     ValueError
-        If a segmentation is none, or is of another size; or the masks are more than 2 GiB.
+        If a segmentation is invalid or has another size, or the masks need more than 2 GiB.
     """
     labels = _rows(values["category"], np.int64)
     boxes = _rows(values["boxes"], np.float32)
@@ -478,7 +478,7 @@ def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, A
 
 
 def _rows(value: Any, dtype: Any) -> Any:
-    """Return a field's rows as an array of its own, which a tensor may share; no rows where there is no value."""
+    """Return a field's rows as a new array, whose memory a tensor may share; no rows if the value is missing."""
     return np.array(() if value is None else value, dtype)
 
 
@@ -501,13 +501,13 @@ _Decode = Callable[["FieldDecoder", Field, Any, tuple[int, int], Box | None], An
 
 
 class FieldDecoder:
-    """Gives values of a pack's fields, of many samples at a time.
+    """Reads and decodes field values of many samples at a time.
 
     Parameters
     ----------
     reader : packer.Reader
     parts : Parts
-        The fields, and the settings of their values.
+        The fields, and the settings for their values.
     library : str
         As for `packer._images.decode.decode`.
     """
@@ -528,29 +528,29 @@ class FieldDecoder:
         *,
         encoded: bool = False,
     ) -> list[Values]:
-        """Return the values of N samples, as they are where their images are cut by crops and moved by operations.
+        """Return the field values of N samples, changed in the same way as crops and operations change their images.
 
         Parameters
         ----------
         rows : (N,) int64 array
-            Places in the pack.
+            Rows of the pack.
         crops : (N,) array of CROP, optional
-            Without them the images are whole.
+            The crops of the images; without them, images are whole.
         operations : (N, M) array of OPERATION, optional
-            Operations on the results. Those that move pixels move boxes, keypoints and masks too; others change nothing
-            here.
+            Operations on the cropped images. Operations that move pixels also move boxes, keypoints and masks; other
+            operations change nothing here.
         memory : mapping of str to N tensors, optional
-            Where masks are written, (1, height, width) tensors. Such a mask is among the values only if the dtype of
-            the tensor cannot hold it, or there is none.
+            (1, height, width) tensors into which masks are written. The returned values include such a mask only if the
+            dtype of its tensor cannot hold the mask, or if it is missing.
         encoded : bool
             Whether images and masks are left encoded.
 
         Returns
         -------
         list of dict
-            For each sample the values that `Field.decode` gives, but a mask as a (height, width) array, an image as a
-            (height, width, channels) array, and keypoints as (K, P, 2) positions and, under a name of their own,
-            (K, P) visibilities; None where there is none.
+            For each sample, the values that `Field.decode` returns, with these exceptions: a mask is a (height, width)
+            array, an image is a (height, width, channels) array, and keypoints are (K, P, 2) positions and, under a
+            separate key, (K, P) visibilities. None is a missing value.
 
         Raises
         ------
@@ -580,13 +580,13 @@ class FieldDecoder:
 
     @property
     def makes_targets(self) -> bool:
-        """Whether an item is the image and a detector's target."""
+        """Whether an item is a pair of the image and a detector's target."""
         return self._parts.is_target
 
     def targets(self, rows: Ints, crops: Crops | None, operations: Operations | None = None) -> list[dict[str, Any]]:
-        """Return a detector's targets of N samples, whose boxes and masks are cut and moved as the images are.
+        """Return the detector targets of N samples; boxes and masks are cropped and moved like the images.
 
-        Errors are those of `values`.
+        Raises the same errors as `values`.
         """
         found = zip(self.values(rows, crops, operations), self.sizes(rows, None), self.sizes(rows, crops), strict=True)
         targets = []
@@ -608,11 +608,11 @@ class FieldDecoder:
 
     @property
     def with_images(self) -> bool:
-        """Whether an item has the sample's own image."""
+        """Whether an item contains the sample's own image."""
         return "image" in self._parts.names
 
     def sizes(self, rows: Ints, crops: Crops | None) -> list[tuple[int, int]]:
-        """Return heights and widths of the images of N samples, as they are in the items."""
+        """Return the heights and widths that the images of N samples have in the items."""
         table = self.reader.table
         heights, widths = (table.height[rows], table.width[rows]) if crops is None else _windows(crops)
         return list(zip(heights.tolist(), widths.tolist(), strict=True))
@@ -627,7 +627,7 @@ class FieldDecoder:
         *,
         encoded: bool = False,
     ) -> list[Values]:
-        """Return the values of samples as `values`, with the label, the name and the row in the pack of each."""
+        """Return the same values as `values`, and the label, the name and the row in the pack of each sample."""
         found = self.values(rows, crops, operations, memory, encoded=encoded)
         for row, label, values in zip(rows.tolist(), labels, found, strict=True):
             values["label"], values["index"] = label, row
@@ -636,7 +636,7 @@ class FieldDecoder:
         return found
 
     def dtype_of(self, name: str) -> str:
-        """Return the dtype of the first mask of a field, whose blobs are images of one channel; uint8 without one."""
+        """Return the dtype of the first mask in a mask field; uint8 if the field has no mask."""
         sizes = self.reader.table.more[f"field.{name}.size"][:_LOOKED_AT]
         for row in np.flatnonzero(sizes > 0)[:1]:
             with contextlib.suppress(PackerError):  # which whoever comes to that sample is told
@@ -645,7 +645,7 @@ class FieldDecoder:
         return "uint8"
 
     def _stored(self, rows: Ints) -> Iterator[Sequence[Stored]]:
-        """Yield the stored values of each field."""
+        """Yield each field with its stored values of these rows."""
         names = [name for name, field in self._parts.fields.items() if field.is_blob]
         blobs = iter(self.reader.blobs_of(rows, names))
         for name, field in self._parts.fields.items():
@@ -657,7 +657,7 @@ class FieldDecoder:
             yield [value if there else None for value, there in numbers]
 
     def _move(self, rows: Ints, found: list[Values], operations: Operations, sizes: Ints) -> None:
-        """Move masks, further images, boxes and keypoints as operations move the images of these sizes."""
+        """Apply the operations that move images of these sizes to masks, image fields, boxes and keypoints as well."""
         for name, field in self._parts.fields.items():
             values = [of_sample[name] for of_sample in found]
             if field.kind == "boxes":
@@ -675,7 +675,7 @@ class FieldDecoder:
                 of_sample[name] = value
 
     def _keep_in_step(self, row: int, values: Values) -> None:
-        """Leave out the entries of those boxes that were left out, and name keypoints and visibilities."""
+        """Remove the entries of removed boxes, and split keypoints into positions and visibilities."""
         kept = {name: one.kept for name, one in values.items() if isinstance(one, Moved)}
         for name, of in (self._parts.per_box or {}).items():
             if values.get(name) is None or of not in kept:
@@ -694,7 +694,7 @@ class FieldDecoder:
                 values[name + VISIBILITY] = None if points is None else np.ascontiguousarray(points[..., 2])
 
     def _warn_of_whole(self, values: Values, kept: Mapping[str, npt.NDArray[np.bool_]]) -> None:
-        """Warn once of a list that keeps all entries where boxes were left out, and has as many as there were boxes."""
+        """Warn once about a list that keeps all its entries, one for each original box, although boxes were removed."""
         for name, field in self._parts.fields.items():
             if field.kind not in ("labels", "array", "keypoints") or name in (self._parts.per_box or {}):
                 continue
@@ -716,7 +716,7 @@ class FieldDecoder:
                     to[:] = values.pop(name)
 
     def _error(self, row: int, name: str, error: Exception) -> ImageError:
-        """Return the error of a value, which names its sample."""
+        """Return the error of a value with the name of its sample."""
         reason = error.reason if isinstance(error, ImageError) else str(error)
         where = f"{printable(self.reader.path)}, sample {row} ({printable(self.reader._name_in_error(row))})"
         return ImageError(f"field {name!r}: {reason}", where)
@@ -771,7 +771,7 @@ def _windows(crops: Crops) -> tuple[Ints, Ints]:
 
 
 def _of_boxes(values: Any, kept: npt.NDArray[np.bool_]) -> Any:
-    """Return the entries of those boxes that are kept, of an array or of a list."""
+    """Return the entries of an array or a list that belong to kept boxes."""
     if isinstance(values, np.ndarray):
         return values[kept]
     return [value for value, keep in zip(values, kept.tolist(), strict=True) if keep]

@@ -1,4 +1,4 @@
-"""The random generators that transforms draw from: torch's, Python's and NumPy's, seeded for items and batches."""
+"""The generators of torch, Python and NumPy, from which transforms draw, and their seeds for items and batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def generators() -> tuple[Any, ...]:
 
 
 def seeder(seed: int, epoch: int, keys: Ints) -> Callable[[int], None]:
-    """Return a function that seeds the generators by seed, epoch and one of `keys`, by its index."""
+    """Return a function that takes an index into `keys`, and seeds the generators with seed, epoch and that key."""
     numbers = (uniforms(seed + _APART, epoch, keys, 1)[:, 0] * 2**53).astype(np.int64).tolist()
 
     def begin(place: int) -> None:
@@ -48,9 +48,9 @@ _FILLED = {torch.rand_like: torch.Tensor.uniform_, torch.randn_like: torch.Tenso
 
 
 class drawing_from(TorchFunctionMode):  # noqa: N801 - it stands in a with statement
-    """Let torch's functions draw from a generator of this thread's own, as after ``torch.manual_seed(seed)``.
+    """Make torch's functions draw from this thread's own generator, as after ``torch.manual_seed(seed)``.
 
-    torch's default generator, which all threads share, stays as it is.
+    torch's default generator, which all threads share, is unchanged.
     """
 
     def __init__(self, seed: int) -> None:

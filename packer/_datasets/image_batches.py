@@ -1,4 +1,4 @@
-"""Batches of an ImageDataset: items that a DataLoader asks for together, and everything that a Loader asks for."""
+"""Batches of an ImageDataset: items for a batch of DataLoader, and all methods that a Loader needs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SIZES = 1000  # samples whose sizes stand for all
 
 
 class ImageBatches(TorchDataset):
-    """The samples of an ImageDataset, many at a time.
+    """Reads many samples of an ImageDataset at a time.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class ImageBatches(TorchDataset):
         return self.dataset._view.describe(index)
 
     def layout(self, transform: Transform = None) -> Layout | None:
-        """Return which pixels can be decoded into their places in a batch; None where items are made."""
+        """Return the layout of batches into which images can be decoded directly; None if single items must be made."""
         pipeline = self.dataset._pipeline_with(transform)
         sizes, parts = [crop.size for crop in pipeline.crops if crop.size is not None], pipeline.parts
         fixed = sizes and len(sizes) == len(pipeline.crops) and pipeline.leaves_pixels
@@ -83,12 +83,12 @@ class ImageBatches(TorchDataset):
         return Layout((*images, *masks)) if images or masks else None
 
     def labels(self, indices: Ints) -> Labels | list[Any]:
-        """Return the labels of a batch, after `target_transform`, which may make anything of them."""
+        """Return the labels of a batch after `target_transform`, which may return any objects."""
         labels, transform = self.dataset._view.labels_of(indices), self.dataset.target_transform
         return labels if transform is None else [transform(label) for label in labels.tolist()]
 
     def choose(self, indices: Ints, epoch: int, seed: int) -> Crops:
-        """Choose the crops of samples, (N,) of CROP, or (N, V) of V views; see `BatchDecoder.choose_crops`."""
+        """Choose the crops of samples: (N,) of CROP, or (N, V) for V views; see `BatchDecoder.choose_crops`."""
         rows, keys = self.dataset._view.rows_and_keys(indices)
         return self._crops(self.dataset._pipeline, rows, epoch, seed, keys)
 
@@ -106,7 +106,7 @@ class ImageBatches(TorchDataset):
         return begin
 
     def _begin_fields(self, indices: Ints, choices: Crops, step: int, numbers: NumberFormat | Lookup | None) -> Begin:
-        """Return `begin` of items that are dicts: each batch is prepared when it begins."""
+        """Return the function `begin` for items that are dicts; it prepares each batch only when it is called."""
         dataset, pipeline, fields = self.dataset, self.dataset._pipeline, self.dataset._fields
         parts = pipeline.parts
         assert fields is not None
@@ -140,7 +140,7 @@ class ImageBatches(TorchDataset):
         return self._made(rows, keys, labels, epoch, seed, self.dataset._pipeline_with(transform), before)
 
     def own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[Any]:
-        """Return items with the crops that a seed and the dataset's epoch say, or drawn from torch's generator."""
+        """Return items; crops depend on `seed` and the epoch, or are drawn from torch's generator without a seed."""
         dataset, pipeline, places = self.dataset, self.dataset._pipeline, places_in(indices, len(self))
         rows = dataset._view.rows_in_turns(places)
         if seed is not None and pipeline.randoms:
@@ -153,7 +153,7 @@ class ImageBatches(TorchDataset):
         return self.replaced_items(places, seed)
 
     def replaced_items(self, indices: Ints, seed: int | None) -> list[Any]:
-        """Return items of samples of which one cannot be read, with others in the places of such; see `own_items`."""
+        """Return items of samples like `own_items`, but replace samples that cannot be read."""
         view, epoch = self.dataset._view, self.dataset._epochs.epoch
         chosen = self._readable(indices, epoch, seed)
         rows, keys = view.rows_and_keys(chosen)
@@ -164,7 +164,7 @@ class ImageBatches(TorchDataset):
         return None if self.dataset._replaced is None else self._readable(indices, epoch, seed)
 
     def require_readable(self, index: int, epoch: int, seed: int | None) -> None:
-        """Make an item without its transforms; one of `BAD` is raised where the sample cannot be read."""
+        """Make an item without transforms; raises one of the errors in `BAD` if the sample cannot be read."""
         view, indices = self.dataset._view, np.array([index])
         rows, keys = view.rows_and_keys(indices)
         self._made(rows, keys, view.labels_of(indices), epoch, seed, self.dataset._pipeline.without_transforms())
@@ -225,7 +225,7 @@ class ImageBatches(TorchDataset):
         pipeline: Pipeline,
         before: Callable[[int], None] | None = None,
     ) -> list[Any]:
-        """Return items of rows of the pack. With a seed, seed, epoch and `keys` decide on the crops."""
+        """Return the items of rows of the pack. If a seed is given, crops depend on seed, epoch and `keys`."""
         dataset = self.dataset
         if dataset.reader.remote:
             self._request(np.sort(rows), urgent=True)
@@ -253,7 +253,7 @@ class ImageBatches(TorchDataset):
         return decoder.choose_crops(pipeline.crop or Compose([]), rows, epoch, seed, keys, pipeline.augment)
 
     def _request(self, rows: Ints, *, urgent: bool) -> None:
-        """Have all that belongs to samples fetched together; a sample of one part is fetched when it is read."""
+        """Request all bytes of samples together; a sample without separate fields is fetched when it is read."""
         reader, parts = self.dataset.reader, self.dataset._settings.parts
         names = None if parts is None else parts.names
         blobs = [name for name in names or () if name in reader.fields and reader.fields[name].is_blob]

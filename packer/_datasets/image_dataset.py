@@ -64,89 +64,90 @@ from packer._table import Ints, Labels
 from packer.augment import Augmentation, View
 from packer.crops import Crop
 from packer.errors import NotAPackError, OptionError, OptionTypeError, printable, warn
-from packer.samplers._random import seed_of, uniforms
+from packer.samplers._random import epoch_of, seed_of, uniforms
 
 _MADE_AGAIN = {"_decoder", "_fields", "_mask_dtypes", "_own_pipeline", "_loaders_pipeline"}
 """The attributes that are made from others when they are needed, and are neither pickled nor copied."""
 
 
 class ImageDataset(ItemDataset):
-    """A drop-in for torchvision's ImageFolder; without a transform, an image is a uint8 tensor, not a PIL image.
+    """A drop-in replacement for torchvision's ImageFolder; without a transform, images are uint8 tensors, not PIL.
 
-    A map-style dataset of ``(image, label)``. For a wrapper that applies its own transforms to ``dataset[i][0]``, pass
-    ``output="pil"``: it then gets PIL images, as from ImageFolder.
+    A map-style dataset of ``(image, label)``. If your own wrapper applies transforms to ``dataset[i][0]``, pass
+    ``output="pil"``: the wrapper then gets PIL images, as it does from ImageFolder.
 
     Parameters
     ----------
     root : path or URL
         The pack.
     transform, target_transform : callable, optional
-        Applied to each image and to each label.
+        `transform` is applied to each image, and `target_transform` to each label.
     loader : callable, optional
         One of torchvision's loaders, for compatibility with ImageFolder. It is not called, because the images of a pack
         are not files.
     is_valid_file : callable, optional
-        Called with the name of every sample, a str; returns whether the sample belongs to the dataset.
+        Called with the name of every sample (a str); must return whether the sample belongs to the dataset.
     allow_empty : bool
-        Whether `is_valid_file` may leave a class without samples; and whether a class directory may be empty, if `root`
-        is a directory of images.
+        Whether `is_valid_file` may leave a class without samples. If `root` is a directory of images, also whether a
+        class directory may be empty.
     transforms : callable, optional
-        Applied to image and label together, instead of `transform` and `target_transform`:
-        ``image, label = transforms(image, label)``. With `fields`, applied to the dict, as torchvision's v2 transforms
-        expect it.
+        Applied to image and label together, instead of `transform` and `target_transform`: ``image, label =
+        transforms(image, label)``. With `fields`, it is applied to the dict of an item, as torchvision's v2 transforms
+        expect.
     fields : sequence of str or "all", optional
         Makes each item a dict with these keys, in this order. The keys are names of the pack's fields, ``image``,
         ``label``, ``name``, and ``index`` (the row in the pack). ``"all"`` means image, label and all fields. The guide
         describes the form of each kind of field. A missing value is None.
     mode : {"RGB", "L", "unchanged"} or dict of str to these
         The mode in which images are decoded. ``"L"`` is grey; ``"unchanged"`` keeps grey, alpha, palette indices and 16
-        bits (uint16). A single mode applies to the sample's image; a dict has the modes of ``image`` and of fields.
-        Image fields are unchanged by default.
+        bits (uint16). A single mode applies to the sample's image. A dict gives the modes of ``image`` and of image
+        fields, which are ``"unchanged"`` by default.
     per_box : sequence of str, or dict of str to sequence of str, optional
-        The fields with one entry for each box; when a crop removes a box, it also removes these entries. The keys of a
-        dict are the names of box fields. Packs of annotations (``--coco``, ``--voc``, ``--yolo``, the Hub's
-        ``objects``) record these fields. With other packs and a crop, the argument is required if the pack has both
-        boxes and fields that may have an entry for each box.
+        The fields with one entry for each box; when a crop removes a box, it also removes the entries of this box. If
+        the pack has several box fields, pass a dict whose keys are their names. Packs made from annotations
+        (``--coco``, ``--voc``, ``--yolo``, the Hub's ``objects``) record these fields. For other packs, the argument is
+        required with a crop if the pack has both boxes and fields that may have an entry for each box.
     min_visible : float
-        The minimum share of a box's area, 0 to 1, that must remain in a crop; other boxes are removed, and so are boxes
-        that are less than a pixel wide or high.
+        The minimum share of a box's area, 0 to 1, that must remain in a crop. Boxes with less are removed, and so are
+        boxes that are less than a pixel wide or high.
     fill : dict of str to value, optional
-        The value of a field for samples without one. For a mask, a number that fills the whole mask, and the border of
-        a padded crop; by default 0.
+        The value of each field for samples that lack it. For a mask, a number that fills the whole mask, and also the
+        border of a padded crop; by default 0.
     target : {"coco"}, optional
         Makes each item an image and a target in the form of torchvision's detectors, from the fields that
         ``packer convert --coco`` makes.
     output : {"tensor", "numpy", "pil", "bytes"}, optional
-        The form of an image, also as input of a transform; ``numpy`` and ``bytes`` apply to fields too. By default a
-        PIL image if there is a transform, as in ImageFolder; a tensor if there is no transform, or if it is one of
-        torchvision's that accepts only tensors.
+        The form of an image, also as the input of a transform; ``numpy`` and ``bytes`` apply to fields too. By default,
+        images are PIL images if there is a transform, as in ImageFolder. They are tensors if there is no transform, or
+        if the transform is one of torchvision's that accept only tensors.
 
         * ``tensor``: (3, height, width) uint8 `torch.Tensor`, RGB, 0 to 255; its memory is laid out channels last.
         * ``numpy``: (height, width, 3) uint8 array, RGB, writable.
         * ``pil``: `PIL.Image.Image` of mode RGB, as the transform of an ImageFolder gets it.
         * ``bytes``: the stored bytes, undecoded.
     crop : packer crop, optional
-        The part of each image that is decoded, and its new size, such as ``packer.RandomResizedCrop(224)``; or a list
-        of crops, applied in turn. The part is chosen before decoding, and the rest is not decoded.
+        The part of each image to decode, and its new size, such as ``packer.RandomResizedCrop(224)``; or a list of
+        crops, applied in turn. The part is chosen before decoding, and the rest of the image is not decoded.
     augment : packer augmentation or list of packer augmentations, optional
         Operations on the pixels of each crop, such as ``[packer.augment.TrivialAugmentWide()]``. They run in C; their
-        random numbers come from the same generator as the crop's.
+        random numbers come from the same generator as those of the crop.
     views : sequence of packer.View, optional
         Several versions of each image, for self-supervised learning, instead of `crop` and `augment`: each view has its
-        own crop and augmentation. An item is ``((view, view, ...), label)``, and a batch
-        ``[[batch of the first view, ...], labels]``. The sample is read and decoded once. A `transform` is applied to
-        each view. `fields` must not include masks, images, boxes or other positions in the image.
+        own crop and augmentation. An item is ``((view, view, ...), label)``, and a batch is ``[[batch of the first
+        view, ...], labels]``. Each sample is read and decoded once for all views. A `transform` is applied to each
+        view. `fields` must not include masks, images, boxes or other positions in the image.
     fuse : bool
-        Whether packer runs the first steps of `transform` itself, or with `fields` those of `transforms`: crops,
-        resizes, flips and pads of torchvision or timm; in a `transform`, also conversions after them, such as ToTensor
-        and Normalize. The same random numbers are drawn. Resized pixels are the ones of torchvision on tensors, which
-        rarely differ by more than one level from those on PIL images. ``repr(dataset)`` shows which steps packer runs.
+        Whether packer itself runs the first steps of `transform`, or with `fields` the first steps of `transforms`.
+        These steps are crops, resizes, flips and pads of torchvision or timm; in a `transform`, also conversions after
+        them, such as ToTensor and Normalize. packer draws the same random numbers as torchvision. Resized pixels equal
+        torchvision's result on tensors, which rarely differs by more than one level from its result on PIL images.
+        ``repr(dataset)`` shows which steps packer runs.
     seed : int, optional
         Makes random crops and augmentations depend only on seed, epoch (`set_epoch`) and sample, in any process and for
-        any number of reads. Without a seed, torch's generator draws new ones each time an image is read.
+        any number of reads. Without a seed, they are drawn anew from torch's generator each time an image is read.
     check : {"always", "never"}
-        Whether every read is compared with the sample's checksum. With ``"never"``, only the rows of ``raw`` pixels
-        that the crop needs are read.
+        Whether every read checks the sample's checksum. With ``"never"``, a crop of a sample stored as ``raw`` pixels
+        reads only the rows that it needs.
     decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
         The library that decodes ordinary JPEGs. ``"auto"`` uses packer's own decoder first, which is faster. The choice
         changes only the speed: the pixels are always Pillow's.
@@ -154,7 +155,7 @@ class ImageDataset(ItemDataset):
         Has no effect, because decoding the part that a crop needs is faster than decoding the whole image at half its
         size. The next release removes it.
     threads : int
-        The number of threads that decode a batch for a DataLoader.
+        The number of threads that decode each batch of torch's DataLoader.
     cache : {"ram"}, optional
         Read the whole pack into memory that all workers and ranks of a node share, and keep it there until the dataset
         is closed or deleted.
@@ -164,16 +165,18 @@ class ImageDataset(ItemDataset):
         The cache directory for a pack at a URL, shared by all processes of the node; ``""`` keeps the cache in memory
         only. By default the environment variable PACKER_CACHE_DIR, or ``~/.cache/packer``.
     cache_size : int or str, optional
-        The size limit of this cache in bytes, or as a string such as ``"200 GB"``; by default PACKER_CACHE_SIZE, or a
-        share of the free space.
+        The size limit of this cache, in bytes or as a string such as ``"200 GB"``; by default the environment variable
+        PACKER_CACHE_SIZE, or a share of the free space.
     timeout : float, optional
-        Seconds to wait for bytes of a URL before an error is raised; by default PACKER_TIMEOUT, or 60.
+        The number of seconds to wait for bytes from a URL before an error is raised; by default the environment
+        variable PACKER_TIMEOUT, or 60.
     on_error : {"raise", "replace"}
-        The treatment of an unreadable sample: an error; or the next readable sample replaces it, the same one in every
-        run and on every rank, with a warning that names the unreadable sample. `replaced` lists their errors.
+        What happens at an unreadable sample. ``"raise"`` raises an error. ``"replace"`` returns the next readable
+        sample instead, the same one in every run and on every rank, and warns with the name of the unreadable sample;
+        the attribute `replaced` lists the errors.
     max_bad : float
-        The maximum share of samples, 0 to 1, that a process may replace before an error is raised. Unless it is 0, one
-        sample may always be replaced.
+        The maximum share of samples, 0 to 1, that a process may replace before an error is raised. One sample may
+        always be replaced, unless the share is 0.
 
     Attributes
     ----------
@@ -182,11 +185,11 @@ class ImageDataset(ItemDataset):
     samples, imgs : sequence of (str, int)
         Name and label of every sample. The names are relative to the converted directory.
     targets : (N,) int64 or float64 array
-        The labels: class ids, -1 for an unlabeled sample; or numbers, if the pack has no classes. ``+`` with the
-        targets of another dataset or with a list concatenates, as with ImageFolder's lists. Another array of the same
-        length may be assigned.
+        The labels: class ids, -1 for an unlabeled sample; or numbers, if the pack has no classes. The operator ``+``
+        concatenates them with a list or with the targets of another dataset, as it does with ImageFolder's lists. You
+        may assign another array of the same length.
     columns : mapping of str to (N,) array
-        The fields with numbers, ids or texts, and packer's own columns; read-only.
+        The fields that contain numbers, class ids or texts, and packer's own columns; read-only.
     reader : packer.Reader
         The reader of the pack, with its manifest, its table and its bytes.
     root : str
@@ -198,15 +201,15 @@ class ImageDataset(ItemDataset):
         If the pack cannot be opened. `targets` and `samples` raise CorruptPackError if the table does not match its
         checksums.
     TypeError, ValueError
-        If a setting has a wrong type or value. This is checked before anything is copied or read in full.
+        If a setting has a wrong type or value. Settings are checked before anything is copied or read in full.
     FileNotFoundError
         If `is_valid_file` leaves a class without samples.
 
     Notes
     -----
-    Works with any start method of DataLoader workers, with and without `persistent_workers`, and with several datasets
-    on one pack. A pickled dataset contains its path and its settings; unpickling opens the pack. If torchvision has
-    been imported, the dataset is a `torchvision.datasets.VisionDataset`.
+    The dataset works with any start method of DataLoader workers, and with or without `persistent_workers`. Several
+    datasets may read one pack. A pickled dataset contains its path and its settings; unpickling opens the pack. If
+    torchvision has been imported, the dataset is a `torchvision.datasets.VisionDataset`.
     """
 
     extensions = IMAGE_SUFFIXES
@@ -301,7 +304,7 @@ class ImageDataset(ItemDataset):
             raise
 
     def _take_samples(self, is_valid_file: Callable[[str], bool] | None, allow_empty: bool) -> None:
-        """Have all samples of the reader, or those whose names a function takes, as ImageFolder's argument."""
+        """Take all samples of the reader, or those that `is_valid_file` accepts."""
         self._epochs = Epochs(len(self.reader), printable(self.reader.place.given))
         self._view = SampleView(self.reader)
         if is_valid_file is not None:
@@ -309,7 +312,7 @@ class ImageDataset(ItemDataset):
             self._view = SampleView(self.reader, rows)
 
     def _warn(self, decoder: str, output: str | None) -> None:
-        """Warn of slow decoding, and of numbers that items do not show."""
+        """Warn about slow decoding, and about bits or bands of images that the mode discards."""
         if output == "bytes":
             return
         if decoder == "auto":
@@ -321,7 +324,7 @@ class ImageDataset(ItemDataset):
         return len(self._view)
 
     def __getitem__(self, index: int | slice) -> Any:
-        """Return an item; for a slice, a dataset of these samples, as `select` does.
+        """Return an item; for a slice, return a dataset of these samples, as `select` does.
 
         Raises
         ------
@@ -360,10 +363,10 @@ class ImageDataset(ItemDataset):
         Parameters
         ----------
         condition : str or (N,) bool array
-            A mask, such as ``dataset.columns["age"] > 30``; masked entries are not selected. Or a string, such as
-            ``'age > 30 and split == "train"'``, with names of `columns`, comparisons, ``in [...]``, ``glob "train/*"``,
-            ``is null``, ``and``, ``or``, ``not``. As in SQL, a missing value meets neither a comparison nor its
-            opposite.
+            A mask, such as ``dataset.columns["age"] > 30``; masked entries of a masked array are not selected. Or a
+            string, such as ``'age > 30 and split == "train"'``, with names of `columns`, comparisons, ``in [...]``,
+            ``glob "train/*"``, ``is null``, ``and``, ``or``, ``not``. As in SQL, a missing value meets neither a
+            comparison nor its opposite.
 
         Raises
         ------
@@ -371,21 +374,21 @@ class ImageDataset(ItemDataset):
             If the string is not a valid condition on the dataset's columns; the message names the position of the
             error.
         ValueError
-            If a mask does not have N bools.
+            If `condition` is a mask and does not have N bools.
         CorruptPackError
-            If a column that is read is damaged.
+            If a column that the condition uses is damaged.
         """
         return self.select(meeting(condition, self._view.columns, len(self)))
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the seeded crops, also in DataLoader workers that are already running."""
+        """Set the epoch on which seeded crops depend, also in DataLoader workers that are already running."""
         self._epochs.move_on(epoch)
 
     def close(self) -> None:
-        """Close the pack's files, end the threads, and unlock memory of ``cache="ram"``. Later reads fail.
+        """Close the pack's files, end the threads, and unlock the memory that ``cache="ram"`` locked. Later reads fail.
 
         Data that was read stays valid, and so do `classes` and `targets`. Copies of the dataset in workers stay open.
-        On a selection, do nothing: close the dataset from which it was selected.
+        On a dataset that `select` or `where` returned, this does nothing: close the dataset on which they were called.
         """
         if self._whole is None:
             self._pool.close()
@@ -437,7 +440,7 @@ class ImageDataset(ItemDataset):
 
     @property
     def columns(self) -> ColumnArrays:
-        """The samples' columns by name, as read-only arrays; masked arrays if some samples have no value.
+        """The samples' columns by name, as read-only arrays; a column with missing values is a masked array.
 
         The columns are the scalar, class and text fields, and ``label``, ``name``, ``height``, ``width`` (pixels of the
         stored image) and ``size`` (bytes).
@@ -452,12 +455,12 @@ class ImageDataset(ItemDataset):
 
     @property
     def output(self) -> str:
-        """The form of an image: the argument `output`, or by default the form that the transform accepts."""
+        """The form of an image: the argument `output`, or if that is not given, the form that the transform accepts."""
         return self._pipeline.output
 
     @property
     def decoder(self) -> str:
-        """The library that decodes ordinary JPEGs, as chosen when the dataset was opened."""
+        """The library that decodes ordinary JPEGs; it was chosen when the dataset was opened."""
         return self._library
 
     @property
@@ -476,7 +479,7 @@ class ImageDataset(ItemDataset):
         return [] if self._replaced is None else self._replaced.reasons
 
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
-        """Return a rectangle of an image, without a transform: exactly the pixels that the whole image has there.
+        """Return a rectangle of an image, without a transform; its pixels equal those of the whole image.
 
         In a tiled JPEG, only the tiles that the rectangle touches are decoded, so a small rectangle of a huge image
         takes as little time as a small image.
@@ -484,19 +487,19 @@ class ImageDataset(ItemDataset):
         Parameters
         ----------
         top, left, height, width : int
-            In pixels; the rectangle must lie inside the image.
+            The rectangle, in pixels; it must lie inside the image.
 
         Returns
         -------
         (C, height, width) tensor, (height, width, C) array or PIL image
-            In the form of `output` and `mode`.
+            The pixels, in the form that `output` and `mode` select.
 
         Raises
         ------
         ValueError
             If the rectangle is empty or does not lie inside the image.
         IndexError, CorruptPackError, ImageError
-            As for ``dataset[index]``.
+            The same as for ``dataset[index]``.
         """
         output = self.output
         if output == "bytes":
@@ -513,7 +516,7 @@ class ImageDataset(ItemDataset):
         return in_form(output, self._decoder.one.cut(row, self.reader._read(row), box))
 
     def loader(self, path: str) -> Image.Image:
-        """Return the image of the sample whose name is `path`, as ImageFolder's loader does: without a transform.
+        """Return the image of the sample named `path`, without a transform, as ImageFolder's loader does.
 
         Raises
         ------
@@ -537,15 +540,15 @@ class ImageDataset(ItemDataset):
 
     @property
     def _pipeline(self) -> Pipeline:
-        """The steps of an item, compiled anew where a setting changed."""
+        """The steps that make an item, compiled again if a setting has changed."""
         return self._compiled("_own_pipeline", self._settings.transform)
 
     def _pipeline_with(self, transform: Transform) -> Pipeline:
-        """Return the steps of an item where a Loader's transform, if any, takes the place of the dataset's."""
+        """Return the steps that make an item; a Loader's transform, if not None, replaces the dataset's own."""
         return self._pipeline if transform is None else self._compiled("_loaders_pipeline", transform)
 
     def _compiled(self, name: str, transform: Transform) -> Pipeline:
-        """Return steps that were compiled before, unless a setting changed, also in place within a fused transform."""
+        """Return the compiled steps; compile them again if a setting or a step of a fused transform has changed."""
         settings = self._settings
         known = self.__dict__.get(name)
         if known is None or known.settings is not settings or not known.fits(transform):
@@ -554,7 +557,7 @@ class ImageDataset(ItemDataset):
         return pipeline
 
     def _use(self, pipeline: Pipeline) -> None:
-        """Make items by these steps, until a setting changes."""
+        """Make items with these steps until a setting changes."""
         self.__dict__["_own_pipeline"] = Compiled(self._settings, self._settings.transform, None, pipeline)
 
     @cached_property
@@ -574,7 +577,7 @@ class ImageDataset(ItemDataset):
         return {name: tensor_dtype(fields.dtype_of(name)) for name in parts.masks}
 
     def _item(self, place: int, seed: int | None) -> Any:
-        """Return an item with the crop that a seed and the dataset's epoch say, or drawn from torch's generator."""
+        """Return an item. Its crop depends on `seed` and the epoch; without a seed, torch's generator draws it."""
         pipeline = self._pipeline
         if not pipeline.takes_one:
             return ImageBatches(self).own_items([place], seed)[0]
@@ -590,14 +593,14 @@ class ImageDataset(ItemDataset):
         return ImageBatches(self).replaced_items(np.array([place % len(self)]), seed)[0]
 
     def _random(self, number: int, seed: int, count: int) -> npt.NDArray[np.float64]:
-        """Return the random numbers by which the crop of a row is chosen in this epoch."""
+        """Return the random numbers that choose the crop of a row in this epoch."""
         rows = np.array([number])
         self._epochs.read(rows)
         numbers: npt.NDArray[np.float64] = uniforms(seed, self._epochs.epoch, rows, count)[0]
         return numbers
 
     def _alike(self) -> ImageDataset:
-        """Return a dataset of the same samples and settings, on the same open pack, whose settings may be changed."""
+        """Return a copy of the dataset on the same open pack; changes of its settings do not affect the original."""
         alike: ImageDataset = object.__new__(type(self))
         alike.__dict__.update(self._attributes())
         alike._whole = self._whole or self
@@ -607,7 +610,7 @@ class ImageDataset(ItemDataset):
         return {name: value for name, value in self.__dict__.items() if name not in _MADE_AGAIN}
 
     def _require_format(self) -> None:
-        """Raise NotAPackError where the pack is of another format than this class reads."""
+        """Raise NotAPackError if this class does not read the format of the pack."""
         format = self.reader.manifest.format
         if self._format not in (None, format):
             dataset = FORMATS[format].dataset if format in FORMATS else "open_dataset"
@@ -618,17 +621,17 @@ class ImageDataset(ItemDataset):
 
 
 def _made_anew(kind: type, attributes: dict[str, Any]) -> Any:
-    """Return a dataset that was pickled, of the class that suits this process."""
+    """Return an unpickled dataset, of the class that suits this process."""
     dataset: Any = object.__new__(as_vision(kind))
     dataset.__dict__.update(attributes)
     return dataset
 
 
 def as_vision(kind: type) -> type:
-    """Return a class that is also a `torchvision.datasets.VisionDataset` where torchvision has been imported.
+    """Return `kind`, as a subclass of `torchvision.datasets.VisionDataset` too if torchvision has been imported.
 
-    Whoever asks ``isinstance(dataset, VisionDataset)`` has imported torchvision; for others its import would cost as
-    much time as that of torch.
+    Code that calls ``isinstance(dataset, VisionDataset)`` has imported torchvision. For all other code, importing
+    torchvision would take as much time as importing torch.
     """
     vision = sys.modules.get("torchvision.datasets.vision")
     base = getattr(vision, "VisionDataset", None)  # missing while torchvision is being imported
@@ -636,7 +639,7 @@ def as_vision(kind: type) -> type:
 
 
 def own_class(kind: type) -> type:
-    """Return the class before `as_vision`: the one that pickle finds by its name."""
+    """Return the class that was passed to `as_vision`, which pickle finds by its name."""
     return kind.__dict__.get("_own_class", kind)  # type: ignore[no-any-return]
 
 
@@ -653,14 +656,14 @@ _EPOCH, _READ, _AGAIN, _WARNED, _MOVES, _NUMBERS = range(6)
 
 
 class Epochs:
-    """The epoch of the crops, and the samples that were read in it. DataLoader workers see each `move_on`.
+    """The epoch on which crops depend, and a record of the samples read in it; DataLoader workers see each `move_on`.
 
     Parameters
     ----------
     length : int
         Number of samples of the pack.
     pack : str
-        The pack's path, which the warning names.
+        The path of the pack, for the warning.
     """
 
     def __init__(self, length: int, pack: str) -> None:
@@ -678,7 +681,7 @@ class Epochs:
         self._look_at(self._memory.share_memory_())  # type: ignore[no-untyped-call]
 
     def _look_at(self, memory: torch.Tensor) -> None:
-        """Take memory that is shared, in which everything lies."""
+        """Use `memory`, which is shared and holds the whole state."""
         self._memory, numbers = memory, memory.numpy()
         self._numbers: npt.NDArray[np.int64] = numbers[: 8 * _NUMBERS].view(np.int64)
         self._seen: npt.NDArray[np.uint8] = numbers[8 * _NUMBERS :]
@@ -689,21 +692,22 @@ class Epochs:
 
     @property
     def moves(self) -> int:
-        """How often an epoch was set."""
+        """The number of times that an epoch was set."""
         return int(self._numbers[_MOVES])
 
     def move_on(self, epoch: int) -> None:
-        """Let the crops be those of `epoch`."""
-        moves = self.moves + 1
+        """Set the epoch on which crops depend to `epoch`."""
+        epoch, moves = epoch_of(epoch), self.moves + 1
         self._seen[:] = 0
         self._numbers[:] = 0
-        self._numbers[_EPOCH], self._numbers[_MOVES] = operator.index(epoch), moves
+        self._numbers[_EPOCH], self._numbers[_MOVES] = epoch, moves
 
     def read(self, rows: Ints) -> None:
-        """Remember that samples get the crops of this epoch; warn once where these are crops of a pass before.
+        """Record the samples that get crops of this epoch; warn once if an earlier pass had the same crops.
 
-        The memory says which of the watched samples were read in this epoch. Where nearly all samples that come were
-        read before, this is a second pass. Two processes that count at once may lose a count, and warn a little later.
+        The shared memory records which of the watched samples were read in this epoch. If nearly all samples that are
+        read now were read before, this is a second pass. If two processes count at the same time, a count may be lost,
+        and the warning comes a little later.
         """
         watched = rows[rows % self._step == 0] // self._step
         seen, numbers = self._seen, self._numbers
@@ -721,11 +725,11 @@ class Epochs:
 
 
 class LostNumbersWarning(UserWarning):
-    """Images have more bits or bands than a dataset shows."""
+    """Images have more bits or bands than the items of a dataset contain."""
 
 
 def warn_of_lost_numbers(reader: Reader, mode: str) -> None:
-    """Warn where the findings of a pack name images that turn white or black in a mode, or lose bands."""
+    """Warn if, by the findings of a pack, some images turn white or black in this mode, or lose bands."""
     lost = remark(reader.manifest, mode)
     if lost is not None:
         warn(
@@ -735,7 +739,7 @@ def warn_of_lost_numbers(reader: Reader, mode: str) -> None:
 
 
 def remark(manifest: Manifest, mode: str) -> str | None:
-    """Describe the bits and bands of a pack's images that a mode does not show; None if it shows all."""
+    """Return a sentence about the bits and bands of a pack's images that a mode discards; None if it discards none."""
     clipped = manifest.findings.get(CLIPPED, 0) if mode == "RGB" else 0
     bands = _with_more_bands(manifest.findings) if mode != "unchanged" else 0
     if manifest.codec != "keep":

@@ -1,8 +1,8 @@
-"""Items of a batch: decoded and transformed by a pool of threads, with bad samples replaced.
+"""Items of a batch, which a pool of threads decodes and transforms, with unreadable samples replaced.
 
-torch's default_collate copies each image of a batch into new memory, which the main process shares. For images of
-224 x 224 float32 numbers that takes as long as half of the decoding. So images that become numbers are the rows of one
-batch from the beginning.
+torch's default_collate copies each image of a batch into new memory, which is shared with the main process. For images
+of 224 x 224 float32 numbers this takes half as long as decoding. Therefore images that are converted to numbers are
+written as rows of one batch tensor from the beginning.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from packer.errors import CorruptPackError, ImageError, OptionError, PackError, 
 
 
 class Item(NamedTuple):
-    """Image and label, as a type of its own, by which default_collate finds `_collated`."""
+    """An image and a label; the type is registered with default_collate, which then calls `_collated`."""
 
     image: Any
     label: Any
 
 
 def empty_rows(count: int, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return an uninitialized (count, *shape) float32 tensor; in a worker of DataLoader, in shared memory."""
+    """Return an uninitialized (count, *shape) float32 tensor, in shared memory in a worker of DataLoader."""
     if get_worker_info() is None:
         return torch.from_numpy(np.empty((count, *shape), np.float32))  # NumPy asks for huge pages, torch does not
     batch, size = torch.empty(0), torch.Size((count, *shape))
@@ -46,14 +46,14 @@ def empty_rows(count: int, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def _collated(items: Sequence[Item], *, collate_fn_map: Any = None) -> list[Any]:
-    """Return images and labels as default_collate does of tuples; images that are rows of a batch are not copied."""
+    """Collate images and labels as default_collate does; images that are already rows of a batch are not copied."""
     images, labels = ([item[part] for item in items] for part in (0, 1))
     whole = _whole(images)
     return [default_collate(images) if whole is None else whole, default_collate(labels)]
 
 
 def _whole(images: Sequence[Any]) -> torch.Tensor | None:
-    """Return the batch whose rows some images are, one after the other; None where they are anything else."""
+    """Return the batch tensor whose rows, in order, are these images; None if there is no such tensor."""
     if not all(isinstance(image, torch.Tensor) and image.is_contiguous() for image in images):
         return None
     first: torch.Tensor
@@ -88,31 +88,32 @@ def item_maker(  # noqa: PLR0917
     seeded: bool,
     before: Callable[[int], None] | None = None,
 ) -> Maker:
-    """Return a function that makes the items of some of N samples, which several threads may call.
+    """Return a function, callable from several threads, that makes the items of some of N samples.
 
-    Random crops are drawn here, in the order of the samples. Only where a transform draws random numbers, too, and
-    without a seed, each crop is drawn just before its image is transformed: as torchvision's transforms would draw.
+    Random crops are drawn here, in the order of the samples. There is one exception: if a transform draws random
+    numbers too, and there is no seed, each crop is drawn just before its image is transformed, which is the order in
+    which torchvision's transforms would draw.
 
     Parameters
     ----------
     decoder : BatchDecoder
     rows : (N,) int64 array
-        Places of the samples in the pack.
+        The samples' rows of the pack.
     labels : sequence of N labels
     pipeline : Pipeline
     choose : callable
-        Takes such places as well, and returns crops.
+        Takes a range of indices into `rows`, and returns crops.
     fields : FieldDecoder, optional
-        Where items are dicts.
+        The decoder of fields, if items are dicts.
     seeded : bool
-        Whether the crops are a function of their places, whenever they are chosen.
+        Whether a crop depends only on its sample, not on the time at which it is chosen.
     before : callable, optional
-        Called with each place before transforms make the item.
+        Called with each index into `rows` before the transforms run.
 
     Returns
     -------
     callable
-        Takes places in `rows` that follow one another, a range, and returns a list of items.
+        Takes a range of indices into `rows`, and returns a list of items.
     """
     if pipeline.lookup is not None and pipeline.row_size is not None and len(rows) > 1:
         batch = empty_rows(len(rows), (3, *pipeline.row_size))
@@ -150,7 +151,7 @@ def item_maker(  # noqa: PLR0917
 
 
 def slice_of(places: range) -> slice:
-    """Return places that follow one another as a slice, of which NumPy and torch copy nothing."""
+    """Return a range as a slice, with which NumPy and torch index without copying."""
     return slice(places.start, places.stop)
 
 
@@ -203,7 +204,7 @@ def _items(  # noqa: PLR0917
 
 
 def _images(decoder: BatchDecoder, rows: Ints, crops: Crops | None, pipeline: Pipeline) -> Iterable[Any]:
-    """Return images as the transforms take them."""
+    """Return images in the form that the transforms expect."""
     if crops is not None:
         pixels = decoder.cut(rows, crops)
         if pipeline.views:
@@ -223,7 +224,7 @@ _of_a_pool = threading.local()  # has `mark` in the threads of a pool
 
 
 class Pool:
-    """Threads that make the items of a batch, started when they are first needed. They end with the pool.
+    """Threads that make the items of a batch. They start when they are first needed, and end with the pool.
 
     A pickled pool has no threads, and a fork starts its own.
     """
@@ -234,7 +235,7 @@ class Pool:
     def items(
         self, threads: int, make: Callable[[Any], list[Any]], indices: Sequence[int] | npt.NDArray[np.int64]
     ) -> list[Any]:
-        """Return ``make(indices)``, a list of items, made of so many parts of `indices` at a time."""
+        """Return the list ``make(indices)``, computed by `threads` threads for parts of `indices`."""
         if threads == 1 or len(indices) < 2 or hasattr(_of_a_pool, "mark"):  # a thread would wait for itself
             return make(indices)
         step = -(-len(indices) // threads)
@@ -253,7 +254,7 @@ class Pool:
         return self._executors[key]
 
     def close(self) -> None:
-        """End the threads of this process; threads that are needed after that are started anew."""
+        """End the threads of this process; if threads are needed later, new ones start."""
         executors, self._executors = self._executors, {}
         for (process, _), executor in executors.items():
             if process == os.getpid():
@@ -270,20 +271,20 @@ _TURN = 1 << 20  # of a sample that takes another's place: see `in_turns`
 
 
 class Replaced:
-    """The samples of a dataset that could not be read in this process, each replaced by the next one that can be read.
+    """The samples that could not be read in this process; each is replaced by the next readable sample.
 
-    So the choice is the same in every run and on every rank. The sample that takes the place has another crop than it
-    has by itself in that epoch.
+    So the replacement is the same in every run and on every rank. The replacing sample gets another crop than at its
+    own place in the same epoch.
 
     Parameters
     ----------
     most : float
-        Which share of the dataset's samples may be such: one at least, unless it is 0.
+        The maximum share of the dataset's samples that may be replaced. Unless it is 0, at least one may be replaced.
 
     Attributes
     ----------
     reasons : list of str
-        The error of each, in the order of their discovery.
+        The error of each replaced sample, in the order of discovery.
     """
 
     def __init__(self, most: float) -> None:
@@ -293,7 +294,8 @@ class Replaced:
         self.reasons: list[str] = []
 
     def note(self, error: Exception, length: int) -> None:
-        """Note a sample of a dataset of `length`, and warn of it once; PackError where there are too many."""
+        """Record an unreadable sample of a dataset of `length`, and warn about it once; PackError if there are too
+        many."""
         if str(error) in self.reasons:
             return
         self.reasons.append(str(error))
@@ -307,7 +309,7 @@ class Replaced:
 
 
 def replaced_from(on_error: str, max_bad: float) -> Replaced | None:
-    """Return where replaced samples are noted; None where a bad sample is an error."""
+    """Return the record of replaced samples; None if an unreadable sample is an error."""
     if on_error not in ("raise", "replace"):
         raise OptionError(f"on_error is 'raise' or 'replace', not {on_error!r}")
     replaced = Replaced(max_bad)  # which refuses a number that is no share
@@ -315,22 +317,22 @@ def replaced_from(on_error: str, max_bad: float) -> Replaced | None:
 
 
 def good(indices: Sequence[int] | Ints, length: int, require: Callable[[int], None], replaced: Replaced) -> Ints:
-    """Return indices of samples that can be read, others in the places of those that cannot.
+    """Return indices in which samples that cannot be read are replaced by others.
 
     Parameters
     ----------
     indices : (N,) int64 array
-        As `in_turns` gives them.
+        The indices with turns, as from `in_turns`.
     length : int
-        How many samples the dataset has.
+        The number of samples in the dataset.
     require : callable
-        Takes an index, and raises one of `BAD` where the sample cannot be read.
+        Takes an index, and raises one of the errors in `BAD` if the sample cannot be read.
     replaced : Replaced
 
     Raises
     ------
     PackError
-        If there are too many bad samples, or no good one.
+        If there are too many unreadable samples, or no readable one.
     """
     return np.array([_good(int(index), length, require, replaced) for index in indices], np.int64)
 

@@ -1,4 +1,4 @@
-"""Conversions of single pixels, such as ToTensor and Normalize, done by a table: the same numbers in one step."""
+"""Conversions of single pixels, such as ToTensor and Normalize, by one look-up in a table with the same results."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ _LEVELS = 256
 
 
 class Lookup:
-    """A table of the numbers that conversions make of each level of each colour.
+    """A table with the result of conversions for each level of each colour.
 
     Parameters
     ----------
     table : (3, 256) float32 array
-        The number that a level of red, green and blue becomes.
+        The result for each level of red, green and blue.
     kind : type
         The class of the result, torch.Tensor or one derived from it.
     conversions : sequence of callable
-        The conversions of the table, for its repr.
+        The conversions that the table replaces, for its repr.
     planes : bool
-        Whether the result is contiguous, or laid out channels last, as the conversions leave it.
+        Whether the result is contiguous; otherwise it is laid out channels last. This is the layout that the
+        conversions produce.
 
     Attributes
     ----------
@@ -51,7 +52,7 @@ class Lookup:
         self._conversions = conversions
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether another one makes the same of images."""
+        """Tell whether another Lookup converts images to the same results."""
         return isinstance(other, Lookup) and self._made == other._made
 
     def __hash__(self) -> int:
@@ -73,7 +74,7 @@ class Lookup:
         native.look_up(pixels, self.table, out=out.numpy())
 
     def images(self, numbers: torch.Tensor) -> list[torch.Tensor]:
-        """Return the images of a batch of numbers, each of the class of the result."""
+        """Return the images of a batch of numbers, each as an instance of `kind`."""
         return [self._shown(image) for image in numbers.unbind(0)]
 
     def _shown(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -81,14 +82,14 @@ class Lookup:
 
 
 def lookup_of(conversions: Sequence[Callable[[Any], Any]], shown: Callable[[npt.NDArray[np.uint8]], Any]) -> Any:
-    """Return a Lookup that does some conversions, one after the other; None if no table can.
+    """Return a Lookup equivalent to some conversions, one after the other; None if no table is equivalent.
 
     Parameters
     ----------
     conversions : sequence of callable
-        Each makes of a number another number, whatever its place and neighbours: see `packer.crops._fuse.pointwise`.
+        Each converts a number independently of its position and neighbours; see `packer.crops._fuse.pointwise`.
     shown : callable
-        Gives pixels the form in which the first of them takes images.
+        Converts pixels to the form that the first conversion expects.
     """
     levels = np.repeat(np.arange(_LEVELS, dtype=np.uint8)[None, :, None], 3, 2)
     try:

@@ -1,6 +1,6 @@
-"""Memory of batches, used for one batch after the other: shared by processes, and page-locked for a GPU, if need be.
+"""Memory for batches, used for one batch after the other; it can be shared by processes, and page-locked for a GPU.
 
-Forks of a process have its objects and none of its threads: a fork that waits for a thread waits for ever.
+A fork has all objects of its process but none of its threads, so a fork that waits for a thread waits forever.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every device
 
 
 class BatchPart(NamedTuple):
-    """Pixels in a batch that are of one kind: the images, those of one view, or the masks of a field."""
+    """One kind of pixels in a batch: the images, the images of one view, or the masks of one field."""
 
     name: str
     size: tuple[int, int]
@@ -49,7 +49,7 @@ class BatchPart(NamedTuple):
 
 
 def view_part(number: int, size: tuple[int, int]) -> BatchPart:
-    """Return the part that has one view of each image."""
+    """Return the part that contains one view of each image."""
     return BatchPart(f"{_VIEWS}{number}", size, 3)
 
 
@@ -57,7 +57,7 @@ Pixels = TypeVar("Pixels")
 
 
 def images_in(memory: Mapping[str, Pixels]) -> Pixels | list[Pixels] | None:
-    """Return the images of a batch, a list of those of each view, or None where it has none."""
+    """Return the images of a batch; with views, a list with the images of each view; None if it has no images."""
     views = [pixels for name, pixels in memory.items() if _is_view(name)]
     return views or memory.get(IMAGES)
 
@@ -67,7 +67,7 @@ def _is_view(name: str) -> bool:
 
 
 class Layout(NamedTuple):
-    """The parts of the memory of a batch, one after the other, and the numbers that its images become."""
+    """The parts of a batch's memory, one after the other, and the conversion of its images to numbers."""
 
     parts: tuple[BatchPart, ...]
     numbers: NumberFormat | Lookup | None = None
@@ -79,23 +79,24 @@ class Layout(NamedTuple):
 
     @property
     def images(self) -> list[BatchPart]:
-        """The part that has the images, or those that have a view of them each."""
+        """The parts that contain images: one part, or one part for each view."""
         return [part for part in self.parts if part.name == IMAGES or _is_view(part.name)]
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of the images, which are no views."""
+        """Height and width of the images, if there are no views."""
         return next(part.size for part in self.parts if part.name == IMAGES)
 
     @property
     def views(self) -> int:
-        """How many views of each image there are; 0 of images that are no views."""
+        """The number of views of each image; 0 if there are no views."""
         return sum(_is_view(part.name) for part in self.parts)
 
     def with_numbers(self, numbers: NumberFormat | Lookup, *, beside: bool) -> Layout:
-        """Return a layout of the same pixels, of which the images become numbers.
+        """Return a layout of the same pixels in which images are converted to numbers.
 
-        With `beside` the numbers have memory of their own, so that something may come between: the levels stay.
+        With `beside` the numbers have separate memory and the uint8 levels are kept, so that a step can run before the
+        conversion.
         """
         become = [part._replace(dtype=numbers.dtype, planes=numbers.planes) for part in self.images]
         if beside:
@@ -106,37 +107,37 @@ class Layout(NamedTuple):
 
     @property
     def decoded_numbers(self) -> NumberFormat | Lookup | None:
-        """The numbers that images become when they are decoded; None where they are levels then."""
+        """The numbers to which images are converted while they are decoded; None if they remain uint8 levels."""
         beside = any(part.name.endswith(_AS_NUMBERS) for part in self.parts)
         return None if beside else self.numbers
 
     def levels_and_numbers(self, memory: Tensors) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return the images of a batch, or each view of them, and their numbers."""
+        """Return the uint8 images of a batch and their numbers, for each view."""
         return [(memory[part.name], memory[part.name + _AS_NUMBERS]) for part in self.images]
 
     def decoded(self, memory: Tensors) -> Tensors:
-        """Return the parts of a batch that are decoded."""
+        """Return the parts of a batch into which images are decoded."""
         return {name: tensor for name, tensor in memory.items() if not name.endswith(_AS_NUMBERS)}
 
     def handed_out(self, memory: Tensors) -> Tensors:
-        """Return the parts that are handed out, when the batch is done: with numbers in place of images."""
+        """Return the parts of a complete batch that are returned to the user, with numbers in place of images."""
         return {name: memory.get(name + _AS_NUMBERS, tensor) for name, tensor in self.decoded(memory).items()}
 
     def bytes_for(self, count: int) -> int:
-        """Return how many bytes `count` samples need."""
+        """Return the number of bytes that `count` samples need."""
         return _laid_out(self.parts, count)[1]
 
     def tensors(self, memory: npt.NDArray[np.uint8], count: int) -> Tensors:
-        """Return the parts of memory as (count, channels, height, width) tensors, laid out as the parts say."""
+        """Return the parts as (count, channels, height, width) tensors on this memory, in the layout of each part."""
         return self.as_tensors(self.arrays(memory, count))
 
     def arrays(self, memory: npt.NDArray[np.uint8], count: int) -> dict[str, npt.NDArray[Any]]:
-        """Return the parts as arrays; bfloat16, which NumPy does not know, as int16."""
+        """Return the parts as arrays; bfloat16, which NumPy does not support, is returned as int16."""
         places = _laid_out(self.parts, count)[0].items()
         return {name: np.ndarray(shape, dtype, memory, begin, steps) for name, (dtype, shape, steps, begin) in places}
 
     def as_tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Tensors:
-        """Return such arrays as tensors, which hold them."""
+        """Return the arrays that `arrays` returned as tensors on the same memory."""
         if torch.is_inference_mode_enabled():  # the threads that write into the tensors are not in that mode
             with torch.inference_mode(False):
                 return self.as_tensors(arrays)
@@ -147,7 +148,7 @@ class Layout(NamedTuple):
         return tensors
 
     def page_locked(self, count: int) -> Tensors:
-        """Return such tensors in page-locked memory, which torch keeps for reuse by itself."""
+        """Return new tensors for the parts in page-locked memory, which torch itself keeps for reuse."""
         with torch.inference_mode(False):
             tensors = {}
             for part in self.parts:
@@ -159,7 +160,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(found: Layout | tuple[int, int] | None) -> Layout | None:
-    """Return the layout that a dataset says: a whole one, or height and width of its images."""
+    """Return the layout from a dataset's `layout`, which is a Layout or the height and width of its images."""
     if found is None or isinstance(found, Layout):
         return found
     height, width = map(operator.index, found)
@@ -169,7 +170,7 @@ def layout_of(found: Layout | tuple[int, int] | None) -> Layout | None:
 
 
 class _Place(NamedTuple):
-    """Where the pixels of a part lie in memory: an array's shape, and its steps and its beginning in bytes."""
+    """The location of a part's pixels in memory: the shape of an array, and its strides and offset in bytes."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -179,7 +180,7 @@ class _Place(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def _laid_out(parts: tuple[BatchPart, ...], count: int) -> tuple[dict[str, _Place], int]:
-    """Return where each part lies for `count` samples, one after the other, and how many bytes all need."""
+    """Return the location of each part for `count` samples, and the number of bytes of all parts."""
     places, begin = {}, 0
     for part in parts:
         (height, width), channels = part.size, part.channels
@@ -193,9 +194,9 @@ def _laid_out(parts: tuple[BatchPart, ...], count: int) -> tuple[dict[str, _Plac
 
 
 class SharedMemory:
-    """Memory that this process shares with those that get it when they are started (`Process(args=...)`).
+    """Memory that this process shares with processes that receive it when they start (`Process(args=...)`).
 
-    The memory has no name, so the system frees it when the last process ends, however that ends.
+    The memory has no name, so the system frees it when the last process ends, even if that process is killed.
 
     Parameters
     ----------
@@ -239,14 +240,14 @@ def _pixels(buffer: Any) -> npt.NDArray[np.uint8]:
 
 
 def fresh(size: int) -> npt.NDArray[np.uint8]:
-    """Return memory of any content, which begins with a line of the caches, for whole lines to be written past them."""
+    """Return uninitialized memory, aligned to a cache line, so that stores of whole lines can bypass the caches."""
     memory = np.empty(size + _ALIGNED, np.uint8)
     begin = -memory.ctypes.data % _ALIGNED
     return memory[begin : begin + size]
 
 
 class Slot:
-    """Memory for one batch after the other: free when no tensor that lies in it is held any more.
+    """Memory for one batch after the other; it is free again when no tensor on it exists any more.
 
     Parameters
     ----------
@@ -270,7 +271,7 @@ class Slot:
         return self._pixels.size
 
     def tensors(self, layout: Layout, count: int) -> Tensors:
-        """Return the slot as a batch of `count` samples, and take it until the last view of the batch is gone."""
+        """Return tensors for `count` samples on this memory, and reserve the slot until the last of them is deleted."""
         # All views of a tensor hold its storage, and the storage holds the array.
         arrays = layout.arrays(self._pixels, count)
         self._holders = [*map(weakref.ref, arrays.values())]
@@ -278,14 +279,15 @@ class Slot:
 
 
 def pinned(memory: Tensors) -> Tensors:
-    """Return tensors in page-locked memory: copies of those that lie elsewhere."""
+    """Return tensors in page-locked memory; copy those that are not."""
     return {name: tensor if tensor.is_pinned() else tensor.pin_memory() for name, tensor in memory.items()}
 
 
 def page_lock(pixels: npt.NDArray[np.uint8]) -> None:
-    """Page-lock an array's memory until the array is no longer held, so that a GPU can copy from it by itself.
+    """Page-lock an array's memory until the array is deleted, so that a GPU can copy directly from it.
 
-    PyTorch does not watch memory that it did not page-lock itself: the caller holds the array until a copy is done.
+    PyTorch does not track memory that it has not page-locked itself, so the caller must hold the array until a copy is
+    done.
     """
     cudart: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     address = pixels.ctypes.data
@@ -294,13 +296,13 @@ def page_lock(pixels: npt.NDArray[np.uint8]) -> None:
 
 
 def _unlock(process: int, cudart: Any, address: int, memory: Any) -> None:
-    """Undo `page_lock` while `memory` is still there; not in a fork, where CUDA cannot be used."""
+    """Undo `page_lock` while `memory` still exists; do nothing in a fork, where CUDA cannot be used."""
     if os.getpid() == process:
         cudart.cudaHostUnregister(address)
 
 
 def leak(*values: object) -> None:
-    """Never free these objects, not even when Python ends: for objects of a device in a fork.
+    """Never free these objects, not even when Python ends; use this for a device's objects in a fork.
 
     CUDA cannot be used in a fork, and PyTorch aborts a process that destroys an event there.
     """

@@ -1,21 +1,18 @@
-"""The datasets that a person opens: one class a format, and one function for packs of any format.
+"""The datasets that a user opens: one class for each format, and one function for packs of any format.
 
-Images that nobody converted, read where they lie: an index of them, made when they are opened.
+Images that were not converted are read in place, by an index that is made when they are opened.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import inspect
 import os
-import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypedDict, overload
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from packer._account import TAKEN
 from packer._containers import Container, files_to_name, named_paths, open_container, parse_keys
@@ -30,15 +27,14 @@ from packer._sources.imagefolder import class_directories, imagefolder_source, r
 from packer._sources.index import build_index
 from packer._sources.stylegan import stylegan_source
 from packer._storage.files import remove, writing_to
-from packer._storage.locks import held, try_lock
+from packer._storage.locks import held
 from packer._storage.place import choose_reading, place_of
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, user_path
-from packer._storage.safe_open import NO_LINK, open_regular
+from packer._storage.scratch import process_directory
 from packer.augment import Augmentation, View
 from packer.crops import Crop
 from packer.errors import (
-    DestinationError,
     ImageError,
     NotAPackError,
     OptionError,
@@ -55,7 +51,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = [
-    "SHARED_MEMORY",
     "HDF5ImageDataset",
     "ImageDataset",
     "InPlaceOptions",
@@ -66,14 +61,13 @@ __all__ = [
     "open_dataset",
 ]
 
-SHARED_MEMORY = Path("/dev/shm")
-_PREFIX, _LOCK = "packer-index-", "lock"
+_PREFIX = "packer-index-"
 
 ProgressCallback = Callable[[int, int], None]
 
 
 def is_pack(path: str | os.PathLike[str]) -> bool:
-    """Tell whether there is a pack; errors of a damaged one are left to whoever opens it."""
+    """Tell whether there is a pack at `path`; errors of a damaged pack are raised only when it is opened."""
     try:
         open_pack(path).close()
     except (NotAPackError, PackNotFoundError):
@@ -83,14 +77,14 @@ def is_pack(path: str | os.PathLike[str]) -> bool:
 
 @dataclass(frozen=True)
 class InPlaceOptions:
-    """Options of the index that is made of images in place.
+    """Options for an index of images in place.
 
     Attributes
     ----------
     keys : dict of str to str
-        As `Container.open` takes them.
+        The argument of `Container.open`.
     unreadable : bool
-        Whether images that cannot be read are in it too.
+        Whether the index includes images that cannot be read.
     unlabeled : bool
         Whether samples may lack a label.
     allow_empty : bool
@@ -109,19 +103,19 @@ def index_of(
     progress: ProgressCallback | None = None,
     options: InPlaceOptions | None = None,
 ) -> Path | None:
-    """Return the index of a directory of images, or of a container; None where there is neither.
+    """Return the index of a directory of images or of a container; None if `root` is neither.
 
-    The index has no checksums: no more than headers are read.
+    The index has no checksums, because only the headers of images are read.
 
     Parameters
     ----------
     root : path
-        A directory as ImageFolder takes it; or files, a directory or a pattern that `packer.convert` takes.
+        A directory in ImageFolder's layout; or a container's files, directory or pattern, as for `packer.convert`.
     path : path, optional
-        The file of the index, which is used again while the images are those that it lists. By default the index lies
-        in memory, or among temporary files, until this process ends.
+        The file of the index, which is used again as long as it lists exactly these images. By default the index is
+        kept in memory, or in a temporary file, until this process ends.
     progress : callable, optional
-        Called with how many images were looked at, and how many there are.
+        Called with the number of images indexed and their total.
     options : InPlaceOptions, optional
 
     Raises
@@ -146,7 +140,8 @@ def index_of(
     if container is None and source is None:
         return None
     if path is None:
-        return _made(_temporary() / f"{paths[0].stem}.index", source, container, options, progress)
+        directory = Path(tempfile.mkdtemp(dir=process_directory(_PREFIX)))
+        return _made(directory / f"{paths[0].stem}.index", source, container, options, progress)
     index = Path(os.path.abspath(os.path.expanduser(path)))
     with held(index.with_name(f"{index.name}.lock"), _wait):  # one process makes it for all
         if os.path.lexists(index) and _is_of(index, source, container, options):
@@ -161,7 +156,7 @@ def _made(
     options: InPlaceOptions,
     progress: ProgressCallback | None,
 ) -> Path:
-    """Make an index, which replaces an older one at its path."""
+    """Make an index at the path `index`, replacing an older index."""
     if source is None:
         assert container is not None
         source = listed_container(container, in_place=True, unlabeled=options.unlabeled)
@@ -181,7 +176,7 @@ def _made(
 
 
 def _warn_of_losses(source: Source) -> None:
-    """Warn of images that are left out or have no label. Files of other types are no loss."""
+    """Warn about images that are left out or have no label. Files of other types do not count."""
     tree = source.kind in ("imagefolder", "stylegan")  # in which hidden directories are taken
     losses = [
         item.line()
@@ -206,11 +201,11 @@ def _build(
 
 
 def _wait() -> None:
-    """Wait for the process that makes the index."""
+    """Do nothing while another process holds the lock: it is making the index."""
 
 
 def _tree(root: Path) -> Source | None:
-    """List a directory of images; None for another directory, or the remains of a pack."""
+    """Return the source of a directory of images; None for any other directory, or for the remains of a pack."""
     if root.suffix in {suffix for row in FORMATS.values() for suffix in row.suffixes}:
         return None
     if class_directories(root):
@@ -232,12 +227,12 @@ def _require_images(source: Source) -> None:
 
 
 def _is_of(index: Path, source: Source | None, container: Container | None, options: InPlaceOptions) -> bool:
-    """Tell whether an index lists these images, in unchanged files; if not, it may be replaced.
+    """Tell whether an index lists exactly these images, and their files are unchanged; if not, it may be replaced.
 
     Raises
     ------
     SourceError
-        If there is something else at the path, or the index is of other files.
+        If the path is not an index, or is the index of other files.
     """
     try:
         reader = open_pack(index)
@@ -263,44 +258,6 @@ def _is_of(index: Path, source: Source | None, container: Container | None, opti
         )
 
 
-def _temporary() -> Path:
-    """Make a directory that goes when this process ends, in memory where there is room for much.
-
-    It has a locked file. A process that is killed leaves the directory, which the next one removes: nobody holds the
-    lock any more.
-    """
-    memory = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
-    if memory is not None and shutil.disk_usage(memory).free < 1 << 30:
-        memory = None
-    _remove_abandoned(memory or Path(tempfile.gettempdir()))
-    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=memory))
-    lock = open(made / f"new-{_LOCK}", "wb")  # noqa: SIM115 - open as long as the process lives
-    try_lock(lock)
-    if os.name != "nt":  # where an open file cannot be renamed
-        os.rename(lock.name, made / _LOCK)
-    atexit.register(_remove_own, made, os.getpid(), lock)
-    return made
-
-
-def _remove_abandoned(directory: Path) -> None:
-    """Remove the directories of killed processes of this user."""
-    for path in directory.glob(f"{_PREFIX}*/{_LOCK}"):
-        with contextlib.suppress(OSError, DestinationError), open(path, "ab", opener=_open_lock) as lock:
-            owner = os.lstat(path.parent)
-            if stat.S_ISDIR(owner.st_mode) and owner.st_uid == os.geteuid() and try_lock(lock):
-                shutil.rmtree(path.parent)
-
-
-def _open_lock(path: str, flags: int) -> int:
-    return open_regular(path, flags=flags & ~os.O_CREAT | NO_LINK)
-
-
-def _remove_own(directory: Path, process: int, lock: IO[bytes]) -> None:
-    if os.getpid() == process:  # and not a child that was forked
-        lock.close()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 class LMDBImageDataset(ImageDataset):
     __doc__ = ImageDataset.__doc__
     _format = "lmdb"
@@ -323,9 +280,9 @@ _DATASETS = {dataset._format: dataset for dataset in (LMDBImageDataset, HDF5Imag
 
 
 class DatasetSettings(TypedDict, total=False):
-    """The types of the settings that `ImageDataset` and `open_dataset` take by keyword alone; a test compares them.
+    """The types of the keyword-only settings of `ImageDataset` and `open_dataset`; a test compares them.
 
-    The overloads below need types alone. The two signatures spell the settings with their defaults, for `help`.
+    The overloads below need only types. The two signatures list the settings with their defaults, for `help`.
     """
 
     transforms: Callable[..., Any] | None
@@ -355,7 +312,7 @@ class DatasetSettings(TypedDict, total=False):
 
 
 class OpenOptions(DatasetSettings, total=False):
-    """The types of all that `open_dataset` takes by keyword alone."""
+    """The types of all keyword-only arguments of `open_dataset`."""
 
     classes: str
     index: str | os.PathLike[str] | None
@@ -422,7 +379,7 @@ def open_dataset(  # noqa: PLR0917
     unlabeled: bool = False,
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> ImageDataset | ConcatImageDataset:
-    """Open one or several packs of any format as a dataset; without a transform, images are tensors, not PIL images.
+    """Open one or more packs of any format as a dataset; without a transform, images are tensors, not PIL images.
 
     The format is detected by the content of the pack, not by its name.
 
@@ -431,12 +388,12 @@ def open_dataset(  # noqa: PLR0917
     Parameters
     ----------
     root : path or URL, or list or tuple of these
-        The pack, or the packs. The settings apply to each pack. Instead of a pack, a directory of images as for
-        ImageFolder, or a container of another tool, such as ``shards/*.tar``: these are indexed at once and read in
-        place.
+        The pack, or the packs. The settings apply to each pack. Instead of a pack, `root` may be a directory of images
+        in ImageFolder's layout, or a container of another tool, such as ``shards/*.tar``: it is indexed immediately,
+        and its images are read in place.
     classes : {"same", "union"}
         ``same``: several packs must have the same classes. ``union``: the classes of the first pack keep their ids,
-        additional classes of the other packs follow, and labels are renumbered.
+        additional classes of the other packs follow, and labels are renumbered accordingly.
     index : path, optional
         The file for the index of a directory or a container. It is used again as long as the images match it. By
         default the index is kept until the process ends. It has no checksums; `packer.index` makes an index with
@@ -445,8 +402,8 @@ def open_dataset(  # noqa: PLR0917
         The keys of a container that hold the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or a mapping
         of names to keys.
     unlabeled : bool
-        Whether samples of a container may lack a label, and get -1. Otherwise it is an error if no sample has a label
-        although something in the container looks like labels.
+        Whether samples of a container may lack a label; they get the label -1. Otherwise it is an error if no sample
+        has a label although a key or column of the container looks like labels.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the number of images indexed and their total.
     """
@@ -471,7 +428,7 @@ def open_dataset(  # noqa: PLR0917
 
 
 def _pack_of(root: Any, index: Any, options: InPlaceOptions, progress: Callable[[int, int], None] | None) -> Any:
-    """Return the pack at a path, or the index of images at that path."""
+    """Return the path of the pack at `root`, or of an index of the images at `root`."""
     if is_url(root):
         if options.keys or index is not None:
             raise OptionError(

@@ -1,4 +1,4 @@
-"""Turn the settings of a dataset into the fixed steps that make an item of a sample."""
+"""Compile the settings of a dataset into the fixed steps that make an item from a sample."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ class Pipeline:
     Attributes
     ----------
     crop : Crop, optional
-        The part of the image that packer decodes, at which size.
+        The part of the image that packer decodes, and its size.
     output : one of OUTPUTS
         The form of the image before the transforms, unless there is a `lookup`.
     lookup : Lookup, optional
-        Conversions that packer does, in place of bringing the image into that form; they make tensors.
+        Conversions to a tensor that packer does instead of converting the image to `output`.
     transform, target_transform : callable, optional
-        The steps that are left for the image, and for the label.
+        The remaining steps for the image, and those for the label.
     transforms : callable, optional
-        The steps for both together, or for the dict that an item is.
+        The steps for image and label together, or for an item that is a dict.
     mode : {"RGB", "L", "unchanged"}
         The mode of decoded images.
     parts : Parts, optional
         The keys of an item that is a dict.
     augment : Augmentation, optional
-        The operations of packer on the pixels of the crop, before the image is brought into any form.
+        packer's operations on the pixels of the crop, before the image is converted to `output`.
     views : tuple of View
-        The images that packer makes of each, with crops and augmentations of their own; a transform gets one after the
-        other. Without any there is one image, which is no view.
+        The versions that packer makes of each image, with their own crops and augmentations; a transform gets one after
+        the other. If empty, each item has a single image.
     """
 
     crop: Crop | None
@@ -72,19 +72,19 @@ class Pipeline:
 
     @cached_property
     def randoms(self) -> int:
-        """How many random numbers the crops of an image need, and their augmentations."""
+        """The number of random numbers that the crops and augmentations of an image need."""
         return sum(step.randoms for step in (self.crop, self.augment, *self.views) if step is not None)
 
     @cached_property
     def crops(self) -> tuple[Crop, ...]:
-        """The crops of an image: one for each view."""
+        """The crops of an image: one, or one for each view."""
         if self.views:
             return tuple(view.crop for view in self.views)
         return () if self.crop is None and self.augment is None else (self.crop or Compose([]),)
 
     @cached_property
     def takes_one(self) -> bool:
-        """Whether `sample` makes items; fields and views of a sample are read as those of a batch of one."""
+        """Whether `sample` can make the items; samples with fields or views are read as a batch of one."""
         return self.parts is None and not self.views
 
     @cached_property
@@ -95,18 +95,18 @@ class Pipeline:
 
     @property
     def leaves_pixels(self) -> bool:
-        """Whether the item's image is the tensor that was decoded."""
+        """Whether the image in the item is the decoded tensor, without any change."""
         return self.output == "tensor" and not (self.lookup or self.transform or self.transforms)
 
     @cached_property
     def row_size(self) -> tuple[int, int] | None:
-        """Height and width of the images where each becomes numbers of a lookup, and nothing is left to do; or None."""
+        """Height and width of the images if `lookup` is the last step for each of them; otherwise None."""
         ends = self.lookup is not None and self.transform is None and self.transforms is None and self.parts is None
         return self.crop.size if ends and self.crop is not None else None
 
     @property
     def left(self) -> str:
-        """The reason why images cannot be decoded into a batch as the item has them, as a clause."""
+        """The reason, as a clause, why images cannot be decoded directly into a batch; None if they can."""
         transform = self.transform if self.transforms is None else self.transforms
         if transform is not None:
             return f"this is done to each image by itself, after what packer does: {' '.join(repr(transform).split())}"
@@ -122,12 +122,12 @@ class Pipeline:
         label: int | float,
         random: npt.NDArray[np.float64] | None,
     ) -> tuple[Any, Any]:
-        """Read one sample and return its item; where `takes_one`.
+        """Read one sample and return its item; call it only if `takes_one`.
 
         Parameters
         ----------
         random : (randoms,) float64 array, optional
-            Decides on the crop; None draws from torch's generator.
+            The random numbers for the crop; None draws from torch's generator.
         """
         if self.output == "bytes":
             image: Any = bytes(reader._read(row))
@@ -139,11 +139,11 @@ class Pipeline:
         return self.item(image, label)
 
     def shown(self, pixels: npt.NDArray[Any]) -> Any:
-        """Return (height, width, channels) pixels as the transforms take them."""
+        """Return (height, width, channels) pixels in the form that the transforms expect."""
         return in_form(self.output, pixels) if self.lookup is None else self.lookup(pixels)
 
     def item(self, image: Any, label: Any) -> tuple[Any, Any]:
-        """Return the item of a decoded image and a label."""
+        """Make an item from a decoded image and a label."""
         if self.parts is not None and self.parts.wrapped and isinstance(image, torch.Tensor) and self.lookup is None:
             image = wrapped_image(image)
         if self.transforms is not None:
@@ -154,7 +154,7 @@ class Pipeline:
         return image, label if self.target_transform is None else self.target_transform(label)
 
     def dict_item(self, values: Mapping[str, Any], size: tuple[int, int]) -> Any:
-        """Return the item of a sample's values, among them a decoded image; `size` is that of the image."""
+        """Make an item from a sample's values, including a decoded image; `size` is the size of the image."""
         assert self.parts is not None
         item = item_of(self.parts, values, self.output, size)
         if self.transforms is not None:
@@ -165,14 +165,14 @@ class Pipeline:
         return item
 
     def followed(self, crops: Crops | None) -> tuple[Crops | None, Operations | None]:
-        """Return the crops and the operations that fields follow; they follow no views."""
+        """Return the crops and the operations that apply to fields; crops of views do not."""
         if crops is None or self.views:
             return None, None
         bare, operations = parted(crops)
         return None if self.crop is None else bare, operations
 
     def without_transforms(self) -> Pipeline:
-        """Return the steps of packer alone, after which an image is decoded and nothing is done to it."""
+        """Return only packer's own steps, without the user's transforms."""
         return replace(self, lookup=None, transform=None, target_transform=None, transforms=None)
 
     def _transformed(self, image: Any) -> Any:
@@ -182,7 +182,7 @@ class Pipeline:
         return tuple(map(self.transform, image)) if self.views else self.transform(image)
 
     def __str__(self) -> str:
-        """Describe the steps of packer and the remaining transforms, in one line."""
+        """Return packer's steps and the remaining transforms in one line."""
         steps = self.crop, self.augment, self.views or None, self.lookup
         own = ", ".join(f"{step!r}" for step in steps if step is not None)
         own = f"packer: {own}" if own else ""
@@ -194,14 +194,14 @@ class Pipeline:
 
 @dataclass(frozen=True, eq=False)
 class ItemSettings:
-    """The settings of a dataset that decide how items are made. Each change gives other settings.
+    """The settings of a dataset that determine how items are made; immutable, so each change returns a new object.
 
     Attributes
     ----------
     output, mode, fuse, transforms
-        As of `ImageDataset`.
+        The same as in `ImageDataset`.
     transform, target_transform, crop, augment, views
-        As of `ImageDataset`, whose properties set them.
+        The same as in `ImageDataset`, whose properties set them.
     parts : Parts, optional
         The keys of an item that is a dict.
     """
@@ -218,7 +218,7 @@ class ItemSettings:
     parts: Parts | None = None
 
     def with_transform(self, name: str, transform: Transform) -> ItemSettings:
-        """Return settings with another `transform` or `target_transform`; TypeError or ValueError where it is none."""
+        """Return settings with another `transform` or `target_transform`; TypeError or ValueError if it is invalid."""
         require_callable(name, transform)
         if transform is not None and self.transforms is not None:
             raise OptionError(
@@ -228,7 +228,7 @@ class ItemSettings:
         return replace(self, **changed)
 
     def with_crop(self, crop: Crop | Sequence[Crop] | None) -> ItemSettings:
-        """Return settings with another crop; TypeError or ValueError where there can be none."""
+        """Return settings with another crop; TypeError or ValueError if it is invalid or a crop is not possible."""
         if isinstance(crop, (list, tuple)):
             crop = Compose(crop)
         if crop is not None and not isinstance(crop, Crop):
@@ -244,21 +244,22 @@ class ItemSettings:
         return replace(self, crop=crop)
 
     def with_augment(self, augment: Augmentation | Sequence[Augmentation] | None) -> ItemSettings:
-        """Return settings with another augmentation; TypeError or ValueError where there can be none."""
+        """Return settings with another augmentation; TypeError or ValueError if it is invalid or not possible."""
         self._require_no_views("augment", augment)
         return replace(self, augment=None if augment is None else self._usable(augment))
 
     def with_views(self, views: Sequence[View] | None) -> ItemSettings:
-        """Return settings with other views; TypeError or ValueError where there can be none."""
+        """Return settings with other views; TypeError or ValueError if they are invalid or not possible."""
         return replace(self, views=None if views is None else self._usable_views(views))
 
     def pipeline(self, transform: Transform) -> Pipeline:
-        """Return the steps that the settings mean, where `transform` is applied to each image.
+        """Return the steps for these settings, with `transform` applied to each image.
 
         Raises
         ------
         ValueError
-            If a transform has nothing to be applied to, or fields cannot follow a crop or an augmentation.
+            If items contain nothing to which a transform applies, or a crop or an augmentation cannot be applied to the
+            fields.
         """
         made = self._compiled(transform, self.transforms if transform is self.transform else None)
         if self.parts is not None and transform is not None and "image" not in self.parts.names:
@@ -270,20 +271,21 @@ class ItemSettings:
         return made
 
     def compiled(self, transform: Transform) -> Compiled:
-        """Return the steps of `pipeline`, and the settings of a fused transform, which people change in place."""
+        """Return the steps of `pipeline`, and the settings of a fused transform, which users may change in place."""
         fused = self.fused(transform)
         snapshot = Snapshot(fused) if self.fuse and fused is not None else None
         return Compiled(self, transform, snapshot, self.pipeline(transform))
 
     def fused(self, transform: Transform) -> Any:
-        """Return the transform of which packer does the first steps, where it is to."""
+        """Return the transform whose first steps packer runs; None without `fuse`."""
         return self.transforms if transform is None and self.parts is not None else transform
 
     def _compiled(self, transform: Transform, transforms: Callable[..., Any] | None) -> Pipeline:
-        """Return the steps, of which packer does those that `transform` begins with, as far as `fuse` asks for it.
+        """Return the steps; with `fuse`, packer itself runs the first steps of `transform`.
 
-        The output is by default the form that the transform takes: a PIL image, as ImageFolder gives, unless the
-        transform is one of torchvision's that takes tensors only; a tensor without a transform, or with one of a dict.
+        By default, the output is the form that the transform accepts: a PIL image, as from ImageFolder, unless the
+        transform is one of torchvision's that accept only tensors. Without a transform, or with a transform of a dict,
+        it is a tensor.
         """
         parts, output, crop, lookup = self.parts, self.output, self.crop, None
         if output is None:
@@ -306,7 +308,7 @@ class ItemSettings:
             raise OptionError(f"each of views= has its own crop and augmentation, which replace {name}=")
 
     def _usable_views(self, views: Sequence[View]) -> tuple[View, ...]:
-        """Return views of this dataset's images, or say why there can be none."""
+        """Check views for this dataset, and return them; raises an error with the reason if they are not possible."""
         if not isinstance(views, (list, tuple)) or not views or not all(isinstance(view, View) for view in views):
             raise OptionTypeError(
                 f"views is a list of views, such as [packer.View(packer.RandomResizedCrop(224))] * 2, not {views!r}"
@@ -334,7 +336,7 @@ class ItemSettings:
         return tuple(views)
 
     def _usable(self, augment: Augmentation | Sequence[Augmentation]) -> Augmentation:
-        """Return an augmentation of this dataset's images, or say why there can be none."""
+        """Check an augmentation for this dataset, and return it; raises an error if it is not possible."""
         chain = chain_of(augment)
         if self.output == "bytes":
             raise OptionError("output='bytes' returns the stored bytes, which cannot be augmented")
@@ -353,10 +355,10 @@ SettingsChange = Callable[[ItemSettings], ItemSettings]
 
 
 class ItemDataset(Dataset[tuple[Any, Any]]):
-    """The item settings of a dataset as attributes, for one pack or several."""
+    """The item settings of a dataset as attributes, for one or more packs."""
 
     def _item_settings(self) -> ItemSettings:
-        """Return the settings, of several packs those of the first."""
+        """Return the settings; for several packs, the settings of the first one."""
         raise NotImplementedError
 
     def _change_settings(self, change: SettingsChange) -> None:
@@ -365,7 +367,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def transform(self) -> Transform:
-        """The transform of each image; it may be replaced between two passes."""
+        """The transform of each image; you may replace it between two passes."""
         return self._item_settings().transform
 
     @transform.setter
@@ -374,7 +376,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def target_transform(self) -> Transform:
-        """The transform of each label; it may be replaced between two passes."""
+        """The transform of each label; you may replace it between two passes."""
         return self._item_settings().target_transform
 
     @target_transform.setter
@@ -388,7 +390,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def crop(self) -> Crop | None:
-        """The crop that selects the part of each image to decode; it may be replaced between two passes."""
+        """The crop that selects the part of each image to decode; you may replace it between two passes."""
         return self._item_settings().crop
 
     @crop.setter
@@ -397,7 +399,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def augment(self) -> Augmentation | None:
-        """The operations on the pixels of each crop; they may be replaced between two passes."""
+        """The operations on the pixels of each crop; you may replace them between two passes."""
         return self._item_settings().augment
 
     @augment.setter
@@ -406,7 +408,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def views(self) -> tuple[View, ...] | None:
-        """The views of each image, if there are several; they may be replaced between two passes."""
+        """The views of each image, if there are several; you may replace them between two passes."""
         return self._item_settings().views
 
     @views.setter
@@ -415,7 +417,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
 
 def joint(transform: Any, target_transform: Any) -> Any:
-    """Return torchvision's joint transform of the two, which VisionDataset calls `transforms`; None without them."""
+    """Return torchvision's joint transform of both, which VisionDataset calls `transforms`; None if both are None."""
     if transform is None and target_transform is None:
         return None
     vision = sys.modules.get("torchvision.datasets.vision")
@@ -428,7 +430,7 @@ def joint(transform: Any, target_transform: Any) -> Any:
 
 
 class Compiled(NamedTuple):
-    """Steps, and the settings of which they were compiled."""
+    """Steps, and the settings from which they were compiled."""
 
     settings: ItemSettings
     transform: Transform
@@ -436,14 +438,14 @@ class Compiled(NamedTuple):
     pipeline: Pipeline
 
     def fits(self, transform: Transform) -> bool:
-        """Tell whether the steps are those of a transform, of which nothing was changed in place since."""
+        """Tell whether the steps were compiled from `transform`, and it has not been changed in place since."""
         if self.transform is not transform:
             return False
         return self.snapshot is None or self.snapshot.holds(self.settings.fused(transform))
 
 
 def _fused(transform: Any, output: str) -> tuple[Crop | None, Lookup | None, Transform]:
-    """Return the crop and the conversions that a transform begins with, and the rest of it."""
+    """Return the crop and the conversions at the beginning of a transform, and its rest."""
     # An array is nothing that torchvision's crops take.
     crop, rest = (None, transform) if output == "numpy" else split_by(transform, output == "tensor")
     conversions, left = pointwise(rest)
@@ -456,9 +458,9 @@ def _fused(transform: Any, output: str) -> tuple[Crop | None, Lookup | None, Tra
 def _crop_of_all(
     transforms: Callable[..., Any], parts: Parts, output: str
 ) -> tuple[Crop | None, Callable[..., Any] | None]:
-    """Return the crop that a joint transform begins with, and the rest, if the crop changes all fields like it.
+    """Split a joint transform into its first crop and the rest, if the crop changes all fields as it does.
 
-    packer's crops leave out boxes that torchvision's keep, and resize further images unlike PIL images.
+    packer's crops remove boxes that torchvision's crops keep, and resize image fields differently from PIL images.
     """
     crop, rest = split_by(transforms, True) if output == "tensor" and parts.wrapped else (None, transforms)
     if crop is None:
@@ -477,7 +479,7 @@ def _crop_of_all(
 
 
 def _pads_with_nothing(crop: Crop) -> bool:
-    """Tell whether a crop pads with 0, or not with one colour."""
+    """Tell whether a crop pads with 0, or does not pad with a constant colour."""
     if isinstance(crop, Compose):
         return all(_pads_with_nothing(one) for one in crop._settings["crops"])
     return crop._settings.get("fill", 0) in (0, (0, 0, 0))
@@ -488,7 +490,7 @@ def _warn_of(transform: Any, reason: str) -> None:
 
 
 def require_callable(name: str, transform: object) -> None:
-    """Raise TypeError where a transform is none, or a chain of torchvision's has one of packer's rules in it."""
+    """Raise TypeError if a transform is not callable, or is torchvision's chain with one of packer's rules in it."""
     steps = getattr(transform, "transforms", ())
     for step in (transform, *(steps if isinstance(steps, (list, tuple)) else ())):
         if isinstance(step, (Augmentation, Crop)):

@@ -1,4 +1,4 @@
-"""The contract between a Loader and a dataset: `LoaderDataset`, and its extension for packer's DataLoader."""
+"""The interface between a Loader and a dataset: `LoaderDataset`, and its extension for packer's DataLoader."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ class Traits(NamedTuple):
     Attributes
     ----------
     seed : int, optional
-        The seed of the random choices; None if the Loader's seed applies, or if several datasets have their own seeds.
+        The seed of the random choices; None if the Loader's seed applies, or if the dataset joins datasets with their
+        own seeds.
     random : bool
         Whether items depend on seed and epoch, so that all ranks must use the same seed.
     transforms : bool
-        Whether items pass through transforms of a user, which may use the random generators of torch, Python and NumPy.
+        Whether a user's transforms are applied to items; they may use the random generators of torch, Python and NumPy.
     views : int
         The number of views of an image in an item; 0 if there are no views.
     parts : Parts, optional
@@ -75,10 +76,10 @@ class LoaderDataset(abc.ABC):
 
     Every other method has a default. Threads call the methods concurrently; processes call them on a pickled copy.
 
-    `indices` is an (N,) int64 array; ``indices % len(self)`` are the samples. If an epoch repeats a sample, a different
-    multiple of ``len(self)`` is added to each of its indices. Compute random choices from seed, epoch and index only:
-    then the numbers of threads, processes and ranks do not affect the results, and a resumed epoch continues exactly as
-    if it had not been interrupted.
+    In all methods, `indices` is an (N,) int64 array; ``indices % len(self)`` are the samples. If a sample occurs
+    several times in an epoch, a different multiple of ``len(self)`` is added to each of its indices. Compute random
+    choices from seed, epoch and index only: then the numbers of threads, processes and ranks do not affect the results,
+    and a resumed epoch continues exactly as if it had not been interrupted.
     """
 
     @abc.abstractmethod
@@ -88,7 +89,7 @@ class LoaderDataset(abc.ABC):
     def items(
         self, indices: Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
     ) -> list[Any]:
-        """Return the items of some samples, such as ``(image, label)``, as the Loader's `collate_fn` takes them.
+        """Return the items of some samples, such as ``(image, label)``, for the Loader's `collate_fn`.
 
         The default calls `fill` for images of the `layout`, and applies the transform to each (3, height, width) uint8
         tensor.
@@ -136,7 +137,7 @@ class LoaderDataset(abc.ABC):
         return {}
 
     def identity(self) -> str:
-        """Return a name for these samples in their order; a Loader refuses a state with another name."""
+        """Return a name that identifies these samples in their order; a Loader refuses a state with another name."""
         return f"{type(self).__qualname__} {len(self)}"
 
     def describe(self, index: int) -> str:
@@ -144,7 +145,7 @@ class LoaderDataset(abc.ABC):
         return f"sample {index % len(self)} of {type(self).__name__}"
 
     def layout(self, transform: Transform = None) -> Layout | tuple[int, int] | None:
-        """Return height and width of the images that `fill` writes; None if batches are collated from `items`.
+        """Return the height and width of the images that `fill` writes; None if batches are collated from `items`.
 
         Parameters
         ----------
@@ -178,7 +179,7 @@ class LoaderDataset(abc.ABC):
         Raises
         ------
         CorruptPackError, ImageError
-            As for `items`.
+            The same as for `items`.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has a layout, and needs the method fill(indices, choices, memory)"
@@ -200,20 +201,21 @@ class LoaderDataset(abc.ABC):
         Parameters
         ----------
         indices, choices
-            As for `fill`.
+            The same as for `fill`.
         batch : int
             The number of samples in a batch; the last one may have fewer.
         step : int
             The number of samples of a batch that a thread decodes at a time.
         numbers : optional
-            The numbers that ``memory["image"]`` has instead of uint8 levels, from the Loader's `normalize` and `dtype`.
+            The conversion to the numbers that ``memory["image"]`` gets instead of uint8 levels; it comes from the
+            Loader's `normalize` and `dtype`.
 
         Returns
         -------
         callable
             ``begin(some, memory)`` takes the slice of the samples that forms a batch, and returns ``decode(part)``.
-            This takes a slice of the batch, on any thread, and returns a list: if items are dicts of fields, each
-            sample's values other than tensors; otherwise an empty list.
+            ``decode`` takes a slice of the batch, on any thread, and returns a list. If items are dicts of fields, the
+            list contains each sample's values except those in `memory`; otherwise it is empty.
         """
 
         def begin(some: slice, memory: Memory) -> Callable[[slice], list[Values]]:
@@ -244,7 +246,7 @@ class LoaderDataset(abc.ABC):
         return None
 
     def fetching(self, block: int) -> Fetching | None:
-        """Return how many samples to request from another machine; None if the samples are on this machine.
+        """Return the numbers of samples to request from another machine; None if the samples are on this machine.
 
         Parameters
         ----------
@@ -258,7 +260,7 @@ class LoaderDataset(abc.ABC):
 
 
 def _levels_for(images: torch.Tensor) -> torch.Tensor:
-    """Return memory for the uint8 levels of images that become numbers."""
+    """Return memory for the uint8 levels of images that are converted to numbers."""
     return torch.empty(images.shape, dtype=torch.uint8, memory_format=torch.channels_last)
 
 
@@ -280,32 +282,32 @@ class TorchDataset(LoaderDataset):
     def batch_layout(self) -> Layout:
         """Return the layout of batches that hold the items' images exactly as they are.
 
-        These are the images of `layout`, and those that a fused transform turns into numbers.
+        Such images are those of `layout`, and those that a fused transform converts to numbers.
 
         Raises
         ------
         ItemsError
-            If each item has to be made by itself.
+            If items must be made one by one.
         """
 
     @property
     @abc.abstractmethod
     def threads(self) -> int:
-        """How many threads make the items of a batch."""
+        """The number of threads that make the items of a batch."""
 
     @property
     @abc.abstractmethod
     def seeded(self) -> bool:
-        """Whether a dataset has a seed of its own."""
+        """Whether the dataset has its own seed."""
 
     @property
     @abc.abstractmethod
     def crop_epoch(self) -> tuple[int, int]:
-        """The epoch that `set_epoch` chose last, and how often it was called."""
+        """The epoch that `set_epoch` set last, and the number of calls of `set_epoch`."""
 
 
 def has_own(dataset: object, kind: type) -> str | None:
-    """Return the name of the method by which a dataset gives other items than its kind does; None without."""
+    """Return the name of an item method that a dataset's class overrides; None if it overrides none."""
     for name in ("__getitem__", "__getitems__"):
         if getattr(type(dataset), name, None) is not getattr(kind, name, None):
             return name

@@ -1,4 +1,4 @@
-"""One image of a pack: the crop chosen, the bytes decoded, cut, resized and augmented; errors that name the sample."""
+"""Decoding of one image of a pack: its crop is chosen, cut, resized and augmented; errors name the sample."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class SampleDecoder:
     ----------
     reader : packer.Reader
     decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
-        As for `packer._images.decode.decode`.
+        The same as for `packer._images.decode.decode`.
     mode : {"RGB", "L", "unchanged"}
         The mode of the arrays.
 
     Attributes
     ----------
     in_c : bool
-        Whether packer's own decoder comes first for crops.
+        Whether packer's own decoder is tried first for crops.
     raw : bool
-        Whether the pack has pixels in place of encoded images.
+        Whether the pack contains raw pixels instead of encoded images.
     """
 
     def __init__(self, reader: Reader, decoder: str = "auto", mode: str = "RGB") -> None:
@@ -60,20 +60,20 @@ class SampleDecoder:
     def choose(
         self, crop: Crop, augment: Augmentation | None, row: Row, random: npt.NDArray[np.float64] | None
     ) -> tuple[Box, Operations | None]:
-        """Choose the crop of one image, and the (1, M) operations on its result.
+        """Choose the crop of one image, and the (1, M) operations on the result of the crop.
 
         Parameters
         ----------
         random : (randoms,) float64 array, optional
-            Uniform in [0, 1); None draws from torch's generator.
+            Random numbers, uniform in [0, 1); None draws them from torch's generator.
 
         Raises
         ------
         CorruptPackError
-            If the image has no pixels by its row in the table, or a size that its bytes contradict.
+            If, by its row in the table, the image has no pixels, or a size that its bytes contradict.
         ImageError
-            If the image is too small for the crop, or its result for `augment`, or the result has too many pixels or
-            needs far too much memory on the way.
+            If the image is too small for the crop, the result of the crop is too small for `augment`, or the result has
+            too many pixels or needs far too much memory while it is made.
         """
         if row.height < 1 or row.width < 1:
             raise self.impossible_size(row)
@@ -92,12 +92,12 @@ class SampleDecoder:
         return box, operations
 
     def whole(self, row: Row, data: Buffer) -> Pixels:
-        """Decode the stored bytes of a whole image to a (height, width, channels) array of the mode, writable.
+        """Decode the stored bytes of a whole image to a writable (height, width, channels) array of the mode.
 
         Raises
         ------
         CorruptPackError, ImageError
-            As for ``dataset[index]``.
+            The same as for ``dataset[index]``.
         """
         if self.raw:
             return self._in_mode(self._raw_pixels(row, data))
@@ -119,12 +119,12 @@ class SampleDecoder:
         Parameters
         ----------
         operations : (1, M) array of OPERATION, optional
-            For RGB.
+            The augmentations; only for the mode RGB.
 
         Raises
         ------
         CorruptPackError, ImageError
-            As for ``dataset[index]``.
+            The same as for ``dataset[index]``.
         """
         if self.mode != "RGB":
             return self._cut_in_mode(row, data, box)
@@ -145,7 +145,7 @@ class SampleDecoder:
         out: torch.Tensor,
         numbers: Lookup | NumberFormat | None = None,
     ) -> None:
-        """Decode an image that C leaves, operations and numbers included, into a (3, height, width) tensor."""
+        """Decode an image that C does not support into a (3, height, width) tensor, with operations and numbers."""
         pixels = out if numbers is None else torch.empty(*box.out, 3, dtype=torch.uint8).permute(2, 0, 1)
         self._cut_by_library(row, data, box, pixels[None])
         if operations is not None and native.PREFERRED:
@@ -158,19 +158,19 @@ class SampleDecoder:
             write(numbers, pixels[None], out[None], slice(None))
 
     def named(self, index: int, error: ImageError) -> ImageError:
-        """Return an error that names the damaged image."""
+        """Return the error with the index and name of the image."""
         if error.name:
             return error
         name, path = printable(self.reader._name_in_error(index)), printable(self.reader.path)
         return ImageError(error.reason, f"{path}, sample {index % len(self.reader)} ({name})")
 
     def impossible_size(self, row: Row) -> CorruptPackError:
-        """Return the error of a row of the table, perhaps a stranger's, with a size that no image has."""
+        """Return the error for a row of the table with a size that no image can have."""
         reason = f"its row in the table says {row.width} x {row.height} pixels"
         return CorruptPackError(reason, self.reader.path, row.number, self.reader._name_in_error(row.number))
 
     def other_size(self, row: Row, size: int) -> CorruptPackError:
-        """Return the error of pixels of another number than a row of the table says."""
+        """Return the error for pixels whose number differs from that in their row of the table."""
         reason = f"{size} bytes are not {row.width} x {row.height} pixels"
         return CorruptPackError(reason, self.reader.path, row.number, self.reader._name_in_error(row.number))
 
@@ -184,7 +184,7 @@ class SampleDecoder:
             raise self.named(row.number, error) from error
 
     def _cut_by_library(self, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
-        """Decode an image of any kind, which C was offered before or is not, into a (1, 3, height, width) tensor."""
+        """Decode any image that C did not decode, by a library, into a (1, 3, height, width) tensor."""
         try:
             if self.raw:
                 top, left, height, width = from_corner(box, touched(box))
@@ -196,7 +196,7 @@ class SampleDecoder:
             raise self.named(row.number, error) from error
 
     def _in_mode(self, pixels: Pixels) -> Pixels:
-        """Return stored pixels in the mode; they are unchanged as they are."""
+        """Convert stored pixels to the mode; the mode ``unchanged`` leaves them as they are."""
         return np.array(Image.fromarray(pixels).convert("L"))[..., None] if self.mode == "L" else np.array(pixels)
 
     def _raw_pixels(self, row: Row, data: Buffer) -> Pixels:

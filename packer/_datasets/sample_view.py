@@ -1,4 +1,4 @@
-"""The samples of a pack that a dataset shows, with ImageFolder's attributes: rows, names, labels, classes, columns."""
+"""The samples of a pack in a dataset, with ImageFolder's attributes: rows, names, labels, classes and columns."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _IDENTIFYING = ("crc32c", "label", "name_end", "names")
 
 @dataclass(frozen=True, eq=False)
 class SampleView:
-    """The samples of a pack that a dataset shows, with their labels and classes. A change gives another view.
+    """The samples of a pack in a dataset, with labels and classes; immutable, so each change returns another view.
 
-    Indices may have a multiple of the length added to them: the number of the sample's turn in an epoch.
+    Some methods take indices with turns: a sample's index plus the length of the view times its turn in the epoch.
 
     Parameters
     ----------
@@ -41,11 +41,11 @@ class SampleView:
     rows : (N,) int64 array, optional
         The rows of the pack's table; None for all.
     own_labels : (N,) array, optional
-        The labels of these samples, in place of the pack's.
+        The labels of these samples, instead of the labels in the pack.
     own_classes : list of str, optional
-        Class names in the order of their ids, in place of the pack's.
+        Class names in the order of their ids, instead of the class names in the pack.
     ids : (C + 1,) int64 array, optional
-        The place in `own_classes` of each class of the pack, and -1 at the end; None where the pack's ids count.
+        The index in `own_classes` of each class of the pack, and -1 at the end; None if the pack's ids are valid.
     """
 
     reader: Reader
@@ -78,7 +78,7 @@ class SampleView:
 
     @property
     def class_map(self) -> Ints:
-        """The class id of each class of the pack."""
+        """The class id in this view of each class of the pack."""
         return np.arange(len(self.reader.manifest.classes)) if self.ids is None else self.ids[:-1]
 
     @property
@@ -98,7 +98,7 @@ class SampleView:
         return PackColumns(self.reader, self.rows, None if own else self.labels, self.classes)
 
     def row_of(self, index: int) -> int:
-        """Return the row of a sample in the pack; IndexError out of range. Negative indices count from the end."""
+        """Return the row of a sample in the pack; IndexError if out of range. Negative indices count from the end."""
         length = len(self)
         if not -length <= index < length:
             raise _out_of_range(index, length)
@@ -106,23 +106,23 @@ class SampleView:
         return place if self.rows is None else int(self.rows[place])
 
     def label_of(self, index: int, stored: int | float) -> int | float:
-        """Return the label of a sample, an index as `row_of` takes it; `stored` is that in the pack's table."""
+        """Return the label of the sample at `index` (see `row_of`); `stored` is its label in the pack's table."""
         if self.own_labels is not None:
             own: int | float = self.own_labels[index].item()
             return own
         return stored if self.ids is None else self._numbered(np.array([stored])).item()
 
     def rows_of(self, indices: Sequence[int] | Ints) -> Ints:
-        """Return the rows of samples in the pack; IndexError out of range."""
+        """Return the rows of samples in the pack; IndexError if an index is out of range."""
         return self.reader.positions(indices) if self.rows is None else self.rows[places_in(indices, len(self))]
 
     def rows_in_turns(self, indices: Ints) -> Ints:
-        """Return the rows of samples in the pack, of indices with turns."""
+        """Return the rows in the pack of the samples at `indices`, which are indices with turns."""
         places = indices % max(len(self), 1)
         return places if self.rows is None else self.rows[places]
 
     def rows_and_keys(self, indices: Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """Return rows in the pack, and the keys that decide on the crops there; of indices with turns."""
+        """Return the rows in the pack of indices with turns, and the keys on which the crops depend."""
         turns, places = np.divmod(np.asarray(indices, np.int64), max(len(self), 1))
         rows = places if self.rows is None else self.rows[places]
         if self._earlier is not None:
@@ -130,19 +130,19 @@ class SampleView:
         return rows, rows + turns * len(self.reader)
 
     def labels_of(self, indices: Ints) -> Labels:
-        """Return the labels of samples, of indices with turns."""
+        """Return the labels of the samples at `indices`, which are indices with turns."""
         if self.own_labels is not None:
             return self.own_labels[indices % max(len(self), 1)]
         self.reader.require_table()
         return self._numbered(self.reader.table.label[self.rows_in_turns(indices)])
 
     def describe(self, index: int) -> str:
-        """Return the words by which an error names a sample, of an index with turns."""
+        """Return a description of the sample at an index with turns, for error messages."""
         (row,) = self.rows_in_turns(np.array([index])).tolist()
         return f"{printable(self.reader.path)}, sample {row} ({printable(self.reader._name_in_error(row))})"
 
     def identity(self) -> str:
-        """Return a name of these very samples, the same in every format: a digest, for states."""
+        """Return a digest that identifies exactly these samples, the same in every format, for states."""
         manifest = self.reader.manifest
         digest = hashlib.sha256("\0".join(self.classes).encode("utf-8", "surrogatepass"))
         digest.update(repr([manifest.columns.get(name) for name in _IDENTIFYING]).encode())
@@ -152,13 +152,13 @@ class SampleView:
         return digest.hexdigest()[:16]
 
     def selected(self, indices: Sequence[int] | Ints) -> SampleView:
-        """Return a view of some of these samples; IndexError out of range."""
+        """Return a view of some of these samples; IndexError if an index is out of range."""
         places = places_in(indices, len(self))
         labels = None if self.own_labels is None else self.own_labels[places]
         return replace(self, rows=places if self.rows is None else self.rows[places], own_labels=labels)
 
     def with_labels(self, targets: Sequence[float] | Labels) -> SampleView:
-        """Return a view of these samples with other labels; ValueError where they are none."""
+        """Return a view of these samples with other labels; ValueError if these are not valid labels."""
         labels: Any = np.array(targets)
         if labels.shape != (len(self),) or labels.dtype.kind not in "iuf":
             raise OptionError(
@@ -167,7 +167,7 @@ class SampleView:
         return replace(self, own_labels=labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64))
 
     def with_classes(self, classes: list[str]) -> SampleView:
-        """Return a view with `classes`, among which the pack's are; the labels are numbers of these."""
+        """Return a view with `classes`, which include those of the pack; labels are indices into `classes`."""
         own = self.reader.manifest.classes
         numbers = {name: number for number, name in enumerate(classes)}
         same = own == classes[: len(own)]
@@ -176,7 +176,7 @@ class SampleView:
 
     @cached_property
     def _earlier(self) -> Ints | None:
-        """How often each sample was selected before; None where none comes twice."""
+        """The number of earlier occurrences of each sample in the selection; None if no sample occurs twice."""
         counted = earlier(self.rows) if self.rows is not None else None
         return counted if counted is not None and counted.any() else None
 
@@ -194,7 +194,8 @@ class SampleView:
         return self.reader.names
 
     def _numbered(self, labels: Labels) -> Labels:
-        """Return labels of the pack as numbers of `classes`; CorruptPackError for one that is no class of the pack."""
+        """Convert labels of the pack to indices into `classes`; CorruptPackError if a label is not a class of the
+        pack."""
         if self.ids is None:
             return labels
         wrong = np.flatnonzero(~self.reader.manifest.fits(labels))
@@ -206,7 +207,7 @@ class SampleView:
 class Samples(Sequence[tuple[str, int | float]]):
     """``(name, label)`` of every sample, as ImageFolder's `samples`, read from the pack when it is needed.
 
-    It has the methods of a list that do not change it; sums and copies are lists.
+    It has all methods of a list that do not modify the list; sums and copies are lists.
 
     Parameters
     ----------
@@ -214,7 +215,7 @@ class Samples(Sequence[tuple[str, int | float]]):
         The names of all samples of the pack, or of several packs.
     labels : (N,) array
     rows : (N,) int64 array, optional
-        Which samples of the pack these are; by default all.
+        The samples' rows in the pack; by default all.
     """
 
     def __init__(self, names: Names | NamesInARow, labels: Labels, rows: Ints | None = None) -> None:
@@ -267,7 +268,7 @@ class Samples(Sequence[tuple[str, int | float]]):
         return iter(self._names) if self._rows is None else map(self.name, range(len(self)))
 
     def name(self, index: int) -> str:
-        """Return the name of a sample; IndexError where there is none."""
+        """Return the name of a sample; IndexError if there is no such sample."""
         return self._names[index if self._rows is None else int(self._rows[index])]
 
     def __repr__(self) -> str:
@@ -296,8 +297,9 @@ class NamesInARow:
 class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
     """The columns by name, each as a read-only (N,) array, made when it is needed.
 
-    A column without missing values is a plain array; otherwise it is a masked array. Masked entries hold NaN, -1 in
-    place of an id, None in place of a text, the least of a dtype's integers; bool has no such value.
+    A column without missing values is a plain array; otherwise it is a masked array. The data under masked entries are
+    NaN for floats, -1 for ids, None for texts, and the smallest value of the dtype for integers; bool has no such
+    value.
     """
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
@@ -334,12 +336,12 @@ class ColumnsInARow(Mapping[str, Column]):
     parts : sequence of (str, mapping of str to Column)
         The name of each pack in messages, and its columns.
     which : (N,) int64 array, optional
-        Which samples of all in the row these are; by default all.
+        The samples' indices among the samples of all packs; by default all.
 
     Raises
     ------
     OptionError
-        From asking for a column that some packs do not have, or have with values of another type.
+        When a column is accessed that some packs lack, or have with values of another type.
     """
 
     def __init__(self, parts: Sequence[tuple[str, Mapping[str, Column]]], which: Ints | None = None) -> None:
@@ -382,14 +384,14 @@ class ColumnsInARow(Mapping[str, Column]):
 
 
 def _described(column: Column) -> str:
-    """Describe the values of a column: equal types have equal descriptions."""
+    """Describe the type of a column's values: equal types have equal descriptions."""
     if column.kind == "numbers":
         return f"{column.values.dtype} numbers"
     return "ids without names" if column.ids is not None and not column.ids else column.kind
 
 
 def _renumbered(column: Column, numbers: Mapping[int, int]) -> npt.NDArray[Any]:
-    """Return ids with those that other classes have replaced."""
+    """Return class ids renumbered by `numbers`."""
     values = column.values
     for own, number in numbers.items():
         values = np.where(column.values == own, number, values)
@@ -409,10 +411,10 @@ def _masked(column: Column) -> npt.NDArray[Any]:
 class Targets(np.ndarray[Any, np.dtype[Any]]):
     """The labels of samples, (N,), read-only.
 
-    ``a.targets + b.targets`` concatenates, and so does adding a list, which gives a list; `count`, `index` and the
-    truth value are a list's too. Scripts for ImageFolder rely on that, and an array would add the numbers without a
-    word. All that is made of this array otherwise, such as ``targets[mask]``, ``targets == 3``, ``targets * 2`` or
-    ``targets.copy()``, is an ordinary array. Pickling keeps the class.
+    ``a.targets + b.targets`` concatenates, and so does adding a list, which returns a list; `count`, `index` and the
+    truth value also behave as in a list. Scripts for ImageFolder rely on this, and an ordinary array would silently add
+    the numbers. All other operations, such as ``targets[mask]``, ``targets == 3``, ``targets * 2`` or
+    ``targets.copy()``, return an ordinary array. Pickling keeps the class.
     """
 
     __slots__ = ()
@@ -420,7 +422,7 @@ class Targets(np.ndarray[Any, np.dtype[Any]]):
 
     @classmethod
     def of(cls, labels: npt.ArrayLike) -> Targets:
-        """Return labels as such an array, which is a view of them."""
+        """Return labels as a `Targets` array, which is a view of them."""
         targets = np.asarray(labels).view(cls)
         targets.flags.writeable = False
         return targets
@@ -456,11 +458,11 @@ class Targets(np.ndarray[Any, np.dtype[Any]]):
         return self.count(label) > 0
 
     def count(self, label: object) -> int:
-        """Return how many samples have a label."""
+        """Return the number of samples with this label."""
         return int(np.count_nonzero(self._are(label)))
 
     def index(self, label: object, start: int = 0, stop: int = sys.maxsize) -> int:
-        """Return the index of the first sample with a label, from `start` to before `stop`; ValueError without one."""
+        """Return the index of the first sample with a label from `start` to `stop` - 1; ValueError if there is none."""
         begin, end, _ = slice(start, stop).indices(len(self))
         found = np.flatnonzero(self._are(label)[begin:end])
         if not len(found):
@@ -486,7 +488,7 @@ class Targets(np.ndarray[Any, np.dtype[Any]]):
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with ordinary arrays in place of those of a dataset."""
+    """Return a value in which each `Targets` array is replaced by an ordinary array."""
     if isinstance(value, Targets):
         return np.ndarray.view(value, np.ndarray)
     if type(value) in (list, tuple):
@@ -495,7 +497,7 @@ def _plain(value: Any) -> Any:
 
 
 def meeting(condition: str | npt.ArrayLike, columns: Mapping[str, Column], length: int) -> Ints:
-    """Return the indices of those of `length` samples that a condition or a mask chooses."""
+    """Return the indices of the samples, out of `length`, that a condition or a mask selects."""
     if isinstance(condition, str):
         return np.flatnonzero(Condition(condition).chosen(columns))
     mask: Any = np.ma.filled(condition, False) if np.ma.isMaskedArray(condition) else np.asarray(condition)
@@ -507,7 +509,7 @@ def meeting(condition: str | npt.ArrayLike, columns: Mapping[str, Column], lengt
 
 
 def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:
-    """Return the places of a selection of `length` that indices mean; IndexError out of range."""
+    """Return indices, some of which may be negative, as places from 0 to `length` - 1; IndexError if out of range."""
     places = np.asarray(indices)
     if places.dtype.kind == "b" or places.ndim != 1:
         raise OptionTypeError(
@@ -527,7 +529,7 @@ def _out_of_range(index: int, length: int) -> IndexError:
 
 
 def require_known_loader(loader: Callable[[str], Any] | None) -> None:
-    """Raise TypeError for a loader that is none of torchvision's: there are no files for it."""
+    """Raise TypeError for a loader other than torchvision's, because a pack has no files that it could open."""
     folder = sys.modules.get("torchvision.datasets.folder")
     known = [getattr(folder, name, None) for name in ("default_loader", "pil_loader")]
     if loader is not None and loader not in known:
@@ -540,12 +542,12 @@ def require_known_loader(loader: Callable[[str], Any] | None) -> None:
 def valid_rows(
     samples: Samples, classes: Sequence[str], is_valid_file: Callable[[str], bool], allow_empty: bool
 ) -> Ints:
-    """Return which samples have a name that `is_valid_file` takes.
+    """Return the rows of samples whose names `is_valid_file` accepts.
 
     Raises
     ------
     FileNotFoundError
-        If a class loses all of its samples, as by ImageFolder, unless `allow_empty`.
+        If a class loses all of its samples, as in ImageFolder, unless `allow_empty`.
     """
     valid = np.array([number for number, (name, _) in enumerate(samples) if is_valid_file(name)], np.int64)
     labels = samples.labels

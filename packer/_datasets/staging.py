@@ -1,6 +1,6 @@
-"""Packs nearer to the processor: in memory, or on a disk of this node; either once for all processes.
+"""Faster places for packs: memory, or a disk of this node; each pack is there once for all processes.
 
-Copies lie in a directory that only this user may write into, so nobody else can have put them there.
+Copies are in a directory that only this user may write to, so nobody else can have put them there.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from packer.errors import DestinationError, PackerError, PackError, PackLockedEr
 
 
 def own_directory(directory: Path) -> Path:
-    """Return a directory that nobody but this user writes into: `directory`, or one in it; made where it is missing.
+    """Return a directory to which only this user may write: `directory` or a subdirectory. Create it if missing.
 
-    The path that is returned is resolved, so that a link which is changed later leads no other way.
+    The returned path has no symbolic links, so changing a link later cannot redirect it.
     """
     with writing_to(directory):
         require_directory(directory.parent, directory)
@@ -54,9 +54,10 @@ def own_directory(directory: Path) -> Path:
 
 
 def own_directories(directory: Path) -> list[Path]:
-    """Return those directories that `own_directory` may have returned for `directory` and that are there.
+    """Return the existing directories that `own_directory` may have returned for `directory`.
 
-    DestinationError for a directory that `own_directory` refuses: a stranger could redirect it.
+    Raises DestinationError for a directory that does not exist, or that `own_directory` refuses, because a stranger
+    could redirect it.
     """
     with writing_to(directory), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         _require_trusted_link(directory)
@@ -69,11 +70,13 @@ def own_directories(directory: Path) -> list[Path]:
             if _is_private(os.lstat(own)):
                 found.append(own)
         return found
-    return []
+    raise DestinationError(
+        f"{printable(directory)}: no such directory. Name the directory to which the pack was staged."
+    )
 
 
 def _resolved(directory: Path) -> Path:
-    """Return a directory without links, in directories where no stranger can exchange it."""
+    """Return a path without symbolic links, after checking that no stranger can replace any directory on it."""
     directory = Path(os.path.realpath(directory, strict=True))
     for parent in directory.parents:
         _require_guarded(parent)
@@ -85,7 +88,7 @@ def _own_name() -> str:
 
 
 def _require_trusted_link(path: Path) -> None:
-    """Raise DestinationError where a path is a link of somebody else, who may let it lead elsewhere at any time."""
+    """Raise DestinationError if a path is a symbolic link of another user, who could redirect it at any time."""
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode) and not _is_trusted(status):
@@ -95,10 +98,10 @@ def _require_trusted_link(path: Path) -> None:
 
 
 def _require_guarded(directory: Path) -> None:
-    """Raise DestinationError where a stranger may rename what is in a directory that everybody may write into.
+    """Raise DestinationError if everybody may write to a directory and strangers can rename its entries.
 
-    The sticky bit keeps everybody but the directory's owner from that. A directory that only its owner and its group
-    may write into was made for them: whoever stages there trusts them.
+    The sticky bit allows that only to the directory's owner. A directory to which only its owner and its group may
+    write was made for them, and a user who stages there trusts them.
     """
     status = os.stat(directory)
     if not hasattr(os, "geteuid") or not status.st_mode & stat.S_IWOTH:
@@ -130,14 +133,14 @@ def _is_closed(status: os.stat_result) -> bool:
 
 
 def _is_trusted(status: os.stat_result) -> bool:
-    """Tell whether a file belongs to this user, or to root, who may do everything anyway."""
+    """Tell whether a file belongs to this user, or to root, who has all rights anyway."""
     return not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid(), _uid_of_unmapped_root())
 
 
 def _uid_of_unmapped_root() -> int:
-    """Return the uid that root's files show in a container that does not know root; 0 elsewhere.
+    """Return the uid that root's files have here: 0, except in a container that does not map root's uid.
 
-    See user_namespaces(7): an id without a mapping shows as the overflow id.
+    See user_namespaces(7): an id without a mapping appears as the overflow id.
     """
     try:
         mapped = [line.split()[1] for line in Path("/proc/self/uid_map").read_bytes().splitlines()]
@@ -177,24 +180,25 @@ def _read(pack: PackFiles, progress: ProgressCallback | None) -> int:
 
 
 class PageLock:
-    """The files of a pack, locked in the page cache until this is closed, or collected, or its process ends.
+    """The files of a pack, locked in the page cache until the lock is closed or deleted, or the process ends.
 
     Parameters
     ----------
     pack : PackFiles, optional
-        By default none. A pickled one comes back with none: one lock on a node is enough.
+        The files to lock; by default none. A pickled lock is restored without files, because one lock on a node is
+        enough.
 
     Attributes
     ----------
     size : int
-        How many bytes are locked.
+        The number of locked bytes.
 
     Raises
     ------
     OSError
-        If the system does not lock that much for this process.
+        If the system does not allow this process to lock that much memory.
     PackError
-        If a file is not what it was when it was listed.
+        If a file has changed since it was listed.
     """
 
     def __init__(self, pack: PackFiles | None = None) -> None:
@@ -208,7 +212,7 @@ class PageLock:
         self.size = sum(map(len, self._mappings))
 
     def close(self) -> None:
-        """Give the memory back to the system, which keeps the bytes for as long as it likes."""
+        """Unlock the memory; the system may then drop the bytes from its cache at any time."""
         for mapping in self._mappings:
             mapping.close()
         self._mappings, self.size = [], 0
@@ -218,10 +222,10 @@ class PageLock:
 
 
 def lock_in_memory(path: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> PageLock:
-    """Read a pack into the page cache and lock it there, where every process of the node finds it.
+    """Read a pack into the page cache and lock it there, for every process of the node.
 
-    Nothing is copied: processes that keep the same pack lock the same memory, and the last one frees it, however it
-    ends. A process that locks needs a page table of 0.2 % of the size of the pack.
+    Nothing is copied: all processes that lock the same pack lock the same memory, which is freed when the last of them
+    ends in any way. Each of these processes needs a page table of 0.2 % of the size of the pack.
 
     Parameters
     ----------
@@ -233,14 +237,15 @@ def lock_in_memory(path: str | os.PathLike[str], *, progress: ProgressCallback |
     Returns
     -------
     PageLock
-        The lock. It is empty, with a RuntimeWarning, where the system does not allow it: the limit on locked memory
-        (``ulimit -l``) is often some MB only. Then the pack was read, and stays while memory lasts.
+        The lock. If the system does not allow locking, the lock is empty and a RuntimeWarning is given: the limit on
+        locked memory (``ulimit -l``) is often only a few MB. The pack is then in the page cache, and stays there as
+        long as memory suffices.
 
     Raises
     ------
     PackError
-        If the path is no pack, cannot be read, or takes more than four fifths of the memory that this process is
-        granted.
+        If the path is not a pack, cannot be read, or needs more than four fifths of the memory that this process may
+        use.
     """
     pack, memory = PackFiles.of(path), available_memory()
     if pack.place.remote:
@@ -269,29 +274,30 @@ def lock_in_memory(path: str | os.PathLike[str], *, progress: ProgressCallback |
 def stage(
     path: str | os.PathLike[str], directory: str | os.PathLike[str], *, progress: ProgressCallback | bool | None = None
 ) -> Path:
-    """Copy a pack to a disk of this node, once for all processes of a user; return the path of the copy.
+    """Copy a pack to a disk of this node, once for all processes of a user, and return the path of the copy.
 
-    The first process copies; the others wait for it. An existing copy is used if it was made of exactly these files,
-    with the same path, sizes, times and manifest. A copy of earlier files with this name is left unchanged. `unstage`
-    frees the space. Remains of an interrupted process are removed when a pack of the same name is staged there again.
-    Other packs and unfinished conversions in the directory are left unchanged.
+    The first process copies; the others wait for it. An existing copy is used if it was made from exactly these files,
+    with the same path, sizes, times and manifest. A copy of an earlier version of these files is left unchanged;
+    `unstage` removes copies. Remains of an interrupted process are removed when a pack of the same name is staged in
+    the directory again. Other packs and unfinished conversions in the directory are left unchanged.
 
     If `directory` belongs to this user and nobody else may write to it, as when `stage` created it, the copy lies
     directly in it. If others may write to it, as to ``/dev/shm`` (which is in memory), the copy lies in a subdirectory
-    ``packer-UID`` that belongs to the user. So nobody else can plant a false copy, and an existing copy is compared by
-    the owner, type and size of its files instead of byte by byte. On Windows, which has no owners of this kind,
+    ``packer-UID`` that belongs to the user. So nobody else can plant a false copy, and it is enough to check the owner,
+    type and size of an existing copy's files instead of every byte. Windows has no owners of this kind; there,
     `directory` must belong to the user.
 
-    If everybody may write to `directory` or one of its parents, it is refused when a stranger could replace
-    ``packer-UID``: when the writable directory has no sticky bit, or belongs neither to root nor to this user. Owners
-    and groups of directories are trusted; access control lists are ignored.
+    If everybody may write to `directory` or one of its parents, `directory` is refused if a stranger could replace
+    ``packer-UID``: if the writable directory has no sticky bit, or belongs neither to root nor to this user. Owners and
+    groups of directories are trusted; access control lists are ignored.
 
     Parameters
     ----------
     path : path
         The pack.
     directory : path
-        Created if missing, for this user only; its parent must exist. ``~`` is the user's home.
+        The directory for the copy. If it is missing, it is created for this user only; its parent must exist. ``~`` is
+        the user's home directory.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the number of bytes copied, by any process, and their
         total.
@@ -300,7 +306,7 @@ def stage(
     -------
     Path
         The copy: ``DIRECTORY/STEM-DIGITS-DIGITS.SUFFIX``, or the same name in ``DIRECTORY/packer-UID``. The second
-        digits identify the manifest; `unstage` recognises a copy by them.
+        group of digits identifies the manifest; `unstage` recognises a copy by it.
 
     Raises
     ------
@@ -333,10 +339,10 @@ def stage(
 
 
 def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, all_versions: bool = False) -> int:
-    """Remove the copy of a pack that `stage` made; return its size in bytes.
+    """Remove the copy of a pack that `stage` made, and return its size in bytes.
 
-    Only complete copies in directories of this user are removed. A dataset that has the copy of an LMDB or HDF5 pack
-    open can continue to read it; the system frees the space when the last dataset is closed. If the pack is a
+    Only complete copies in directories of this user are removed. If the pack is an LMDB or HDF5 file, an open dataset
+    can continue to read the removed copy; the system frees the space when the last dataset is closed. If the pack is a
     directory, the dataset can read only the files that it has already opened.
 
     Parameters
@@ -346,21 +352,21 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
     directory : path
         The directory that was passed to `stage`.
     all_versions : bool
-        Whether to remove the copies of all packs of this name: also those of earlier versions and of packs in other
+        Whether to remove the copies of all packs of this name, including earlier versions and packs in other
         directories. The pack itself need not exist then. Only packs whose manifest matches the digits in their name
-        count as copies; other files stay, and so does a damaged copy whose manifest cannot be read.
+        count as copies; other files are kept, and so is a damaged copy whose manifest cannot be read.
 
     Returns
     -------
     int
-        The size of the removed copies in bytes; 0 if there was none.
+        The size of the removed copies in bytes; 0 if there was no copy.
 
     Raises
     ------
     PackLockedError
         If another process is making the copy.
     DestinationError
-        If a copy cannot be removed, or `stage` would refuse `directory`.
+        If a copy cannot be removed, `directory` does not exist, or `stage` would refuse it.
     PackError
         If the path is not a pack, or cannot be read.
     """
@@ -377,7 +383,7 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
 
 
 class _InUseError(Exception):
-    """Somebody else holds a lock."""
+    """Another process holds a lock."""
 
 
 def _copy_name(pack: PackFiles) -> str:
@@ -386,7 +392,7 @@ def _copy_name(pack: PackFiles) -> str:
 
 
 def _copies(root: Path, pack: Path) -> list[Path]:
-    """Return the copies of packs of this name that are in a directory, whole or not."""
+    """Return the copies in a directory of packs of this name, complete or not."""
     unfinished = _unfinished(root, pack)
     named = re.compile(_copy_names(pack))
     with writing_to(root):
@@ -395,19 +401,19 @@ def _copies(root: Path, pack: Path) -> list[Path]:
 
 
 def _unfinished(root: Path, pack: Path) -> set[str]:
-    """Return the names of those copies of packs of this name that are being made, or that were interrupted."""
+    """Return the names of copies of packs of this name that are in progress or were interrupted."""
     name = re.compile(f"({_copy_names(pack)})(?:{re.escape(_UNFINISHED)}|{re.escape(_LOCK)})")
     with writing_to(root):
         return {match[1] for match in map(name.fullmatch, os.listdir(root)) if match}
 
 
 def _copy_names(pack: Path) -> str:
-    """Return a pattern of the names that copies of packs of this name have, and other files may have."""
+    """Return a pattern that matches the names of all copies of packs of this name; other files may match it too."""
     return f"{re.escape(pack.stem)}-[0-9a-f]{{12}}-[0-9a-f]{{12}}{re.escape(pack.suffix)}"
 
 
 def _is_copy(path: Path) -> bool:
-    """Tell whether a path with the name of a copy is one: a pack with the manifest of which the name has the digits."""
+    """Tell whether a path with a copy's name is a copy: a pack whose manifest matches the digits in the name."""
     try:
         with open_pack(path) as reader:
             return path.stem.endswith("-" + reader.manifest.identity()[:12])
@@ -425,7 +431,7 @@ def _held_by_nobody_else(copy: Path) -> Iterator[None]:
 
 
 def _remove_abandoned(staged: Path, pack: Path) -> None:
-    """Remove unfinished copies of packs of this name that interrupted processes left."""
+    """Remove unfinished copies of packs of this name that interrupted processes left behind."""
     for copy in _unfinished(staged.parent, pack) - {staged.name}:
         with contextlib.suppress(_InUseError), held(staged.with_name(copy + _LOCK), _refuse_to_wait):
             remove(staged.with_name(copy + _UNFINISHED))
@@ -443,7 +449,7 @@ def _size_so_far(partial: Path) -> int:
 
 
 def _lock(mapping: mmap.mmap) -> None:
-    """Keep a mapping's pages in memory; OSError where that is not allowed, or not possible on this system."""
+    """Lock a mapping's pages in memory; OSError if that is not allowed, or not possible on this system."""
     if os.name == "nt":
         raise OSError(errno.ENOSYS, "Windows does not lock files in memory")
     library = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""Small JPEGs of samples, for pages and notebooks; a sample that cannot be read has its error in place of a picture."""
+"""Small JPEGs of samples, for pages and notebooks; if a sample cannot be read, its error replaces the picture."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ SMALL_QUALITY = 80
 
 @dataclass(frozen=True)
 class Picture:
-    """A sample as a JPEG, or why there is none.
+    """A sample as a JPEG, or the reason why it cannot be shown.
 
     Attributes
     ----------
     index : int
     jpeg : bytes
-        Empty where the sample cannot be shown.
+        The JPEG; empty if the sample cannot be shown.
     error : str
-        Why it cannot be shown; empty if it can.
+        The reason why the sample cannot be shown; empty if it can.
     is_damaged : bool
-        Whether it is the sample that is wrong; no memory, a disk that fails and too many open files are the machine's.
+        Whether the sample is damaged, and not the machine at fault, as with too little memory, a failing disk or too
+        many open files.
     """
 
     index: int
@@ -39,9 +40,9 @@ class Picture:
 
 
 def thumbnails(decoder: BatchDecoder, rows: Ints, side: int, quality: int = SMALL_QUALITY) -> list[Picture]:
-    """Return pictures of rows of a pack, at most `side` pixels a side; all at once, and one by one where that fails.
+    """Return pictures of rows of a pack, at most `side` pixels wide and high; one by one if all at once fails.
 
-    One may fail for lack of memory too, which torch calls a RuntimeError: the others are shown all the same.
+    A single picture may also fail for lack of memory, which torch raises as a RuntimeError; the others are still shown.
     """
     try:
         images = decoder.cut(rows, _fitting(decoder, rows, side))
@@ -54,9 +55,9 @@ def thumbnails(decoder: BatchDecoder, rows: Ints, side: int, quality: int = SMAL
 
 
 def _fitting(decoder: BatchDecoder, rows: Ints, side: int) -> Crops:
-    """Return crops that are whole images, made smaller where they do not fit into a square of `side` pixels.
+    """Return crops of whole images, resized if they do not fit into a square of `side` pixels.
 
-    PackerError if a size in the table is none, or the table was cut short.
+    Raises PackerError if a size in the table is invalid, or the table was cut short.
     """
     decoder.reader.require_table()
     table = decoder.reader.table

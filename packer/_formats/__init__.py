@@ -95,7 +95,7 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
     Raises
     ------
     PackNotFoundError
-        If there is nothing.
+        If nothing exists there.
     NotAPackError
         If it is something other than a pack.
     PackError
@@ -136,7 +136,7 @@ def _other_file(place: Place) -> str:
 
 
 def _recognised(place: Place, head: bytes | None, rows: Collection[Format]) -> Format | None:
-    """Return the format, among some, whose signature a file has, or whose files a directory has."""
+    """Return the format, among some, whose signature a file has, or whose files a directory contains."""
     row = next((row for row in rows if row.begins(head)), None)
     signs = {sign for row in rows for sign in row.signs}
     if row is None and signs:

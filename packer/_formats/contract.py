@@ -183,7 +183,7 @@ def not_of_journal(path: str | Path) -> DestinationError:
 
 
 class PackAccess(abc.ABC):
-    """The methods that a format defines for an open pack. Three are abstract; the others have a default.
+    """The methods that a format defines for an open pack. Three of them are abstract; the others have defaults.
 
     Attributes
     ----------
@@ -236,9 +236,9 @@ class PackAccess(abc.ABC):
         Parameters
         ----------
         offset, size : (N,) int64 array
-            As of `_locate`.
+            As for `_locate`.
         urgent : bool
-            Whether they are read at once.
+            Whether they are about to be read.
         """
 
     @abc.abstractmethod
@@ -305,7 +305,7 @@ class GrowingFiles:
     Parameters
     ----------
     *directories : Path
-        Their directories, and the parents of these.
+        The directories of the files, and the parents of these directories.
     """
 
     def __init__(self, *directories: Path) -> None:
@@ -363,7 +363,7 @@ IMAGE = -1
 
 
 class Frame:
-    """The bytes of one sample in a layout, and the offsets of its image and of its fields' blobs in them.
+    """The bytes of one sample in a layout, and the offsets in these bytes of its image and of its fields' blobs.
 
     An image or a blob that is not contained in one piece is copied into packer's index.
 

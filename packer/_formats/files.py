@@ -36,10 +36,10 @@ class PackFiles:
     place : Place
         The pack.
     identity : str
-        That of its manifest.
+        The identity of its manifest.
     sizes, modified : mapping of str to int
-        For each path in the pack the file's bytes, and its modification time, in nanoseconds. The one path is
-        empty if the pack is one file.
+        The size of each file, in bytes, and its modification time, in nanoseconds, by path in the pack. The only path
+        is empty if the pack is one file.
     elsewhere : mapping of str to Place
         The other tools' files, by their paths in the pack. Copies keep the times of these files.
     """
@@ -52,7 +52,7 @@ class PackFiles:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> PackFiles:
-        """List the files of a pack; PackError if there is none, a file is missing, not regular, or twice there."""
+        """List the files of a pack; PackError if there is none, a file is missing, not regular, or listed twice."""
         with open_pack(path) as reader:
             place, names, identity = reader.place, reader.file_names(), reader.manifest.identity()
             elsewhere = {name: where for name in names if (where := reader.place_of(name)) is not None}
@@ -116,7 +116,7 @@ class PackFiles:
 
 
 def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = None) -> None:
-    """Write and sync a copy of a pack, instead of the rest of an interrupted one.
+    """Write and sync a copy of a pack, replacing the remains of an interrupted copy.
 
     The caller must sync the directory of the copy to make its name durable.
 
@@ -131,7 +131,7 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
     Raises
     ------
     DestinationError
-        If there is no room for it, or it cannot be written.
+        If there is no room for the copy, or it cannot be written.
     PackError
         If the pack cannot be read, or changes meanwhile.
     """

@@ -49,7 +49,7 @@ class ShardEntry(NamedTuple):
     name : str
     size : int
     framing : int
-        The checksum of the bytes in it that belong to no sample.
+        The checksum of the bytes in the file that belong to no sample.
     samples : int
         Number of samples that begin in it.
     """
@@ -61,7 +61,7 @@ class ShardEntry(NamedTuple):
 
 
 class ForeignWriter(Writer):
-    """Writes packer's index for files in another layout, and the copies in the index.
+    """Writes packer's index for files in the layout of another tool, and the copied bytes in the index.
 
     `shard_size` limits the size of a file with samples, in bytes.
     """
@@ -132,7 +132,7 @@ class ForeignWriter(Writer):
         self._files.close()
 
     def _open_copies(self, keep: Collection[str]) -> None:
-        """Continue the copies after the known ones; remove all other files but those to keep."""
+        """Continue after the known copies, and remove all other files except those to keep."""
         self._copies = AppendFile(self._index / DATA_FILE, keep=self._copied)
         self._files.grow(self._copies)
         own = {self._index, self._index / DATA_FILE, *(self._path / name for name in keep)}
@@ -190,7 +190,7 @@ def framing_checksum(file: PackFile, ranges: Iterable[tuple[int, int]]) -> int:
     ----------
     file : PackFile
     ranges : iterable of (int, int)
-        Begin and end of each, ascending.
+        Begin and end of each range, ascending.
     """
     checksum = at = 0
     for begin, end in [*ranges, (file.size, file.size)]:
@@ -286,7 +286,7 @@ DEFAULT_SHARD_SIZE = 512 << 20
 
 @dataclass
 class _Shard:
-    """The shard that grows; `framing` is the checksum of `framed` bytes that follow its head and are no sample's."""
+    """The shard being written; `framing` is the checksum of the `framed` bytes after its head outside of samples."""
 
     lines: Spool
     size: int
@@ -313,7 +313,7 @@ class ShardWriter(ForeignWriter):
     Options: ``shard_size``, the size limit of a shard in bytes; a larger sample gets its own shard.
 
     An interrupted pack continues after its last row. The shards before the shard of this row are complete on the disk.
-    The samples of its own shard are read back and framed again, to compute their entries.
+    The samples of the last row's shard are read back and framed again, to compute their entries.
     """
 
     shard_name: ClassVar[str]
@@ -361,7 +361,7 @@ class ShardWriter(ForeignWriter):
     def index_line(self, frame: Frame, at: int) -> bytes:
         """Return the entry of the last `frame`, which begins at byte `at`, in the shard's index or its head.
 
-        Called once for each.
+        Called once for each frame.
         """
         return b""
 

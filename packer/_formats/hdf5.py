@@ -1,8 +1,8 @@
 """HDF5: one file; `data` holds all samples, one after the other, and every column of the table is a dataset.
 
 `data` is contiguous: no chunks, no filters, no variable lengths. So a sample is a plain range of the file, which
-is read without libhdf5 and its global lock. libhdf5 lays out the file's structure once, at the end, around the
-samples, which were appended to the file after a gap that the structure's head needs.
+is read without libhdf5 and its global lock. libhdf5 lays out the file's structure once, at the end, around the samples,
+which were appended to the file after a gap for the beginning of the structure.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class HDF5Writer(Writer):
 
 
 def _is_packers(file: h5py.File) -> bool:
-    """Tell whether packer wrote a file; libhdf5 reads no heap for that, as it would for a text of variable length."""
+    """Tell whether packer wrote a file, without making libhdf5 read a heap, as a text of variable length would."""
     attributes = file.attrs
     return bool(
         "format" in attributes and attributes.get_id("format").dtype == "S6" and attributes["format"] == b"packer"

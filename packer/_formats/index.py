@@ -6,9 +6,9 @@
 ``data.bin``        bytes that are not a range of a file
 
 A row's offset is a position in the concatenation of all files in order, followed by ``data.bin``. A pack in the layout
-of another tool has its index in its directory ``.packer.index``, with the pack as the base. A copy of an index together
-with its files has them in its directory ``files``, which is then the base. Before a listed file is read, its size and
-time are compared with those in the list.
+of another tool has its index in its directory ``.packer.index``, with the pack as the base. If an index was copied
+together with its files, the copy has the files in its directory ``files``, which is its base. Before a listed file is
+read, its size and time are compared with those in the list.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ListedFiles(SpreadData):
     data : int
         Bytes of the index's own data.
     data_at : int, optional
-        Their offset; by default after the files.
+        The offset of these bytes; by default after the files.
     own : bool
         Whether the files belong to the pack, and so must not be links; files of other tools may be links.
     """
@@ -138,7 +138,7 @@ class ListedFiles(SpreadData):
         self._directory = None
 
     def require_names(self) -> Sequence[str]:
-        """Return the names of the files that are listed; CorruptPackError if one leads out of the base."""
+        """Return the names of the files that are listed; CorruptPackError if a name leads out of the base."""
         for number in range(len(self._names)):
             self._require_name(number)
         return self._names
@@ -174,7 +174,7 @@ class ListedFiles(SpreadData):
             raise CorruptPackError(f"the list of files names {printable(name)}: {problem}", self.path)
 
     def _open_base(self) -> Descriptor:
-        """Return the base, open; without a lock, as `SpreadData._file`."""
+        """Return the opened base, without taking a lock, for the reason that `SpreadData._file` gives."""
         if self._closed:
             raise ValueError(f"{printable(self.path)}: is closed")
         found = self._directory
@@ -183,7 +183,7 @@ class ListedFiles(SpreadData):
         return found
 
     def _path(self, number: int) -> bytes:
-        """Return the path of a file; an impossible one if its name is damaged."""
+        """Return the path of a file; a path that cannot exist if its name is damaged."""
         try:
             return self._names.encoded(number)
         except CorruptPackError:
@@ -217,7 +217,7 @@ def write_index(
     manifest : Manifest
         Complete except for `columns` and `layout`.
     table : Table
-        Its offsets count through all files, and then through `data`; each blob has the column of an offset.
+        Its offsets count through all files, and then through `data`; each field with blobs has a column of offsets.
     files : ForeignFiles
     base : str
         The directory that the files' paths are relative to: absolute, or relative to `directory`, with slashes.
@@ -266,7 +266,7 @@ def write_files(directory: Path, manifest: Manifest, table: Table, files: Sequen
     manifest : Manifest
     table : Table
     files : sequence of arrays
-        As `file_columns` gives.
+        As `file_columns` returns them.
     """
     listed = AppendFile(directory / FILES_FILE)
     listed.append(*(column.tobytes() for column in files))
@@ -367,7 +367,7 @@ class IndexReader(SpreadReader):
         return manifest, table
 
     def _base_of(self, base: str, listed: Names) -> Place:
-        """Return the base of the listed files: that in the manifest, unless they were copied."""
+        """Return the base of the listed files: the one in the manifest, unless the files were copied with the index."""
         first = listed.get(0) if len(listed) else ""
         self._brings_files = not self._own and self.place.has_directory(COPIES, first)
         if self._brings_files:
@@ -439,7 +439,7 @@ class IndexReader(SpreadReader):
         """Accept links: the files are the user's tree, and each is listed once."""
 
     def file_names(self) -> list[str]:
-        """Return the index's own files, and the listed files by their paths in a copy."""
+        """Return the index's own files, and the listed files under their paths in a copy of the index."""
         own, listed = [MANIFEST_FILE, TABLE_FILE, FILES_FILE, DATA_FILE], self._data.require_names()
         if self.in_place:
             return [*own, *(f"{COPIES}/{name}" for name in listed)]

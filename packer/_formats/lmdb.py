@@ -1,11 +1,11 @@
-"""LMDB: one file, a B-tree of 8-byte big-endian keys, the value of key i being the data of sample i.
+"""LMDB: one file, a B-tree with 8-byte big-endian keys; the value of key i is the data of sample i.
 
 Any LMDB 0.9 (data version 1) opens the file, but the pages are laid out here and not by liblmdb. Values come in the
 order of their keys and never change, so they are appended as overflow pages, leaf pages fill up between them, and the
 branch pages and the meta page are written once, at the end. Writing is as fast as appending to a file, the same input
 gives the same bytes, an interrupted conversion continues by cutting the file, and network disks are safe to write to.
-Reading uses the table's offsets: a damaged page is an error, where liblmdb, which trusts its file, would crash; and a
-pack can be opened twice, across forks, and by any number of threads.
+Reading uses the table's offsets. So a damaged page raises an error, while liblmdb, which trusts its file, would crash;
+and any number of threads can use a pack, which can be opened twice and used across forks.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class TreeWriter:
             self._leaf.restore(self._file.read_at(self._leaf.number * PAGE, PAGE))
 
     def put(self, key: bytes, size: int, data: Iterable[Buffer] = ()) -> int:
-        """Place a value, and write its parts if the file is open; return its offset.
+        """Allocate a value, and write its parts if the file is open; return its offset.
 
         Parameters
         ----------
@@ -105,15 +105,15 @@ class TreeWriter:
     def put_last(self, prefix: bytes, values: Sequence[tuple[bytes, int, Iterable[Buffer]]]) -> None:
         """Write the last values in order, followed by leaves with their keys, so that they are near the branches.
 
-        So the end of the file has everything that leads to these values, and one request fetches it.
+        So one request for the end of the file fetches everything that is needed to find these values.
 
         Parameters
         ----------
         prefix : bytes
-            The common prefix of their keys, and of no key before: the branch stores it in place of the first key, so
-            that a search for keys with this prefix need not read the previous leaf.
+            The common prefix of the keys of these values; no earlier key begins with it. The branch stores it in place
+            of the first key, so that a search for keys with this prefix need not read the previous leaf.
         values : sequence of (bytes, int, iterable of bytes-like)
-            As for `put`; their keys are greater than those before, in any order.
+            As for `put`; the keys are greater than all earlier keys, and in any order.
         """
         placed = {}
         for key, size, data in values:
@@ -227,7 +227,7 @@ class TreeWriter:
         return next(level)[1], depth, leaf_pages, written
 
     def _write_branch(self, file: AppendFile, children: Iterable[_Child]) -> _Child:
-        """Write the page above some pages; return its own first key and number."""
+        """Write the branch page above some pages; return its first key and its page number."""
         page, first = Page(self._pages, P_BRANCH), b""
         for key, child in children:
             first = first or key

@@ -2,20 +2,20 @@
 
 ``index.json``        the shards in their order, with the columns of each; version 2
 ``shard.00000.mds``   samples
-``classes.txt``       the names of the classes, a line each, where they have names
+``classes.txt``       the class names, one on each line, if the classes have names
 
-A shard is a u32 n, the u32 offsets of its n samples and of the last one's end, the columns as JSON, and the samples. A
-sample has the u32 sizes of those columns that have no fixed one, and then the columns, in the order of their names:
-``image``, ``label``, ``name`` and the fields.
+A shard is a u32 n, the u32 offsets of its n samples and of the end of the last one, the columns as JSON, and the
+samples. A sample has the u32 sizes of the columns without a fixed size, and then the columns, in the order of their
+names: ``image``, ``label``, ``name`` and the fields.
 
 A sample's offset is known when it is written; the number of samples in its shard is not. So each shard begins with
 space for as many offsets as it may have samples, one for each 4 KiB of its size. Unused space is filled with blanks
-behind the JSON, which are part of it to a JSON parser, and which streaming ignores.
+after the JSON, which a JSON parser accepts and which streaming ignores.
 
-A column has one encoding. The image is ``jpeg`` or ``png`` if the pack's codec encoded all images as such, and
-streaming decodes them; otherwise it is ``bytes``, because later images may be of another type. The pixels of the codec
-``raw`` are arrays. A column of numbers cannot hold a missing value: integers and booleans are ``json``, which has
-``null``.
+A column has one encoding. The encoding of images is ``jpeg`` or ``png`` if the pack's codec encoded all images in this
+way, and then streaming decodes them; otherwise it is ``bytes``, because later images may be of another type. The pixels
+of the codec ``raw`` are arrays. A column of numbers cannot hold a missing value, so integers and booleans have the
+encoding ``json``, which has ``null``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Value(NamedTuple):
 class MDSWriter(ShardWriter):
     """Writes shards that streaming reads.
 
-    Options: ``shard_size``, at most 3 GiB, after the head.
+    Options: ``shard_size``, the size limit of a shard without its head, at most 3 GiB.
     """
 
     shard_name = "shard.{:05d}.mds"

@@ -2,14 +2,15 @@
 
 ``data-00000.parquet``   samples
 
-A row is a sample. Its columns are ``image``, a structure of ``bytes`` and ``path``, the sample's name; ``label``; and
-one for each field, under its name. The metadata of a file contain, under ``huggingface``, the features of the columns:
-which columns are images, and the names of the classes. A sample without a label has the label -1, as in a ClassLabel.
+A row is a sample. Its columns are ``image``, a structure of ``bytes`` and ``path`` (the sample's name); ``label``; and
+one for each field, under the field's name. The metadata of a file contain, under ``huggingface``, the features of the
+columns: which columns are images, and the names of the classes. A sample without a label has the label -1, as in a
+ClassLabel.
 
-Nothing is compressed, and each image is a page of its own, so it is one range of the file, known as soon as it is
-written. The other columns follow at the end of their row group, as one page each, so packer's index has a copy of the
-values of blob fields. The layout is that of apache/parquet-format; all values are PLAIN, and any of them may be
-missing.
+Nothing is compressed, and each image is a page of its own, so it is one range of the file, whose offset is known as
+soon as it is written. The other columns follow at the end of their row group, as one page each, so packer's index has a
+copy of the values of blob fields. The layout is that of apache/parquet-format; all values are PLAIN, and any of them
+may be missing.
 
 There is no ``classes.txt``, because `datasets` would take a directory with as many text files as Parquet files for a
 text data set.
@@ -49,7 +50,7 @@ class ParquetColumn(NamedTuple):
     Attributes
     ----------
     path : tuple of str
-        The name of its structure, if any, and its own.
+        The name of its structure, if any, and the column's name.
     kind : int
         Its type, such as `BYTE_ARRAY`.
     converted : int, optional
@@ -62,7 +63,7 @@ class ParquetColumn(NamedTuple):
 
     @property
     def element(self) -> Encoded:
-        """Its element in the schema."""
+        """The element of the column in the schema."""
         members = {1: i32(self.kind), 3: i32(_OPTIONAL), 4: binary(self.path[-1].encode("utf-8"))}
         return struct(members if self.converted is None else {**members, 6: i32(self.converted)})
 
@@ -140,7 +141,7 @@ class _Chunk:
 
 
 class RowGroup:
-    """The group that grows.
+    """The row group that is being written.
 
     Parameters
     ----------
@@ -151,7 +152,7 @@ class RowGroup:
     ----------
     rows : int
     size : int
-        Bytes so far, nearly.
+        The approximate size so far, in bytes.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -195,7 +196,7 @@ class RowGroup:
 
     @functools.cached_property
     def _other_pages(self) -> list[bytes]:
-        """Accessed only after the last row was added."""
+        """The pages of the other columns; accessed only after the last row was added."""
         return [chunk.page() for chunk in self._chunks]
 
     def _column(self, leaf: ParquetColumn, begin: int, size: int) -> Encoded:
@@ -291,7 +292,7 @@ class ParquetWriter(ShardWriter):
         self._group = RowGroup(self._nodes)
 
     def _values(self, sample: Sample) -> Iterator[tuple[Value, int]]:
-        """Yield the values of all columns but the first, and their definition levels."""
+        """Yield the values of all columns except the first, and their definition levels."""
         yield encode_name(sample.name).decode("utf-8", "replace").encode("utf-8"), 2
         yield sample.label, 1
         if self._contents.codec == "raw":
@@ -327,7 +328,7 @@ def _leaf(one: Field) -> ParquetColumn:
 
 
 def _features(contents: Contents) -> dict[str, Any]:
-    """Return the metadata of a file as `datasets` writes them."""
+    """Return the metadata of a file in the form that `datasets` writes."""
     image: Any = {"_type": "Image"}
     features: dict[str, Any] = {"image": image}
     if contents.label_type == "class":
@@ -347,7 +348,7 @@ def _features(contents: Contents) -> dict[str, Any]:
 
 
 def _classes(names: Any) -> dict[str, Any]:
-    """Return a ClassLabel, or a number where a ClassLabel cannot have such names."""
+    """Return a ClassLabel, or a number if a ClassLabel cannot have such names."""
     unique = list(dict.fromkeys(names))
     return {"names": unique, "_type": "ClassLabel"} if unique and unique == list(names) else _of_type("int64")
 

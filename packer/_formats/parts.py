@@ -6,7 +6,7 @@
 ``manifest.json``        the manifest of the whole, written last
 
 A sample of every format is a plain range of a file, and the manifest lists these files. So a part costs nothing until
-one of its samples is read, and then only the opening of a file. `SpreadData` reads several files as if they were one.
+one of its samples is read; then its file is opened. `SpreadData` reads several files as if they were one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OPEN_FILES = 256
 class SpreadData(abc.ABC):
     """The data of a pack in several files, opened on demand, a bounded number at a time.
 
-    In addition, the files from which C reads a batch are open.
+    The files from which C reads a batch are open in addition.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class SpreadData(abc.ABC):
     def _file(self, number: int) -> tuple[PackFile, int]:
         """Return a file and the offset of its data.
 
-        Without a lock, which a fork on another thread could leave locked for ever: at worst a file is opened twice.
+        This takes no lock, which a fork on another thread could leave locked for ever; at worst a file is opened twice.
         A file that is dropped from the dict is closed when the last read of it is done.
         """
         if self._closed:
@@ -264,7 +264,7 @@ def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str
     Raises
     ------
     CorruptPackError
-        As for `join_parts`, but for the versions of libraries, which may differ.
+        For the same reasons as `join_parts`, except that the versions of libraries may differ.
     """
     parts = [*(str(name) for name, *_ in whole.parts), part]
     for entry in os.listdir(directory):  # older tables, and files of a process that died
@@ -328,9 +328,9 @@ def write_table(
     names : int
         Bytes of all names.
     tables : iterable of (Table, int, int)
-        Each with the sizes of the data and of the names before its own.
+        Each table, with the sizes of the data and of the names of the tables before it.
     types : mapping
-        Their columns and the columns' dtypes.
+        The columns of the tables and their dtypes.
     """
     offsets = column_offsets(count, types)
     checksums = dict.fromkeys(types, 0)
@@ -354,7 +354,7 @@ def write_table(
 
 
 def _of_the_same_kind(reader: Reader, before: Sequence[Manifest], alike: Sequence[str]) -> Manifest:
-    """Return the manifest of a part, after checking that it agrees with those before it."""
+    """Return the manifest of a part, after checking that it agrees with the manifests of the parts before it."""
     if not before:
         return reader.manifest
     for member in alike:
@@ -378,7 +378,7 @@ def _shifted(table: Table, column: str, data: int, names: int) -> Iterator[npt.N
 def column_offsets(rows: int, types: Mapping[str, str]) -> dict[str, int]:
     """Return the offset of each column in the file: without gaps, and each a multiple of its element size.
 
-    The names are the last, as their length is not that of the others.
+    The names come last, because their length differs from that of the other columns.
     """
     sizes = {name: np.dtype(dtype).itemsize for name, dtype in types.items()}
     order = sorted(types, key=lambda name: (name == "names", -sizes[name]))
@@ -432,7 +432,7 @@ class PartsReader(SpreadReader):
             first += count
 
     def _check_part(self, part: str, rows: range, data: int, identity: str) -> Iterator[str]:
-        """Check a part: its rows in the whole's table, and the offset of its data in the whole's."""
+        """Check a part's rows in the table of the whole pack, and its data's offset in the data of that pack."""
         names = int(self.table.name_end[rows.start - 1]) if rows.start else 0
         try:
             self.place.require_no_link(part)
@@ -500,7 +500,7 @@ class _PartFiles(SpreadData):
         return self._names[number]
 
     def begins(self) -> dict[str, int]:
-        """Return the offset of each part's data in the data of all; none for a part without files."""
+        """Return the offset of each part's data in the data of all parts; none for a part without files."""
         found: dict[str, int] = {}
         for name, start in zip(self._names, self.starts.tolist(), strict=False):
             found.setdefault(name.partition("/")[0], start)

@@ -1,7 +1,7 @@
 """Sharded .pth: a directory of files that `torch.load(mmap=True, weights_only=True)` opens.
 
-A shard is a dict of vectors whose first, `data`, holds the samples, one after the other. `torch.save` writes such a
-dict as an uncompressed zip whose members are the vectors' bytes, and this module writes the same, while the first
+A shard is a dict of vectors. The first vector, `data`, holds the samples, one after the other. `torch.save` writes such
+a dict as an uncompressed zip whose members are the vectors' bytes; this module writes the same bytes while the first
 vector grows. A shard is read through the zip's directory, never through the pickle in it: a vector is a plain range of
 the file, and opening a stranger's file runs no code.
 
@@ -102,7 +102,7 @@ class _Opcodes:
         self._remembered += 1
 
     def recall(self, opcodes: bytes) -> None:
-        """Write the opcodes of an object, or its memo number if they were written before."""
+        """Write the opcodes of an object, or its memo number if the object was written before."""
         if opcodes in self._memo:
             self.write(_numbered(pickle.BINGET, pickle.LONG_BINGET, self._memo[opcodes]))
         else:
@@ -111,7 +111,7 @@ class _Opcodes:
 
 
 def _numbered(short: bytes, long: bytes, number: int) -> bytes:
-    """Return one of two opcodes with a number of the memo, the short one where the number is a byte."""
+    """Return one of two opcodes with a memo number: the short opcode if the number fits into a byte."""
     return short + bytes([number]) if number < 1 << 8 else long + struct.pack("<I", number)
 
 
@@ -263,7 +263,7 @@ def compare_checksums(file: PackFile, leave_out: str = "") -> None:
 
 @contextmanager
 def opened_zip(file: PackFile) -> Iterator[tuple[zipfile.ZipFile, dict[str, tuple[int, int]]]]:
-    """Open a zip, and yield the locations of its members; CorruptPackError if `torch.save` would not write it so."""
+    """Open a zip, and yield its members' locations; CorruptPackError if `torch.save` does not write such zips."""
     try:
         with zipfile.ZipFile(file.stream(most=_MOST_DIRECTORY)) as archive:
             yield archive, _placed(archive.infolist(), file)
@@ -303,7 +303,7 @@ MAX_SHARD_SIZE = 3 << 30  # below 4 GiB, where zip needs another kind of header
 class PthWriter(Writer):
     """Fills one shard after the other, then writes the table of all of them.
 
-    Options: ``shard_size``, the most bytes of samples in a shard; a larger sample has a shard of its own.
+    Options: ``shard_size``, the size limit for the samples in a shard, in bytes; a larger sample gets its own shard.
     """
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
@@ -398,7 +398,7 @@ class PthWriter(Writer):
         return opens
 
     def _require_finished_shards(self) -> None:
-        """Raise an error if a shard before the open one is not whole."""
+        """Raise an error if a shard before the open one is incomplete."""
         for number, (_, length) in enumerate(self._shards[:-1]):
             name = _shard_name(number)
             try:

@@ -78,7 +78,7 @@ class Reader(PackAccess):
         return self.manifest.count
 
     def position(self, index: int) -> int:
-        """Return an index as counted from the beginning; IndexError if it is out of range."""
+        """Return an index, counted from the beginning; IndexError if it is out of range."""
         try:
             return range(len(self))[operator.index(index)]
         except TypeError:
@@ -108,12 +108,12 @@ class Reader(PackAccess):
         return self._read(row)
 
     def _row(self, position: int) -> Row:
-        """Return the row of a sample, as `position` gives it; CorruptPackError if the table was cut short."""
+        """Return the row of a sample at a position from `position`; CorruptPackError if the table was cut short."""
         self.require_table()
         return self.table.row(position)
 
     def _read(self, row: Row) -> Buffer:
-        """Return the data of a row, compared with its checksum; errors as for `read`."""
+        """Return the data of a row, compared with its checksum. Raises the same errors as `read`."""
         try:
             data = self._fetch_image(row)
         except CorruptPackError as error:
@@ -136,7 +136,7 @@ class Reader(PackAccess):
         Returns
         -------
         (N,) array of LOCATION
-            See there.
+            See `LOCATION`.
         object
             Files and memory; the caller must keep the object until the samples have been read.
         """
@@ -158,7 +158,7 @@ class Reader(PackAccess):
         Returns
         -------
         object
-            Held for as long.
+            The caller must keep it while C reads.
         """
         names = self.table.stored("names")
         if not isinstance(names, Vector):
@@ -178,7 +178,8 @@ class Reader(PackAccess):
         Parameters
         ----------
         found : (N,) array
-            It has the fields of LOCATION. The position is the table's offset, and becomes the offset in the file.
+            An array with the fields of LOCATION. The position is the table's offset, and is replaced by the offset in
+            the file.
 
         Returns
         -------
@@ -221,7 +222,7 @@ class Reader(PackAccess):
             self.ahead(np.asarray(positions), fields=[name for name, field in self.fields.items() if field.is_blob])
 
     def positions(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return indices as counted from the beginning; errors as for `position`."""
+        """Return indices, counted from the beginning. Raises the same errors as `position`."""
         numbers = np.asarray(indices)
         if numbers.dtype == np.int64 and len(numbers) and numbers.min() >= 0 and numbers.max() < len(self):
             return numbers
@@ -235,7 +236,7 @@ class Reader(PackAccess):
     def read_rows(self, positions: Ints) -> Iterator[tuple[int, Row, Buffer]]:
         """Yield number, row and data of several samples; the file is read in one direction.
 
-        `positions` are indices counted from the beginning; errors as for `read`.
+        `positions` are indices counted from the beginning. Raises the same errors as `read`.
         """
         self.require_table()
         if len(positions) > 1:
@@ -245,12 +246,12 @@ class Reader(PackAccess):
             yield number, rows[number], self._read(rows[number])
 
     def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
-        """Return the data of several samples, in their order; errors as for `read`."""
+        """Return the data of several samples, in their order. Raises the same errors as `read`."""
         found = {number: data for number, _, data in self.read_rows(self.positions(indices))}
         return [found[number] for number in range(len(found))]
 
     def _fetch_image(self, row: Row) -> Buffer:
-        """Return the data of a row in the form covered by its checksum; errors as `_fetch`."""
+        """Return the data of a row in the form that its checksum covers. Raises the same errors as `_fetch`."""
         return self._fetch(row.offset, row.size)
 
     def require_column(self, name: str) -> None:
@@ -281,7 +282,7 @@ class Reader(PackAccess):
         KeyError
             If the pack has no such field.
         IndexError, CorruptPackError, PackError
-            As for `read`; the errors name the field.
+            For the same reasons as `read`; the errors name the field.
         """
         position = self.position(index)
         if not self.fields[name].is_blob:
@@ -306,7 +307,7 @@ class Reader(PackAccess):
         return self.table.kept(f"field.{name}"), present
 
     def _values_of(self, positions: Ints, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Return the values of some samples, and the mask of present values; otherwise as `column`."""
+        """Return the values of some samples, and the mask of present values, in the form that `column` returns."""
         present = self._present(name)
         return self.table.more[f"field.{name}"][positions], present[positions]
 
@@ -494,11 +495,11 @@ _CALLED = {
 
 
 class PackColumns(Mapping[str, Column]):
-    """The columns of samples of a pack, each read and compared with its checksum at its first use.
+    """The columns of a pack's samples. Each column is read and compared with its checksum when it is first used.
 
-    They are the fields and packer's own: ``label``, an id or the class of that name, missing if the sample is
-    unlabeled; ``name``; ``height`` and ``width``, in pixels; ``size``, of the image, in bytes. No field has such a
-    name. For fields that are neither numbers, ids nor texts, only the presence of values is available.
+    They are the fields and packer's own columns: ``label``, an id or a class name, missing if the sample is unlabeled;
+    ``name``; ``height`` and ``width``, in pixels; ``size``, the size of the image, in bytes. No field has one of these
+    names. For fields that are neither numbers, ids nor texts, only the presence of values is available.
 
     Parameters
     ----------
@@ -508,12 +509,12 @@ class PackColumns(Mapping[str, Column]):
     labels : (N,) int64 or float64 array, optional
         Labels instead of the pack's.
     classes : sequence of str, optional
-        Names of the classes that labels are ids of, instead of the pack's.
+        Names of the classes, in the order of the ids in `labels`, instead of the pack's names.
 
     Raises
     ------
     CorruptPackError
-        From asking for a column that is damaged.
+        When a damaged column is requested.
     """
 
     def __init__(
@@ -610,7 +611,7 @@ def read_manifest(directory: Place) -> Manifest:
     Raises
     ------
     NotAPackError
-        If there is none: the pack was not finished.
+        If there is no manifest, which means that the pack was not finished.
     PackError
         As for `PackFile.read` and `Manifest.from_json`.
     """

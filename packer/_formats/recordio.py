@@ -2,7 +2,7 @@
 
 ``data.rec``      samples
 ``data.idx``      a line ``KEY TAB OFFSET`` for each record; the keys are 0, 1, 2, ...
-``classes.txt``   the names of the classes, a line each, where they have names
+``classes.txt``   the class names, one on each line, if the classes have names
 
 A record is the magic number, a u32 (the kind of the part in the upper three bits, its length in the others), the bytes,
 and zeros up to a multiple of 4. The bytes are a header, ``IfQQ``: 0, the label as float32, the key and 0; and then the
@@ -37,7 +37,7 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 class RecordIOWriter(ShardWriter):
     """Writes records that MXNet reads.
 
-    No options: a file and its list are what MXNet's tools open.
+    No options, because MXNet's tools open a single file with its list.
     """
 
     shard_name = "data.rec"
@@ -75,7 +75,7 @@ class RecordIOWriter(ShardWriter):
         return b"%d\t%d\n" % (self._key, at)
 
     def _label(self, sample: Sample) -> float:
-        """Return the label; DestinationError if a float32 holds another number than this whole one."""
+        """Return the label; DestinationError if it is a whole number that float32 cannot represent."""
         with np.errstate(over="ignore"):
             stored = float(np.float64(sample.label).astype(np.float32))
         if isinstance(sample.label, int) and stored != sample.label:
@@ -87,7 +87,7 @@ class RecordIOWriter(ShardWriter):
 
 
 def _split(head: bytes, data: Buffer) -> list[bytes]:
-    """Return the parts of a record, which are between the magic numbers at multiples of 4; none if it is whole."""
+    """Return the parts of a record, between the magic numbers at multiples of 4; none if it need not be split."""
     found = [at for at in range(0, len(head), 4) if head[at : at + 4] == _MAGIC]
     words = np.frombuffer(data, "<u4", len(data) // 4)
     found += (len(head) + 4 * np.flatnonzero(words == _MAGIC_NUMBER)).tolist()

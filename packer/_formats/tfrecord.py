@@ -2,15 +2,15 @@
 
 ``data-00000.tfrecord``   samples
 ``data-00000.idx``        the index of the file that ``tfrecord2idx`` makes: a line ``OFFSET SIZE`` for each record
-``classes.txt``           the names of the classes, a line each, where they have names
+``classes.txt``           the class names, one on each line, if the classes have names
 
 No name ends in ``-of-00128``: the number of files is not known before the last one is written, and a complete file
 keeps its name, so that a conversion can be resumed at any moment.
 
 A record is its length as u64, the masked CRC-32C of those eight bytes, the Example, and its masked CRC-32C. The Example
-has the features ``image/class/label`` and ``image/class/text``, the class's id as the pack has it and its name,
-``image/encoded``, ``image/filename``, the sample's name, ``image/format``, ``image/height`` and ``image/width``, and a
-feature for each field, under its name, in alphabetical order. A missing value has no feature.
+has the features ``image/class/label`` (the class id, as in the pack), ``image/class/text`` (the class name),
+``image/encoded``, ``image/filename`` (the sample's name), ``image/format``, ``image/height`` and ``image/width``, and
+one for each field, under its name, in alphabetical order. A missing value has no feature.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class TFRecordWriter(ShardWriter):
 def _around(name: str, tag: bytes, size: int) -> bytes:
     """Return the bytes before a value: the entry of the map, its key, the Feature, the list, and the value's length.
 
-    Numbers are packed, so that they stand in their list as the bytes of a text do.
+    Numbers are packed, so that they are one run of bytes in their list, like a text.
     """
     key = name.encode("ascii")
     value = b"\x0a" + varint(size)
@@ -107,7 +107,7 @@ def _around(name: str, tag: bytes, size: int) -> bytes:
 
 
 def _float32(number: float) -> bytes:
-    """Return a number as a FloatList has it, which is infinite beyond what 32 bits hold."""
+    """Return a number as a FloatList stores it; it becomes infinite if it exceeds the range of 32 bits."""
     with np.errstate(over="ignore"):
         return bytes(np.array([number]).astype("<f4"))
 

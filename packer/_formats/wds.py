@@ -2,16 +2,16 @@
 
 ``shard-000000.tar``   samples
 ``shard-000000.idx``   the index of the shard, as DALI's ``wds2idx`` makes it, version 1.2
-``classes.txt``        the names of the classes, a line each, where they have names
+``classes.txt``        the class names, one on each line, if the classes have names
 
-A sample has the member ``KEY.cls``, its label in ASCII, ``KEY.jpg`` or the like, its image, and a member for each
-field, such as ``KEY.caption.txt``. They are sorted by the part after the key, as by webdataset's writer.
+A sample has the member ``KEY.cls`` (its label in ASCII), ``KEY.jpg`` or a similar one (its image), and one for each
+field, such as ``KEY.caption.txt``. The members are sorted by the part after the key, as webdataset's writer sorts them.
 
 webdataset takes the text before the first dot of a path's last part as the key and ignores parts such as ``__x__``, and
 ``wds2idx`` separates its columns by blanks. So a key is the sample's name without the suffix of an image, in which
-those characters, and all that are no printable ASCII, are written as in a URL: ``a.b.jpg`` has the key ``a%2Eb``, and
-`urllib.parse.unquote` gives back ``a.b``. Every field of a tar header that describes the writer is zero, so that
-headers depend on name and size alone.
+those characters, and all characters other than printable ASCII, are encoded as in a URL: ``a.b.jpg`` has the key
+``a%2Eb``, and `urllib.parse.unquote` gives back ``a.b``. Every field of a tar header that describes the writer is zero,
+so that headers depend on name and size alone.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NAME, _PREFIX = 100, 155
 def header(name: str, size: int) -> bytes:
     """Return the bytes before a member's data.
 
-    A name that does not fit into a ustar header stands in a PAX header before it.
+    A name that does not fit into a ustar header is stored in a PAX header before it.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class WebDatasetWriter(ShardWriter):
         return bytes(2 * BLOCK + -(size + 2 * BLOCK) % RECORD)
 
     def _parts(self, sample: Sample) -> Iterator[tuple[str, Buffer, int | None]]:
-        """Yield the extension, the bytes, and for a blob its number, for the image `IMAGE`."""
+        """Yield the extension and the bytes of each member, with a blob's number, or `IMAGE` for the image."""
         if self._contents.label_type == "float":
             yield "label.json", json.dumps(sample.label).encode("ascii"), None
         elif self._contents.label_type == "int" or sample.label >= 0:

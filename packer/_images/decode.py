@@ -52,7 +52,7 @@ def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
     Raises
     ------
     MissingDependencyError
-        If that one is not installed.
+        If the decoder of this name is not installed.
     """
     if name not in ("auto", *DECODERS):
         raise OptionError(f"decoder is 'auto' or one of {DECODERS}, not {name!r}")
@@ -81,7 +81,7 @@ def installed_decoders() -> tuple[str, ...]:
 
 
 def decoder_advice() -> str | None:
-    """Return one line that says how to decode faster on this machine, or None if nothing can be done."""
+    """Return one line of advice on faster decoding on this machine, or None if there is none."""
     name, _ = fast_decoder()
     short = extension.shortcoming()
     if short is None or (name in LIBJPEG_TURBO and not short.cure):
@@ -98,7 +98,7 @@ def decoder_advice() -> str | None:
 
 @functools.cache
 def warn_of_slow_decoding() -> None:
-    """Warn with `decoder_advice`, once a process."""
+    """Warn with `decoder_advice`, once per process."""
     advice = decoder_advice()
     if advice is not None:
         warn(advice)
@@ -121,9 +121,9 @@ def decode(
     exif : {"ignore", "apply"}
         Whether to turn the image by its EXIF orientation; ImageFolder ignores it.
     decoder : str
-        ``"auto"`` or one of `DECODERS`; decides the speed, not the pixels. ``"pillow"`` decodes all types of images.
+        ``"auto"`` or one of `DECODERS`; affects the speed, not the pixels. ``"pillow"`` decodes all types of images.
     max_pixels : int
-        Larger images are refused, from their header.
+        Larger images are refused on the basis of their headers.
     header : JPEGHeader, optional
         The header of a JPEG, if the caller has read it; otherwise it is read here.
 

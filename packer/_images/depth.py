@@ -27,7 +27,7 @@ _BLOCK = 1 << 20  # numbers scaled at a time
 
 
 def require_8_bit(depth: Depth, codec: str) -> None:
-    """Raise ImageError if 8-bit RGB does not hold a pixel's values."""
+    """Raise ImageError if 8-bit RGB cannot represent the values of pixels with this depth."""
     if not depth.excess:
         return
     how = f"{option('to_8_bit', 'clip')} stores {depth.bands - depth.hidden} of them"
@@ -46,17 +46,18 @@ def require_8_bit(depth: Depth, codec: str) -> None:
 def decode_to_8_bit(
     data: Buffer, how: str, depth: Depth, *, exif: str = "ignore", max_pixels: int = MAX_PIXELS
 ) -> npt.NDArray[np.uint8]:
-    """Decode an image of more than 8 bits a channel to 8-bit RGB, without alpha and additional bands.
+    """Decode an image of more than 8 bits per channel to 8-bit RGB, without alpha and additional bands.
 
     Parameters
     ----------
     data, exif, max_pixels
         As for `packer._images.decode.decode`.
     how : {"clip", "type", "file"}
-        ``clip``: as `packer._images.decode.decode`. Pillow cuts grey off at 255, and keeps the upper 8 bits in colour.
+        ``clip``: like `packer._images.decode.decode`. Pillow clips grey at 255, and keeps the upper 8 bits of colours.
 
-        ``type``: the upper 8 bits of unsigned numbers, so that 65535 becomes 255, as `skimage.img_as_ubyte` and OpenCV
-        do; of signed numbers those below the sign, and 0 of negative ones; of floats from 0 to 1 ``round(255 * x)``.
+        ``type``: the upper 8 bits of unsigned numbers, so that 65535 becomes 255, as in `skimage.img_as_ubyte` and
+        OpenCV; for signed numbers the 8 bits below the sign, and 0 if negative; for floats from 0 to 1 ``round(255 *
+        x)``.
 
         ``file``: the lowest number of the file becomes 0 and the highest 255, for all colours together; 0 if all
         numbers are equal.
@@ -95,7 +96,7 @@ def decode_to_8_bit(
 
 
 def _colours(data: Buffer, depth: Depth, mode: str, exif: str, max_pixels: int) -> npt.NDArray[Any]:
-    """Return the numbers of an image, (height, width, 1 or 3), without alpha; `mode` is Pillow's of a TIFF."""
+    """Return the numbers of an image, (height, width, 1 or 3), without alpha; `mode` is Pillow's mode of a TIFF."""
     of_sign = {("u", "I"): np.uint32, ("i", "L"): np.int8}.get((depth.kind, mode))
     if of_sign is not None:  # Pillow's handling of the highest bit varies
         with pillow.opened(data, max_pixels) as image:
@@ -136,7 +137,7 @@ def _by_file(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _limits(numbers: npt.NDArray[Any]) -> tuple[float, float]:
-    """Return the lowest and the highest finite number; 0 and 0 if there is none."""
+    """Return the lowest and the highest finite number; 0 and 0 if there are none."""
     if numbers.dtype.kind != "f":
         return float(numbers.min()), float(numbers.max())
     finite = np.isfinite(numbers)

@@ -26,7 +26,7 @@ def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
     ----------
     codec : {"jpeg", "png", "webp", "bmp", "raw"}
         ``raw``: the pixels themselves, rows from the top. ``png`` and ``bmp`` are lossless, ``jpeg`` and ``webp`` are
-        not. All are as Pillow writes them, JPEG with 4:2:0 subsampling.
+        not. All are encoded as Pillow encodes them; JPEG has 4:2:0 subsampling.
     quality : int
         1 to 100, for ``jpeg`` and ``webp``.
     """
@@ -51,7 +51,7 @@ def encode_png(image: Image.Image) -> bytes:
 
 
 def encode_tiled(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
-    """Encode (height, width, 3) uint8 RGB pixels as a tiled JPEG with the same decoded pixels as that of `encode`."""
+    """Encode (height, width, 3) uint8 RGB pixels as a tiled JPEG with the same decoded pixels as from `encode`."""
     from packer._images import jpeg_tiles
 
     mcus = -(-pixels.shape[1] // _MCU)
@@ -68,9 +68,9 @@ def _encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0)
 
 @functools.cache
 def jpeg_encoder() -> tuple[str, Callable[[npt.NDArray[np.uint8], int, int], bytes]]:
-    """Return the JPEG encoder and its name: packer's own on processors with vectors, otherwise OpenCV's or Pillow's.
+    """Return the JPEG encoder and its name: packer's own if the CPU has vector units, otherwise OpenCV's or Pillow's.
 
-    All write the same bytes; each is faster than those named after it.
+    All encoders write the same bytes; each one is faster than those named after it.
     """
     if native.WRITES_JPEGS:
         return "packer", native.encode_jpeg

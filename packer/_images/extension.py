@@ -1,4 +1,4 @@
-"""packer's C extension, `packer._images._native`, or None if it is unavailable; and its state on this machine."""
+"""packer's C extension, `packer._images._native`, or None if it is unavailable; and its shortcomings here."""
 
 from __future__ import annotations
 

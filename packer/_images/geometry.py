@@ -127,11 +127,11 @@ CROP = np.dtype([(name, np.int64) for name in Box._fields])
 
 
 def affordable(crops: Crops) -> npt.NDArray[np.bool_]:
-    """Tell which of N crops need only moderate memory.
+    """Return a mask of the crops, among N, that need only moderate memory.
 
     Resizing is horizontal first: the pixels between the two passes have the height of the rectangle and the width of
-    the window. Neither these nor the window may have more than `MAX_PIXELS` pixels, so a crop is refused only if it is
-    enlarged with an extreme shape, or its window is padded to this size.
+    the window. Neither these pixels nor the window may exceed `MAX_PIXELS`, so a crop is refused only if it is enlarged
+    with an extreme shape, or its window is padded beyond this limit.
     """
     numbers = np.ascontiguousarray(crops)[:, None].view(np.int64)[:, : Box._fields.index("flip")]
     if numbers.min(initial=0) > -_USUAL and numbers.max(initial=0) < _USUAL:
@@ -150,7 +150,7 @@ def affordable(crops: Crops) -> npt.NDArray[np.bool_]:
 
 
 def _product(one: Ints, other: Ints) -> npt.NDArray[np.float64]:
-    """Return products that are exact far beyond `MAX_PIXELS`, and do not overflow."""
+    """Return products that do not overflow, and are exact far beyond `MAX_PIXELS`."""
     return one.astype(np.float64) * other
 
 
@@ -197,7 +197,7 @@ def shown(box: Box) -> Box:
 def sources(box: Box) -> tuple[Ints, Ints]:
     """Return the row of the resized rectangle for each row of the window, and the column for each column.
 
-    For ``constant`` padding, these are the nearest ones.
+    For ``constant`` padding, these are the nearest rows and columns.
     """
     mode = PADDINGS[box.padding]
     return (
@@ -207,7 +207,7 @@ def sources(box: Box) -> tuple[Ints, Ints]:
 
 
 def _sources(mode: str, first: int, count: int, side: int) -> Ints:
-    """Return which of `side` pixels are at `count` positions from `first` on, some of which may be outside."""
+    """Return the indices, among `side` pixels, at `count` positions from `first` on, some of which may be outside."""
     positions = np.arange(first, first + count)
     if mode in ("constant", "edge"):
         return positions.clip(0, side - 1)
@@ -218,18 +218,18 @@ def _sources(mode: str, first: int, count: int, side: int) -> Ints:
 
 
 def outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
-    """Tell which of `count` positions from `first` on are outside of `side` pixels."""
+    """Return a mask of the positions, among `count` from `first` on, that are outside of `side` pixels."""
     positions = np.arange(first, first + count)
     return (positions < 0) | (positions >= side)
 
 
 def colour_of_fill(fill: int) -> list[int]:
-    """Return red, green and blue of a box's or an operation's fill."""
+    """Return the red, green and blue of a box's or an operation's fill."""
     return [int(fill) >> shift & 0xFF for shift in (0, 8, 16)]
 
 
 def _extent(mode: str, first: int, count: int, side: int) -> tuple[int, int]:
-    """Return the range of those of `side` pixels that are visible at `count` positions from `first` on."""
+    """Return the range of the pixels, among `side`, that are visible at `count` positions from `first` on."""
     starts = range(first, first + count, _POSITIONS)
     positions = (_sources(mode, start, min(_POSITIONS, first + count - start), side) for start in starts)
     extents = [(int(block.min()), int(block.max())) for block in positions]
@@ -261,7 +261,7 @@ def from_corner(box: Box, touched: Rectangle) -> Rectangle:
 
 
 def _span(first: int, count: int, full: int, scaled: int, reach: int) -> tuple[int, int]:
-    """Return the range of those of `full` pixels on which `count` of the `scaled` ones, from `first` on, depend.
+    """Return the range of the pixels, among `full`, on which `count` of the `scaled` pixels, from `first` on, depend.
 
     `reach` is the radius of the kernel, in pixels of the rectangle, or of the result if that is smaller.
     """
@@ -288,7 +288,7 @@ class _Scratch(threading.local):
         return memory[:size].reshape(height, width, 3)
 
     def decoded(self, height: int, width: int) -> Pixels:
-        """Return memory for an image of that size."""
+        """Return memory for an image of this size."""
         return self._image("decoded", height, width)
 
     def framed(self, pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
@@ -299,16 +299,16 @@ class _Scratch(threading.local):
         return framed
 
     def mirrored(self, height: int, width: int) -> Pixels:
-        """Return memory for an image of that size."""
+        """Return memory for an image of this size."""
         return self._image("mirrored", height, width)
 
     def exchanged(self, height: int, width: int) -> Pixels:
-        """Return memory for an image of that size with exchanged channels."""
+        """Return memory for an image of this size with exchanged channels."""
         return self._image("exchanged", height, width)
 
 
 def _enough(memory: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
-    """Return memory of at least that size, but not much more."""
+    """Return memory of at least this size, but not much more."""
     if size <= memory.size <= max(4 * size, 1 << 24):
         return memory
     return np.empty(max(size, 1 << 21), np.uint8)

@@ -1,6 +1,6 @@
 """A parser of JPEG headers (ITU-T T.81, annex B) and metadata.
 
-libjpeg ignores metadata. Pillow reads them when it opens an image, and refuses the whole image if one of them is
+libjpeg ignores metadata. Pillow reads metadata when it opens an image, and refuses the whole image if one segment is
 malformed: a JFIF segment without a version, a profile without its number, a resource without a name. An image with
 unusual metadata is left to Pillow, which decides whether the image can be read. Every segment is checked by `is_usual`,
 and a second EXIF segment counts as unusual. ``native/jpeg/metadata.c`` implements the same rules in C.
@@ -63,7 +63,7 @@ def orientation_of_xmp(content: bytes) -> int | None:
 
 
 def _is_usual_tiff(tiff: bytes) -> bool:
-    """Tell whether the values of the first directory are within a TIFF, and the relevant ones have usual types."""
+    """Tell whether a TIFF's first directory has values inside the TIFF, and usual types for the relevant ones."""
     order = _ORDERS.get(tiff[:4])
     if order is None:
         return False
@@ -143,7 +143,7 @@ class JPEGHeader(NamedTuple):
     components : int
         1 (grey), 3 (colour) or 4 (CMYK, YCCK), seldom 2.
     precision : int
-        Bits a component.
+        Bits per component.
     process : int
         Second byte of the start-of-frame marker: 0xC0 baseline, 0xC2 progressive, …
     orientation : int
@@ -186,7 +186,7 @@ class JPEGHeader(NamedTuple):
 
 
 def read_header(data: Buffer) -> JPEGHeader | None:
-    """Read the markers up to the first scan; None if they are not those of a well-formed image."""
+    """Read the markers up to the first scan; None if the image is not well-formed."""
     frame: tuple[int, int, int, int, int] | None = None
     frame_at = from_exif = from_xmp = exifs = 0
     usual = True
@@ -249,7 +249,7 @@ def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
 
 
 def one_scan(data: Buffer, header: JPEGHeader) -> bool:
-    """Tell whether the first scan has all components of a sequential image, so that decoders read no other."""
+    """Tell whether the first scan has all components of a sequential image, so that decoders read no other scan."""
     size = 6 + 2 * header.components
     start = b"\xff\xda" + struct.pack(">HB", size, header.components)
     return bytes(data[header.scan - size - 2 :][: len(start)]) == start

@@ -5,10 +5,10 @@ it is ignored, and the JPEG is then decoded as a whole. Tiling is lossless: pack
 (`packer/_images/native/tiling`) codes the same coefficients again, with restart markers and the best Huffman codes, and
 this module joins the pieces.
 
-For decoders that cannot decode rectangles, a smaller JPEG is cut out of a JPEG. If a header announces fewer rows than
-there are, the decoder stops after them; and the data after a restart marker can be decoded without the data before it.
-So the tiles that a rectangle touches, appended to the header of a smaller image, are a JPEG of that part with the same
-pixels.
+For decoders that cannot decode rectangles, a smaller JPEG is cut out of a JPEG. If a header declares fewer rows than
+there are, the decoder stops after the declared rows. And the data after a restart marker can be decoded without the
+data before it. So the tiles that a rectangle touches, appended to the header of a smaller image, are a JPEG of that
+part with the same pixels.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Grid(NamedTuple):
     margin_width: int
 
     def window(self, rectangle: Rectangle) -> TileWindow | None:
-        """Return the tiles that a rectangle depends on; None if it depends on all."""
+        """Return the tiles that a rectangle depends on; None if it depends on all tiles."""
         top, left, height, width = rectangle
         vertical, horizontal = self.margin_height, self.margin_width
         first_row = max(top - vertical, 0) // self.tile_height
@@ -125,7 +125,8 @@ class Tiles(NamedTuple):
     ----------
     grid : Grid
     segment, table, header, frame, scan : int
-        Offsets in the JPEG of the segment, its table, the headers after it, the frame's parameters and the scan.
+        The offsets in the JPEG of the segment, of its table, of the headers after it, of the frame's parameters, and of
+        the scan.
     group : int
         Number of rows of tiles for each entry of the table.
     group_ends : (ceil(rows / group),) int64 array
@@ -143,7 +144,7 @@ class Tiles(NamedTuple):
 
 
 def restarts(first: int, count: int) -> npt.NDArray[np.uint8]:
-    """Return the second bytes of the restart markers after `count` tiles, the first with a given number."""
+    """Return the second bytes of the restart markers after `count` tiles; the first marker has a given number."""
     return (0xD0 + (np.arange(first, first + count) & 7)).astype(np.uint8)
 
 
@@ -189,7 +190,7 @@ def _read(data: Buffer, segment: int) -> Tiles | None:
 def choose_columns(mcus: int, row_bytes: float, least: float) -> int:
     """Return the number of tiles to cut an image's MCU rows into.
 
-    A tile costs some four bytes, and some time; its savings grow with its size.
+    A tile costs about four bytes and some time; what it saves grows with its size.
 
     Parameters
     ----------
@@ -234,7 +235,7 @@ def assemble(  # noqa: PLR0917
     Raises
     ------
     NotTileableError
-        If the header is longer than the tile segment can say.
+        If the header is too long for the tile segment to record.
     """
     group = max(min(_GROUP * len(row_sizes) // int(row_sizes.sum()), len(row_sizes)), 1)
     sizes = np.add.reduceat(row_sizes, np.arange(0, len(row_sizes), group))
@@ -273,7 +274,7 @@ def annotate(data: Buffer) -> bytes:
 
 
 def annotate_in_python(data: Buffer) -> bytes:
-    """Do the same as `annotate`, for other JPEGs than the C code handles, and for tests."""
+    """Do the same as `annotate`, for JPEGs that the C code does not handle, and for tests."""
     metadata, header = bytearray(), bytearray()
     interval, frame, scan_at = 0, b"", 0
     for marker, start, end in jpeg.segments(data):
@@ -307,29 +308,29 @@ _WORTH_PYTHON = 50_000  # bytes of an image; in a smaller one, cutting takes Pyt
 
 
 class CutOut(NamedTuple):
-    """A JPEG of a part of an image, and its rectangle in the whole."""
+    """A JPEG of a part of an image, and the rectangle of this part in the whole image."""
 
     data: Buffer
     rectangle: Rectangle
 
 
 def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
-    """Return a JPEG with (at least) the rows of a JPEG that those above `bottom` depend on, and their number.
+    """Return a JPEG with (at least) the rows of a JPEG on which the rows above `bottom` depend, and their number.
 
     Parameters
     ----------
     data : bytes-like
         Any image.
     size : (height, width)
-        Its pixels.
+        The size of the image in pixels.
     bottom : int
         1 or more; in pixels of the whole image.
 
     Returns
     -------
     (bytes-like, int) or None
-        The whole image if nothing can be left out. None if it is no ordinary JPEG of that size in one scan, that the
-        decoder reads in a single pass.
+        The whole image if nothing can be left out. None if the image is not an ordinary JPEG of this size in one scan,
+        which the decoder reads in a single pass.
     """
     if _native is None:
         return first_rows_in_python(data, size, bottom)
@@ -362,15 +363,15 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle) -> CutOut
     data : bytes-like
         Any image.
     size : (height, width)
-        Its pixels.
+        The size of the image in pixels.
     rectangle : (top, left, height, width)
         In pixels of the whole image; it is inside the image.
 
     Returns
     -------
     CutOut or None
-        The whole image if nothing can be left out. None if the image is no tiled JPEG of that size, its markers do not
-        match its table, or cutting is not worthwhile.
+        The whole image if nothing can be left out. None if the image is not a tiled JPEG of this size, its markers do
+        not match its table, or cutting is not worthwhile.
     """
     if _native is None:
         return cut_out_in_python(data, size, rectangle) if len(data) >= _WORTH_PYTHON else None
@@ -398,7 +399,7 @@ def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle)
 
 
 def _read_header(data: Buffer) -> jpeg.JPEGHeader | None:
-    """Read the header of an ordinary JPEG that is coded in one scan; None of others."""
+    """Read the header of an ordinary JPEG that is coded in one scan; None for other images."""
     header = jpeg.read_header(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None
     if header is None or not header.ordinary or not header.sequential or not jpeg.one_scan(data, header):
         return None
@@ -448,7 +449,7 @@ _LEAST_TILE = 460  # bytes, on average: ImageNet's photos grow by half a per cen
 
 
 def require_transcoder() -> None:
-    """Raise MissingDependencyError if packer's own C is not there."""
+    """Raise MissingDependencyError if packer's own C is not installed."""
     if _native is None:
         short = shortcoming()
         assert short is not None
@@ -466,9 +467,9 @@ def transcode(data: Buffer) -> bytes:
     Raises
     ------
     NotTileableError
-        If it is another kind of JPEG, or not quite well-formed; the reason says why.
+        If it is another kind of JPEG, or not quite well-formed; the error has the reason.
     MissingDependencyError
-        If packer's own C is not there.
+        If packer's own C is not installed.
     """
     require_transcoder()
     source = bytes(data)

@@ -1,6 +1,6 @@
 """Decoding and cropping of masks, and of images of any mode, as records of `CROP` specify.
 
-They are resized to the nearest pixel, mirrored, padded, and moved by affine operations. Every pixel equals that of
+Masks are resized to the nearest pixel, mirrored, padded, and moved by affine operations. Every pixel equals that of
 torchvision's ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` on a ``tv_tensors.Mask``; Pillow
 chooses other neighbours. RGB images are decoded by `packer._images.rectangle`, which decodes only the pixels that it
 needs.
@@ -70,7 +70,7 @@ def source_pixels(box: Box) -> tuple[Ints, Ints]:
     -------
     rows : (out_height,) int64 array
     columns : (out_width,) int64 array
-        -1 if constant padding is shown.
+        -1 for rows and columns that show constant padding.
     """
     rows, columns = window_places(box)
     top, left, height, width = box.rectangle
@@ -78,7 +78,7 @@ def source_pixels(box: Box) -> tuple[Ints, Ints]:
 
 
 def window_places(box: Box) -> tuple[Ints, Ints]:
-    """Do the same as `source_pixels`, but for the resized rectangle instead of the image."""
+    """Do the same as `source_pixels`, but with positions in the resized rectangle instead of the image."""
     rows, columns = sources(box)
     if PADDINGS[box.padding] == "constant":
         rows[outside(box.cut_top, box.out_height, box.scaled_height)] = -1
@@ -98,7 +98,7 @@ def _of_image(shown: Ints, first: int, side: int, scaled: int) -> Ints:
 def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0, *, out: Pixels | None = None) -> Pixels:
     """Return the pixels in some rows and columns, and `fill` where a row or a column is -1.
 
-    Parameters and errors are those of `nearest`.
+    The parameters and the errors are the same as those of `nearest`.
     """
     shape = (len(rows), len(columns), *pixels.shape[2:])
     if out is None:
@@ -157,7 +157,7 @@ def decode_mask(
     Raises
     ------
     ImageError
-        As for `decode_unchanged`; and if the image has several channels, or floats.
+        For the same reasons as `decode_unchanged`, or if the image has several channels or floats.
     """
     pixels = decode_unchanged(data, exif=exif, max_pixels=max_pixels, size=size, rows=rows)
     if pixels.shape[2] != 1 or pixels.dtype.kind == "f":
@@ -176,7 +176,7 @@ def cut_mask(
     max_pixels: int = MAX_PIXELS,
     out: Pixels | None = None,
 ) -> Pixels:
-    """Decode a mask as far as a box needs it, and return the window, resized to the nearest pixel.
+    """Decode the part of a mask that a box needs, and return the window, resized to the nearest pixel.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def cut_mask(
     box, fill
         As for `packer._images.masks.nearest`.
     out : contiguous (out_height, out_width) array, optional
-        The output for the window. Its dtype can represent all numbers of the mask's.
+        The output for the window. Its dtype must be able to represent all numbers of the mask's dtype.
 
     Returns
     -------
@@ -197,7 +197,8 @@ def cut_mask(
     Raises
     ------
     ImageError
-        As for `decode_mask`; and if the mask has another size, or its dtype does not fit into that of `out`.
+        For the same reasons as `decode_mask`, or if the mask has another size, or its dtype does not fit into that of
+        `out`.
     ValueError
         As for `nearest`.
     """
@@ -227,7 +228,7 @@ def cut_image(
 ) -> Pixels:
     """Decode an image to a mode, and return the window of a box, resized as `smooth` does.
 
-    In the mode unchanged, palette indices and single bits are resized to the nearest pixel, as in Pillow.
+    In the mode "unchanged", palette indices and single bits are resized to the nearest pixel, as in Pillow.
 
     Parameters
     ----------
@@ -245,7 +246,7 @@ def cut_image(
     Raises
     ------
     ImageError
-        As for `decode_as` and `smooth`; and if the image has another size.
+        For the same reasons as `decode_as` and `smooth`, or if the image has another size.
     ValueError
         As for `smooth`.
     """
@@ -308,7 +309,7 @@ AFFINE = KINDS.index("affine")
 def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> Pixels:
     """Apply geometric operations to pixels, one after the other; other operations are skipped.
 
-    The pixels are torchvision's, of ``affine_mask`` and ``rotate_mask``, and those of ``affine_image`` with nearest
+    The pixels equal those of torchvision's ``affine_mask`` and ``rotate_mask``, and of ``affine_image`` with nearest
     interpolation.
 
     Parameters
@@ -343,7 +344,7 @@ def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> P
 
 
 def _moved(pixels: Pixels, matrix: npt.NDArray[np.float64], colour: Pixels) -> Pixels:
-    """Do the same as the C code, with the roundings of torchvision's affine and torch's grid_sample."""
+    """Do the same as the C code, with the same roundings as torchvision's affine and torch's grid_sample."""
     height, width = sides = pixels.shape[:2]
     half_height, half_width = (np.float32(side) * np.float32(0.5) for side in sides)
     x, y = (np.arange(side, dtype=np.float32) + np.float32(1 - side) * np.float32(0.5) for side in (width, height))

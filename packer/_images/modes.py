@@ -2,8 +2,8 @@
 
 The mode "unchanged" keeps the stored pixels of a file: grey, alpha, the indices of a palette, 16 bits, floats. Pillow
 decodes most of these images. If Pillow would read fewer bits or bands than there are, packer reads the image itself, or
-refuses it. A TIFF of several bands, such as red, green, blue and infrared, is handed to Pillow as a grey one with the
-same samples, in which the bands are side by side: Pillow reads all bits of grey images with 8, 16 and 32 bits.
+refuses it. A TIFF of several bands, such as red, green, blue and infrared, is passed to Pillow as a grey TIFF with the
+same samples, in which the bands are side by side, because Pillow reads all bits of grey images with 8, 16 and 32 bits.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _ASSOCIATED = 1  # premultiplied alpha, which Pillow undoes
 
 
 def decode_bands(data: Buffer, directory: TIFF) -> npt.NDArray[Any] | None:
-    """Return all bands of a TIFF as they are stored, upright as Pillow shows a TIFF.
+    """Return all bands of a TIFF as they are stored, turned upright as Pillow turns a TIFF.
 
     Returns
     -------
     (height, width, bands) array or None
-        uint8, uint16, int32 or float32; writable. None for TIFFs in other colours than grey, RGB and CMYK, with a
+        uint8, uint16, int32 or float32; writable. None for TIFFs in colours other than grey, RGB and CMYK, with a
         palette, with JPEG compression, or with numbers that Pillow does not read as grey.
 
     Raises
@@ -89,7 +89,7 @@ def _grey(data: bytes, size: tuple[int, int], dtype: type[Any]) -> npt.NDArray[A
 
 
 def _undone(wide: npt.NDArray[Any], directory: TIFF) -> npt.NDArray[Any]:
-    """Redo the predictor of pixels, whose differences were summed as if each number were a pixel."""
+    """Apply the predictor again to pixels whose differences were summed as if each number were a pixel."""
     compression, predictor = directory.value(tiff.COMPRESSION, 1), directory.value(tiff.PREDICTOR, 1)
     if predictor != _DIFFERENCES or compression not in _PREDICTED or directory.bands == 1:
         return wide
@@ -145,10 +145,10 @@ def decode_as(
     Raises
     ------
     ImageError
-        As for `decode` and `decode_unchanged`. And of ``"L"`` for grey with more than 8 bits, or floats:
-        Pillow makes white or black of these.
+        As for `decode` and `decode_unchanged`. With ``"L"``, also for grey with more than 8 bits, or floats, which
+        Pillow turns white or black.
     ValueError
-        If the mode is another one.
+        If the mode does not exist.
     """
     if mode not in MODES:
         raise ValueError(f"mode is one of {MODES}, not {mode!r}")
@@ -198,20 +198,20 @@ def decode_unchanged(
     size : (height, width), optional
         The size that the image must have.
     rows : (first, end), optional
-        The rows to return, from one to before another, of the image as it is shown; by default all. Most PNGs are
-        decoded only down to the last one.
+        The rows to return, from one to before another, of the upright image; by default all. Most PNGs are decoded only
+        down to the last one.
 
     Returns
     -------
     (height, width, channels) array
-        The numbers, in the machine's byte order. Writable.
+        The numbers, in native byte order. Writable.
 
     Raises
     ------
     ImageError
-        If the image has another size; if Pillow cannot read it, or reads fewer bits or bands than there are: of AVIFs
-        with more than 8 bits; of JPEG 2000s and PPMs in colour with more than 8 bits; of TIFFs in other colours than
-        grey, RGB and CMYK, or compressed as JPEG is.
+        If the image has another size; if Pillow cannot read it, or reads fewer bits or bands than there are: AVIFs with
+        more than 8 bits; JPEG 2000s and PPMs in colour with more than 8 bits; TIFFs in colours other than grey, RGB and
+        CMYK, or with JPEG compression.
     """
     header = _ordinary(data)
     if header is not None and header.components == 1:
@@ -296,7 +296,7 @@ def _turned(pixels: Pixels, image: Image.Image, exif: str) -> Pixels:
 
 
 def _all_bands(image: Image.Image, data: Buffer) -> Pixels | None:
-    """Return all numbers of an opened TIFF that Pillow would read only in part; None for others.
+    """Return all numbers of an opened TIFF that Pillow would read only in part; None for other images.
 
     Pillow also mistakes alpha in planar TIFFs.
     """

@@ -1,4 +1,4 @@
-"""Conversion of batches of pixels to a network's input: normalised, mixed, converted; in C, without Python's lock."""
+"""Conversion of batches of pixels to a network's input, in C, without Python's lock: normalising, mixing, types."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ TYPES = ("float32", "float16", "bfloat16")
 
 
 class Mixture(NamedTuple):
-    """The mixing of each image of a batch, and of its label, with the image before it; of the first, with the last.
+    """The mixing of each image of a batch and its label with the previous image, and of the first with the last.
 
     Attributes
     ----------
     share : float
-        The share of the label that is left, and of each pixel, unless there is a box.
+        The share that remains of the label and, unless there is a box, of each pixel.
     box : (int, int, int, int), optional
-        Top, left, bottom and right of the rectangle that is the other image's, in pixels.
+        Top, left, bottom and right, in pixels, of the rectangle that is copied from the other image.
     num_classes : int, optional
-        The length of labels that are made of class ids.
+        The length of the label vectors that are made from class ids.
     """
 
     share: float
@@ -42,10 +42,11 @@ class NumberFormat(NamedTuple):
     Attributes
     ----------
     normalize : (mean, std), optional
-        Three float32 numbers each, as Python's: levels become ``(level * (1 / 255) - mean) / std``. Else they stay.
+        Three float32 numbers each, as Python floats: levels become ``(level * (1 / 255) - mean) / std``. Without it,
+        levels are not changed.
     dtype : one of TYPES
     planes : bool
-        Whether the numbers of a colour lie together in memory, or those of a pixel.
+        Whether the numbers of each colour are contiguous in memory, instead of the numbers of each pixel.
     """
 
     normalize: tuple[tuple[float, ...], tuple[float, ...]] | None
@@ -53,7 +54,7 @@ class NumberFormat(NamedTuple):
     planes: bool = False
 
     def coded(self, share: float = 1.0) -> CodedNumbers:
-        """Return this for C; `share` is that of an image which is mixed."""
+        """Return this format for C; `share` is the share of a mixed image."""
         mean, std = self.normalize or ((0.0,) * 3, (1.0,) * 3)
         scale = 1.0 if self.normalize is None else 1 / 255
         constants = np.array([scale, *mean, *std, share, 1.0 - share], np.float32)
@@ -63,7 +64,7 @@ class NumberFormat(NamedTuple):
 def write(
     numbers: NumberFormat, pixels: torch.Tensor, out: torch.Tensor, some: slice, mixture: Mixture | None = None
 ) -> None:
-    """Write some images of a batch as numbers; `writer` returns a function for any of them."""
+    """Write images of a batch as numbers at once; `writer` returns a function that writes a slice of them."""
     writer(numbers, pixels, out, mixture)(some)
 
 
@@ -72,22 +73,22 @@ def writer(
 ) -> Callable[[slice], None]:
     """Return a function that writes the images of a slice of a batch as numbers, on any thread.
 
-    Each step is rounded to float32, as torchvision's ``to_dtype``, ``normalize``, ``MixUp`` and ``CutMix`` do, so the
-    float32 numbers are theirs. Others are these, rounded once.
+    Each step is rounded to float32, as in torchvision's ``to_dtype``, ``normalize``, ``MixUp`` and ``CutMix``, so the
+    float32 numbers are equal to theirs. Numbers of other types are the float32 numbers, rounded once.
 
     Parameters
     ----------
     numbers : NumberFormat
     pixels : (N, 3, height, width) uint8 tensor
-        Its memory is channels last.
+        In channels-last memory format.
     out : (N, 3, height, width) tensor
-        Its type and its layout are those that `numbers` says.
+        Its dtype and its memory format are those in `numbers`.
     mixture : Mixture, optional
 
     Raises
     ------
     ValueError
-        If the tensors are others, or the box does not lie inside of the images.
+        If a tensor does not have these properties, or the box does not lie inside of the images.
     """
     count, _, height, width = pixels.shape
     layout = torch.contiguous_format if numbers.planes else torch.channels_last

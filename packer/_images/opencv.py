@@ -33,9 +33,9 @@ def decode_jpeg(data: Buffer) -> npt.NDArray[np.uint8]:
 
 
 def encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int) -> bytes:
-    """Encode (height, width, 3) uint8 RGB with 4:2:0 subsampling: the bytes that Pillow gives, sooner.
+    """Encode (height, width, 3) uint8 RGB with 4:2:0 subsampling: the same bytes as from Pillow, in less time.
 
-    With an `interval` there is a restart marker after as many MCUs.
+    With an `interval`, there is a restart marker after every `interval` MCUs.
     """
     options = [cv2.IMWRITE_JPEG_QUALITY, quality]
     if interval:
@@ -53,9 +53,9 @@ def mirror(pixels: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
 
 
 def _is_whole(data: Buffer) -> bool:
-    """Tell whether nothing but whole segments stands between the scans; OpenCV skips data that libjpeg refuses.
+    """Tell whether only whole segments lie between the scans; OpenCV skips data that libjpeg refuses.
 
-    In an image that is coded in one pass, bytes after the scan are mostly damage, and seldom another scan.
+    In an image that is coded in one pass, bytes after the scan are usually damage, and seldom another scan.
     """
     header = jpeg.read_header(data)
     position = header.scan if header is not None else len(data)

@@ -71,12 +71,12 @@ OPERATION = np.dtype(
 
 
 def nothing(images: int, count: int) -> Operations:
-    """Return operations that change nothing, to be filled in."""
+    """Return operations that change nothing, as records to be filled in."""
     return np.zeros((images, count), OPERATION)
 
 
 def with_operations(crops: Crops, operations: Operations) -> Crops:
-    """Return N crops that have one field more: the operations on the result of each."""
+    """Return N crops with an additional field: the operations on the result of each crop."""
     count = operations.shape[1]
     made = np.empty(len(crops), _with(count))
     bytes_of = as_bytes(made)  # NumPy takes ten times as long with records, field by field
@@ -86,7 +86,7 @@ def with_operations(crops: Crops, operations: Operations) -> Crops:
 
 
 def parted(crops: Crops) -> tuple[Crops, Operations | None]:
-    """Return crops, (N,) or (N, V), as array of CROP, and the operations on their results, or None."""
+    """Return crops, (N,) or (N, V), as an array of CROP, and the operations on their results, or None."""
     if crops.dtype == CROP:
         return crops, None
     bytes_of = as_bytes(crops)
@@ -95,28 +95,28 @@ def parted(crops: Crops) -> tuple[Crops, Operations | None]:
 
 
 def as_bytes(records: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Return records as an array of (*shape, bytes), on the same memory where they lie together."""
+    """Return records as an array of (*shape, bytes), on the same memory if they are contiguous."""
     records = np.ascontiguousarray(records)
     return records.view(np.uint8).reshape(*records.shape, records.dtype.itemsize)
 
 
 def as_numbers(records: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return records of fields of 64 bits as an array of (*shape, fields), on the same memory where they lie together.
+    """Return records of fields of 64 bits as an array of (*shape, fields), on the same memory if they are contiguous.
 
-    Fields that are no integers are integers of the same bits. Numbers are copied in a tenth of the time of records.
+    Fields of other types become integers with the same bits. Numbers are copied in a tenth of the time of records.
     """
     return np.ascontiguousarray(records).view(np.int64).reshape(*records.shape, records.dtype.itemsize // 8)
 
 
 def crops_from(data: bytes, shape: tuple[int, ...]) -> Crops:
-    """Return the crops of a shape, with operations or without, whose bytes these are."""
+    """Return the crops of a shape that bytes encode, with or without operations."""
     count = math.prod(shape)
     size = len(data) // count - CROP.itemsize if count else 0
     return np.frombuffer(data, _with(size // OPERATION.itemsize) if size else CROP).reshape(shape)
 
 
 def gathered(count: int, parts: Sequence[tuple[Any, Crops]]) -> Crops:
-    """Return crops of `count` images, of which each part has some: their positions, and their crops."""
+    """Join the crops of `count` images from parts; each part has positions and the crops at these positions."""
     made = np.zeros((count, *parts[0][1].shape[1:]) if parts else count, _widest([crops for _, crops in parts]))
     for positions, crops in parts:
         as_bytes(made)[positions, ..., : crops.dtype.itemsize] = as_bytes(crops)
@@ -124,7 +124,7 @@ def gathered(count: int, parts: Sequence[tuple[Any, Crops]]) -> Crops:
 
 
 def side_by_side(views: Sequence[Crops]) -> Crops:
-    """Return the crops of V views of N images, (N, V), of one (N,) array for each view."""
+    """Return the crops of V views of N images, (N, V), from one (N,) array for each view."""
     made = np.zeros((len(views[0]), len(views)), _widest(views))
     for number, crops in enumerate(views):
         as_bytes(made)[:, number, : crops.dtype.itemsize] = as_bytes(crops)
@@ -132,7 +132,7 @@ def side_by_side(views: Sequence[Crops]) -> Crops:
 
 
 def _widest(parts: Sequence[Crops]) -> np.dtype[Any]:
-    """Return the dtype of crops that have as many operations as any of these; the last ones of others do nothing."""
+    """Return the dtype of the crops with the most operations; others get trailing operations without effect."""
     return max((crops.dtype for crops in parts), key=lambda dtype: dtype.itemsize, default=CROP)
 
 

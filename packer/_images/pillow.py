@@ -4,9 +4,9 @@ Pillow detects a file's format by its content, and supports about forty. For EPS
 Windows the system's renderer: programs that execute code from the image. So only the formats of training sets are
 opened, and only in this module.
 
-Plain BMPs need no Pillow: 24 bits a pixel, not compressed, as most programs write them. A header of 54 bytes is
-followed by the rows from the bottom, each padded to a multiple of 4 bytes; a pixel is blue, green and red. (Microsoft:
-BITMAPFILEHEADER, BITMAPINFOHEADER.)
+Plain BMPs, which most programs write, need no Pillow: they have 24 bits per pixel and are not compressed. A header of
+54 bytes is followed by the rows from the bottom, each padded to a multiple of 4 bytes; a pixel is blue, green and red.
+(Microsoft: BITMAPFILEHEADER, BITMAPINFOHEADER.)
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ _TURNS = {
 
 @contextlib.contextmanager
 def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]:
-    """Open an image of one of `FORMATS`, which is not decoded yet.
+    """Open an image of one of `FORMATS` without decoding it.
 
     Raises
     ------
     ImageTooLargeError
-        If its header announces more than `max_pixels`, or more than Pillow's own limit.
+        If its header declares more than `max_pixels`, or more than Pillow's own limit.
     ImageError
         If it is of another format, if its metadata would cost too much (see `packer._images.tiff`), or if Pillow
         complains about it here or in the body of the ``with`` statement.
@@ -106,10 +106,10 @@ def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None)
 
 
 def in_machine_order(image: Image.Image) -> Image.Image:
-    """Return an opened image, whose numbers are going to be those of the file.
+    """Return an opened image, corrected so that its numbers will be those of the file.
 
-    libtiff gives Pillow the samples of a compressed TIFF in the machine's order of bytes. Of 16-bit grey Pillow knows
-    that; signed numbers and floats it takes in the order of the file.
+    libtiff returns the samples of a compressed TIFF in native byte order. Pillow takes this into account for 16-bit
+    grey, but reads signed numbers and floats in the byte order of the file.
     """
     tiles: list[Any] = getattr(image, "tile", [])
     if len(tiles) == 1 and tiles[0][0] == "libtiff" and sys.byteorder == "little":
@@ -122,7 +122,7 @@ def in_machine_order(image: Image.Image) -> Image.Image:
 def upright(image: Image.Image, mode: str) -> Image.Image:
     """Convert an image to a mode, turned as `PIL.ImageOps.exif_transpose` turns it.
 
-    That function also writes the image's EXIF anew, and fails where they cannot be written.
+    That function also rewrites the image's EXIF, and fails if they cannot be written.
     """
     converted = image.convert(mode)  # before the orientation: a TIFF is turned when it is loaded
     method = _TURNS.get(orientation(image))
@@ -135,7 +135,7 @@ def orientation(image: Image.Image) -> Any:
     Raises
     ------
     ImageError
-        If the EXIF would cost too much.
+        If reading the EXIF would cost too much.
     Exception
         The errors of Pillow for broken EXIF.
     """
@@ -151,7 +151,7 @@ def require_pixels(height: int, width: int, max_pixels: int) -> None:
 
 @functools.cache
 def _installed() -> tuple[str, ...]:
-    """Return those of `FORMATS` that this Pillow knows: `Image.open` fails with another."""
+    """Return the formats among `FORMATS` that this Pillow knows, because `Image.open` fails for others."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
@@ -172,7 +172,7 @@ def _complaint(error: Exception, data: Buffer, complaints: Sequence[str]) -> str
 
 
 def _refused(head: bytes) -> str | None:
-    """Return which format that is not opened has such a signature; `head` is the first 16 bytes of a file."""
+    """Return the refused format with the signature in `head`, the first 16 bytes of a file; None if there is none."""
     for name, (offset, signature) in _UNKNOWN_TO_PILLOW.items():
         if head[offset:].startswith(signature):
             return name
@@ -221,7 +221,7 @@ PixelArray = npt.NDArray[np.uint8]
 
 
 def read(data: Buffer) -> PlainBMP | None:
-    """Read the header of a BMP; None if the file is no plain one, or is cut short."""
+    """Read the header of a BMP; None if the file is not a plain BMP, or is cut short."""
     if len(data) < _SIZE or bytes(data[:2]) != SIGNATURE:
         return None
     _, begin, info, width, height, _, bits, compression = _HEADER.unpack_from(data)
@@ -231,5 +231,5 @@ def read(data: Buffer) -> PlainBMP | None:
 
 
 def _row(width: int) -> int:
-    """Return how many bytes a row has."""
+    """Return the number of bytes in a row."""
     return (3 * width + 3) // 4 * 4

@@ -1,8 +1,8 @@
 """A PNG reader: chunks, and samples of any depth as stored; and a writer of 16-bit colour PNGs.
 
 Pillow reads 8 of the 16 bits of a colour PNG, and all rows of a mask even if a crop needs only a few. Only intact PNGs
-are read here: the checksum of every chunk is compared. Unusual and damaged ones are left to Pillow. Pillow does not
-write colour PNGs of 16 bits, so this module does.
+are read here: the checksum of every chunk is compared. Unusual and damaged PNGs are left to Pillow. This module writes
+colour PNGs of 16 bits because Pillow does not.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class PNG(NamedTuple):
     height, width : int
         1 or more.
     depth, colour, interlacing : int
-        As in IHDR, where these three may be any numbers.
+        As in IHDR, where these three may have any values.
     plain : bool
-        Whether any decoder may read it: at most 8 bits a sample, and no chunk that holds an orientation, or that Pillow
-        may refuse.
+        Whether any decoder may read it: at most 8 bits per sample, and no chunk that contains an orientation, or that
+        Pillow may refuse.
     animated : bool
     compressed : bytes or None
         The samples; None if the chunks are not in the usual order, or of other kinds.
@@ -69,16 +69,16 @@ class PNG(NamedTuple):
 
     @property
     def channels(self) -> int:
-        """Samples of a pixel."""
+        """Number of samples per pixel."""
         return _CHANNELS[self.colour]
 
     def row_size(self, width: int) -> int:
-        """Return how many bytes a row of so many pixels has, without the number of its filter."""
+        """Return the number of bytes in a row of `width` pixels, without the byte for its filter."""
         return (width * self.channels * self.depth + 7) // 8
 
 
 def size_of(data: Buffer) -> tuple[int, int] | None:
-    """Return height and width as a PNG begins by saying them; None of other images, or where one is 0."""
+    """Return height and width from the beginning of a PNG; None for other images, or if one of them is 0."""
     head = bytes(data[:24])
     if len(head) < 24 or not head.startswith(SIGNATURE) or head[12:16] != b"IHDR":
         return None
@@ -92,7 +92,7 @@ def read(data: Buffer) -> PNG | None:
     Returns
     -------
     PNG or None
-        None if the data are no whole PNG.
+        None if the data are not a whole PNG.
     """
     if bytes(data[: len(SIGNATURE)]) != SIGNATURE:
         return None
@@ -126,7 +126,7 @@ def read(data: Buffer) -> PNG | None:
 
 
 def _chunks(view: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield names and bodies of chunks up to IEND, or to the first that is not whole."""
+    """Yield names and bodies of chunks up to IEND, or up to the first incomplete chunk."""
     position = len(SIGNATURE)
     while position + 12 <= len(view):
         length, name = struct.unpack_from(">I4s", view, position)
@@ -156,19 +156,19 @@ def _is_unusual(name: bytes, size: int, body: memoryview, colour: int) -> bool:
 
 
 def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
-    """Return the samples of rows, as Pillow's array of the opened image, and 16 bits of those that have 16.
+    """Return the samples of rows as in Pillow's array of the opened image, but with all bits of 16-bit samples.
 
     Parameters
     ----------
     png : PNG
     first, end : int
-        The rows, from one to before another; by default all. No more is inflated than down to the last one.
+        The rows, from one to before another; by default all. Data are inflated only down to the last row.
 
     Returns
     -------
     (end - first, width, channels) uint8 or uint16 array, or None
-        Writable. Grey of 2 or 4 bits is spread over 0 to 255, as Pillow spreads it; of 1 bit, and the indices of a
-        palette, stay. None if the data are damaged, or packer was not compiled and Pillow keeps all bits.
+        Writable. Grey of 2 or 4 bits is spread over 0 to 255, as in Pillow; grey of 1 bit and palette indices are not
+        changed. None if the data are damaged, or packer was not compiled and Pillow keeps all bits.
     """
     end = png.height if end is None else end
     if png.compressed is None or (_native is None and png.depth != 16):
@@ -177,7 +177,7 @@ def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
 
 
 def encode_deep(pixels: npt.NDArray[np.uint16]) -> bytes:
-    """Return a PNG of 16 bits a sample, which Pillow does not write in colour.
+    """Return a PNG of 16 bits per sample, which Pillow does not write in colour.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def _decode_in_c(png: PNG, first: int, end: int) -> Samples | None:
 
 
 def _decode_in_python(png: PNG, first: int, end: int) -> Samples | None:
-    """Do the same as `_decode_in_c` of images of 16 bits."""
+    """Do the same as `_decode_in_c` for images of 16 bits."""
     if png.interlacing:
         whole = _deinterlaced(png)
         return None if whole is None else whole[first:end]
@@ -219,7 +219,7 @@ def _decode_in_python(png: PNG, first: int, end: int) -> Samples | None:
 
 
 def _inflated(png: PNG, size: int, *, whole: bool) -> npt.NDArray[np.uint8] | None:
-    """Return `size` bytes; of the whole, only if there are no more."""
+    """Return `size` inflated bytes; for the whole image, only if there are no more bytes."""
     assert png.compressed is not None
     inflating = zlib.decompressobj()
     try:
@@ -230,7 +230,7 @@ def _inflated(png: PNG, size: int, *, whole: bool) -> npt.NDArray[np.uint8] | No
 
 
 def _unfiltered(filtered: npt.NDArray[np.uint8], size: int, step: int, first: int = 0) -> npt.NDArray[np.uint8] | None:
-    """Return rows from the `first` one on, (rows, size), without their filters, each of which stands before its row."""
+    """Return rows from the `first` one on, (rows, size), without their filter bytes, which precede the rows."""
     rows = filtered.reshape(-1, size + 1)
     filters = rows[:, 0].tobytes()
     if max(filters) > _PAETH:
@@ -247,7 +247,7 @@ def unfiltered_in_python(rows: npt.NDArray[np.uint8], step: int) -> npt.NDArray[
     Parameters
     ----------
     rows : (rows, 1 + size) uint8 array
-        The number of the filter, then the bytes; the first row has no row above.
+        The number of the filter, then the bytes of the row; the first row has no row above it.
     step : int
         Bytes of a pixel.
 
@@ -286,7 +286,7 @@ def _samples(png: PNG, rows: npt.NDArray[np.uint8], width: int) -> npt.NDArray[n
 
 
 def _deinterlaced(png: PNG) -> Samples | None:
-    """Return all samples of an interlaced image, whose passes are images of their own, one after the other."""
+    """Return all samples of an interlaced image, whose passes are separate images, one after the other."""
     shapes = [
         (len(range(top, png.height, down)), len(range(left, png.width, across))) for top, down, left, across in _PASSES
     ]

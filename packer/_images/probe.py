@@ -44,7 +44,7 @@ class ImageInfo:
     Attributes
     ----------
     kind : str
-        The type in lower case: ``"jpeg"``, ``"png"``, ``"webp"``, or Pillow's name of it.
+        The type in lower case: ``"jpeg"``, ``"png"``, ``"webp"``, or Pillow's name for the format.
     height, width : int
         Pixels as stored, before any rotation.
     orientation : int
@@ -52,9 +52,9 @@ class ImageInfo:
     findings : tuple of str
         Unusual properties, in words that the summary counts.
     plain : bool
-        Whether any decoder may read it; otherwise Pillow alone does.
+        Whether any decoder may read it; otherwise only Pillow does.
     depth : Depth
-        Numbers of a pixel, and their bits.
+        The numbers of a pixel and their bits.
     header : JPEGHeader, optional
         The header of a JPEG whose size is affordable; a decoder of the file need not read the header again.
     """
@@ -69,7 +69,7 @@ class ImageInfo:
     header: jpeg.JPEGHeader | None = field(default=None, compare=False, repr=False)
 
     def size_shown(self, exif: str) -> tuple[int, int]:
-        """Return height and width as decoded: exchanged where ``exif == "apply"`` turns the image by 90 degrees."""
+        """Return height and width as decoded, exchanged if ``exif == "apply"`` turns the image by 90 degrees."""
         turned = exif == "apply" and self.orientation in _TURNED
         return (self.width, self.height) if turned else (self.height, self.width)
 
@@ -82,14 +82,14 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
     data : bytes-like
         The whole file.
     max_pixels : int
-        Larger images are refused, from their header.
+        Larger images are refused on the basis of their headers.
 
     Raises
     ------
     ImageTooLargeError
-        If the header announces more than `max_pixels`.
+        If the header declares more than `max_pixels`.
     ImageError
-        If Pillow cannot read it either.
+        If Pillow cannot read the image either.
     """
     head = bytes(data[:16])
     info = None
@@ -108,7 +108,7 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
 
 
 def require_affordable(header: jpeg.JPEGHeader, data: Buffer, max_pixels: int) -> None:
-    """Raise ImageTooLargeError if a JPEG has more pixels than allowed, or goes over them too often."""
+    """Raise ImageTooLargeError if a JPEG has more pixels than allowed, or too many scans over them."""
     require_pixels(header.height, header.width, max_pixels)
     if header.sequential and jpeg.one_scan(data, header):
         return
@@ -147,7 +147,7 @@ def _inspect_png(data: Buffer) -> ImageInfo | None:
 
 
 def _inspect_webp(data: Buffer) -> ImageInfo | None:
-    """Accept a whole, still image of one of the two plain layouts; Pillow looks at all others."""
+    """Accept a whole, still image in one of the two plain layouts; Pillow examines all others."""
     if len(data) < 30 or struct.unpack_from("<I", data, 4)[0] + 8 != len(data):
         return None
     kind = bytes(data[12:16])
@@ -195,17 +195,17 @@ def _not_shown(depth: Depth) -> str:
 
 
 def bands_not_shown(finding: str) -> bool:
-    """Tell whether a finding says that an image has bands which reading as RGB leaves out."""
+    """Tell whether a finding reports bands that reading as RGB leaves out."""
     return _NOT_SHOWN.fullmatch(finding) is not None
 
 
 def is_beyond_8_bit(finding: str) -> bool:
-    """Tell whether a finding says that an image has more than 8-bit RGB holds."""
+    """Tell whether a finding reports numbers or bands that 8-bit RGB cannot represent."""
     return finding in (CLIPPED, DEEP, SIGNED) or bands_not_shown(finding)
 
 
 def _is_clipped(image: Image.Image) -> bool:
-    """Tell whether Pillow's RGB of a mode I or F is ruined: it cuts values to 8 bits, so that 0 to 1 turn black."""
+    """Tell whether conversion to RGB ruins an image of mode I or F: Pillow clips to 8 bits, so 0 to 1 turn black."""
     values = np.asarray(image)
     low, high = values.min(), values.max()
     black = image.mode == "F" and 0 < high <= 1
@@ -213,7 +213,7 @@ def _is_clipped(image: Image.Image) -> bool:
 
 
 def _has_second_page(image: Image.Image, data: Buffer) -> bool:
-    """Tell whether there is a second page, which the image then shows; to count all may take hours."""
+    """Tell whether there is a second page, which the image then shows; counting all pages may take hours."""
     if image.format == "MPO":
         # Its index counts the pages. Each is a JPEG of its own, with metadata that were not read.
         return getattr(image, "n_frames", 1) > 1

@@ -1,8 +1,8 @@
 """The system's libjpeg-turbo, through PyTurboJPEG, which does not bundle it. `ImportError` if either is not installed.
 
-The system's library may be of any version. So two small images are decoded first, as a test: libraries before 2.1 give
-other pixels, and a binding that ignores libjpeg's warnings would accept half an image. Progressive images that end
-early are left to Pillow: libjpeg smooths them, by rules that differ between 2.1 and 3.
+The system's library may be of any version. So two small images are decoded first, as a test: libraries before 2.1
+return other pixels, and a binding that ignores libjpeg's warnings would accept half an image. Progressive images that
+end early are left to Pillow: libjpeg smooths them, by rules that differ between 2.1 and 3.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SOS, _EOI = 0xDA, 0xD9
 
 
 class _Library(turbojpeg.TurboJPEG):  # type: ignore[misc]
-    """PyTurboJPEG, with an error wherever libjpeg complains.
+    """PyTurboJPEG, which raises an error if libjpeg complains.
 
-    PyTurboJPEG 1 returns damaged images as far as they go, with a Python warning, which threads cannot tell apart.
-    `_require_sound` finds out whether the method still has this name.
+    PyTurboJPEG 1 returns the intact part of a damaged image with a Python warning, which cannot be assigned to a
+    thread. `_require_sound` checks that the overridden method still has this name.
     """
 
     def _TurboJPEG__report_error(self, handle: int) -> None:  # noqa: N802 - how Python spells a private method
@@ -39,7 +39,7 @@ class _Library(turbojpeg.TurboJPEG):  # type: ignore[misc]
 def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: bool = False) -> npt.NDArray[np.uint8]:
     """Decode to uint8 RGB; ImageError if libjpeg complains.
 
-    It takes and returns what `packer._images.turbojpeg.decode_jpeg` does.
+    The parameters and the result are the same as those of `packer._images.turbojpeg.decode_jpeg`.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
     out : (height, width, 3) uint8 array, optional
         The output for the pixels; contiguous.
     cut : bool
-        Whether the header announces fewer rows than there are, so that coded data are left over. Needs `out`.
+        Whether the header declares fewer rows than there are, so that coded data are left over. Needs `out`.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
 
 
 def _is_complete(data: Buffer, header: JPEGHeader) -> bool:
-    """Tell whether the scans of a progressive image bring every coefficient to its last bit; not of a damaged one."""
+    """Tell whether the scans of an undamaged progressive image refine every coefficient to its last bit."""
     bits = {component: [1] * 64 for component in data[header.frame + 6 :][: 3 * header.components : 3]}  # to come
     position = header.frame - 2
     try:
@@ -99,7 +99,7 @@ def _load() -> _Library:
 
 
 def _require_sound() -> None:
-    """Raise ImportError if the library decodes other pixels than Pillow, or does not report half an image."""
+    """Raise ImportError if the library decodes other pixels than Pillow, or does not report a truncated image."""
     stream = io.BytesIO()
     colours = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
     Image.fromarray(colours).save(stream, "JPEG", subsampling="4:2:2", quality=90)

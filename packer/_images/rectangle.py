@@ -5,7 +5,7 @@ and for installations without the C extension.
 
 In a tiled JPEG only the tiles that the rectangle touches are decoded. In other sequential JPEGs the rows below the
 rectangle are skipped, by giving the decoder a header with a smaller height. Windows that extend beyond the image are
-padded as by numpy.pad and torchvision's functional.pad.
+padded in the same way as by numpy.pad and torchvision's functional.pad.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
     part : Box
         The result of `packer._images.geometry.shown` for the box.
     out : (box.out_height, box.out_width, 3) uint8 array
-        The window, mirrored where the box says so.
+        The window, mirrored if the box is.
     """
     unmirrored = out[:, ::-1] if box.flip else out
     across = max(1, min(box.out_width, _BLOCK))
@@ -67,7 +67,7 @@ def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
 
 
 def _pad_block(pixels: Pixels, part: Box, box: Box, window: Pixels, rectangle: Rectangle) -> None:
-    """Make the pixels in a rectangle of the window, which may end beyond the window."""
+    """Fill a rectangle of the window; the rectangle may extend beyond the window."""
     top, left, height, width = rectangle
     block = window[top : top + height, left : left + width]
     first, count = (box.cut_top + top, box.cut_left + left), block.shape
@@ -81,7 +81,7 @@ def _pad_block(pixels: Pixels, part: Box, box: Box, window: Pixels, rectangle: R
 
 @functools.cache
 def _mirror() -> Callable[[Pixels, Pixels], object]:
-    """Return a function that writes mirrored pixels: OpenCV's where it is installed, which is the fastest."""
+    """Return a function that writes mirrored pixels: OpenCV's, which is the fastest, if it is installed."""
     try:
         from packer._images.opencv import mirror
     except ImportError:
@@ -90,7 +90,7 @@ def _mirror() -> Callable[[Pixels, Pixels], object]:
 
 
 class _Around(NamedTuple):
-    """A decoded part of the image around the rectangle: pixels, and origin."""
+    """A decoded part of the image around the rectangle: its pixels, and its origin in the image."""
 
     pixels: Pixels
     top: int = 0
@@ -105,7 +105,7 @@ class _Around(NamedTuple):
 
 
 class RectangleDecoder:
-    """Decodes rectangles of images, as `packer._images.decode.decode` would decode the whole.
+    """Decodes rectangles of images, with the pixels of `packer._images.decode.decode` for the whole image.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class RectangleDecoder:
     Attributes
     ----------
     native : bool
-        Whether packer's own decoder comes first. It knows nothing of orientations.
+        Whether packer's own decoder is tried first. It does not support EXIF orientations.
     """
 
     def __init__(self, exif: str = "ignore", decoder: str = "auto", max_pixels: int = MAX_PIXELS) -> None:
@@ -146,14 +146,14 @@ class RectangleDecoder:
         size : (height, width)
             Known size of the whole image; the box's rectangle lies inside of it.
         out : (1, 3, out_height, out_width) uint8 tensor
-            Its memory is channels last.
+            In channels-last memory format.
         refused : bool
-            Whether packer's own decoder has left this image to others before.
+            Whether packer's own decoder has already declined this image.
 
         Raises
         ------
         ImageError
-            If Pillow cannot read the image, or its size is another.
+            If Pillow cannot read the image, or the image has another size.
         """
         in_c = self._in_c and not refused and size[0] * size[1] <= self._max_pixels
         upright = self._exif == "ignore" or not in_c or _is_upright(data)
@@ -191,7 +191,7 @@ class RectangleDecoder:
         Raises
         ------
         ImageError
-            If Pillow cannot read the image, or its size is another.
+            If Pillow cannot read the image, or the image has another size.
         """
         around = self._cut_bmp(data, rectangle, size)
         around = around or self._decode_around(data, rectangle, size, touched or rectangle)
@@ -212,7 +212,7 @@ class RectangleDecoder:
     def _decode_around(
         self, data: Buffer, rectangle: Rectangle, size: tuple[int, int], touched: Rectangle
     ) -> _Around | None:
-        """Decode a part of an ordinary JPEG, the tiles that are touched or the first rows; None for other images."""
+        """Decode a part of an ordinary JPEG, the touched tiles or the first rows; None for other images."""
         if self._decode_part is None or size[0] * size[1] > self._max_pixels:
             return None
         if self._exif == "apply" and not _is_upright(data):
@@ -254,12 +254,12 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
     pixels : (H, W, 3) uint8 array
         The result of `from_corner` for the part that the box touches.
     out : (1, 3, out_height, out_width) uint8 tensor
-        Its memory is channels last.
+        In channels-last memory format.
 
     Raises
     ------
     ImageTooLargeError
-        If that takes too much memory: see `packer._images.geometry.affordable`, and `resize_by_torch`.
+        If resizing needs too much memory: see `packer._images.geometry.affordable` and `resize_by_torch`.
     """
     if is_padded(box):
         part = shown(box)
@@ -276,7 +276,7 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
 
 
 def _resized(pixels: Pixels, box: Box) -> Pixels:
-    """Return the window of resized pixels, which are as for `resize_into`."""
+    """Return the window of the resized pixels; `pixels` are as for `resize_into`."""
     if box.scaled == box.crop:
         return pixels
     window = np.empty((*box.out, 3), np.uint8)
@@ -285,7 +285,7 @@ def _resized(pixels: Pixels, box: Box) -> Pixels:
 
 
 def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
-    """Do the same as `resize_into`, by torch's kernel: the same pixels, more slowly.
+    """Do the same as `resize_into` with torch's kernel: the pixels are the same, but it is slower.
 
     The kernel resizes all pixels between the corner and the window, which may be more than packer's own would need.
     """
@@ -315,14 +315,14 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
 
 
 def require_channels_last(images: torch.Tensor) -> None:
-    """Raise ValueError if C must not write into an (N, 3, H, W) tensor, which it knows by its address alone."""
+    """Raise ValueError if C, which gets only the address, must not write into an (N, 3, H, W) tensor."""
     channels_last = images.is_contiguous(memory_format=torch.channels_last)
     if images.device.type != "cpu" or images.dtype != torch.uint8 or not channels_last:
         raise ValueError("images are decoded into uint8 tensors of the CPU that are laid out channels last")
 
 
 def _address(out: torch.Tensor, box: Box) -> int:
-    """Return the address of a tensor's memory; ValueError if it has no room for a box's window and nothing else."""
+    """Return the address of a tensor's memory; ValueError if its size is not exactly that of a box's window."""
     require_channels_last(out)
     if tuple(out.shape) != (1, 3, *box.out):
         raise ValueError(f"an image is decoded into a tensor of shape {(1, 3, *box.out)}, not {tuple(out.shape)}")
@@ -330,7 +330,7 @@ def _address(out: torch.Tensor, box: Box) -> int:
 
 
 def _mirrored(pixels: Pixels) -> Pixels:
-    """Return pixels mirrored, left to right; valid until this thread mirrors others."""
+    """Return pixels mirrored, left to right; valid until this thread mirrors other pixels."""
     out = scratch.mirrored(*pixels.shape[:2])
     _mirror()(pixels, out)
     return out

@@ -51,8 +51,8 @@ def resize(pixels: npt.NDArray[np.uint8], height: int, width: int, interpolation
 def resize_numbers(numbers: npt.NDArray[Any], height: int, width: int, interpolation: str) -> npt.NDArray[Any]:
     """Resize (H, W, C) numbers of any dtype to (height, width, C): as torchvision resizes tensors, and rounded.
 
-    Integers other than uint8 are resized as floats. What bicubic interpolation makes less or more than their dtype can
-    hold becomes the least or the most; torchvision lets it run over.
+    Integers other than uint8 are resized as floats. Results of bicubic interpolation outside of the range of the dtype
+    are clipped to the range; in torchvision they overflow.
     """
     if numbers.shape[:2] == (height, width):
         return numbers
@@ -89,7 +89,7 @@ def resize_batch(
     size : (height, width)
     interpolation : {"bilinear", "bicubic"}
     scale : (float, float), optional
-        Height and width of the whole result in units of the images', where `size` is a part of the result.
+        Height and width of the whole result relative to those of the images, if `size` is a part of the result.
     out : (N, 3, height, width) uint8 tensor, optional
     """
     import torch
@@ -116,8 +116,8 @@ class ResizeSpec:
         ``crop``: as ``short``, then the centre square, as torchvision's ``CenterCrop``.
         ``pad``: as ``long``, then black borders to a square of `size`.
     upscale : bool
-        Whether an image may grow. Where it must not, each mode works with the largest size that fits the image
-        instead of `size`; ``pad`` still fills up to a square of `size`.
+        Whether an image may be enlarged. If not, each mode works with the largest size that fits the image instead of
+        `size`; ``pad`` still pads to a square of `size`.
     interpolation : str
         ``bilinear`` or ``bicubic``, anti-aliased.
     """
@@ -160,22 +160,22 @@ class ResizeSpec:
         return (self.size, self.size) if self.mode == "pad" else (scaled_height, scaled_width)
 
     def require_affordable(self, height: int, width: int) -> None:
-        """Raise ImageTooLargeError if resizing an image of this size would give, or need, far too many pixels."""
+        """Raise ImageTooLargeError if resizing an image of this size would return or need far too many pixels."""
         scaled = self.scaled(height, width)
         require_affordable(Box.of((0, 0, height, width), scaled))
         require_pixels(*self.final(height, width), MAX_PIXELS)
 
     def enlarges(self, height: int, width: int) -> bool:
-        """Tell whether `size` is more than an image of this size has."""
+        """Tell whether `size` is larger than an image of this size."""
         side = max(height, width) if self.mode in ("long", "pad") else min(height, width)
         return side < self.size
 
     def changes(self, height: int, width: int) -> bool:
-        """Tell whether an image of this size comes out with other pixels."""
+        """Tell whether resizing changes the pixels of an image of this size."""
         return (height, width) != self.scaled(height, width) or (height, width) != self.final(height, width)
 
     def box(self, height: int, width: int) -> Box:
-        """Return the change of an image of this size as a record of `CROP`, for its masks and boxes too."""
+        """Return the resizing of an image of this size as a record of `CROP`, also for its masks and boxes."""
         scaled, final = self.scaled(height, width), self.final(height, width)
         if self.mode == "crop":
             cut = round((scaled[0] - final[0]) / 2), round((scaled[1] - final[1]) / 2)  # torchvision's rounding

@@ -1,7 +1,7 @@
 """Signatures and suffixes of the supported image formats.
 
-The formats are `packer._images.pillow.FORMATS`. The signatures are stricter than Pillow's: Pillow first takes any text
-that begins with ``P1`` or ``BM`` for an image.
+The formats are `packer._images.pillow.FORMATS`. The signatures are stricter than Pillow's: Pillow at first treats any
+text that begins with ``P1`` or ``BM`` as an image.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SIGNATURES: Mapping[str, re.Pattern[bytes]] = {
 
 
 def is_image(file: BinaryIO) -> bool:
-    """Tell whether an open file begins as an image of one of the formats does, or ends as a TGA of version 2.
+    """Tell whether an open file begins like an image of one of the formats, or ends like a TGA of version 2.
 
     A TGA of version 1 has no signature.
     """

@@ -3,13 +3,13 @@
 Pillow reports only the bands and bits that it reads itself: it shows three of four bands, reads 8 of 16 bits in colour,
 and does not recognise a TIFF of thirteen bands. So the first directory is read here (TIFF 6.0, sections 2 and 8).
 
-Pillow lets libtiff write its warnings to stderr, without the name of the file, and some damage is reported nowhere
-else. So the lines that libtiff writes on the decoding thread are collected.
+Pillow lets libtiff write its warnings to stderr, without the name of the file, and some damage is reported only there.
+So the lines that libtiff writes on the decoding thread are collected.
 
-A directory, also that of EXIF, lists values by the offsets of their bytes. Pillow copies the bytes of every value, so a
-directory whose values share their bytes makes gigabytes of a small file. Pillow warns of each value that it leaves out,
-and joins the EXIF segments of a JPEG one by one, in time that grows with the square of their number. So images are
-checked first.
+A directory, also one in EXIF, lists values by the offsets of their bytes. Pillow copies the bytes of every value, so it
+turns a small file into gigabytes if the values in a directory share their bytes. Pillow warns about each value that it
+leaves out, and joins the EXIF segments of a JPEG one by one, in time that grows with the square of their number. So
+images are checked first.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class TIFF(NamedTuple):
     Attributes
     ----------
     order : {"<", ">"}
-        The order of bytes.
+        The byte order.
     long : bool
         Whether it is a BigTIFF.
     tags : mapping of int to tuple of int
-        The values of the tags that are named here.
+        The values of the tags that this module names.
     """
 
     order: str
@@ -79,13 +79,13 @@ class TIFF(NamedTuple):
 
     @property
     def bands(self) -> int:
-        """Numbers of a pixel."""
+        """Number of numbers per pixel."""
         jpeg = self.value(COMPRESSION, 1) == _JPEG and self.value(PHOTOMETRIC, 0) in _COLOURS
         return self.value(SAMPLES, 3 if jpeg else 1)
 
     @property
     def bits(self) -> int:
-        """Bits of the largest number of a pixel."""
+        """Bits of the widest number in a pixel."""
         return max(self.tags.get(BITS, (1,)))
 
     @property
@@ -95,23 +95,23 @@ class TIFF(NamedTuple):
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all bands have numbers of one kind, and of as many bits."""
+        """Whether the numbers of all bands have the same kind and the same number of bits."""
         return len(set(self.tags.get(BITS, (1,)))) == len(set(self.tags.get(SAMPLE_FORMAT, (1,)))) == 1
 
     @property
     def is_separate(self) -> bool:
-        """Whether each band stands by itself, all its pixels together."""
+        """Whether the bands are stored separately, each with all its pixels together."""
         return self.value(PLANAR, 1) == _SEPARATE and self.bands > 1
 
     @property
     def seen_by_pillow(self) -> int:
-        """The bands that Pillow counts: of separate ones, it ignores those that are declared to mean nothing."""
+        """Number of bands that Pillow counts; it ignores extra separate bands without a declared meaning."""
         extra = self.tags.get(EXTRA_SAMPLES, ())
         return self.bands - len(extra) if self.value(PLANAR, 1) == _SEPARATE and not any(extra) else self.bands
 
 
 def read(data: Buffer) -> TIFF | None:
-    """Read the first directory of a TIFF; None of other files, or where the directory is damaged."""
+    """Read the first directory of a TIFF; None for other files, or if the directory is damaged."""
     head = bytes(data[:16])
     order = {b"II": "<", b"MM": ">"}.get(head[:2])
     if order is None or head[2:4] not in (b"*\0", b"\0*", b"+\0", b"\0+"):
@@ -144,9 +144,9 @@ def read(data: Buffer) -> TIFF | None:
 
 
 def grey_copy(data: Buffer, tiff: TIFF, band: int | None) -> bytes:
-    """Return a TIFF of grey that has the same samples: of one band that stands by itself, or of all.
+    """Return a grey TIFF with the same samples: those of one separately stored band, or of all bands.
 
-    Where the numbers of a pixel stand side by side, the grey image is as many times as wide.
+    If the numbers of a pixel are side by side, the width of the grey image is multiplied by the number of bands.
     """
     tags, times = tiff.tags, 1 if band is not None else tiff.bands
     tiled = TILE_OFFSETS in tags
@@ -174,7 +174,7 @@ def grey_copy(data: Buffer, tiff: TIFF, band: int | None) -> bytes:
 
 
 def _with_directory(data: Buffer, tiff: TIFF, tags: Mapping[int, Sequence[int]]) -> bytes:
-    """Return a TIFF with another first directory, which stands at its end."""
+    """Return a TIFF with another first directory, which is appended at its end."""
     pointer, number, entry = _structs(tiff.order, tiff.long)
     file = bytearray(data)
     file += bytes(len(file) % 2)
@@ -196,7 +196,7 @@ def _with_directory(data: Buffer, tiff: TIFF, tags: Mapping[int, Sequence[int]])
 
 
 def _structs(order: str, long: bool) -> tuple[struct.Struct, struct.Struct, struct.Struct]:
-    """Return how a position, the number of entries and an entry are laid out."""
+    """Return the layouts of an offset, of the number of entries, and of an entry."""
     codes = ("Q", "Q", "HHQQ") if long else ("I", "H", "HHII")
     pointer, number, entry = (struct.Struct(order + code) for code in codes)
     return pointer, number, entry
@@ -211,7 +211,7 @@ _lines = threading.local()
 
 @contextlib.contextmanager
 def listening() -> Iterator[list[str]]:
-    """Collect libtiff's messages on this thread in the ``with`` block; a block within another has the same list."""
+    """Collect libtiff's messages on this thread in the ``with`` block; nested blocks share one list."""
     _listen()
     outer: list[str] | None = getattr(_lines, "now", None)
     _lines.now = [] if outer is None else outer
@@ -257,7 +257,7 @@ def _take(line: str) -> None:
 
 
 def _library() -> Path | None:
-    """Return the libtiff that this process has loaded for Pillow; None if Pillow has it inside of itself."""
+    """Return the libtiff that this process has loaded for Pillow; None if it is linked into Pillow."""
     if os.name == "nt":
         return None
     own = Path(PIL.__file__).parent
@@ -288,11 +288,11 @@ _SOS, _APP1, _APP2 = 0xDA, 0xE1, 0xE2
 
 
 def require_modest(data: Buffer, pages: int = 1) -> None:
-    """Raise ImageError if Pillow should not open an image, for what its metadata would cost.
+    """Raise ImageError if Pillow should not open an image, because its metadata would cost too much.
 
-    The directories of the first `pages` pages of a TIFF are looked at.
-    The EXIF of a PNG and of a WebP are read later: `require_modest_exif` is for them. In an AVIF they may be scattered,
-    and are found where they are in one piece, as programs write them.
+    The directories of the first `pages` pages of a TIFF are examined. Pillow reads the EXIF of a PNG or a WebP later;
+    `require_modest_exif` checks it. In an AVIF, the EXIF may be scattered; it is found if it is contiguous, as programs
+    write it.
     """
     view = memoryview(data)
     head = bytes(view[:16])
@@ -318,7 +318,7 @@ def require_modest_exif(info: dict[Any, Any]) -> None:
 
 
 def pictures_in(jpeg: Buffer) -> int:
-    """Return how many pictures the index of a JPEG lists, as phones and stereo cameras write it; 1 without one.
+    """Return the number of pictures in a JPEG's index, which phones and stereo cameras write; 1 without an index.
 
     The index is the Multi-Picture Format's of CIPA DC-007: a directory of TIFF with the number under 0xB001.
     """
@@ -337,7 +337,7 @@ def pictures_in(jpeg: Buffer) -> int:
 
 
 def _in_jpeg(view: memoryview) -> Iterator[bytes]:
-    """Yield the EXIF of a JPEG, joined, and its index of pictures, found as Pillow finds them, between whatever."""
+    """Yield the joined EXIF of a JPEG and its index of pictures, found in the same way as Pillow finds them."""
     exif: list[bytes] = []
     pictures = b""
     at = 2
@@ -384,7 +384,7 @@ def _require_modest_tiff(tiff: memoryview, pages: int = 1) -> None:
 
 
 def _require_modest_values(entries: Iterator[tuple[int, ...]], size: int, inline: int) -> None:
-    """Add up the sizes of the values of a directory; those of at most `inline` bytes stand in the directory itself."""
+    """Add up the sizes of a directory's values; values of at most `inline` bytes are in the directory itself."""
     claimed = copied = left_out = 0
     for _, kind, count, begin in entries:
         taken = count * UNITS.get(kind, 0)
@@ -415,9 +415,9 @@ class Depth(NamedTuple):
     Attributes
     ----------
     bands : int
-        How many numbers; those of a palette's index are 1.
+        Number of numbers per pixel; 1 for a palette index.
     bits : int
-        Of the largest number.
+        Bits of the widest number.
     kind : {"u", "i", "f"}
         The kind of the numbers, as NumPy calls kinds.
     hidden : int
@@ -431,12 +431,12 @@ class Depth(NamedTuple):
 
     @property
     def is_deep(self) -> bool:
-        """Whether the numbers are others than levels of 0 to 255."""
+        """Whether the numbers are anything other than levels of 0 to 255."""
         return self.bits > _BYTE or self.kind != "u"
 
     @property
     def excess(self) -> str:
-        """The part of an image that 8-bit RGB does not hold, in words; empty if it holds all but alpha."""
+        """The part of an image that 8-bit RGB cannot represent, in words; empty if this is at most the alpha."""
         what = {"u": "", "i": "signed numbers of ", "f": "floats of "}[self.kind]
         bits = f"{what}{self.bits} bits a channel" if self.is_deep else ""
         if not self.hidden:
@@ -450,7 +450,7 @@ def depth_of(image: Image.Image, data: Buffer) -> Depth:
     Parameters
     ----------
     image : PIL.Image.Image
-        Opened, of `data`.
+        The image opened from `data`.
     data : bytes-like
     """
     bands, bits, kind = len(image.getbands()), _BYTE, "u"
@@ -474,7 +474,7 @@ def depth_of(image: Image.Image, data: Buffer) -> Depth:
 
 
 def is_whole(image: Image.Image, depth: Depth) -> bool:
-    """Tell whether Pillow's numbers of an image are all those that there are, with all their bits."""
+    """Tell whether Pillow reads all numbers of an image, with all their bits."""
     return not depth.hidden and depth.bits <= _read(image)
 
 
@@ -500,7 +500,7 @@ def require_all_bits(image: Image.Image, depth: Depth) -> None:
 
 
 def unreadable(data: Buffer) -> str | None:
-    """Return which bands and bits of an image Pillow cannot read; None if that is not the reason."""
+    """Describe the bands and bits of an image that Pillow cannot read; None if they are not the reason."""
     components = _bits_of_jpeg2000(data)
     if len(components) > 4:
         return _not_read("JPEG 2000", Depth(len(components), max(components)))
@@ -512,7 +512,7 @@ def unreadable(data: Buffer) -> str | None:
 
 
 def require_few_bands(data: Buffer) -> None:
-    """Raise ImageError of a TIFF with more bands than Pillow opens, before it writes a line to its log."""
+    """Raise ImageError for a TIFF with more bands than Pillow opens, before Pillow writes a line to its log."""
     directory = read(data)
     if directory is not None and directory.seen_by_pillow > _MOST_BANDS:
         raise ImageError(str(unreadable(data)))
@@ -543,7 +543,7 @@ def _bits_of_ppm(image: Image.Image) -> int:
 
 
 def _bits_of_jpeg2000(data: Buffer) -> list[int]:
-    """Return the bits of each component of a JPEG 2000; nothing of other files."""
+    """Return the bits of each component of a JPEG 2000; empty for other files."""
     head = bytes(data[:12])
     if not head.startswith((b"\xff\x4f\xff\x51", b"\0\0\0\x0cjP  \r\n\x87\n")):
         return []

@@ -52,7 +52,7 @@ def posterize(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 
 def stretch(images: torch.Tensor, operations: Any) -> torch.Tensor:
-    """Stretch the levels of each colour to all that there are: torchvision's autocontrast."""
+    """Stretch the levels of each colour to the full range, like torchvision's autocontrast."""
     least, most = (
         extreme.float() for extreme in (images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True))
     )
@@ -63,7 +63,7 @@ def stretch(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 
 def equalize(images: torch.Tensor, operations: Any) -> torch.Tensor:
-    """Let every level occur about as often, by Pillow's rule, which keeps colours of few levels as they are."""
+    """Make all levels about equally frequent, by Pillow's rule, which does not change colours with few levels."""
     flat = images.flatten(2).long()
     counts = torch.zeros((*images.shape[:2], 256), dtype=torch.long, device=images.device)
     counts.scatter_add_(2, flat, torch.ones_like(flat))
@@ -76,7 +76,7 @@ def equalize(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 
 def turn_hue(images: torch.Tensor, operations: Any) -> torch.Tensor:
-    """Turn the hue by a factor of the circle: by the hexagon of Smith's HSV, which torchvision's adjust_hue takes."""
+    """Turn the hue by a fraction of the circle, in the hexagon of Smith's HSV, as torchvision's adjust_hue does."""
     levels = images / _MOST
     red, green, blue = levels.unbind(1)
     most, least = levels.amax(1), levels.amin(1)
@@ -93,7 +93,7 @@ def turn_hue(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 
 def blended(images: torch.Tensor, others: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Return images times their factor, and others times the rest."""
+    """Blend images with others: each image times its factor, plus the other one times 1 minus this factor."""
     return (images * factors + others * (1 - factors)).clamp_(0, _MOST).byte()
 
 
@@ -107,7 +107,7 @@ def _factors(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 
 def _sent(numbers: Any, device: torch.device) -> torch.Tensor:
-    """Return an array on a device, without waiting until the device has done its earlier work.
+    """Copy an array to a device, without waiting until the device has finished its earlier work.
 
     PyTorch waits after each copy to a CUDA device from memory that is not page-locked.
     """
@@ -118,7 +118,7 @@ def _sent(numbers: Any, device: torch.device) -> torch.Tensor:
 
 
 def sharpen(images: torch.Tensor, operations: Any) -> torch.Tensor:
-    """Blend with Pillow's ImageFilter.SMOOTH of the image; the pixels of the edge, which lack neighbours, stay."""
+    """Blend with Pillow's ImageFilter.SMOOTH of the image; edge pixels, which lack neighbours, do not change."""
     height, width = images.shape[2:]
     if height <= 2 or width <= 2:
         return images
@@ -142,7 +142,7 @@ def blur(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 
 def _blurred(images: torch.Tensor, height: int, width: int, sigmas: torch.Tensor) -> torch.Tensor:
-    """Blur down and across, which is as good as both at once: images reflect at their edges."""
+    """Blur vertically and then horizontally, which is equivalent to a blur in two dimensions; edges are reflected."""
     count = len(images)
     channels = images.float().reshape(1, 3 * count, *images.shape[2:])
     padded = F.pad(channels, [width // 2, width // 2, height // 2, height // 2], mode="reflect")
@@ -183,10 +183,11 @@ def _moved(images: torch.Tensor, operations: Any, interpolation: str) -> torch.T
 
 
 def _nearest(images: torch.Tensor, grid: torch.Tensor, colours: torch.Tensor) -> torch.Tensor:
-    """Return the pixels at positions of a grid, and colours outside of the image.
+    """Return the pixels at the positions in a grid, and the fill colour for positions outside of the image.
 
-    As `grid_sample` does, but with the same roundings on every device: a position halfway between two pixels, of which
-    some movements have many, is moved to the same one. A GPU's `grid_sample` multiplies and adds with one rounding.
+    Like `grid_sample`, but with the same roundings on every device: a position halfway between two pixels, which is
+    frequent in some operations, is always rounded to the same pixel. On a GPU, `grid_sample` multiplies and adds with a
+    single rounding.
     """
     height, width = images.shape[2:]
     size = _sent(np.array([width, height], np.float32), images.device)
@@ -199,7 +200,7 @@ def _nearest(images: torch.Tensor, grid: torch.Tensor, colours: torch.Tensor) ->
 
 
 def _grid(images: torch.Tensor, matrices: Any) -> torch.Tensor:
-    """Return where each pixel comes from, in halves of the image from its centre: (N, height, width, 2)."""
+    """Return the position that each pixel comes from, in half image sizes from the centre: (N, height, width, 2)."""
     height, width = images.shape[2:]
     across = torch.arange(width, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * width)
     down = torch.arange(height, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * height)
@@ -218,13 +219,13 @@ def erase(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 
 def _within(size: int, first: Any, count: Any, device: torch.device) -> torch.Tensor:
-    """Tell for every image which of `size` rows or columns are among the `count` from `first` on: (N, size)."""
+    """Return for each image a mask of the `count` rows or columns from `first` on, among `size`: (N, size)."""
     positions = np.arange(size)
     return _sent((positions >= first[:, None]) & (positions < (first + count)[:, None]), device)
 
 
 def _colours(images: torch.Tensor, operations: Any) -> torch.Tensor:
-    """Return red, green and blue to fill with: (N, 3, 1, 1) float32."""
+    """Return the fill colours in red, green and blue: (N, 3, 1, 1) float32."""
     fill = np.where(operations["fill"] == NO_FILL, 0, operations["fill"])
     colours = np.stack([fill & 255, fill >> 8 & 255, fill >> 16 & 255], 1).astype(np.float32)
     return _sent(colours, images.device)[:, :, None, None]
@@ -251,8 +252,8 @@ _OPERATE: dict[str, Callable[[torch.Tensor, Any], torch.Tensor]] = {
 def operate(images: torch.Tensor, operations: Operations) -> None:
     """Change the images of a batch in place, each by its operations, one after the other.
 
-    Images that get the same operation at the same step are changed together. Each operation gives what the function of
-    torchvision's ``transforms.v2.functional`` gives of a uint8 tensor, or levels that differ by one.
+    Images with the same operation at the same step are changed together. The result of each operation differs from the
+    result of torchvision's ``transforms.v2.functional`` for a uint8 tensor by at most one level.
 
     Parameters
     ----------
@@ -264,7 +265,7 @@ def operate(images: torch.Tensor, operations: Operations) -> None:
     Raises
     ------
     ValueError
-        If there are operations for another number of images.
+        If the operations are for another number of images.
     """
     if operations.ndim != 2 or len(operations) != len(images):
         raise ValueError(f"{len(images)} images need operations for each, not {operations.shape}")

@@ -21,7 +21,7 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
     out : (height, width, 3) uint8 array, optional
         The output for the pixels; contiguous.
     cut : bool
-        Whether the header announces fewer rows than there are, so that coded data are left over. Needs `out`.
+        Whether the header declares fewer rows than there are, so that coded data are left over. Needs `out`.
 
     Returns
     -------

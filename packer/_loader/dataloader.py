@@ -1,7 +1,7 @@
-"""torch's DataLoader, whose batches packer's threads make where nothing is left to do to each image by itself.
+"""torch's DataLoader; packer's threads make its batches if no step remains for each single image.
 
-torch draws a base seed when a pass begins, and the order when the first indices are taken. All passes here are
-torch's iterators by inheritance, so they draw the same numbers at the same moments.
+torch draws a base seed when a pass begins, and the order when the first indices are taken. All passes here inherit from
+torch's iterators, so they draw the same numbers at the same moments.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     """A drop-in for torch's DataLoader whose batches are made by packer's threads.
 
     In a script, only the names of the dataset and the DataLoader change. Arguments, attributes, order and batches are
-    torch's: ``[images, labels]``, images (N, 3, height, width) and contiguous, labels int64. Threads replace worker
-    processes if
+    the same as torch's: a batch is ``[images, labels]``, with contiguous (N, 3, height, width) images and int64 labels.
+    Threads replace worker processes if
 
     - the dataset is packer's, or torch's Subset or ConcatDataset of packer's datasets,
-    - no step is left for each single image: packer runs the whole transform (``fuse=True``), or the dataset has a
+    - no step remains for each single image: packer runs the whole transform (``fuse=True``), or the dataset has a
       `crop` of a fixed size and no transform,
     - items have no `fields`, and batches are made by torch's own `collate_fn`, with a `batch_size` or a
       `batch_sampler`.
 
-    Otherwise batches are made by torch's worker processes, and a warning gives the reason.
+    Otherwise torch's worker processes make the batches, and a warning gives the reason.
 
     Parameters
     ----------
     dataset, batch_size, shuffle, sampler, batch_sampler, collate_fn, drop_last, generator
-        As in torch's DataLoader.
+        The same as in torch's DataLoader.
     num_workers : int
         The number of threads. With 0, the calling thread makes each batch when it is requested. If the dataset was
-        opened with ``threads=T``, there are T threads for each worker.
+        opened with ``threads=T``, there are T threads for each of these.
     prefetch_factor : int, optional
         The number of batches that each thread prepares ahead; 2 by default.
     pin_memory : bool
@@ -79,14 +79,14 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     worker_init_fn : callable, optional
         Not called if threads make the batches; a warning reports this.
     persistent_workers, timeout, in_order, multiprocessing_context, pin_memory_device
-        Checked as in torch. They have no effect if threads make the batches, which are always in order.
+        Checked as in torch. They have no effect if threads make the batches; the batches are then always in order.
 
     Notes
     -----
-    The crop of a sample depends only on the dataset's `seed`, the epoch and the sample. Without a `seed`, the base seed
-    that torch draws from its generator for each pass replaces it. So crops do not depend on `num_workers`, and after
-    the same `torch.manual_seed` a run gives the same batches again. With the dataset's `seed`, each pass is the next
-    epoch, starting with the epoch of ``dataset.set_epoch``.
+    The crop of a sample depends only on the dataset's `seed`, the epoch and the sample. If the dataset has no `seed`,
+    the base seed that torch draws from its generator for each pass is used instead. So crops do not depend on
+    `num_workers`, and after the same `torch.manual_seed` a run gives the same batches again. With the dataset's `seed`,
+    each pass is the next epoch, starting with the epoch of ``dataset.set_epoch``.
 
     As in torch's DataLoader, samples are divided among ranks only by a sampler: `DistributedSampler` or one of
     packer's.
@@ -138,7 +138,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         return TorchWorkersPass(self)
 
     def _plan(self) -> BatchPlan | None:
-        """Return the plan of batches that threads make; None where torch makes the batches."""
+        """Return the plan for batches made by threads; None if torch makes the batches."""
         try:
             images = self._images()
             plan = BatchPlan(images, Normalizer(channels_last=False), images.batch_layout())
@@ -178,7 +178,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
 
     @property
     def _order(self) -> OrderSampler | None:
-        """packer's sampler, if it decides the order, and each batch is the next of its samples."""
+        """The packer sampler that determines the order, if there is one and each batch takes its next samples."""
         batches = self.batch_sampler
         sampler = self.sampler if batches is None else getattr(batches, "sampler", None)
         if (batches is not None and type(batches) is not BatchSampler) or not isinstance(sampler, OrderSampler):
@@ -187,7 +187,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         return order if isinstance(order, OrderSampler) else None
 
     def _begin_pass(self) -> Progress:
-        """Begin a pass; return where it begins."""
+        """Begin a pass, and return the point from which it resumes."""
         point = ResumePoint() if self._loaded is None else self._loaded[1]
         order = copy.copy(self._order)
         if order is not None and order.begun:  # such a pass begins anew
@@ -196,17 +196,17 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         return self._progress
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the latest pass: the first batch that was not returned yet.
+        """Return the position of the latest pass: the first batch that has not been returned yet.
 
-        With packer's samplers the state contains the place in their order, so that a run with another batch size or
-        number of ranks can resume there. With other samplers it contains the number of batches, and the state of
-        torch's generator before the order was drawn.
+        With one of packer's samplers the state contains the position in the sampler's order, so that a run with another
+        batch size or number of ranks can resume there. With any other sampler it contains the number of batches, and
+        the state of torch's generator before the order was drawn.
 
         Returns
         -------
         dict
-            Numbers, strings, dicts of these, and a uint8 tensor. After a complete pass it is the beginning of the next
-            pass.
+            The state: numbers, strings, dicts of these, and a uint8 tensor. After a complete pass, it is the beginning
+            of the next pass.
         """
         if self._loaded is not None:
             return dict(self._loaded[0])
@@ -235,7 +235,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         Raises
         ------
         TypeError, ValueError
-            If `state` is not a state of this class, or has other samples or another order.
+            If `state` is not a state of this class, or belongs to other samples or another order.
         """
         if not isinstance(state, Mapping):
             raise OptionTypeError(f"a state is a dict from `state_dict`, not {state!r}")
@@ -264,7 +264,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
 
     @property
     def _pack(self) -> str | None:
-        """A name of these very samples, as a Loader has it."""
+        """A digest that identifies the samples, the same as in a Loader's state."""
         try:
             return readable(self.dataset).identity()
         except (TypeError, ValueError, IndexError):  # of something that torch's own way reads
@@ -275,7 +275,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
 
 
 def _samples_before(order: OrderSampler, began: int) -> Ints:
-    """Return the samples that a sampler gave this rank in an epoch that began at a place, up to its present one."""
+    """Return the samples that a sampler returned on this rank, from the place `began` to its current place."""
     earlier = copy.copy(order)
     earlier.start = began
     count = max(0, -(-(order.start - began - order.rank) // order.world))
@@ -284,14 +284,14 @@ def _samples_before(order: OrderSampler, began: int) -> Ints:
 
 
 class _Epochs:
-    """Which epoch of crops a pass has: of passes that have one seed, each is the next."""
+    """Counts the epoch on which a pass's crops depend: each pass with the same seed is the next epoch."""
 
     def __init__(self) -> None:
         self._of: tuple[Any, ...] | None = None
         self._count = 0
 
     def next(self, images: TorchDataset, base_seed: int, restored: tuple[int, int] | None) -> tuple[int, int]:
-        """Return seed and epoch of the next pass, those of a state if there is one."""
+        """Return the seed and the epoch of the next pass, or the restored ones if there are any."""
         first, moves = images.crop_epoch if images.seeded else (0, 0)
         of = (first, moves) if images.seeded else (base_seed,)
         if of != self._of:
@@ -305,22 +305,22 @@ class _Epochs:
 
 
 class ResumePoint(NamedTuple):
-    """Where an interrupted pass is resumed.
+    """The point at which an interrupted pass resumes.
 
     Attributes
     ----------
     handed_out : int
-        How many batches were handed out before.
+        The number of batches that were returned before the interruption.
     skipped : int
-        How many of these the sampler gives again, so that they are left out here.
+        The number of these batches that the sampler returns again, and that are therefore skipped.
     generator : uint8 tensor, optional
-        The state of torch's generator from which the order is drawn; None where it stays as it is.
+        The state of torch's generator from which the order is drawn; None to leave the generator unchanged.
     crops : (int, int), optional
         Seed and epoch of the crops.
     began : int, optional
         The place at which packer's sampler began its epoch.
     before : sequence of sequence of int
-        Samples that packer's sampler gave before, and does not give again.
+        Samples that packer's sampler returned before the interruption, and does not return again.
     """
 
     handed_out: int = 0
@@ -333,24 +333,24 @@ class ResumePoint(NamedTuple):
 
 @dataclass
 class Progress:
-    """How far a pass has come, and where it began.
+    """The progress of a pass, and the point at which it began.
 
     Attributes
     ----------
     point : ResumePoint
-        Where it began.
+        The point at which the pass began.
     order : OrderSampler, optional
-        A copy of packer's sampler as it was then.
+        A copy of packer's sampler in its state at the beginning of the pass.
     handed_out : int
-        Number of batches, with those of the pass that it resumes.
+        Number of returned batches, including those of the pass that this one resumes.
     ended : bool
-        Whether the pass came to its end.
+        Whether the pass is complete.
     generator : uint8 tensor, optional
         The state of torch's generator before the order was drawn.
     crops : (int, int), optional
-        Seed and epoch of the crops, where packer's threads make the batches.
+        Seed and epoch of the crops, if packer's threads make the batches.
     seeded : bool
-        Whether this is a seed of the dataset's.
+        Whether the seed in `crops` is the dataset's own.
     """
 
     point: ResumePoint
@@ -363,7 +363,7 @@ class Progress:
 
 
 class CountedPass(_BaseDataLoaderIter):
-    """A pass that counts its batches, and that may resume another one."""
+    """A pass that counts its batches, and can resume another pass."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
@@ -375,7 +375,7 @@ class CountedPass(_BaseDataLoaderIter):
         self._resume(loader)
 
     def _resume(self, loader: DataLoader[Any]) -> None:
-        """Begin where the loader resumes."""
+        """Begin at the point at which the loader resumes."""
         self._progress = progress = loader._begin_pass()
         point, indices = progress.point, self._sampler_iter
         progress.handed_out = point.handed_out
@@ -401,16 +401,16 @@ class CountedPass(_BaseDataLoaderIter):
 
 
 class TorchPass(_SingleProcessDataLoaderIter, CountedPass):
-    """A pass as torch makes it without workers."""
+    """torch's own pass without workers."""
 
 
 class TorchWorkersPass(_MultiProcessingDataLoaderIter, CountedPass):
-    """A pass as torch makes it with workers."""
+    """torch's own pass with workers."""
 
 
 @contextlib.contextmanager
 def _drawing_again(generator: torch.Generator | None, state: torch.Tensor | None) -> Iterator[torch.Tensor]:
-    """Yield the state of a generator, by default torch's own; it draws from `state` inside the block."""
+    """Yield the state of a generator (by default torch's own); inside the block it draws from `state` if given."""
     source = torch.default_generator if generator is None else generator
     before = source.get_state()
     if state is None:
@@ -425,10 +425,11 @@ def _drawing_again(generator: torch.Generator | None, state: torch.Tensor | None
 
 
 class ThreadsPass(CountedPass):
-    """A pass whose batches packer's threads make, or without workers the calling thread.
+    """A pass whose batches are made by packer's threads, or by the calling thread if there are no workers.
 
-    A new instance draws the base seed, and `start` returns a copy of it that has begun. torch draws one base seed for
-    all passes of persistent workers; here these passes are copies of one instance, and independent of each other.
+    A new instance draws the base seed; `start` begins a pass on a copy of the instance and returns the copy. torch
+    draws one base seed for all passes of persistent workers; here these passes are copies of one instance, and they are
+    independent of each other.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
@@ -439,7 +440,7 @@ class ThreadsPass(CountedPass):
             raise AssertionError("prefetch_factor is 1 or more with workers")
 
     def start(self, loader: DataLoader[Any], plan: BatchPlan) -> ThreadsPass:
-        """Return a pass that has begun."""
+        """Start a pass and return it."""
         begun = object.__new__(type(self))  # torch's iterators refuse to be copied
         begun.__dict__.update(self.__dict__)
         if self._num_workers:
@@ -470,7 +471,7 @@ class ThreadsPass(CountedPass):
         return self._num_workers * (self._loader.prefetch_factor or 0)
 
     def _submit_next(self) -> None:
-        """Begin with the next batch, if there is one."""
+        """Submit the next batch, if there is one."""
         try:
             indices = next(self._sampler_iter)
         except StopIteration:
@@ -480,7 +481,7 @@ class ThreadsPass(CountedPass):
         self._submit(indices, self._workers)
 
     def _open_workers(self, batch_size: int) -> Workers:
-        """Return workers for batches of about a size; they return to the cache when this pass is gone."""
+        """Return workers for batches of about this size; they go back to the cache when this pass is deleted."""
         each = self._images.threads
         threads = self._num_workers * each if self._num_workers or each == 1 else each
         count = max(self._batches_ahead, 1)
@@ -492,7 +493,7 @@ class ThreadsPass(CountedPass):
         return workers
 
     def _submit(self, indices: Sequence[int], workers: Workers) -> None:
-        """Have workers begin with a batch; an error is raised when the turn of the batch comes."""
+        """Submit a batch to the workers; an error is raised later, when this batch is due."""
         rows = np.zeros(0, np.int64)
         try:
             rows = self._turns.of(indices)
@@ -529,6 +530,6 @@ class ThreadsPass(CountedPass):
         return pin_memory(made, self._pin_memory_device) if self._pin_memory else made  # type: ignore[no-untyped-call]
 
     def _submit_ahead(self) -> None:
-        """Submit another batch in place of one that is handed out, where batches are made ahead."""
+        """Submit another batch to replace a returned one, if batches are made ahead."""
         if self._num_workers:
             self._submit_next()

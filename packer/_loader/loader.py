@@ -1,7 +1,7 @@
-"""A data loader of threads: decoders that release Python's lock write their images straight into the batch.
+"""A data loader that uses threads: decoders release Python's lock and write images directly into the batch.
 
-An epoch: `SamplingState` yields chunks of indices, a `BatchPlan` makes a job for each batch, workers decode the jobs
-that are in work ahead, and the Loader hands out their batches in order.
+In an epoch, `SamplingState` yields chunks of indices, a `BatchPlan` makes a job for each batch, workers decode several
+jobs ahead, and the Loader returns their batches in order.
 """
 
 from __future__ import annotations
@@ -45,60 +45,66 @@ class Loader:
     Parameters
     ----------
     dataset : ImageDataset or ConcatImageDataset
-        Or a torch Subset or ConcatDataset of these, as from `torch.utils.data.random_split`; or your own
-        `packer.LoaderDataset`.
+        The dataset to read; torch's Subset or ConcatDataset of such datasets, as from `torch.utils.data.random_split`;
+        or your own `packer.LoaderDataset`.
     batch_size : int
     shuffle : bool
-        Whether to shuffle all samples anew in every epoch.
+        Whether to shuffle all samples in every epoch, each time in a new order.
     sampler : OrderSampler or iterable of int, optional
-        The order, instead of `shuffle`. packer's samplers, such as `packer.BlockShuffleSampler`, give each rank of an
-        initialised `torch.distributed` its share. With another iterable, the indices of rank 0 are divided among the
-        ranks in each epoch, unless the iterable divides them itself, as `DistributedSampler` does; such an order cannot
-        be resumed.
+        The order of the samples, instead of `shuffle`. If `torch.distributed` is initialised, packer's samplers, such
+        as `packer.BlockShuffleSampler`, give each rank its share. Of any other iterable, the indices on rank 0 are
+        divided among the ranks in each epoch, unless the iterable itself divides them, as `DistributedSampler` does.
+        The order of an iterable that is not one of packer's samplers cannot be resumed.
     threads : int or "auto", optional
         The number of decoding threads; by default the number of CPUs that affinity, cgroup and SLURM allow. "auto"
         finds the number that the training needs during the first pass; see Notes.
     processes : int, optional
-        Divide the threads among this many processes, which write to memory shared with this process. Use it with dozens
-        of CPUs, when the threads of one process would wait for Python's lock; see Notes.
+        The number of processes among which the threads are divided; they write to memory shared with this process. Use
+        processes on a machine with dozens of CPUs, if the threads of one process would wait for Python's lock; see
+        Notes.
     prefetch : int
         The number of batches to prepare beyond the next one.
     drop_last : bool
         Whether to leave out the last batch if it is not full.
     seed : int, optional
-        The seed of the order with `shuffle`, and of the crops if the dataset has no seed. By default it is drawn from
-        torch's generator when the Loader is made, and all ranks use the seed of rank 0. A `sampler` has its own seed.
+        The seed for the order with `shuffle`, and for crops if the dataset has no seed. By default the seed is drawn
+        from torch's generator when the Loader is made, and all ranks use the seed of rank 0. A `sampler` uses its own
+        seed.
     device : torch.device or str, optional
-        The device to which batches are copied; to a CUDA device ahead of time, as with `CUDAPrefetcher`.
+        The device to which batches are copied. To a CUDA device they are copied ahead of time, as with
+        `CUDAPrefetcher`.
     pin_memory : bool, optional
         Whether batches are page-locked; by default if `device` is a CUDA device.
     normalize : (sequence of float, sequence of float), optional
-        Mean and standard deviation of each channel, in units of 0 to 1; computed on the device, or on a CPU by the
-        threads. The float32 numbers equal those of torchvision's v2 transforms ToDtype, with scale=True, and Normalize.
+        Mean and standard deviation of each channel, for pixels scaled to 0 to 1. Images are normalised on the device,
+        or by the threads if the device is a CPU. The float32 numbers equal the result of torchvision's v2 transforms
+        ToDtype (with scale=True) and Normalize.
     dtype : torch.dtype, optional
         The type of the images; by default uint8, or float32 with `normalize`.
     mix : Mixing, optional
-        Mixes images after `normalize` and `dtype`, and labels, which become (N, num_classes) float32 shares:
-        `packer.augment.MixUp`, `CutMix`, or a `RandomChoice` of these.
+        A rule that mixes images, after `normalize` and `dtype`, and labels, which become (N, num_classes) float32
+        shares: `packer.augment.MixUp`, `CutMix`, or a `RandomChoice` of these.
     channels_last : bool
         Whether batches are laid out channels last.
     transform : callable, optional
-        Applied to each image, instead of the dataset's.
+        A transform to apply to each image, instead of the dataset's own transform.
     augment_on : {"threads", "device"}
-        Where the dataset's augmentations run: in C on the threads, or in torch on `device`, for whole batches. The
-        parameters are the same, and pixels differ by at most one level in each step. On a CPU the threads are faster.
+        Where the dataset's augmentations run: in C on the threads, or in torch on `device`, for whole batches. Both use
+        the same random parameters, and the pixels after each step differ by at most one level between the two. If
+        `device` is a CPU, the threads are faster.
     batch_transform : callable, optional
-        Applied by the threads to each (N, 3, H, W) uint8 batch before `normalize` and `mix`, such as a v2 transform of
-        torchvision. It must return the same number of uint8 images of the same size, and may change its input.
+        A function, such as one of torchvision's v2 transforms, that the threads apply to each (N, 3, H, W) uint8 batch
+        before `normalize` and `mix`. It must return as many uint8 images of the same size, and may change its input.
     pad : int, or dict of str to int or None, optional
-        For a dataset with `fields`: the number of entries to which boxes, labels, keypoints, arrays, and fields with an
-        entry for each box are padded with 0, so that they become (N, pad, ...) tensors; ``NAME_count`` is then an (N,)
-        tensor with the actual numbers of entries. By default they are lists of tensors, and arrays are stacked; None
-        makes lists of arrays.
+        For a dataset with `fields`: boxes, labels, keypoints, arrays, and fields with an entry for each box are padded
+        with 0 to this number of entries, so that they become (N, pad, ...) tensors; ``NAME_count`` is then an (N,)
+        tensor with the actual numbers of entries. By default arrays are stacked, and the other fields are lists of
+        tensors. In a dict, None makes an array field a list.
     collate_fn : callable
-        Makes a batch from a list of items. Only with torch's function are images decoded directly into the batch.
+        The function that makes a batch from a list of items. Images are decoded directly into the batch only with
+        torch's own function.
     **unknown
-        Arguments of torch's DataLoader that have another name in a Loader raise an error with this name.
+        Arguments of torch's DataLoader that a Loader lacks or names differently raise an error that gives advice.
 
     Raises
     ------
@@ -107,21 +113,21 @@ class Loader:
 
     Notes
     -----
-    The order depends only on the sampler's seed and the epoch; a crop depends only on the crops' seed, the epoch and
-    the sample. The numbers of threads, processes and ranks do not change them. The numbers that a `transform` draws
-    from the generators of torch, Python and NumPy are reproducible too if each process has one thread:
-    ``threads=8, processes=8``. Otherwise, and with ``threads="auto"``, they are not part of the state, and a warning
-    reports this. Each pass over the loader is the next epoch, unless `set_epoch` chooses another one. A pass keeps the
+    The order depends only on the sampler's seed and the epoch; a crop depends only on the seed for crops, the epoch and
+    the sample. The numbers of threads, processes and ranks change neither. Numbers that a `transform` draws from the
+    generators of torch, Python and NumPy are reproducible too if each process has one thread, as with ``threads=8,
+    processes=8``. Otherwise, and with ``threads="auto"``, these numbers are not reproducible, and a warning reports
+    this. Each pass over the loader is the next epoch, unless `set_epoch` chooses another one. A running pass keeps the
     epoch and the seeds with which it began.
 
-    The first pass spawns the processes, which takes as long as importing torch; they run until the loader is closed.
-    They get the dataset and the transform by pickling, and import the main script, which must therefore do its work
-    under ``if __name__ == "__main__":``.
+    The first pass spawns the processes, which takes as long as importing torch; the processes run until the loader is
+    closed. They receive the dataset and the transform by pickling, and import the main script, which must therefore do
+    its work under ``if __name__ == "__main__":``.
 
-    With ``threads="auto"``, the first pass measures several numbers of threads in turn, and keeps the lowest one that
-    is as fast as the best; each rank chooses for itself. A short epoch may end without a choice. The random numbers of
-    `mix`, and those that `batch_transform` draws with torch's functions, depend only on the crops' seed, the epoch and
-    the batch's first sample.
+    With ``threads="auto"``, the first pass measures several numbers of threads in turn, and keeps the lowest number
+    that is as fast as the best one; each rank chooses its own number. A short epoch may end without a choice. The
+    random numbers of `mix`, and those that `batch_transform` draws with torch's functions, depend only on the seed for
+    crops, the epoch and the first sample of the batch.
     """
 
     batch_sampler = None  # frameworks ask for it where there is a `sampler`
@@ -176,7 +182,7 @@ class Loader:
 
     @property
     def threads(self) -> int:
-        """The number of threads; between two passes it may be set to a number, "auto", or None for the default."""
+        """The number of threads; between two passes you may set it to a number, "auto", or None for the default."""
         return self._threads if self._tuner is None else self._tuner.threads
 
     @threads.setter
@@ -188,7 +194,7 @@ class Loader:
 
     @property
     def dataset(self) -> Any:
-        """The dataset; between two passes it may be replaced by another one with the same number of samples."""
+        """The dataset; between two passes you may replace it by another dataset with the same number of samples."""
         return self._dataset
 
     @dataset.setter
@@ -208,7 +214,7 @@ class Loader:
         self._sampling.sampler = sampler
 
     def __len__(self) -> int:
-        """Return the number of batches of a whole epoch, which the first pass after `load_state_dict` does not give."""
+        """Return the number of batches in a whole epoch; the first pass after `load_state_dict` may have fewer."""
         count = self._sampling.order.whole
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
@@ -220,12 +226,12 @@ class Loader:
         self._sampling.order.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the order, the seeds and the position of the first sample that was not returned yet.
+        """Return the order, the seeds, and the position of the first sample that has not been returned yet.
 
         Returns
         -------
         dict
-            Numbers, strings and dicts only. After a complete pass, the state is the beginning of the next epoch.
+            The state: only numbers, strings and dicts. After a complete pass, it is the beginning of the next epoch.
 
         Raises
         ------
@@ -240,9 +246,9 @@ class Loader:
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Let the next pass continue at the position of a `state_dict`, with any number of ranks and threads.
 
-        The sampler and the crops get the seeds of the state. A warning reports crops or augmentations that differ. A
-        state of packer 0.1.0 has a single seed. It is accepted if it gives the same order and the same crops as the
-        Loader and the dataset have.
+        The sampler and the crops get the seeds in the state. A warning reports crops or augmentations that differ from
+        the state's. A state by packer 0.1.0 has a single seed. It is accepted if this seed gives the order of the
+        Loader and the crops of the dataset.
 
         Parameters
         ----------
@@ -255,7 +261,7 @@ class Loader:
         TypeError
             If the sampler is not one of packer's.
         ValueError
-            If `state` is not a Loader's state, or has other samples, another order or another batch size.
+            If `state` is not the state of a Loader, or belongs to other samples, another order or another batch size.
         """
         self._sampling.load(state, self.batch_size if strict else None)
 
@@ -279,7 +285,7 @@ class Loader:
         return self._pass()
 
     def _pass(self) -> Generator[tuple[Any, Any], None, None]:
-        """Begin a pass when its first batch is requested: frameworks make iterators of which they take no batch."""
+        """Begin a pass when its first batch is requested, because frameworks make iterators that they never use."""
         self._pass_waits = False
         sampling = self._sampling
         sampling.agree_on_seed(self._draws_by_seed)
@@ -297,7 +303,7 @@ class Loader:
             self.set_epoch(sampling.order.epoch + 1)
 
     def _batches(self, chunks: Iterator[Ints], plan: BatchPlan) -> Generator[tuple[Any, Any], None, None]:
-        """Yield the batches of chunks of indices; `prefetch` jobs are in work beyond the one that is waited for."""
+        """Yield a batch for each chunk of indices, while `prefetch` jobs after the current one are in progress."""
         process, whole = os.getpid(), not self._sampling.resumes
         size = plan.layout.bytes_for(self.batch_size) if plan.layout is not None else 0
         with (
@@ -319,7 +325,7 @@ class Loader:
                 tuner.over = True
 
     def _plan(self, epoch: int, seed: int) -> BatchPlan:
-        """Return the plan of a pass with the present settings; errors as of `BatchPlan.with_layout`."""
+        """Return the plan of a pass with the current settings. Raises the same errors as `BatchPlan.with_layout`."""
         return BatchPlan(
             self._sampling.images,
             self._normalizer,
@@ -337,12 +343,12 @@ class Loader:
 
     @property
     def _on_device(self) -> bool:
-        """Whether images become numbers on the device."""
+        """Whether images are normalised and converted to `dtype` on the device."""
         return self._augments_on_device or (self.device is not None and self.device.type != "cpu")
 
     @property
     def _draws_by_seed(self) -> bool:
-        """Whether the seed of the crops decides more than crops: mixtures, or the random numbers of a transform."""
+        """Whether the seed for crops also determines mixtures, or the random numbers of a transform."""
         one_thread_each = bool(self.processes) and self.threads <= self.processes and not self._auto
         if self.mix is not None or self.batch_transform is not None:
             return True
@@ -358,7 +364,7 @@ class Loader:
 
     @contextlib.contextmanager
     def _tuning(self) -> Iterator[ThreadTuner | None]:
-        """Choose the number of threads during a pass, with ``threads="auto"``, until it is known."""
+        """With ``threads="auto"``, choose the number of threads during a pass, unless it is already chosen."""
         tuner = self._tuner
         if tuner is None:
             yield None
@@ -394,13 +400,13 @@ class Loader:
 
 @dataclass
 class _Progress:
-    """How many samples of this rank a pass has handed out, counted in whole batches."""
+    """The number of this rank's samples that a pass has returned, counted in whole batches."""
 
     handed_out: int = 0
 
 
 def _oldest(jobs: deque[BatchJob], workers: Workers, tuner: ThreadTuner | None = None) -> Any:
-    """Return the batch of the oldest job, which stays among the jobs until it is done; note how long that took."""
+    """Wait for the oldest job and return its batch; the tuner, if any, is told how long that took."""
     begin = time.perf_counter()
     batch = workers.finish(jobs[0])
     jobs.popleft()
@@ -410,12 +416,12 @@ def _oldest(jobs: deque[BatchJob], workers: Workers, tuner: ThreadTuner | None =
 
 
 class WorkerCache:
-    """Workers that stay from one pass to the next as long as their settings do. A pickled cache has none.
+    """Workers that are kept from one pass to the next while their settings stay the same; none after pickling.
 
     Attributes
     ----------
     closed : bool
-        Whether workers are ended as soon as no pass uses them.
+        Whether workers end as soon as no pass uses them.
     """
 
     def __init__(self) -> None:
@@ -424,9 +430,9 @@ class WorkerCache:
 
     @contextlib.contextmanager
     def lend(self, owner: object, settings: WorkerSettings, size: int) -> Iterator[tuple[Workers, deque[BatchJob]]]:
-        """Lend workers for batches of `size` bytes, and a queue for the jobs that they work at.
+        """Lend workers for batches of `size` bytes, and a queue for their jobs.
 
-        Jobs that are left in the queue at the end are cancelled. Processes end with `owner`.
+        Jobs that remain in the queue at the end are cancelled. Worker processes end when `owner` is deleted.
         """
         process = os.getpid()
         workers, jobs = self._take(owner, settings, size), deque[BatchJob]()
@@ -440,7 +446,7 @@ class WorkerCache:
                 self._put_back(settings, workers)
 
     def close(self) -> None:
-        """End the idle workers, and those of each running pass when it ends."""
+        """End the idle workers at once, and the workers of each running pass when the pass ends."""
         self.closed = True
         idle, self._idle = self._idle, None
         if idle is not None:
@@ -484,21 +490,21 @@ _INSTEAD = {
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:
-    """Raise TypeError for arguments that a Loader does not have, with advice."""
+    """Raise TypeError, with advice, for arguments that a Loader does not have."""
     for name in names:
         advice = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
         raise OptionTypeError(f"a Loader has no argument {name!r}{advice}")
 
 
 def _require_threads(threads: object) -> None:
-    """Raise TypeError or ValueError where `threads` is neither None nor "auto" nor a number of threads."""
+    """Raise TypeError or ValueError if `threads` is neither None nor "auto" nor a number of threads."""
     if isinstance(threads, str) and threads != "auto":
         raise OptionTypeError(f'threads is a whole number, or "auto", not {threads!r}')
     require_count("threads", None if threads == "auto" else threads)
 
 
 def _augments_on_device(augment_on: object, device: object) -> bool:
-    """Tell whether images are augmented on the device; ValueError for another place, or without a device."""
+    """Tell whether images are augmented on the device; ValueError for an unknown value, or without a device."""
     if augment_on not in {"threads", "device"}:
         raise OptionError(f'augment_on is "threads" or "device", not {augment_on!r}')
     if augment_on == "device" and device is None:

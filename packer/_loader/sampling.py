@@ -27,7 +27,7 @@ from packer.samplers._orders import (
     require_same_seeds,
     require_version,
 )
-from packer.samplers._random import earlier, seed_of
+from packer.samplers._random import earlier, epoch_of, seed_of
 from packer.samplers._weighted import MixSampler
 
 _VERSION = 2  # of the states
@@ -273,11 +273,13 @@ class IterableOrder:
     Raises
     ------
     TypeError
-        If `indices` can be iterated once only, or not at all.
+        If `indices` can be iterated once only, or not at all, or is text.
     """
 
     def __init__(self, indices: Iterable[int]) -> None:
         try:
+            if isinstance(indices, str | bytes):  # which can be iterated, but hold no indices
+                raise TypeError
             once = iter(indices) is indices
         except TypeError:
             raise OptionTypeError(f"a sampler is an iterable of indices, which {indices!r} is not") from None
@@ -299,9 +301,9 @@ class IterableOrder:
         return self._begun_in == self.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        self._epoch, self._begun_in = epoch, None
+        self._epoch, self._begun_in = epoch_of(epoch), None
         if hasattr(self.indices, "set_epoch"):
-            self.indices.set_epoch(epoch)
+            self.indices.set_epoch(self._epoch)
 
     def __len__(self) -> int:
         try:

@@ -54,7 +54,7 @@ class Rate:
     Attributes
     ----------
     side : str
-        The pack or tree, together with the way of reading it.
+        The pack or tree, and the way of reading it.
     way : str
         "ImageFolder, DataLoader", "DataLoader", "Loader", "Loader, processes", "Loader, in place", "limit" or "recipe";
         for a named recipe "packer" or "torchvision"; for a pack at a URL also "block shuffle, first epoch" and "random
@@ -313,7 +313,7 @@ def _measure(processes: dict[str, ChildProcess], cells: list[_Cell], limit: Time
 
 
 def _up_to(cpus: int) -> list[int]:
-    """Return 1, 2, 4 and so on, and `cpus`."""
+    """Return 1, 2, 4 and so on up to `cpus`, and `cpus` itself."""
     return sorted({1 << power for power in range(cpus.bit_length()) if 1 << power <= cpus} | {cpus})
 
 
@@ -332,7 +332,7 @@ class Way(NamedTuple):
     name : str
         The name that is shown.
     way : str
-        The kind of way, such as "Loader", whatever is read.
+        The way of reading without the path, such as "Loader".
     path : str
     process : str
         The name of the child process that measures it.
@@ -353,7 +353,7 @@ def named(paths: list[str]) -> dict[str, str]:
     Raises
     ------
     OptionError, PackNotFoundError
-        If there are none, one is given twice, or one does not exist.
+        If there are no paths, a path is passed twice, or a path does not exist.
     """
     if not paths:
         raise OptionError("pass the packs or trees to measure")

@@ -28,7 +28,7 @@ _NAMED = 5  # files that cannot be converted
 
 
 def of_benchmark(measured: Benchmark) -> Iterator[Block]:
-    """Yield the rates of each side by threads, or of a recipe's steps, and the machine."""
+    """Yield the rates of each side by number of threads, or by step of a recipe, and a description of the machine."""
     if any(rate.way in _SIDES for rate in measured.rates):
         yield from _steps(measured)
     else:
@@ -64,7 +64,7 @@ def _rates(measured: Benchmark) -> Iterator[Block]:
 
 
 def _steps(measured: Benchmark) -> Iterator[Block]:
-    """Yield a recipe's steps for each side: the rate up to the step, and the step's cost on one thread."""
+    """Yield the steps of a recipe for each side: the rate with all steps up to this one, and its cost on one thread."""
     rows, before = [], dict[tuple[str, int], list[float]]()
     for rate in measured.rates:
         key = rate.side.rpartition(": ")[0], rate.threads
@@ -126,7 +126,7 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 
 def of_estimate(found: Estimate) -> Iterator[Block]:
-    """Yield the size and the time of a conversion, remarks, and the figures of other options."""
+    """Yield the size and the time of a conversion, remarks, and the same figures for other options."""
     words = shlex.split(found.command)  # packer convert SRC DST OPTION ...
     tried = "all of them" if found.exact else count(found.tried)
     about = "" if found.looked_at == found.images else f"about, by {count(found.looked_at)} of them, "
@@ -194,7 +194,7 @@ def _told(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
 
 
 def _images(number: Interval) -> str:
-    """Return the number of images of a kind."""
+    """Return a number of images with their kind, in words."""
     low, value, high = (round(one) for one in (number.low, number.value, number.high))
     between = "" if low == high else f" ({count(low)} to {count(high)})"
     return f"{counted(value, 'image')}{between}"

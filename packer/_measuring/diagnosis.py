@@ -57,10 +57,10 @@ class ProfileReport:
     Attributes
     ----------
     cause : str
-        ``"step"``: the loader keeps up, and the training step takes the time. Otherwise the stage that batches wait
-        for: ``"reading"``, ``"decoding"``, ``"items"`` (all of ``dataset[i]``, if it cannot be divided into stages),
-        ``"transform"``, ``"collation"``, ``"handing over"`` (from workers to the loop), ``"transfer"``,
-        ``"too few workers"``, ``"too many workers"``, ``"lock"`` (Python's) or ``"unknown"``.
+        ``"step"``: the loader keeps up, and the training step determines the speed. Otherwise the stage that batches
+        wait for: ``"reading"``, ``"decoding"``, ``"items"`` (all of ``dataset[i]``, if it cannot be divided into
+        stages), ``"transform"``, ``"collation"``, ``"handing over"`` (from workers to the loop), ``"transfer"``, ``"too
+        few workers"``, ``"too many workers"``, ``"lock"`` (Python's) or ``"unknown"``.
     waiting : float
         The share of the time after the first batch that the loop waits, 0 to 1; with CUDA, the share of the GPU's time.
     uncertainty : float
@@ -74,12 +74,12 @@ class ProfileReport:
     first : float
         Seconds until the first batch, including the start of the workers.
     stages : dict of str to float
-        Seconds of processor time for one sample, by stage. Empty if it was not measured.
+        Seconds of processor time for one sample, by stage. Empty if the stages were not measured.
     samples : int
         Number of samples with which `stages` was measured.
     gains : dict of str to float
         The factor by which each change would speed up the loop: ``"packing"``, ``"packing with --resize 256"``, and
-        numbers of workers such as ``"num_workers=2"``. Contains only measured figures and figures derived from them.
+        numbers of workers such as ``"num_workers=2"``. Contains only changes with a measured or derived factor.
     packing_helps : bool
         Whether packing, in one of these ways, is worthwhile.
     sentences : tuple of str
@@ -143,14 +143,14 @@ class ProfileFindings:
         One of `CAUSES`.
     stages : Stages, optional
     unseen : str
-        Why there are none.
+        The reason if there are none.
     fewer : float, optional
-        How many times as fast a pass is with as many workers as processors, where there are more.
+        The speed-up of a pass with as many workers as processors, if there are more workers.
     packed : list of PackedCost
     unpacked : str
-        Why there are none.
+        The reason if there are none.
     gains : dict of str to float
-        How many times as fast the loop would be, by the change.
+        The speed-up of the loop, by the change.
     packing_helps : bool
     keeps_up : bool
         Whether the loop hardly waits after its first batch.
@@ -179,7 +179,8 @@ class ProfileFindings:
     def interval(self, made: float, workers: int, sample: Cost) -> float:
         """Return the seconds from batch to batch if one is produced every `made` seconds, of samples of a given cost.
 
-        Loader and loop share the processors: a batch and its step take no less than all processors need for both.
+        The loader and the loop share the processors, so the interval is at least the time that all processors need for
+        a batch and its step.
         """
         least = (self._step_cpu + sample.cpu * self.info.batch_size) / available_cpus()
         return max(self.step + made if workers == 0 else max(self.step, made), least)
@@ -194,7 +195,7 @@ class ProfileFindings:
 
     @property
     def _step_cpu(self) -> float:
-        """The seconds that a step itself is on processors."""
+        """The processor seconds of a step itself."""
         if self.info.in_processes or self.stages is None:
             return self.timings.work_cpu
         here = self.stages.total.cpu * self.info.batch_size * (SHARED if self.info.threaded else 1)
@@ -397,7 +398,7 @@ def _find(found: ProfileFindings, seconds: float) -> None:
 
 
 def _batches(found: ProfileFindings) -> int:
-    """Return how many batches a pass has."""
+    """Return the number of batches in a pass."""
     try:
         return len(found.info.loader)
     except TypeError:
@@ -436,7 +437,7 @@ def _slowest(found: ProfileFindings, fewer: bool, cpus: int) -> str:
 
 
 def _more_workers(found: ProfileFindings, cpus: int) -> float:
-    """Return the speed-up of the loop with a worker for each processor."""
+    """Return the speed-up of the loop if it had a worker for each processor."""
     info, stages = found.info, found.stages
     assert stages is not None
     if info.workers >= cpus:
@@ -450,7 +451,7 @@ def _more_workers(found: ProfileFindings, cpus: int) -> float:
 
 
 def _start(info: LoaderInfo, workers: int) -> float:
-    """Return the time for starting some workers, which is sequential for forks."""
+    """Return the time for starting some workers; forked workers start one after the other."""
     if info.loader.persistent_workers:
         return 0.0
     context, method = info.loader.multiprocessing_context, multiprocessing.get_start_method(allow_none=True)
@@ -479,7 +480,7 @@ def _gains(found: ProfileFindings, cpus: int) -> None:
 
 
 def _packing(found: ProfileFindings, packed: PackedCost) -> float:
-    """Return the speed-up of the loop with batches from a pack, on the same workers."""
+    """Return the speed-up of the loop if the same workers read batches from a pack."""
     assert found.stages is not None
     workers, stages = found.info.workers, found.stages
     now, then = found.made(stages.total, workers), found.made(packed.cost, workers)

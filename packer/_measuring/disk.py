@@ -1,8 +1,8 @@
 """Speed of the local or network disk at a path, in the access patterns of training.
 
-Nothing is written. Files are read past the page cache (O_DIRECT) if the system and the file system can do that.
-Otherwise the system is asked to drop the pages from the cache (``posix_fadvise``), and the figures may be those of
-memory.
+Nothing is written. Files are read past the page cache (O_DIRECT) if the system and the file system support it.
+Otherwise the system is asked to drop the pages from the cache (``posix_fadvise``), and the figures may show the speed
+of memory.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class FileSystem:
     Attributes
     ----------
     kind : str
-        Such as ``"ext4"``, ``"nfs4"``; empty if the system does not say.
+        Such as ``"ext4"``, ``"nfs4"``; empty if the system does not report it.
     device, mounted : str
         The device or the server, and where it is mounted.
     free : int
-        Bytes that may be written.
+        Free bytes that this user may write.
     read_only : bool
     """
 
@@ -93,17 +93,17 @@ class DiskReadings:
     listed : int
         Number of directory entries that were listed.
     listing : float
-        Seconds an entry.
+        Seconds per entry.
     direct : bool
         Whether the page cache was bypassed.
     opening : list of float
-        Seconds that opening a file took, of each file.
+        Seconds that opening took, for each file.
     size : int
         Bytes of a random read: the mean size of files, or of a sample in a large file.
     random, together : float
-        Random reads a second, on one thread and on `THREADS`; 0 if there was nothing to read.
+        Random reads per second, on one thread and on `THREADS` threads; 0 if there was nothing to read.
     in_order : float
-        Bytes a second of a large file from the beginning on; 0 without one.
+        Bytes per second when a large file is read from its beginning; 0 without a large file.
     read : int
         Bytes that were read.
     unreadable : int
@@ -142,12 +142,12 @@ def file_system(path: Path) -> FileSystem:
 
 
 def read_disk(path: Path, seconds: float = 5.0) -> DiskReadings:
-    """Read files below a path for some seconds, or one file, and return how fast that was.
+    """Read files below a path, or one file, for some seconds, and return the speed.
 
     Raises
     ------
     SourceError
-        If there is nothing at the path, or it cannot be read.
+        If nothing exists at the path, or it cannot be read.
     """
     readings = DiskReadings()
     try:
@@ -257,7 +257,7 @@ def _read_at_random(reads: list[tuple[str, int, int]], readings: DiskReadings, s
 
 
 def _rate(reads: list[tuple[str, int, int]], readings: DiskReadings, seconds: float, threads: int) -> tuple[float, int]:
-    """Take ranges from the list and read them until the time is over; return reads a second, and their number."""
+    """Take ranges from the list and read them until the time is over; return reads per second, and their number."""
     lock, counts, limit = threading.Lock(), [0] * threads, TimeLimit(seconds)
 
     def work(number: int) -> None:
@@ -279,7 +279,7 @@ def _rate(reads: list[tuple[str, int, int]], readings: DiskReadings, seconds: fl
 
 
 class _Reader:
-    """Reads ranges of files into memory that O_DIRECT takes: it begins at a page."""
+    """Reads ranges of files into memory that begins at a page, as O_DIRECT requires."""
 
     def __init__(self, readings: DiskReadings) -> None:
         self._readings = readings

@@ -27,7 +27,7 @@ _MUCH_TO_LIST = 1e-3
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings on a machine. ``print(diagnosis)`` prints one line or more for each.
+    """The findings on a machine. ``print(diagnosis)`` prints one or more lines for each.
 
     Attributes
     ----------

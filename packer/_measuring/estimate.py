@@ -73,10 +73,10 @@ def try_alternatives(
 ) -> tuple[list[Alternative], list[str]]:
     """Try other options until the time ends; return the results, and the options not tried.
 
-    Each would be converted by a process of its own, which loads its modules. Here a module is loaded by the first trial
-    that needs it, which may have been the trial of `request`: it spent `first` seconds on it. If there are images that
-    8-bit RGB does not hold, `to_8_bit` tells how options that encode pixels make them 8-bit RGB. `run` is `run_trials`
-    with all arguments but the request and its times.
+    In reality, a separate process would convert with each set of options and would load its modules. Here the first
+    trial that needs a module loads it; this may have been the trial of `request`, which spent `first` seconds on
+    loading. If there are images that 8-bit RGB does not hold, `to_8_bit` tells how options that encode pixels make them
+    8-bit RGB. `run` is `run_trials` with all arguments but the request and its times.
     """
     found, left = [], []
     loaded = {bool(request.recipe.tiles): first}  # only tiles take long to load
@@ -165,7 +165,7 @@ def _options(request: ConversionRequest) -> Iterator[str]:
 def share_in_memory(paths: Iterable[str]) -> float | None:
     """Return the share of some files in memory, by their first pages; None if the system does not tell.
 
-    A file is not read for that: the kernel is asked for the page, without waiting for a disk (preadv2, RWF_NOWAIT).
+    The files are not read from the disk: the kernel is asked for a page only if it is in memory (preadv2, RWF_NOWAIT).
     """
     if not hasattr(os, "RWF_NOWAIT"):
         return None
@@ -296,7 +296,7 @@ def estimate_request(
     Parameters
     ----------
     spent : float
-        Seconds that a process of its own needs before it begins.
+        Seconds that a separate process needs before it begins.
     others : bool
         Whether other options are tried too.
     """
@@ -485,7 +485,7 @@ def _show_trials(show: ShowPhase) -> ShowTrial:
 
 
 def _nothing(what: str, done: int, total: int | None) -> None:
-    """Show nothing."""
+    """Ignore the progress."""
 
 
 def estimate(
@@ -545,7 +545,7 @@ def estimate(
 def requested(
     src: str | os.PathLike[str], dst: str | os.PathLike[str] | None, options: Mapping[str, Any]
 ) -> ConversionRequest:
-    """Return the conversion of these options; TypeError for an option that `packer.convert` has not."""
+    """Return the conversion of these options; TypeError for an option that `packer.convert` does not have."""
     known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
         if name not in known:
@@ -555,7 +555,7 @@ def requested(
 
 
 def default_destination(src: Path, format: str | None) -> Path:
-    """Return where the pack would lie: a free name in the present directory, or next to that where it is of `src`."""
+    """Return the default path of a pack: a free name in the current directory, or next to it if it belongs to `src`."""
     suffix = ".lmdb" if format is None else require_format(format).suffixes[0]
     name = re.sub(r"[^\w.-]+", "", Path(os.path.abspath(src)).stem).strip(".-") or "pack"
     inside = Path.cwd().is_relative_to(os.path.realpath(src))

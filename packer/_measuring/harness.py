@@ -47,7 +47,7 @@ class TimeLimit:
     ----------
     seconds : float
     show : callable, optional
-        `show` passes the time to it, and the subject of the measurement.
+        Called by `show` with the time and the subject of the measurement.
     """
 
     def __init__(self, seconds: float, show: ShowSeconds | None = None) -> None:
@@ -93,7 +93,7 @@ def rounds(count: int, most: int, limit: TimeLimit | None = None, step: int = 1)
     limit : TimeLimit, optional
         No round begins that would exceed this limit if it took as long as the last one.
     step : int
-        By how many positions the order of a round is shifted against the one before.
+        The number of positions by which the order of a round is shifted against the round before.
     """
     duration = 0.0
     for number in range(most):
@@ -105,7 +105,7 @@ def rounds(count: int, most: int, limit: TimeLimit | None = None, step: int = 1)
 
 
 def ratio(rates: Sequence[float], others: Sequence[float]) -> float | None:
-    """Return the median ratio of two contenders' rates within a round; None if no round has both."""
+    """Return the median over rounds of the ratio of two contenders' rates; None if no round has both."""
     ratios = [rate / other for rate, other in zip(rates, others, strict=False) if other > 0]
     return statistics.median(ratios) if ratios else None
 
@@ -157,14 +157,14 @@ _opened = threading.local()
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a piece of work.
+    """The cost of a piece of work, in seconds.
 
     Attributes
     ----------
     cpu : float
-        On a processor, including other threads that helped.
+        Seconds on a processor, including those of other threads that helped.
     blocked : float
-        Neither on a processor nor waiting for one.
+        Seconds neither on a processor nor waiting for one.
     """
 
     cpu: float = 0.0
@@ -213,7 +213,7 @@ def since(begin: Moment, *, alone: bool = True) -> Cost:
 
 
 def best_cost(work: Callable[[], object], times: int, enough: float = float("inf")) -> Cost:
-    """Return the lowest cost of some calls of `work`; none follows one that took more than `enough` seconds."""
+    """Return the lowest cost of some calls of `work`; stop after a call that took more than `enough` seconds."""
     costs: list[Cost] = []
     while len(costs) < times and (not costs or costs[-1].total <= enough):
         begin = moment()
@@ -232,7 +232,7 @@ def _delay() -> float:
 
 
 class _Descriptor:
-    """A file descriptor that is closed with the thread that opened it: no other thread can use it."""
+    """A file descriptor that is closed when the thread that opened it ends; no other thread can use it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -271,7 +271,7 @@ class Load:
     own : float
         CPU seconds of the processes that are measured; 0 before the end.
     others : float or None
-        The share of the others, 0 to 1; None before the end, and if the system does not tell.
+        The share of other programs, 0 to 1; None before the end, and if the system does not report it.
     """
 
     own: float = 0.0
@@ -339,7 +339,7 @@ class ChildProcess:
     reason : str or None
         Why nothing can be measured, or None.
     error : type of PackerError or None
-        The class of that error, if it is one of packer's.
+        The class of the error behind `reason`, if it is one of packer's.
     note : str
         The object's own `note`.
     """
@@ -362,14 +362,14 @@ class ChildProcess:
             theirs.close()
 
     def wait(self) -> None:
-        """Wait until the object is made; every call waits for that."""
+        """Wait until the object is made; every call of a method does so first."""
         if not self._ready:
             self._ready = True
             self.note = self._receive() or ""
             self._made = True
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method there; return None if it fails, or has failed before: `reason` says why."""
+        """Call a method there; return None if it fails, or failed before; `reason` has the cause."""
         self.wait()
         if self.reason is not None:
             return None
@@ -381,7 +381,7 @@ class ChildProcess:
         return self._receive()
 
     def measure(self, method: str, *arguments: Any) -> tuple[int, Measurement]:
-        """Call a method that reads, and returns images and seconds; return the number of images, 0 if it failed."""
+        """Call a method that reads and returns images and seconds; return the number of images, or 0 if it failed."""
         self.wait()
         with Load(self._cpu_seconds) as load:
             images, seconds = self.call(method, *arguments) or (0, 1.0)
@@ -417,7 +417,7 @@ class ChildProcess:
         return value
 
     def _cpu_seconds(self) -> float:
-        """Return the CPU time of all processes of the group, and of those of them that ended."""
+        """Return the CPU time of all processes of the group, including those that have ended."""
         total = 0
         for stat in Path("/proc").glob("[0-9]*/stat") if _HAS_PROC else ():
             with contextlib.suppress(OSError):
@@ -455,7 +455,7 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
 
 
 def _failure(error: Exception) -> tuple[str, type[PackerError] | None]:
-    """Return an error in words, and its class if it is one of packer's."""
+    """Return the message of an error, and its class if it is one of packer's."""
     if isinstance(error, PackerError):
         return message_of(error), type(error)
     text = str(error)

@@ -1,10 +1,10 @@
 """Times of the stages of an item, one by one: reading, decoding, transforms, collation, the copy to the device.
 
 `inspect_loader` finds a loader's dataset, how it makes items and batches, and on how many workers. `measure_stages`
-makes a bounded number of items on one thread, with random indices, because files that were read a moment ago are read
-again from memory; a call is timed by its thread's CPU and waiting time, so that neither the loader's other workers nor
-other programs count. `fewer_workers` runs the same DataLoader with fewer workers. `measure_packed` converts some of the
-samples, in memory if possible, and reads them as packer would.
+makes a bounded number of items on one thread, with random indices, because files that were read a moment ago would be
+read again from memory. A call is timed by the CPU time and the waiting time of its thread, so that neither the loader's
+other workers nor other programs count. `fewer_workers` runs the same DataLoader with fewer workers. `measure_packed`
+converts some of the samples, in memory if possible, and reads them as packer would.
 
 Measuring must not change the training: datasets, transforms and collations are tried on a copy (`isolated_copy`).
 """
@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from packer._datasets.open import SHARED_MEMORY
 from packer._images.probe import inspect
 from packer._measuring.harness import (
     Cost,
@@ -42,6 +41,7 @@ from packer._measuring.harness import (
     scratch_directory,
     since,
 )
+from packer._storage.scratch import SHARED_MEMORY
 from packer.errors import ImageError
 
 Copies = dict[int, tuple[Any, Any]]
@@ -63,7 +63,8 @@ def isolated_copy(value: Any, copies: Copies | None = None) -> Any:
     value : object
         A dataset, a transform, a collation; a value that cannot be copied is returned itself.
     copies : dict, optional
-        The copies so far, each with its original, by the original's id: if two values share a part, so do their copies.
+        The copies so far, each with its original, by the id of the original. If two values share a part, their copies
+        share its copy.
     """
     return _Copying({} if copies is None else copies).of(value, 0)
 
@@ -115,7 +116,7 @@ class _Copying:
 
 
 def _is_work(value: Any) -> bool:
-    """Tell whether a value is a dataset or something that is called; not a file, a connection, a pool of threads."""
+    """Tell whether a value is a dataset or a callable, and not a file, a connection or a thread pool."""
     return callable(value) or any("__getitem__" in vars(kind) for kind in type(value).__mro__)
 
 
@@ -158,10 +159,10 @@ class LoaderInfo:
     Attributes
     ----------
     loader : object
-        The innermost one, which makes the batches.
+        The innermost loader, which makes the batches.
     kind : str
-        ``"DataLoader"``, ``"Loader"`` (packer's), ``"packer.DataLoader"`` where packer's threads make its batches, or
-        the name of its class.
+        ``"DataLoader"``, ``"Loader"`` (packer's), ``"packer.DataLoader"`` if packer's threads make its batches, or the
+        name of its class.
     dataset : object, optional
         The dataset of the items, if these can be requested one by one.
     unseen : str
@@ -169,7 +170,8 @@ class LoaderInfo:
     batch_size : int
     collate : callable, optional
     workers : int
-        Processes that make batches; of packer's loaders without processes, threads. 0: the loop makes them itself.
+        Number of processes that make batches; for packer's loaders without processes, of threads. 0 if the loop itself
+        makes the batches.
     burst : int
         Number of batches that are made at the same time: a DataLoader's workers make one each.
     threaded : bool
@@ -177,7 +179,7 @@ class LoaderInfo:
     in_processes : bool
         Whether processes other than the loop's make the items.
     transform : callable, optional
-        That of a packer Loader, in place of the dataset's.
+        The transform of a packer Loader, which replaces the dataset's.
     """
 
     loader: Any
@@ -194,7 +196,7 @@ class LoaderInfo:
 
     @property
     def of_packer(self) -> bool:
-        """Whether the items are a pack's, or an index's, or some of such."""
+        """Whether the items come from a pack or an index, or from a subset of one."""
         return all(map(_is_pack, self.leaves))
 
     @property
@@ -265,10 +267,10 @@ def inspect_loader(loader: Any) -> LoaderInfo:
 
 
 def watched(dataset: Any, watch: Watch, transform: Any = None, copies: Copies | None = None) -> Any:
-    """Return a copy of a dataset whose loading and transforms are timed; the dataset itself where it has no copy.
+    """Return a copy of a dataset with its loading and transforms timed; the dataset itself if it cannot be copied.
 
-    The copy has a state of its own (`isolated_copy`). `transform` replaces a packer dataset's own. `copies`
-    are those that were made so far.
+    The copy has a state of its own (`isolated_copy`). `transform` replaces the transform of a packer dataset. `copies`
+    are the copies made so far.
     """
     if _is_pack(dataset):
         return _watched_pack(dataset, watch, transform)
@@ -327,7 +329,7 @@ def as_in_a_worker(threads: int = 1) -> Iterator[None]:
 
 
 def _is(value: Any, module: str, name: str) -> bool:
-    """Tell whether a value is of a class, without importing the module: who has such a value has imported it."""
+    """Tell whether a value is of a class, without importing its module, which is imported if such a value exists."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(value, kind)
 
@@ -444,21 +446,21 @@ class Stages:
     Attributes
     ----------
     costs : dict of str to Cost
-        Seconds a sample, by stage, in the order of the work: reading, decoding, items (the rest of
-        ``dataset[i]``), transform, collation, handing over (from a worker to the loop), transfer.
+        Seconds per sample, by stage, in the order of the work: reading, decoding, items (the rest of ``dataset[i]``),
+        transform, collation, handing over (from a worker to the loop), transfer.
     samples : int
         Number of samples that were measured.
     paths : sequence of str
-        Files that were opened for them.
+        Files that were opened for these samples.
     form : str
         The input of a transform: ``"pil"``, ``"numpy"`` or ``"tensor"``; empty if no image was seen.
     lock : float
         The share of the time that two threads, making items at the same time, wait for each other; 0 for a loader
         without threads.
     handing : Cost
-        Seconds a sample that a worker would need for handing over, if there are no workers.
+        Seconds per sample that a worker would need for handing over, if there are no workers.
     others : float
-        The share of the processors that was taken by others meanwhile, with workers that stay.
+        The share of the processors that other programs took meanwhile, with persistent workers.
     """
 
     costs: dict[str, Cost]
@@ -471,7 +473,7 @@ class Stages:
 
     @property
     def total(self) -> Cost:
-        """Seconds a sample."""
+        """Seconds per sample."""
         return sum(self.costs.values(), Cost())
 
     def share(self, stage: str) -> float:
@@ -577,7 +579,7 @@ def _reading_files(paths: Sequence[str]) -> Cost:
 
 
 def _reading_pack(info: LoaderInfo, indices: list[int]) -> Cost:
-    """Return the cost of reading samples of a pack again; nothing for several packs."""
+    """Return the cost of reading samples of a pack again; no cost for several packs."""
     dataset = info.dataset
     while type(dataset).__name__ == "Subset":
         indices, dataset = [dataset.indices[index] for index in indices], dataset.dataset
@@ -631,7 +633,7 @@ def _collated(collate: Callable[[list[Any]], Any], items: list[Any], batch_size:
 def _handed_over(batch: Any, shared: bool) -> Cost:
     """Return the cost of handing a batch to the loop: a worker copies the tensors to shared memory.
 
-    Unless `shared`, they are copied to any memory: a machine without workers may have no room in shared memory.
+    Unless `shared`, they are copied to ordinary memory: a machine without workers may have no room in shared memory.
     """
     from packer._loader.prefetch import map_tensors
 
@@ -641,7 +643,7 @@ def _handed_over(batch: Any, shared: bool) -> Cost:
 
 
 def _transferred(batch: Any) -> Cost:
-    """Return the cost of copying a batch to the CUDA device; none if the program does not use one."""
+    """Return the cost of copying a batch to the CUDA device; no cost if the program does not use CUDA."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return Cost()
@@ -696,9 +698,9 @@ def fewer_workers(
     Parameters
     ----------
     workers : int
-        As many as there are processors.
+        The number of processors.
     sample : float
-        Seconds that a sample takes on one of these.
+        Seconds that a sample takes on one worker.
     step : float
         Seconds that the training loop works on a batch, while workers make the next ones.
     """
@@ -717,7 +719,7 @@ def fewer_workers(
 
 
 def _pass(info: LoaderInfo, workers: int, chosen: list[list[int]], batches: float) -> tuple[float, float]:
-    """Return the time of the first batch and of all `batches`: some are made, the others are extrapolated."""
+    """Return the time for the first batch and for all `batches`; some are made, and the rest is extrapolated."""
     arrivals, begin = [], time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on many workers, and on forks beside threads: the training loop gave them
@@ -764,9 +766,9 @@ class PackedCost:
     Attributes
     ----------
     options : str
-        Those of ``packer convert``; empty for packing alone.
+        The options of ``packer convert``; empty for packing without further changes.
     cost : Cost
-        Seconds a sample, with transforms and collation.
+        Seconds per sample, with transforms and collation.
     samples : int
     """
 
@@ -776,7 +778,7 @@ class PackedCost:
 
 
 def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[PackedCost]:
-    """Return the cost of the loader's items from a pack, and from one with smaller images if they are large.
+    """Return the cost of the loader's items from a pack and, if the images are large, from one with smaller images.
 
     Raises
     ------
@@ -839,7 +841,7 @@ def _settings(info: LoaderInfo, stages: Stages) -> dict[str, Any]:
 
 
 def _ways(info: LoaderInfo, samples: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the options that are tried, as the command has them and as `packer.pack` takes them."""
+    """Yield the options to try, as words of the command and as arguments of `packer.pack`."""
     if not info.of_packer:
         yield "", {}
     if _shorter_side(samples) > _RESIZED * _WORTH_RESIZING:
@@ -847,7 +849,7 @@ def _ways(info: LoaderInfo, samples: Sequence[Mapping[str, Any]]) -> Iterator[tu
 
 
 def _shorter_side(samples: Sequence[Mapping[str, Any]]) -> float:
-    """Return the mean of the shorter sides, in pixels, as the images' headers have them."""
+    """Return the mean of the images' shorter sides, in pixels, according to their headers."""
     sides: list[int] = []
     for sample in samples:
         image = sample["image"]

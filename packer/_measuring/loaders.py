@@ -57,7 +57,7 @@ Call = Callable[[torch.Tensor], None]
 
 
 class DecodeLimit:
-    """packer's own calls over some images of a dataset whose crops have one size; crops are those of epoch 0, seed 0.
+    """packer's decoding calls for some images of a dataset, with crops of one size, drawn for epoch 0 and seed 0.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class DecodeLimit:
             self._tasks.append((drawing(raw, stored, sizes, boxes), len(some)))
 
     def read(self, threads: int, seconds: float) -> tuple[int, float]:
-        """Draw images on so many threads for about so long, again and again; return how many, and how long it took."""
+        """Draw images repeatedly on some threads, for about some seconds; return the number drawn, and the seconds."""
         tasks = itertools.cycle(self._tasks)
         counts, begin = [0] * threads, time.perf_counter()
 
@@ -100,7 +100,7 @@ class DecodeLimit:
 
 
 def drawing(raw: bool, stored: Sequence[bytes], sizes: Sequence[tuple[int, int]], boxes: Sequence[Box]) -> Call:
-    """Return packer's call that draws some images, each by its size and its crop; raw pixels are only resized."""
+    """Return the packer call that draws some images with their sizes and crops; raw pixels are only resized."""
     images = native.in_memory(stored, sizes)
     images["raw"] = raw
     tasks = native.tasks(images, np.array(boxes, CROP), np.zeros(len(boxes), np.int64))
@@ -125,7 +125,7 @@ class TrainingRecipe:
 
 
 def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
-    """Run a recipe, as a module of its own name, so that other processes can import its definitions.
+    """Run a recipe as a module with the recipe's name, so that other processes can import its definitions.
 
     Raises
     ------
@@ -184,7 +184,7 @@ _LEAST = 3  # batches that a measurement has
 
 
 class RepeatedEpochs:
-    """One way of reading some samples of one pack or tree, again and again in an order that is shuffled.
+    """One way of reading some samples of one pack or tree, again and again in shuffled order.
 
     Parameters
     ----------
@@ -192,9 +192,9 @@ class RepeatedEpochs:
         One of the ways above, or "recipe".
     path : str
     batch : int
-        Samples of a batch.
+        Samples per batch.
     images : int
-        How many samples at most; they are spread over all.
+        The maximum number of samples; they are spread evenly over all samples.
     recipe : str, optional
         The path of a recipe.
     """
@@ -215,7 +215,7 @@ class RepeatedEpochs:
             self._indices = spread(len(self._dataset), images)
 
     def describe(self) -> tuple[int, int]:
-        """Read the bytes of all samples once, so that they lie in memory; return how many, and how many bytes."""
+        """Read all samples once, so that they are in memory; return the number of samples and of bytes."""
         if self._dataset is None:
             return 0, 0
         if isinstance(self._dataset, ImageDataset):
@@ -230,7 +230,7 @@ class RepeatedEpochs:
         return len(paths), total
 
     def read(self, threads: int, seconds: float) -> tuple[int, float]:
-        """Read for about so long with so many threads or workers; return how many samples, and how long it took."""
+        """Read for about some seconds with some threads or workers; return the number of samples, and the seconds."""
         if self._way == "limit":
             if self._limit is None:
                 assert isinstance(self._dataset, ImageDataset)
@@ -240,7 +240,7 @@ class RepeatedEpochs:
         return read_for(loader, settle, seconds)
 
     def _loader(self, threads: int) -> tuple[Iterable[Any], int]:
-        """Return a loader, and how many batches it takes until it runs evenly."""
+        """Return a loader, and the number of batches after which its speed is steady."""
         if self._way == "recipe":
             assert self._recipe.loader is not None
             return endless(self._recipe.loader(self._path, threads)), threads + 1
@@ -261,7 +261,7 @@ class RepeatedEpochs:
 
 
 class Endless:
-    """An order without an end: one epoch of a sampler after the other."""
+    """An endless order: one epoch of a sampler after the other."""
 
     def __init__(self, sampler: OrderSampler) -> None:
         self._sampler, self._epochs = sampler, itertools.count()
@@ -286,7 +286,7 @@ def endless(loader: Any) -> Iterable[Any]:
 
 
 def read_for(loader: Iterable[Any], settle: int, seconds: float) -> tuple[int, float]:
-    """Read for so long, after the first batches; return how many samples were read, and how long that took."""
+    """Read for some seconds after the first batches; return the number of samples read, and the seconds."""
     batches = iter(loader)
     for _ in range(settle):
         next(batches)
@@ -297,12 +297,12 @@ def read_for(loader: Iterable[Any], settle: int, seconds: float) -> tuple[int, f
 
 
 def _length(batch: Any) -> int:
-    """Return how many samples a batch has."""
+    """Return the number of samples in a batch."""
     return len(next(iter(batch.values())) if isinstance(batch, dict) else batch[-1])
 
 
 def spread(length: int, count: int) -> Ints:
-    """Return `count` numbers below `length`, as many as there are, with equal gaps."""
+    """Return `count` numbers below `length` with equal gaps, or all of them if there are fewer."""
     return np.unique(np.linspace(0, length - 1, min(length, count)).astype(np.int64))
 
 
@@ -330,7 +330,7 @@ def _folder(path: str, recipe: TrainingRecipe) -> Any:
 
 
 def torchvision() -> Any:
-    """Import torchvision; ImportError if it is not there, or does not go with this torch."""
+    """Import torchvision; ImportError if it is not installed, or does not work with this torch."""
     try:
         import torchvision as found
         import torchvision.transforms.v2
@@ -346,7 +346,7 @@ _CLASSES = 1000
 
 
 class _Step(NamedTuple):
-    """A step of a recipe, after those before it.
+    """A step of a recipe, applied after the steps before it.
 
     Attributes
     ----------
@@ -396,7 +396,7 @@ def steps_of(recipe: str) -> list[str]:
 
 
 class RecipeSteps:
-    """A recipe's steps by one side, each with those before it, over some samples of one pack or tree.
+    """A recipe's steps on one side, each with the steps before it, over some samples of one pack or tree.
 
     Parameters
     ----------
@@ -405,9 +405,9 @@ class RecipeSteps:
         same samples, of PIL images up to the crop, and of tensors after it.
     path : str
     batch : int
-        Samples of a batch.
+        Samples per batch.
     images : int
-        How many samples at most; they are spread over all.
+        The maximum number of samples; they are spread evenly over all samples.
     recipe : str
     """
 
@@ -419,12 +419,12 @@ class RecipeSteps:
         self._indices = spread(len(self._dataset(0)), images)
 
     def describe(self) -> tuple[int, int]:
-        """Read the bytes of all samples once, so that they lie in memory; return how many, and how many bytes."""
+        """Read all samples once, so that they are in memory; return the number of samples and of bytes."""
         with open_dataset(self._path) as dataset:
             return len(self._indices), sum(len(dataset.reader.read(index)) for index in self._indices.tolist())
 
     def read(self, threads: int, seconds: float, step: int) -> tuple[int, float]:
-        """Read for about so long with so many threads or workers, down to a step; return how many, and how long."""
+        """Read for about some seconds, up to a step of the recipe; return the number of samples, and the seconds."""
         dataset: Any = Subset(self._dataset(step), self._indices.tolist())
         order = Endless(ShuffleSampler(len(self._indices), seed=0))
         done = self._steps[: step + 1]
@@ -479,10 +479,10 @@ class FirstEpoch:
     way : {BLOCKS, RANDOM}
     url : str
     batch : int
-        Samples of a batch.
+        Samples per batch.
     images : int
-        How many samples at most. Those of a block shuffle are whole blocks, as in an epoch, where the bytes between
-        two samples are needed soon as well.
+        The maximum number of samples. A block shuffle reads whole blocks, as in an epoch, which soon needs the bytes
+        between two samples too.
     directory : str
         The directory for fetched samples; the caller removes it at the end.
     """
@@ -494,13 +494,13 @@ class FirstEpoch:
         self._epoch, self._directory = 0, directory
 
     def describe(self) -> tuple[int, int]:
-        """Return how many samples are read, and how many bytes."""
+        """Return the number of samples and of bytes that are read."""
         dataset = open_dataset(self._url, crop=_FETCH_CROP)
         order = self._order(len(dataset))
         return len(order), int(dataset.reader.table.size[order].sum())
 
     def read(self, threads: int, seconds: float) -> tuple[int, float]:
-        """Read the samples once with so many threads; return how many, and how long that took from the beginning."""
+        """Read the samples once; return the number of samples, and the seconds since the beginning."""
         with tempfile.TemporaryDirectory(dir=self._directory, ignore_cleanup_errors=True) as directory:
             dataset = open_dataset(self._url, crop=_FETCH_CROP, cache_dir=directory)
             self._epoch += 1

@@ -73,7 +73,7 @@ _AUTOMATIC = ("turbojpeg", "opencv", "pillow")
 
 
 def describe_machine() -> Iterator[Finding]:
-    """Yield the findings, one topic after the other; nothing is written. torch is imported where there is a GPU."""
+    """Yield the findings, one topic after the other; nothing is written. torch is imported if there is a GPU."""
     yield _processors()
     yield _decoder()
     yield _load()
@@ -307,7 +307,7 @@ def _libraries() -> Finding:
 def libraries_that_decode() -> list[str]:
     """Return the installed libraries that ``decoder="auto"`` chooses from, with versions, in its order.
 
-    None is imported.
+    No library is imported.
     """
     return [named for name in _AUTOMATIC if (named := _with_version(_DECODERS[name])) is not None]
 
@@ -315,7 +315,7 @@ def libraries_that_decode() -> list[str]:
 def libraries_on_request() -> list[str]:
     """Return the installed libraries that packer uses on request, with versions.
 
-    None is imported, and the system's libjpeg-turbo is not loaded: `describe_machine` tells whether it decodes.
+    No library is imported, and the system's libjpeg-turbo is not loaded; `describe_machine` tells whether it works.
     """
     binding, lmdb = _with_version("PyTurboJPEG"), _with_version("lmdb")
     if binding is not None:
@@ -342,7 +342,7 @@ def _system_libjpeg_turbo() -> str | None:
 
 
 def _loaded(name: str) -> str | None:
-    """Return the file of a library that this process has loaded; None if the system does not say."""
+    """Return the file of a library that this process has loaded; None if the system does not report it."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             paths = (line.split(maxsplit=5)[-1].strip() for line in file)
@@ -352,12 +352,12 @@ def _loaded(name: str) -> str | None:
 
 
 def processor() -> str:
-    """Return the name of the processor; its architecture where it has no name, as most of ARM."""
+    """Return the name of the processor; its architecture if it has no name, like most ARM processors."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
 def version_of(*distributions: str) -> str | None:
-    """Return the version of the first of some distributions that is installed; None if none is."""
+    """Return the version of the first of some distributions that is installed; None if none of them is installed."""
     for name in distributions:
         try:
             return importlib.metadata.version(name)

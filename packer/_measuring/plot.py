@@ -25,14 +25,14 @@ _TEXT, _FAINT, _LIMIT = "#222222", "#767676", "#555555"
 
 
 def plot(benchmark: Benchmark, path: str | os.PathLike[str]) -> list[Path]:
-    """Draw a benchmark; return the files that were written: one by its suffix, ``.png`` or ``.svg``, or else both.
+    """Draw a benchmark; return the written files: one, with the suffix ``.png`` or ``.svg`` of the path, or both.
 
     Raises
     ------
     MissingDependencyError
         If matplotlib is not installed.
     OptionError
-        If the suffix is another one.
+        If the path has another suffix.
     DestinationError
         If a file cannot be written.
     """
@@ -137,7 +137,7 @@ def _label(axes: Any, ends: list[tuple[float, str, str]], last: int) -> None:
 
 
 def _height(axes: Any) -> float:
-    """Return about how many points the axes are high."""
+    """Return the approximate height of the axes in points."""
     return float(axes.figure.get_size_inches()[1]) * 72 * 0.84
 
 

@@ -2,8 +2,8 @@
 
 Kernels are queued: the GPU may be busy while the loop waits for a batch. So, if CUDA is in use, an event is recorded on
 the current stream when the loop requests a batch, and another when it has the batch. The GPU stamps each event when it
-reaches it. Between the two it was idle because it lacked this batch; the time is 0 if it was still busy with earlier
-steps. The measurement never waits for the GPU.
+reaches it. Between the two events, the GPU was idle because it lacked this batch; the time is 0 if it was still busy
+with earlier steps. The measurement never waits for the GPU.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _FEWEST = 5
 
 
 class Timings:
-    """Seconds that each step of one pass waited and worked.
+    """The seconds for which each step of one pass waited and worked.
 
-    Several workers make a batch each at the same time, so that batches come in bursts. The first burst arrives with the
-    first batch, so its batches tell nothing about the rest of the pass.
+    Each worker makes a batch at the same time, so batches come in bursts. The first burst arrives with the first batch,
+    so its batches do not represent the rest of the pass.
 
     Attributes
     ----------
     waits, works : array of float
         For each batch: how long the loop waited for it, and how long it worked until it requested the next.
     burst : int
-        Number of batches that are made at the same time, each by a worker of its own.
+        Number of batches that are made at the same time, each by its own worker.
     cpu : float
-        Seconds that this process was on processors, from the first batch to the end of the pass.
+        Processor seconds of this process from the first batch to the end of the pass.
     complete : bool
-        Whether the pass came to its end.
+        Whether the pass was completed.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Timings:
 
     @property
     def tells(self) -> bool:
-        """Whether there was a whole burst after the first one."""
+        """Whether the pass had a whole burst after the first one, so that its figures are representative."""
         return self.steps >= 2 * self.burst
 
     @property
@@ -86,12 +86,12 @@ class Timings:
 
     @property
     def interval(self) -> float:
-        """Mean seconds from batch to batch, after the first ones."""
+        """Mean seconds from batch to batch, without the first batches."""
         return self.wait + self.work
 
     @property
     def wait(self) -> float:
-        """Mean seconds that a step waits, after the first ones where there are others."""
+        """Mean seconds that a step waits, without the first steps if there are others."""
         waits = self.waits[self._counted] or self.waits
         return sum(waits) / max(len(waits), 1)
 
@@ -102,13 +102,14 @@ class Timings:
 
     @property
     def work_cpu(self) -> float:
-        """Mean seconds of a step that this process is on processors, with its work for the loader."""
+        """Mean processor seconds of this process per step, including its work for the loader."""
         return self.cpu / max(self.steps, 1)
 
     def waiting(self) -> tuple[float, float]:
         """Return the share of the time after the first batches that the loop waits, and the share's standard error.
 
-        The error is that of a ratio over blocks of consecutive steps, whole bursts of them; 1 if they are too few.
+        The error is the standard error of a ratio over blocks of consecutive steps, each of whole bursts; 1 if there
+        are too few blocks.
         """
         pairs = list(zip(self.waits, self.works, strict=False))[self._counted]
         if not pairs:
@@ -125,12 +126,12 @@ class Timings:
         return share, math.sqrt(spread / (len(blocks) - 1) / len(blocks)) / max(mean, 1e-12)
 
     def of_start(self) -> float:
-        """Return the share of the pass that went by until the first batch, beyond an ordinary wait."""
+        """Return the share of the pass that passed before the first batch, beyond an ordinary wait."""
         return max(self.first - self.wait, 0.0) / max(self.seconds, 1e-12)
 
 
 class GPUIdle:
-    """The time that the current CUDA stream had nothing to do while the loop waited."""
+    """The time for which the current CUDA stream was idle while the loop waited."""
 
     def __init__(self) -> None:
         self._open: Any = None
@@ -146,7 +147,7 @@ class GPUIdle:
         return self._open is not None
 
     def received(self) -> None:
-        """Record that the loop has received it."""
+        """Record that the loop has received the batch."""
         if self._open is None:
             return
         begin, end, self._open = self._open, self._event(), None
@@ -160,7 +161,7 @@ class GPUIdle:
             self._settle()
 
     def share(self) -> float | None:
-        """Return the idle share of the pass after its first batch; None without CUDA. Waits for the GPU, once."""
+        """Return the idle share of the pass after its first batch; None without CUDA. Waits once for the GPU."""
         if self._last is None:
             return None
         self._last.synchronize()

@@ -32,15 +32,20 @@ from packer.errors import OptionError, PackerError, printable
 
 if TYPE_CHECKING:
     from packer._measuring.diagnosis import ProfileReport  # imports torch, which the program is to import by itself
+    from packer._measuring.harness import ShowSeconds
 
 SETTINGS = "PACKER_PROFILE"
-"""The environment variable with the settings, as JSON: report and ended (paths), steps, seconds, finding, directory."""
+"""The environment variable with the settings, as JSON.
+
+These are report, ended and state (paths), steps, seconds, finding, directory.
+"""
 
 _LOADERS = {
     "torch.utils.data.dataloader": "DataLoader",
     "packer._loader.dataloader": "DataLoader",
     "packer._loader.loader": "Loader",
 }
+_SECONDS_BETWEEN_STATES = 1.0
 _ENOUGH = 3
 """Steps that a pass has, at least, where its end is the occasion to find out more."""
 
@@ -54,7 +59,7 @@ def install() -> None:
 
 
 def _go_on_with_the_next_sitecustomize(directory: str) -> None:
-    """Import the ``sitecustomize`` that this one stands before, if there is one."""
+    """Import the ``sitecustomize`` that this one hides, if there is one."""
     sys.path[:] = [entry for entry in sys.path if entry != directory]
     this = sys.modules.pop("sitecustomize", None)
     with contextlib.suppress(ImportError):
@@ -94,13 +99,14 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Recorder:
-    """The passes of this process so far, and the report on the loader that took most of the time."""
+    """The passes of this process so far, and the report on the loader that took the most time."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
         self._process = os.getpid()
         self._begun: float | None = None
         self._steps = 0
+        self._told = 0.0
         self._spent: dict[int, float] = {}  # seconds of each loader's passes
         self._longest: dict[int, tuple[Any, Any]] = {}  # each loader, and the timings of its longest pass
         self._done: dict[int, dict[str, Any]] = {}  # the reports that there are
@@ -120,10 +126,13 @@ class _Recorder:
         return _Pass(self, loader, batches, timings, requested)
 
     def noted(self, loader: Any, timings: Any) -> bool:
-        """Record a step; tell whether there are enough."""
+        """Record a step; tell whether enough steps were recorded."""
         now = time.perf_counter()
         self._begun = self._begun or now
         self._steps += 1
+        if now - self._told >= _SECONDS_BETWEEN_STATES:
+            self._told = now
+            self._tell(f"step {self._steps:,} of {self._settings['steps']:,}")
         known = self._longest.get(id(loader))
         if known is None or timings.steps >= known[1].steps:
             self._longest[id(loader)] = loader, timings
@@ -137,7 +146,7 @@ class _Recorder:
             self._report(loader, timings)
 
     def stop(self, loader: Any, timings: Any) -> None:
-        """End the program, with the report on the loader that took most of the time."""
+        """End the program with the report on the loader that took the most time."""
         self._spend(loader, timings)
         self._report(*self._longest[self._most])
         atexit.unregister(self._at_exit)
@@ -152,11 +161,11 @@ class _Recorder:
 
     @property
     def _most(self) -> int:
-        """The loader that took most of the time."""
+        """The loader that took the most time."""
         return max(self._spent, key=self._spent.__getitem__)
 
     def _report(self, loader: Any, timings: Any, *, seconds: float | None = None) -> None:
-        """Write the report on a loader, in place of another one's; the measurements are made once."""
+        """Write the report on a loader, replacing the report on another one; the measurements are made once."""
         if id(loader) not in self._done:
             seconds = self._settings["finding"] if seconds is None else seconds
             self._done[id(loader)] = self._found(loader, timings, seconds)
@@ -166,10 +175,16 @@ class _Recorder:
             json.dump(self._done[id(loader)], file)
         os.replace(new, path)
 
+    def _tell(self, state: str) -> None:
+        """Leave the state of the measurement for the process that shows it."""
+        with contextlib.suppress(OSError), open(self._settings["state"], "w", encoding="utf-8") as file:
+            file.write(state)
+
     def _found(self, loader: Any, timings: Any, seconds: float) -> dict[str, Any]:
         from packer._measuring.diagnosis import diagnose
 
         self._finding = True
+        self._tell("finding the cause of the waiting")
         try:
             return diagnose(loader, timings, seconds).to_json()
         finally:
@@ -254,9 +269,9 @@ class TrainingProfile:
     Attributes
     ----------
     report : ProfileReport, optional
-        On the loader that took most of the time; None if none gave a batch.
+        The report on the loader that took the most time; None if no loader returned a batch.
     status : int, optional
-        With which status the command ended by itself; None if it was ended after enough steps.
+        The exit status if the command ended by itself; None if it was ended after enough steps.
     interrupted : bool
         Whether Ctrl-C ended it.
     """
@@ -267,38 +282,49 @@ class TrainingProfile:
 
 
 def profile_training(
-    command: str, *, steps: int = 200, seconds: float = 60.0, finding: float = 10.0, to_stderr: bool = False
+    command: str,
+    *,
+    steps: int = 200,
+    seconds: float = 60.0,
+    finding: float = 10.0,
+    to_stderr: bool = False,
+    progress: ShowSeconds | None = None,
 ) -> TrainingProfile:
-    """Run a training command until one of its loaders gave enough batches, and return the report.
+    """Run a training command until one of its loaders has returned enough batches, and return the report.
 
     Parameters
     ----------
     command : str
-        As in a shell, with variables such as ``CUDA_VISIBLE_DEVICES=0`` before it, without pipes and the like.
+        The command as in a shell, optionally after variables such as ``CUDA_VISIBLE_DEVICES=0``, but without pipes or
+        redirections.
     steps : int
-        The command is ended after so many steps, of all its loaders.
+        The command is ended after this number of steps, counted over all its loaders.
     seconds : float
-        And so many seconds after its first batch.
+        The command must also have run for this number of seconds after its first batch.
     finding : float
         Time limit for the diagnosis, within the command.
     to_stderr : bool
         Whether the output of the command goes to stderr.
+    progress : callable, optional
+        Called from the first batch on with the seconds that have passed, the most that there may be, and the state.
 
     Raises
     ------
     OptionError
-        If the command has no words, or is several commands, or leads its output elsewhere.
+        If the command is empty, consists of several commands, or redirects its output.
     PackerError
-        If it cannot be started.
+        If the command cannot be started.
     """
     words, variables = _words(command)
     with tempfile.TemporaryDirectory(prefix="packer-train-") as name:
-        directory, found, ended = Path(name), Path(name) / "report.json", Path(name) / "ended"
+        directory = Path(name)
+        found, ended, state = (directory / file for file in ("report.json", "ended", "state"))
         root = str(Path(packer.__file__).parents[1])
         (directory / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(root=root), "utf-8")
         settings = {
             "report": str(found),
             "ended": str(ended),
+            "state": str(state),
             "steps": steps,
             "seconds": seconds,
             "finding": finding,
@@ -314,14 +340,15 @@ def profile_training(
         except OSError as error:
             hint = f". Say --train 'python {printable(command.strip())}'" if words[0].endswith(".py") else ""
             raise PackerError(f"--train: {printable(words[0])} cannot be started: {error.strerror}{hint}") from error
-        status, interrupted = _awaited(process, ended)
+        watched = _State(state, seconds + finding, progress)
+        status, interrupted = _awaited(process, ended, watched.show)
         report = _read(found)
         stopped = os.path.exists(ended)
     return TrainingProfile(report, None if stopped else status, interrupted)
 
 
 def _words(command: str) -> tuple[list[str], dict[str, str]]:
-    """Return the words of a command, and the variables that it sets for itself."""
+    """Return the words of a command, and the environment variables that it sets."""
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -341,13 +368,43 @@ def _words(command: str) -> tuple[list[str], dict[str, str]]:
     return words, variables
 
 
-def _awaited(process: subprocess.Popen[bytes], ended: Path) -> tuple[int, bool]:
+class _State:
+    """Shows the state that the command left in a file, from the first batch on.
+
+    Parameters
+    ----------
+    file : Path
+    seconds : float
+        That the measurement may take after the first batch.
+    show : callable, optional
+    """
+
+    def __init__(self, file: Path, seconds: float, show: ShowSeconds | None) -> None:
+        self._file, self._seconds, self._show = file, seconds, show
+        self._began = time.monotonic()
+        self._most: float | None = None
+
+    def show(self) -> None:
+        if self._show is None:
+            return
+        try:
+            state = self._file.read_text("utf-8")
+        except OSError:  # it is not there before the first batch
+            return
+        passed = time.monotonic() - self._began
+        self._most = self._most or passed + self._seconds
+        if state:  # and not just opened for writing
+            self._show(passed, self._most, state)
+
+
+def _awaited(process: subprocess.Popen[bytes], ended: Path, show: Callable[[], None]) -> tuple[int, bool]:
     """Wait for the end of a command, which Ctrl-C reaches too; return its status, and whether Ctrl-C was pressed."""
     interrupted, since, ends = False, None, [process.kill, process.terminate]
     while True:
         try:
             while process.poll() is None:
                 time.sleep(_LOOKS)
+                show()
                 if since is None and (interrupted or os.path.exists(ended)):
                     since = time.monotonic()
                 if ends and since is not None and time.monotonic() - since > _PATIENCE:

@@ -6,8 +6,8 @@ once, before the trials, or in the first of them if only some images need it.
 
 Images of similar sizes are a stratum. Strata of large images have fewer members, because the estimated quantity, such
 as the bytes in the pack, varies more among these; at first the same number is drawn from every stratum. Later images
-are drawn uniformly, so that their average time is that of the source. The sum over all images is estimated by
-regression on the size, which is known for every image. See Cochran, Sampling Techniques, 5.5 and 7.10.
+are drawn uniformly, so that their average time equals the average over the source. The sum over all images is estimated
+by regression on the size, which is known for every image. See Cochran, Sampling Techniques, 5.5 and 7.10.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ConversionTime:
     first : float
         Seconds that are spent once in a process, to load modules.
     fixed : float
-        Seconds of every conversion: to begin and to end.
+        Seconds for beginning and ending, in every conversion.
     work : Interval
         Seconds for all images.
     """
@@ -68,9 +68,9 @@ class ConversionTime:
     work: Interval
 
     def on(self, jobs: int = 1, before: float = 0.0) -> Interval:
-        """Return the seconds where so many machines share the work, after so many seconds before it.
+        """Return the seconds if some machines share the work, including the seconds before it begins.
 
-        The part that is spent once is taken to be as uncertain as the work.
+        The part that is spent once is assumed to be as uncertain as the work.
         """
         seconds = self.work.value / jobs + self.first + self.fixed + before
         return Interval.around(seconds, seconds * (self.work.high - self.work.value) / max(self.work.value, 1e-9))
@@ -84,15 +84,15 @@ class Trials:
     ----------
     population : Population
     workers : int
-        On how many threads.
+        The number of threads.
     first : float
         Seconds that were spent once, to load modules for images.
     by_bytes : float
         Share of the time of all images that grows with their bytes; the rest is the same for each image.
     each : list of TrialConversion
-        A short one, and others as long as time allows. The last one has all images where there is time for that.
+        A short trial, and others as long as time allows. The last one has all images if there is time for them.
     others : float or None
-        Share of the processors that other work took meanwhile.
+        Share of the processors that other programs took meanwhile.
     """
 
     population: Population
@@ -109,7 +109,7 @@ class Trials:
 
     @property
     def _counted(self) -> list[TrialConversion]:
-        """The trials that count: the last one alone if it has all images."""
+        """The trials that count: only the last one if it has all images."""
         return self.each[-1:] if self.is_exact else self.each
 
     @property
@@ -118,7 +118,7 @@ class Trials:
         return len(self.each[-1]) == len(self.population)
 
     def size(self) -> Interval:
-        """Bytes of the pack."""
+        """The estimated size of the pack in bytes."""
         if self.is_exact:
             last = self.each[-1]
             return Interval.around(float(last.stored.sum()) + last.structure, 0.0)
@@ -169,16 +169,16 @@ class Trials:
         return np.concatenate([trial.positions for trial in self._counted])
 
     def _work(self, trial: TrialConversion) -> float:
-        """Return how much work the images of a trial are, by the image and by the byte; all images are N."""
+        """Return the work of a trial, by the image and by the byte, in units in which all N images are N."""
         return len(trial) * (1 + self.by_bytes * self._unlike(trial)) + self._idle(len(trial))
 
     def _unlike(self, trial: TrialConversion) -> float:
-        """Return by which share the images of a trial are larger than all are."""
+        """Return the share by which the mean size of a trial's images exceeds the mean of all images."""
         mean = self.population.mean_size
         return float(self.population.sizes(trial.positions).mean()) / mean - 1 if mean else 0.0
 
     def _idle(self, images: int) -> float:
-        """Return how much work the threads could do that have ended while another one has its last batch."""
+        """Return the work that idle threads could do while another thread processes its last batch."""
         batch = min(BATCH_BYTES / max(self.population.mean_size, 1.0), images / (2 * self.workers))
         return (self.workers - 1) * batch / 2
 
@@ -195,9 +195,9 @@ def run_trials(
     show: ShowTrial,
     subject: str,
 ) -> Trials:
-    """Convert some images several times, other ones each time.
+    """Convert some images several times, different ones each time.
 
-    If there is time for all images, the last trial is of all of them.
+    If there is time for all images, the last trial converts all of them.
 
     Parameters
     ----------
@@ -237,18 +237,19 @@ def run_trials(
 
 
 def _load(request: ConversionRequest, source: Source, population: Population) -> tuple[float, float, float]:
-    """Load the modules that images need.
+    """Load the modules that the images need.
 
-    Images of several sizes are prepared, twice: they may take different ways, of which each loads its modules at first.
+    Images of several sizes are prepared twice, because different kinds of images need different modules, which are
+    loaded the first time.
 
     Returns
     -------
     first : float
-        Seconds of that, which every process needs once.
+        Seconds for loading, which every process spends once.
     by_bytes : float
         Share of an image's time that grows with its bytes.
     an_image : float
-        Seconds of an image, on one thread, including the load of other programs.
+        Seconds for an image on one thread, including delays by other programs.
     """
     begin = moment()
     request.recipe.load()
@@ -268,7 +269,7 @@ def _load(request: ConversionRequest, source: Source, population: Population) ->
 
 
 def _prepared(request: ConversionRequest, source: Source, index: int) -> float:
-    """Return the time for preparing an image on one undisturbed thread."""
+    """Return the seconds for preparing an image on this thread, without the delays that other programs cause."""
     begin = moment()
     pipeline = ConversionPipeline(source.taken(np.array([index])), request.recipe, "skip", start=0)
     for _ in pipeline.run(_ThisThread(), ahead=1):
@@ -300,15 +301,16 @@ class TrialConversion:
     positions : (n,) int64 array
         The images, as positions in the order of a `Population`.
     stored : (n,) float64 array
-        Bytes of each in the pack, with the blobs of its fields and the format's padding; 0 of one that was left out.
+        Bytes of each image in the pack, with the blobs of its fields and the format's padding; 0 for an image that was
+        left out.
     data : int
-        Bytes of all, without the padding.
+        Bytes of all images, without the padding.
     structure : int
         Other bytes of the pack: its structure, table and manifest.
     seconds : float
-        ConversionTime of the conversion.
+        Seconds that the conversion took.
     around : float
-        Seconds of that before the first batch was written, and after the last one.
+        Seconds of these before the first batch was written and after the last one.
     findings : list of tuple of str
         The findings of each image.
     is_left_out : (n,) bool array
@@ -340,7 +342,7 @@ def convert_some(
     directory: Path,
     progress: Callable[[ConversionProgress], None] | None = None,
 ) -> TrialConversion:
-    """Convert some images of a source as all of them would be, into a directory, and remove the pack.
+    """Convert some images of a source into a directory, in the same way as all images, and remove the pack.
 
     Parameters
     ----------
@@ -350,14 +352,14 @@ def convert_some(
     positions, indices : (n,) int64 arrays
         The images, as positions in the order of a `Population`, and as indices of `source`.
     directory : Path
-        The directory of the pack, for a moment.
+        The temporary directory of the pack.
     progress : callable, optional
         As for `packer.convert`.
 
     Raises
     ------
     PackerError
-        As `packer.convert` raises it, but not for images that cannot be read: these are left out.
+        For the same reasons as `packer.convert`, except for images that cannot be read, which are left out.
     """
     in_order = np.argsort(indices)
     account = source.complete_account()
@@ -411,7 +413,8 @@ def convert_some(
 def _stored(pack: Path) -> tuple[Floats, int]:
     """Return the bytes of each sample in a pack: its data, its fields' blobs, and the padding up to the next sample.
 
-    The padding is the rest of a page, or a record's header. The second value are the bytes of all samples without it.
+    The padding is the rest of a page, or a record's header. The second value is the size of all samples without
+    padding.
     """
     with open_pack(pack) as reader:
         sizes = reader.table.size.astype(np.float64)
@@ -437,7 +440,7 @@ _Z = 1.96  # of 95 %
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate of a number, and the bounds between which the number lies with 95 %.
+    """An estimate of a number, and the bounds between which the number lies with a probability of 95 %.
 
     Attributes
     ----------
@@ -449,24 +452,24 @@ class Interval:
     high: float
 
     def times(self, factor: float) -> Interval:
-        """Return the estimate of so many times the number."""
+        """Return the estimate of a multiple of the number."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
     @classmethod
     def around(cls, value: float, half: float) -> Interval:
-        """Return an interval as wide on both sides; numbers of images, bytes and seconds are not below 0."""
+        """Return a symmetric interval, cut at 0, because numbers of images, bytes and seconds are not negative."""
         return cls(value, max(0.0, value - half), value + half)
 
 
 class Population:
-    """The images of a list, in an order of which every beginning is a sample of all strata.
+    """The images of a list, in an order in which the first images, however many, are a sample of all strata.
 
     Parameters
     ----------
     sizes : (M,) int64 array
         Bytes of the images whose size is known.
     which : (M,) int64 array
-        The indices of these images in the list, drawn without regard to anything.
+        The indices of these images in the list, drawn uniformly at random.
     length : int
         Number of images in the list.
     seed : int
@@ -507,7 +510,7 @@ class Population:
 
     @property
     def mean_size(self) -> float:
-        """Bytes of an image."""
+        """Mean size of an image in bytes."""
         return float(self._sizes.mean()) if self.known else 0.0
 
     def sizes(self, positions: Ints) -> Floats:
@@ -515,7 +518,7 @@ class Population:
         return self._sizes[self._rank_of[positions]]
 
     def total(self, positions: Ints, values: Floats) -> Interval:
-        """Estimate the sum of something over all images.
+        """Estimate the sum of a quantity over all images.
 
         Parameters
         ----------
@@ -545,14 +548,14 @@ class Population:
         return Interval.around(total * scale, math.hypot(half * scale, self._unseen(float(values.std()))))
 
     def number(self, positions: Ints, found: npt.NDArray[np.bool_]) -> Interval:
-        """Estimate how many of all images have something; Wilson's interval, with weights.
+        """Estimate the number of images with a property; returns Wilson's interval, with weights.
 
         Parameters
         ----------
         positions : (n,) int64 array
-            The images of which it is known, as positions in `order`.
+            The examined images, as positions in `order`.
         found : (n,) bool array
-            Whether they have it.
+            Whether these images have the property.
         """
         if len(positions) == self._length:
             return Interval.around(float(found.sum()), 0.0)
@@ -567,19 +570,19 @@ class Population:
         return Interval(max(seen, share * self._length), max(seen, math.floor(low)), math.ceil(max(seen, high)))
 
     def _unseen(self, deviation: float) -> float:
-        """Return the error of a sum that comes from images of unknown size."""
+        """Return the error of a sum that is caused by images of unknown size."""
         missing = 1 - self.known / self._length
         return _Z * self._length * deviation * math.sqrt(missing / self.known) if self.known else 0.0
 
 
 def _strata(sizes: Floats) -> Ints:
-    """Return the stratum of each image, of ascending sizes: those of every stratum, and means, sum to the same."""
+    """Return the stratum of each image, by ascending size; strata have about equal sums of size plus mean size."""
     reached = np.cumsum(sizes + max(float(sizes.mean()), 1.0)) if len(sizes) else sizes
     return np.minimum(reached * _STRATA / reached[-1:], _STRATA - 1).astype(np.int64)
 
 
 def _without_empty(stratum: Ints, drawn: Ints) -> tuple[Floats, Ints]:
-    """Join strata of which no image was drawn with others; return numbers of members, and the stratum of each draw."""
+    """Join strata without a drawn image to others; return the size of each stratum, and the stratum of each draw."""
     seen = np.bincount(drawn, minlength=int(stratum.max()) + 1) > 0
     joined = np.minimum(np.cumsum(seen) - seen, seen.sum() - 1)
     return np.bincount(joined[stratum]).astype(np.float64), joined[drawn]
@@ -590,7 +593,7 @@ def _means(values: Floats, of: Ints, seen: Floats) -> Floats:
 
 
 def _quantile(variances: Floats, seen: Floats) -> float:
-    """Return how many standard errors hold 95 %: Student's t, with Satterthwaite's degrees of freedom."""
+    """Return the number of standard errors for 95 %: Student's t, with Satterthwaite's degrees of freedom."""
     squares = float((variances**2 / np.maximum(seen - 1, 1)).sum())
     freedom = max(float(variances.sum()) ** 2 / squares, 2.0) if squares else math.inf
     return _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)

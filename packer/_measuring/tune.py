@@ -1,4 +1,4 @@
-"""`packer.tune`: finds the fastest threads, processes, batches ahead and order on this machine.
+"""`packer.tune`: finds the numbers of threads, processes and batches ahead, and the order, that are fastest here.
 
 Settings are chosen one after the other, each by a race (`packer._loader.autotune`): first the number of threads, then
 whether processes are faster, then how many batches ahead, then the order. A setting is taken only if it is clearly
@@ -88,9 +88,9 @@ class Tuning:
     error : float
         The standard error of `rate`, as a share of it.
     step_ms : float or None
-        The duration of a training step, in milliseconds, that batches have to match.
+        The duration of a training step, in milliseconds, with which batches have to keep up.
     wait_ms : float
-        Milliseconds that such a step waits for its batch; 0 if the batches keep up.
+        The time that such a step waits for its batch, in milliseconds; 0 if the batches keep up.
     trials : tuple of Trial
         All measured settings, in the order in which they were first measured.
     notes : tuple of str
@@ -138,7 +138,7 @@ class _Search:
     untried: list[LoaderSettings] = field(default_factory=list)
 
     def race(self, candidates: list[LoaderSettings], default: LoaderSettings, share: float) -> LoaderSettings:
-        """Return the simplest of those that are as fast as the fastest, measured until a share of the time is over."""
+        """Measure candidates for a share of the time; return the simplest one that is as fast as the fastest."""
         race, limit = Race(candidates), self.limit.until(share)
         while not race.over and not limit.is_over:
             self.limit.show(str(race.next))
@@ -147,7 +147,7 @@ class _Search:
         return self._close_others((race.chosen or default) if over else self._guessed(candidates, default))
 
     def _guessed(self, candidates: list[LoaderSettings], default: LoaderSettings) -> LoaderSettings:
-        """Choose if the time was too short: the default, unless another keeps up or is faster beyond doubt."""
+        """Choose after too short a time: the default, unless another candidate keeps up or is certainly faster."""
         self.unsure = True
         if default not in self.costs:
             self.measured(default)
@@ -159,7 +159,7 @@ class _Search:
         return next(one for one, cost in costs.items() if cost <= (1 + TOLERANCE) * best)
 
     def measured(self, settings: LoaderSettings) -> float:
-        """Measure seconds a batch."""
+        """Measure the seconds per batch."""
         key = settings.processes, settings.threads, settings.prefetch
         loader = self.loaders.get(key)
         if loader is None:
@@ -172,7 +172,7 @@ class _Search:
         return seconds
 
     def _close_others(self, settings: LoaderSettings) -> LoaderSettings:
-        """End the processes of other settings, which have a library of their own in memory each."""
+        """End the processes of other settings, because each of them has its own copy of the libraries in memory."""
         taken = settings.processes, settings.threads, settings.prefetch
         for key in [key for key in self.loaders if key != taken]:
             self.loaders.pop(key).close()
@@ -191,7 +191,7 @@ def tune(
     seconds: float = 90,
     progress: TuningProgress | bool | None = None,
 ) -> Tuning:
-    """Find the fastest threads, processes, prefetch and order of a `Loader` for a dataset on this machine.
+    """Find the fastest numbers of threads, processes and prefetched batches, and the fastest order, of a `Loader` here.
 
     Reading fills the system's cache, so a pack that fits in memory is measured from memory. To train with several ranks
     on a node, tune on as many CPUs as one rank has (``taskset``). A script that calls `tune` must do its work under
@@ -200,8 +200,8 @@ def tune(
     Parameters
     ----------
     dataset : path, or dataset of a `Loader`
-        A path is opened with ``RandomResizedCrop(224, flip=0.5)``. A dataset keeps its own crop and transforms; their
-        time counts.
+        A path is opened with ``RandomResizedCrop(224, flip=0.5)``. A dataset keeps its own crop and transforms; the
+        time that these take counts.
     batch : int
         The number of samples in a batch.
     step_ms : float, optional
@@ -288,7 +288,7 @@ def _result(search: _Search, settings: LoaderSettings, step_ms: float | None) ->
 
 
 def measure(loader: Loader) -> float:
-    """Return how many seconds a batch takes when nothing waits but for batches; the first ones are not counted."""
+    """Return the seconds per batch of a loop that only waits for batches; the first ones are not counted."""
     with contextlib.closing(iter(loader)) as iterator:  # type: ignore[type-var]
         for _ in range(loader.prefetch + 1):
             next(iterator)
@@ -302,7 +302,7 @@ def measure(loader: Loader) -> float:
 
 
 def loader_with(dataset: Any, batch: int, settings: LoaderSettings) -> Loader:
-    """Return a Loader with some settings, whose passes have no end."""
+    """Return a Loader with some settings and endless passes."""
     return Loader(
         dataset,
         batch,
@@ -314,18 +314,18 @@ def loader_with(dataset: Any, batch: int, settings: LoaderSettings) -> Loader:
 
 
 def _endless(dataset: Any, order: str) -> Endless:
-    """Return an order without an end, another one each time, so that nothing is read again soon."""
+    """Return an endless order, a different one each time, so that no sample is read again soon."""
     kind: type[OrderSampler] = ShuffleSampler if order == "shuffle" else BlockShuffleSampler
     return Endless(kind(len(dataset), seed=int(torch.empty((), dtype=torch.int64).random_())))
 
 
 def _process_counts(cpus: int) -> list[int]:
-    """Return with how many processes to try: some, and one for each CPU."""
+    """Return the numbers of processes to try: a few, and one for each CPU."""
     return sorted({count for count in (cpus // 8, cpus // 4, cpus) if count > 1})
 
 
 def _ahead(search: _Search, most: int) -> list[int]:
-    """Return how many batches ahead to try, the usual number first; no more than memory has room for."""
+    """Return the numbers of batches ahead to try, the usual number first; no more than fit into memory."""
     layout = layout_of(readable(search.dataset).layout())
     size, memory = (layout.bytes_for(search.batch) if layout is not None else 0), available_memory()
     fitting = [count for count in (1, 4, 8) if memory is None or (count + 4) * size <= _MOST_AHEAD * memory]

@@ -646,6 +646,10 @@ class Source:
         """Return the directory in which any file may be, or become, an image; None if there is none."""
         return self.root
 
+    def inputs(self) -> Iterator[str]:
+        """Yield the paths or URLs of the files with the samples; none if they are files in `tree`."""
+        yield from ()
+
     @property
     def origin(self) -> Manifest | None:
         """Return the manifest of the pack that the images come from; None if they are files."""

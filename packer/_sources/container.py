@@ -74,6 +74,9 @@ class ContainerSource(Source):
     def tree(self) -> Path | None:
         return None
 
+    def inputs(self) -> Iterator[str]:
+        yield from map(self.files.path, range(len(self.files)))
+
     def present_stamps(self) -> Stamps:
         """Return for each image its size, and the present time of its file."""
         present = [stamp_at(self.files.path(number)) for number in range(len(self.files))]

@@ -151,7 +151,9 @@ class Walk:
         before = len(self.others)
         doubles = self._doubles
         hidden: set[str] = set()  # directories with images
-        pending = [(os.path.join(self._root, folder), folder, frozenset[tuple[int, int]](), folder * is_hidden(folder))]
+        root = os.stat(self._root)
+        above = frozenset({(root.st_dev, root.st_ino)})
+        pending = [(os.path.join(self._root, folder), folder, above, folder * is_hidden(folder))]
         while pending:
             path, relative, above, below = pending.pop()
             try:

@@ -116,6 +116,13 @@ class PackSource(Source):
     def origin(self) -> Manifest:
         return self.united
 
+    def inputs(self) -> Iterator[str]:
+        """Yield the paths or URLs of the packs, and of their files."""
+        for reader in self.readers:
+            yield reader.place.path
+            for name in filter(None, reader.file_names()):
+                yield (reader.place_of(name) or reader.place.join(name)).path
+
     def identities(self) -> list[str]:
         return [reader.manifest.identity() for reader in self.readers]
 

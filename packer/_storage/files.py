@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._storage.packfile import pread
-from packer._storage.safe_open import NO_LINK, open_regular
+from packer._storage.safe_open import KINDS, NO_LINK, open_regular
 from packer._table import COLUMNS, Buffer, Names, Table
 from packer.errors import DestinationError, option, printable
 
@@ -46,7 +46,7 @@ def write_uncached(fd: int, parts: Sequence[Buffer]) -> int | None:
     """Write at the file's position like `os.writev`, but drop the bytes from the page cache once they are on disk.
 
     The system starts writing the bytes to disk immediately, and then reuses their memory for the next bytes. A file
-    that was synced is as durable as any other.
+    that was synced is as durable as one written in any other way.
 
     Returns
     -------
@@ -189,7 +189,7 @@ class AppendFile:
 
 
 class PatchFile:
-    """A file of a complete pack, some bytes of which are replaced by as many others.
+    """A file of a complete pack, in which bytes are replaced by the same number of other bytes.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ class PatchFile:
         self._close = weakref.finalize(self, os.close, self._fd)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return `size` bytes from `offset`, or fewer where the file ends."""
+        """Return `size` bytes from `offset`, or fewer at the end of the file."""
         return pread(self._fd, size, offset)
 
     def write(self, offset: int, data: Buffer) -> None:
@@ -225,8 +225,8 @@ class PatchFile:
 def _pieces(parts: Iterable[Buffer]) -> Iterator[list[Buffer]]:
     """Yield blocks of about `_COLLECT` bytes.
 
-    For longer writes Linux allocates larger pieces of memory than it has at hand, and a virtual machine has to request
-    them from its host: measured, a write of 2 MiB took ten times as long per byte as one of half a MiB.
+    For longer writes Linux allocates larger pieces of memory than it has available, and a virtual machine has to
+    request them from its host. In a measurement, a write of 2 MiB took ten times as long per byte as one of half a MiB.
     """
     piece, size = list[Buffer](), 0
     for part in parts:
@@ -256,9 +256,9 @@ def writing_to(path: str | os.PathLike[str], then: str = "then run the same comm
 
 @contextmanager
 def replacing(path: Path, shown: Path | None = None) -> Iterator[AppendFile]:
-    """Write a file atomically: it gets its name, replacing an older file, when the block ends and all of it is on disk.
+    """Write a file atomically: it gets its name and replaces an older file when the block has ended and it is on disk.
 
-    If the block fails, nothing is replaced and nothing left behind. Errors name `path`, or `shown` instead.
+    If the block fails, nothing is replaced and no file is left behind. Errors name `path`, or `shown` instead.
     """
     # A unique name, because several processes may write a file of this name at the same time.
     partial = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}.partial")
@@ -279,7 +279,7 @@ def replacing(path: Path, shown: Path | None = None) -> Iterator[AppendFile]:
 
 
 def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Raise DestinationError, which names `path`, if there is no directory for it, or none that can be looked at."""
+    """Raise DestinationError, which names `path`, if its directory does not exist or cannot be accessed."""
     try:
         if stat.S_ISDIR(os.stat(directory).st_mode):
             return
@@ -293,7 +293,7 @@ def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike
 
 
 def disk_size(path: str | os.PathLike[str]) -> int:
-    """Return the size in bytes of a file, or of the regular files below a directory; links there count for nothing.
+    """Return the size in bytes of a file, or of the regular files below a directory; links there do not count.
 
     Files removed meanwhile do not count either; FileNotFoundError if there is nothing at `path`.
     """
@@ -371,21 +371,23 @@ PICTURES = {".png": (b"\x89png\r\n\x1a\n",), ".svg": (b"<?xml", b"<svg")}
 
 
 def require_output(path: str | os.PathLike[str], what: str, begins: tuple[bytes, ...]) -> None:
-    """Refuse a path at which a file, such as a report, cannot be written, or would replace a file of another kind.
+    """Refuse a path at which a file, such as a report, cannot be written or would replace a file of another kind.
 
     A mistake such as ``--html train.lmdb`` would destroy a pack whose originals may be gone.
 
     Raises
     ------
     DestinationError
-        Also where a file is there that is not empty, and begins with none of `begins` (in lower case) as files of
-        its kind do.
+        Also if a file exists there that is not empty and begins with none of `begins` (in lower case), with which files
+        of the right kind begin.
     """
     shown = printable(os.fspath(path))
     parent = os.path.dirname(os.path.abspath(path))
     require_directory(parent, path)
     if os.path.isdir(path):
         raise DestinationError(f"{shown}: is a directory. Say the name of a file for the {what}.")
+    if os.path.exists(path) and (kind := stat.S_IFMT(os.stat(path).st_mode)) in (stat.S_IFBLK, stat.S_IFSOCK):
+        raise DestinationError(f"{shown}: is {KINDS[kind]}. Say the name of a file for the {what}.")
     if not os.access(path if os.path.exists(path) else parent, os.W_OK):
         raise DestinationError(f"{shown}: the {what} cannot be written: Permission denied")
     if os.path.isfile(path):  # reading anything else, such as a FIFO, may not end
@@ -402,7 +404,7 @@ def write_output(path: str | os.PathLike[str], content: bytes) -> None:
     Raises
     ------
     DestinationError
-        If it cannot be written.
+        If the file cannot be written.
     """
     target = Path(os.path.realpath(path))
     if os.path.exists(target) and not os.path.isfile(target):  # such as a FIFO, or a terminal
@@ -507,7 +509,7 @@ class TableBuilder:
         self._names.append(name)
 
     def extend(self, columns: Mapping[str, npt.NDArray[Any]], names: Names) -> None:
-        """Add rows; `columns` are all but the two of the names, which may be of wider numbers than the table's."""
+        """Add rows; `columns` are all except the two of the names, and may have wider dtypes than the table."""
         rows = np.empty(len(names), self._row_type)
         for name in rows.dtype.names or ():
             rows[name] = names.ends + self._name_end if name == "name_end" else columns[name]

@@ -20,7 +20,7 @@ _BEGINNING = b"version https://git-lfs.github.com/spec/v1"
 
 
 def is_pointer(head: Buffer) -> bool:
-    """Tell whether bytes begin as a pointer does."""
+    """Tell whether bytes begin like a Git LFS pointer."""
     return bytes(head[: len(_BEGINNING)]) == _BEGINNING
 
 
@@ -46,9 +46,9 @@ def is_system_file(name: str, head: Callable[[], Buffer]) -> bool:
     Parameters
     ----------
     name : str
-        Its name, without directories.
+        The file's name, without directories.
     head : callable
-        Returns its first bytes, at least four if it has them. Called if the name alone does not decide.
+        Returns the first bytes of the file, at least four if it has them. Called if the name alone does not decide.
     """
     if name.startswith(_DOUBLE):
         return bytes(head()[: len(_APPLE_DOUBLE)]) == _APPLE_DOUBLE

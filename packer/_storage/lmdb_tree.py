@@ -78,14 +78,14 @@ class Node(NamedTuple):
     ----------
     key : bytes
     page : int
-        The number of the page below; in a leaf that of the first page which the value has of its own, and `NO_PAGE` of
-        a value that follows its key.
+        The number of the page below; in a leaf the first overflow page of the value, or `NO_PAGE` if the value follows
+        its key.
     size : int
         The bytes of the value; 0 in a branch.
     flags : int
-        The kind of the value: bytes, or something of `F_SUBDATA` and `F_DUPDATA`.
+        The kind of the value: bytes, or the flags `F_SUBDATA` and `F_DUPDATA`.
     end : int
-        Where in the file the key ends.
+        The offset in the file at which the key ends.
     """
 
     key: bytes
@@ -126,7 +126,7 @@ def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
 
 
 def even(size: int) -> int:
-    """Return `size`, or one more where it is odd: nodes begin at even offsets."""
+    """Return `size`, plus one if it is odd, because nodes begin at even offsets."""
     return size + (size & 1)
 
 
@@ -150,7 +150,7 @@ class LMDBTree:
     Raises
     ------
     NotAPackError
-        If the file is no LMDB file of data version 1, or an empty one.
+        If the file is not an LMDB file of data version 1, or is empty.
     CorruptPackError
         If the meta page is damaged.
     """
@@ -190,7 +190,7 @@ class LMDBTree:
             )
 
     def end(self) -> tuple[int, int]:
-        """Return offset and size of the file's end, with the branches that packer writes, and some more."""
+        """Return offset and size of the end of the file that contains the branches of packer's packs, and some more."""
         size = min((min(self._branches, self._last_page) + 1) * self._page_size + _BESIDE, self._file.size)
         return self._file.size - size, size
 
@@ -200,7 +200,7 @@ class LMDBTree:
             raise CorruptPackError("its keys are no texts with a value each, but numbers or sets", self._file.path)
 
     def walk(self, first: bytes = b"") -> Iterator[tuple[bytes, int, int]]:
-        """Yield key, offset and size of every value whose key is `first` or comes after it, in the order of the keys.
+        """Yield key, offset and size of every value whose key is `first` or comes after it, in key order.
 
         A malicious tree may contain cycles. Each path down ends after at most `MAX_DEPTH` pages at a leaf, and each
         leaf must have larger keys than those before, so a page that is reached twice ends the walk with an error.
@@ -230,7 +230,7 @@ class LMDBTree:
                 yield key, *self._value(node)
 
     def find(self, key: bytes) -> tuple[int, int] | None:
-        """Return offset and size of the value of a key; None if there is none. Errors as `walk`."""
+        """Return offset and size of the value of a key; None if there is none. Raises the same errors as `walk`."""
         number = self.root
         for depth in range(1, MAX_DEPTH + 1):
             is_leaf, nodes, keys = self._held_page(number)
@@ -249,7 +249,7 @@ class LMDBTree:
             raise CorruptPackError(f"page {number} is damaged", self._file.path) from error
 
     def _held_page(self, number: int) -> tuple[bool, list[Node], list[bytes]]:
-        """Return the results of `nodes`, and the keys, from a cache, because upper pages are read again and again."""
+        """Return the results of `nodes`, and the keys, from a cache, because upper pages are read repeatedly."""
         page = self._held.get(number)
         if page is None:
             is_leaf, nodes = self.nodes(number)

@@ -61,14 +61,14 @@ class PathRecords(NamedTuple):
 
 
 def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints, PathRecords]:
-    """Return the positions of locations `BY_PATH`, and the records, which the caller keeps until the files were read.
+    """Return positions for locations `BY_PATH`, and records that the caller must keep until the files were read.
 
     Parameters
     ----------
     directory : int
         A descriptor.
     paths : sequence of bytes
-        Relative to the directory. A path with a NUL is that of no file.
+        Relative to the directory. A path with a NUL is not the path of any file.
     stamps : (N, 2) int64 array
         Size and time of each file.
     """
@@ -112,7 +112,7 @@ class FileBytes:
     ----------
     descriptor : Descriptor
     path : str
-        That of the file, for errors.
+        The path of the file, for errors.
     size : int
         Bytes of the file when it was opened.
     """
@@ -171,7 +171,7 @@ class PackFile:
     """A file of a pack, open for reading.
 
     Reads specify their position, so many threads and, after a fork, many processes can use one open file. Samples are
-    read with `pread` instead of a mapping: if a disk fails or the file was cut short, a read raises an error, but
+    read with `pread` instead of a mapping: if a disk fails or the file was cut short, a read raises an error, while
     touching a mapping kills the process with SIGBUS. The same applies to tables, except very large ones: see `Vector`.
 
     Parameters
@@ -194,7 +194,7 @@ class PackFile:
     links : int
         Number of its hard links.
     inode : (int, int)
-        Its device and its number on the device, which hard links to one file share.
+        The file's device and its number on the device, which all hard links to a file share.
     """
 
     def __init__(self, path: str | os.PathLike[str], inside: str = "") -> None:
@@ -294,7 +294,7 @@ class PackFile:
         Parameters
         ----------
         most : int
-            The size limit of one read in bytes. A larger one, which a malicious file may cause, raises
+            The size limit of one read in bytes. A larger read, which a malicious file may cause, raises
             CorruptPackError.
         beside : int
             Bytes before and after a read that are likely to be read too.

@@ -25,11 +25,11 @@ class FoundFile(NamedTuple):
     size : int
         Bytes.
     modified : int
-        When it was changed last, in nanoseconds.
+        The time of the last change, in nanoseconds.
     links : int
-        Number of its names.
+        Number of the file's hard links.
     inode : (int, int)
-        Its device and its number there.
+        The file's device and its number on the device.
     """
 
     size: int
@@ -69,7 +69,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def open(self, inside: str = "") -> PackFile:
-        """Open the file, or one below the directory; errors as for `PackFile`."""
+        """Open the file, or one below the directory. Raises the same errors as `PackFile`."""
 
     @abc.abstractmethod
     def join(self, inside: str) -> Place:
@@ -99,7 +99,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def is_directory(self) -> bool:
-        """Tell whether this is a directory, as far as is known after a search for files in it."""
+        """Tell whether this is a directory, as far as a search for files in it showed."""
 
     @abc.abstractmethod
     def holding(self, names: Iterable[str]) -> set[str]:
@@ -120,7 +120,7 @@ class Place(abc.ABC):
         Raises
         ------
         PackError
-            If one is missing, or is not a regular file.
+            If a file is missing, or is not a regular file.
         """
 
     @abc.abstractmethod

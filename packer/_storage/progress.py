@@ -1,9 +1,11 @@
-"""Progress bars: ``progress=True`` shows a tqdm bar, in a notebook the notebook's bar, and none in a log."""
+"""Progress bars: ``progress=True`` shows a tqdm bar on a terminal or in a notebook, and none in a log."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -27,7 +29,7 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
     what : str or path
         The bar's subject, such as the pack that is written.
     unit : {"img", "files", "B", "s"}
-        The unit that the callback counts in.
+        The unit in which the callback counts.
 
     Raises
     ------
@@ -76,7 +78,7 @@ class _Bar:
         if self._bar is None:
             if self._ended == (what, total) and done >= (total or 0):
                 return
-            self._bar = _tqdm()(
+            self._bar = _automatic_bar()(
                 desc=what,
                 total=total or None,
                 unit=self._unit,
@@ -94,9 +96,22 @@ class _Bar:
         self._bar = None
 
 
-def _tqdm() -> Any:
+def _automatic_bar() -> Any:
     with warnings.catch_warnings():  # a notebook without ipywidgets gets the bar of a terminal, which needs no remark
         warnings.simplefilter("ignore")
         from tqdm.auto import tqdm
 
-        return tqdm
+        return bars_of_this_process(tqdm)
+
+
+@functools.cache
+def bars_of_this_process(kind: Any) -> Any:
+    """Return a class of tqdm's bars whose lock and refreshing thread no other process shares.
+
+    By default tqdm guards its bars with a semaphore that forked children share. A child that is killed while it closes
+    its copy of a bar keeps the semaphore, and the next bar of the parent waits for it forever. Measurements kill
+    children.
+    """
+    own: Any = type("Bar", (kind,), {"monitor_interval": 0})
+    own.set_lock(threading.RLock())
+    return own

@@ -1,8 +1,8 @@
 """Opening the files of a pack: regular files only, and below a pack without following symbolic links.
 
-A pack may come from a stranger. A name in it may be that of a FIFO, whose opening blocks, of a device without an end,
-or of a link to an unrelated file. The path of the pack itself is the user's, and may be a link. Names of samples are
-checked too, before they become files: they must not lead out of a directory.
+A pack may come from a stranger. A name in it may refer to a FIFO, which blocks when it is opened, to a device without
+an end, or to a link to an unrelated file. The path of the pack itself is chosen by the user, and may be a link. Names
+of samples are checked too, before they become files: they must not lead out of a directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def path_problem(name: str) -> str | None:
 
 
 def longest_path() -> int:
-    """Return the maximum length of a path on this system, in bytes; on Windows, where settings decide, of any path."""
+    """Return the maximum length of a path on this system, in bytes; on Windows, the highest possible setting."""
     try:
         return os.pathconf("/", "PC_PATH_MAX") - 1  # less the NUL at its end
     except (AttributeError, OSError, ValueError):
@@ -39,9 +39,9 @@ def longest_path() -> int:
 
 
 def folded(name: str) -> str:
-    """Return `name` in the form in which a file system compares it that ignores case and the encoding of accents.
+    """Return `name` in the form that a file system compares if it ignores case and the encoding of accents.
 
-    Call `path_problem` first: the time for accents grows with the square of their number in a row.
+    Call `path_problem` first: the time for accents grows with the square of the number of consecutive ones.
     """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
@@ -87,10 +87,10 @@ _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # opening a 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)  # O_PATH: no permission to list
 _LINK_ERRORS = {errno.ELOOP, errno.EMLINK}  # the second is FreeBSD's
 _LINK = "is a symbolic link, and the files of a pack are none"
-_KINDS = {
+KINDS = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
+    stat.S_IFBLK: "a block device",
     stat.S_IFSOCK: "a socket",
     stat.S_IFDIR: "a directory",
 }
@@ -119,9 +119,10 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
     Parameters
     ----------
     path : path
-        The file, or the directory that `inside` counts from. It may be a symbolic link, unless `flags` have `NO_LINK`.
+        The file, or the directory that `inside` is relative to. It may be a symbolic link, unless `flags` have
+        `NO_LINK`.
     inside : str, optional
-        The file's path below `path`: names with slashes between them, none of which may be that of a symbolic link.
+        The file's path below `path`: names with slashes between them. None of them may be a symbolic link.
     flags, mode : int
         As `os.open` takes them.
 
@@ -145,7 +146,7 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         os.close(fd)
-        raise StrangeFileError(errno.EINVAL, f"is {_KINDS.get(kind, 'something special')}, and no regular file")
+        raise StrangeFileError(errno.EINVAL, f"is {KINDS.get(kind, 'something special')}, and no regular file")
     if 0 < status.st_size <= LARGEST_POINTER and not flags & (os.O_WRONLY | os.O_RDWR) and _is_pointer(fd):
         os.close(fd)
         raise PointerError(errno.EINVAL, IS_POINTER)

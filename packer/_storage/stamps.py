@@ -78,7 +78,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def stamp_at(path: str) -> Stamp:
-    """Return the present stamp of a file; SourceError if the disk fails."""
+    """Return the current stamp of a file; SourceError if the disk fails."""
     try:
         return stamp_of(os.stat(path))
     except ValueError:  # a NUL in the name
@@ -90,7 +90,7 @@ def stamp_at(path: str) -> Stamp:
 
 
 def take_stamps(root: Path, names: Names) -> Stamps:
-    """Return the present stamps of all files, read on many threads where the disk is slow.
+    """Return the current stamps of all files, read on many threads if the disk is slow.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def _take_chunk(root: Path, names: Names, start: int, stamps: Stamps) -> None:
 
 
 def _paths(root: Path, names: Names) -> Iterator[str]:
-    """Yield the paths of files; `Names` decodes them one by one, which takes as long as the system call."""
+    """Yield the paths of files, because decoding them one by one with `Names` takes as long as the system calls."""
     prefix, blob, start = os.path.join(root, ""), names.blob.tobytes(), 0
     for end in names.ends.tolist():
         name = decode_name(blob[start:end])

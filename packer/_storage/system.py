@@ -26,7 +26,7 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def available_cpus() -> int:
-    """Return how many CPUs this process may use: the least of affinity, cgroup's quota and SLURM's allocation."""
+    """Return how many CPUs this process may use: the least of affinity, cgroup quota and SLURM allocation."""
     limits = [_affinity()]
     quota = cgroup_cpus()
     if quota is not None:
@@ -81,13 +81,13 @@ def _affinity() -> int:
 
 
 def cgroup_cpus(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
-    """Return how many CPUs the cgroup and those above it grant, rounded up; None if there is no limit."""
+    """Return how many CPUs the cgroup and its ancestors grant, rounded up; None if there is no limit."""
     granted = [cpus for directory in _cgroups("cpu", root, membership) for cpus in _quota_of(directory)]
     return max(1, -int(-min(granted) // 1)) if granted else None
 
 
 def cgroup_memory(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
-    """Return how many bytes of memory the cgroup and those above it grant; None if there is no limit."""
+    """Return how many bytes of memory the cgroup and its ancestors grant; None if there is no limit."""
     granted = [
         int(word)
         for directory in _cgroups("memory", root, membership)
@@ -127,7 +127,7 @@ def _quota_of(directory: Path) -> list[float]:
 
 
 def _words(directory: Path, *names: str) -> list[str]:
-    """Return the words of the first of the files that can be read."""
+    """Return the words of the first file that can be read."""
     for name in names:
         try:
             return (directory / name).read_text().split()
@@ -185,7 +185,7 @@ def _directory(package: str) -> str:
     Raises
     ------
     ModuleNotFoundError
-        If it cannot.
+        If the process cannot import the package.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -202,7 +202,7 @@ def python_command(code: str, *packages: str) -> list[str]:
         The code; it imports modules as this process does.
     *packages : str
         Packages, in addition to packer, that it imports from the same location as this process; all others come from
-        the present ``sys.path``.
+        the current ``sys.path``.
     """
     packages = ("packer", *packages)
     start = _START.format(packages=packages) + code

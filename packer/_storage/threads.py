@@ -21,7 +21,7 @@ def in_order(work: Callable[[_T], _R], items: Iterable[_T], workers: int | None 
     work : callable
         Called on several threads at once.
     items : iterable
-        Iterated on this thread, as the work continues.
+        Iterated on this thread, while the work continues.
     workers : int, optional
         Threads; by default as many as `available_cpus` counts.
     """

@@ -1,10 +1,9 @@
 """The samples of one pack, or of several in a row, for the viewer: numbered, with columns over all.
 
-`find_duplicates` finds samples whose
-images are the same bytes by the checksums in the table, so that only candidates are read: a sample's checksum is the
-CRC-32C of its image, and then of its label, height, width and name (`packer._table`). The name differs if the same
-image lies in a pack twice, but the bytes after the image are known from the table, and a CRC can be undone byte by byte
-from its end: this gives the CRC of the image alone.
+`find_duplicates` finds samples with identical image bytes by the checksums in the table, so that only candidates are
+read: a sample's checksum is the CRC-32C of its image, and then of its label, height, width and name (`packer._table`).
+The name differs if the same image lies in a pack twice, but the bytes after the image are known from the table, and a
+CRC can be undone byte by byte from its end: this gives the CRC of the image alone.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Catalog:
     dataset : ImageDataset or ConcatImageDataset
         Whole packs, with the same classes.
     paths : sequence of path, optional
-        The opened paths, of which each became one of the packs; by default the packs' own paths.
+        The opened paths, one for each pack; by default the packs' own paths.
 
     Attributes
     ----------
@@ -79,8 +78,8 @@ class Catalog:
     Raises
     ------
     CorruptPackError
-        If the labels in the table of a pack are damaged; also from every way to a row or a column, where the file of a
-        table was cut short.
+        If the labels in the table of a pack are damaged; also raised by every method that reads a row or a column, if
+        the file of a table was cut short.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class Catalog:
 
     @property
     def title(self) -> str:
-        """The names of the opened paths, not of an index that was made of one meanwhile."""
+        """The names of the opened paths, even if an index was made of one of them to open it."""
         return ", ".join(map(os.path.basename, self.paths))
 
     def require_tables(self) -> None:
@@ -148,7 +147,7 @@ class Catalog:
         return self._labels
 
     def seed_of(self, pack: int, seed: int) -> int:
-        """Return the seed of a pack's crops, where a Loader or the dataset of all packs has `seed`."""
+        """Return the seed of a pack's crops if the Loader, or the dataset of all packs, has `seed`."""
         from packer._datasets.concat import ConcatImageDataset
 
         return self.dataset._seed_of(pack, seed) if isinstance(self.dataset, ConcatImageDataset) else seed
@@ -195,12 +194,12 @@ class Catalog:
 
     @property
     def fields(self) -> dict[str, Field]:
-        """The fields that a sample of any pack has, by name; of fields of one name the first pack's."""
+        """The fields of all packs, by name; of several fields with one name, the first pack's."""
         return {name: field for reader in reversed(self.readers) for name, field in reader.fields.items()}
 
     @property
     def categories(self) -> dict[str, Field]:
-        """The fields whose values sort samples into classes: classes, labels of objects, truth values; by name."""
+        """The fields, by name, by which samples can be classified: classes, labels of objects, and truth values."""
         return {name: field for name, field in self.fields.items() if _is_category(field)}
 
     def facts(self) -> list[tuple[str, str]]:
@@ -243,7 +242,7 @@ def _is_category(field: Field) -> bool:
 
 
 def class_names(field: Field, ids: Sequence[int]) -> list[str]:
-    """Return the names of the classes with some ids as a page shows them; of those without a name, the ids."""
+    """Return the class names for some ids as a page shows them; the id itself for a class without a name."""
     if field.dtype == "bool":
         return ["true" if number else "false" for number in ids]
     present = set(ids)
@@ -260,16 +259,16 @@ def open_catalog(
     Parameters
     ----------
     paths : sequence of path
-        Classes of several are united by name.
+        Classes of several packs are united by name.
     progress : callable, optional
         For a source that is not a pack: called with the number of images indexed so far, and the total.
 
     Raises
     ------
     PackerError
-        As `packer.open_dataset`.
+        For the same reasons as `packer.open_dataset`.
     OptionError
-        If the labels of several are of different types.
+        If the labels of several packs are of different types.
     """
     from packer._datasets.open import open_dataset
 
@@ -288,7 +287,7 @@ MEASURES = ("width", "height", "aspect", "size", "label")
 
 
 def measure(catalog: Catalog, name: str) -> npt.NDArray[Any]:
-    """Return one of `MEASURES` of all samples."""
+    """Return the values of one of `MEASURES` for all samples."""
     if name == "aspect":
         height = np.maximum(catalog.column("height"), 1)
         return np.asarray(catalog.column("width") / height, np.float32)
@@ -311,7 +310,7 @@ class DuplicateGroup:
     Attributes
     ----------
     indices : list of int
-        The first of them.
+        The first of these samples.
     count : int
         Number of samples with this checksum and size.
     size : int
@@ -330,11 +329,11 @@ class Duplicates:
     Attributes
     ----------
     groups : list of DuplicateGroup
-        Those that were read and compared byte by byte, the largest first.
+        The groups that were read and compared byte by byte, the largest first.
     candidates : int
         Number of groups of samples with the same checksum and size, which is nearly certainly the same image.
     reason : str
-        Why nothing can be said; empty if it can.
+        Why duplicates cannot be found; empty if they can.
     """
 
     groups: list[DuplicateGroup]
@@ -374,7 +373,7 @@ def find_duplicates(catalog: Catalog) -> Duplicates:
 def image_checksums(table: Table) -> Checksums:
     """Return the CRC-32C of each image's bytes alone, (N,) uint32, from the checksums of the samples.
 
-    The number for a row whose name does not lie inside of the names means nothing.
+    The checksum for a row whose name does not lie inside of the names is meaningless.
     """
     found = np.empty(len(table), np.uint32)
     for start in range(0, len(table), _BLOCK):
@@ -415,7 +414,7 @@ _DONE_BY = np.argsort(_DOES >> 24).astype(np.uint32)  # the byte, by the highest
 
 
 def _undone(state: Checksums, byte: npt.NDArray[np.uint8]) -> Checksums:
-    """Return the states before a byte was taken in."""
+    """Return the states of the CRC before it took in a byte."""
     by = _DONE_BY[state >> 24]
     before: Checksums = ((state ^ _DOES[by]) << np.uint32(8)) | (by ^ byte)
     return before
@@ -443,7 +442,7 @@ _MOST_REASONS = 1000
 class DamageLog:
     """The damaged samples that were seen so far. Safe in many threads at once.
 
-    The memory that it takes does not grow with the damage: a byte a sample, and so many reasons.
+    Its memory does not grow with the damage: one byte per sample, and a limited number of reasons.
 
     Parameters
     ----------
@@ -471,6 +470,6 @@ class DamageLog:
             return np.flatnonzero(np.frombuffer(self._seen, np.uint8))
 
     def listed(self) -> tuple[int, list[tuple[int, str]]]:
-        """Return how many samples are damaged; index and reason of those seen first, in the order of the indices."""
+        """Return the number of damaged samples, and index and reason of those seen first, in index order."""
         with self._lock:
             return self._count, sorted(self._reasons.items())

@@ -38,7 +38,7 @@ class Query:
     label : int, optional
         The class; -1 for samples without a label.
     name : str
-        A part of the name; upper and lower case of ASCII count the same.
+        A part of the name; the case of ASCII letters is ignored.
     condition : str
         As `ImageDataset.where` takes it.
     measure : str
@@ -46,9 +46,9 @@ class Query:
     low, high : float
         The range of the measure: from `low` to below `high`.
     finding : str
-        A finding that the stored image shows, or `DAMAGED`; empty for all images.
+        A finding on the stored image, or `DAMAGED`; empty for all images.
     categories : tuple of (str, str)
-        Names of fields, of those in `Catalog.categories`, and of the class that a sample has there.
+        Pairs of a field in `Catalog.categories` and the class that a sample has in it, both by name.
     order : str
         One of `ORDERS`.
     """
@@ -80,9 +80,9 @@ class QueryResult:
     indices : (count,) int64 array, optional
         The samples' numbers; None if all are found, in their order.
     complete : bool
-        False if a search by name stopped, having found enough.
+        False if a search by name stopped because it had found enough.
     unread : int
-        Number of samples that are still to be read, of which some may be found.
+        Number of samples that are still to be read; some of them may match too.
     """
 
     count: int
@@ -104,7 +104,7 @@ class CategoryCounts:
     Attributes
     ----------
     counts : list of (str, int)
-        The most frequent class first. A sample with objects of several classes counts for each.
+        The classes and their counts, the most frequent first. A sample with objects of several classes counts for each.
     unread : int
         Number of samples that are still to be read.
     """
@@ -142,7 +142,7 @@ class Finder:
         ----------
         query : Query
         seconds : float
-            How long further samples are read, if the query needs findings or labels of objects.
+            The time for reading further samples, if the query needs findings or labels of objects.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class Finder:
             return found
 
     def categories(self, name: str, seconds: float = 0.0) -> CategoryCounts:
-        """Return how many samples each class of a field has, after reading further ones for some seconds."""
+        """Return the number of samples in each class of a field, after reading further samples for some seconds."""
         field = self._field(name)
         if field.kind != "labels":
             return CategoryCounts(_ranked(_column_counts(self._catalog, name)))
@@ -196,7 +196,7 @@ class Finder:
         return QueryResult(len(indices), indices, complete, unread)
 
     def _mask(self, query: Query) -> npt.NDArray[np.bool_] | None:
-        """Return the mask of samples that meet all criteria but the name; None if there are no others."""
+        """Return the mask of samples that meet all criteria except the name; None if there are no other criteria."""
         catalog, masks = self._catalog, list[npt.NDArray[np.bool_]]()
         if query.label is not None:
             masks.append(np.asarray(catalog.labels == query.label))
@@ -248,7 +248,7 @@ def _column_counts(catalog: Catalog, name: str) -> dict[str, int]:
 
 
 def _column_equals(catalog: Catalog, name: str, value: str) -> npt.NDArray[np.bool_]:
-    """Tell which samples have a class in a field."""
+    """Return the mask of the samples that have a class in a field."""
     masks: list[npt.NDArray[np.bool_]] = []
     for values, present, field in _columns(catalog, name):
         ids = np.unique(values[present])
@@ -286,7 +286,7 @@ def _named(catalog: Catalog, text: str, mask: npt.NDArray[np.bool_] | None) -> t
 
 
 def _with(names: Names, needle: bytes) -> Iterator[Ints]:
-    """Yield the rows whose names have some bytes in lower case in them, block by block of the names."""
+    """Yield the rows whose names, in lower case, contain some bytes; the names are searched block by block."""
     for start in range(0, len(names), _BLOCK):
         part = names.between(start, start + _BLOCK)
         text, ends = part.blob.tobytes().lower(), part.ends

@@ -41,11 +41,11 @@ class Histogram:
     unit : str
         The unit of the values in words, for the axis.
     edges : list of float
-        The begin of each bar, and the end of the last: B + 1 numbers.
+        The beginning of each bar, and the end of the last one: B + 1 numbers.
     counts : list of int
-        Number of samples of each of the B bars.
+        Number of samples in each of the B bars.
     logarithmic : bool
-        Whether the bars are equally wide in the logarithm.
+        Whether the bars are equally wide on a logarithmic axis.
     names : list of str
         The names of the bars, if each is a class; otherwise empty.
     """
@@ -69,7 +69,7 @@ _TITLES = {
 
 
 def histograms(catalog: Catalog, indices: Ints | None = None) -> list[Histogram]:
-    """Return the histograms of some samples, by default of all; none of no samples."""
+    """Return the histograms of some samples, by default of all samples; none if there are no samples."""
     if not len(catalog) or (indices is not None and not len(indices)):
         return []
     found = []
@@ -111,12 +111,12 @@ def _labels(catalog: Catalog, labels: Numbers) -> Histogram:
 
 
 def _is_wide(values: Numbers) -> bool:
-    """Tell whether values differ so much that bars of one width would show the large ones alone."""
+    """Tell whether values differ so much that bars of equal width would show only the large ones."""
     return bool(len(values)) and float(values.min()) > 0 and float(values.max()) / float(values.min()) > _WIDE
 
 
 def _edges(values: Numbers, *, whole: bool, wide: bool) -> tuple[npt.NDArray[np.float64], bool]:
-    """Return where bars begin and end, and whether their widths grow; of whole numbers at whole numbers."""
+    """Return the edges of bars, whole numbers if all values are whole, and whether the widths grow."""
     if not len(values):
         return np.array([0.0, 1.0]), False
     low, high = (min(max(float(one), -_FARTHEST), _FARTHEST) for one in (values.min(), values.max()))
@@ -158,22 +158,22 @@ _STYLE = (
 
 
 def draw(histogram: Histogram) -> str:
-    """Return a histogram as an ``<svg>`` element; each bar says its range in ``data-low`` and ``data-high``."""
+    """Return a histogram as an ``<svg>`` element; each bar has its range in ``data-low`` and ``data-high``."""
     size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{safe(histogram.title)}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(_elements(histogram))}</svg>'
 
 
 def require_plot(path: str | os.PathLike[str]) -> None:
-    """Raise an error if `plot` could not draw to a path, before anything is read for it.
+    """Raise an error if `plot` could not draw to a path, before a pack is read.
 
     Raises
     ------
     OptionError
-        If the name is not that of a ``.svg`` or ``.png``.
+        If the name does not end in ``.svg`` or ``.png``.
     MissingDependencyError
-        If matplotlib is needed, and not installed.
+        If matplotlib is needed but not installed.
     DestinationError
-        If there is no such directory, or another file is there.
+        If the directory does not exist, or a file of another kind exists there.
     """
     target = Path(path)
     suffix = target.suffix.lower()
@@ -192,7 +192,7 @@ def plot(path: str | os.PathLike[str], title: str, histograms: Sequence[Histogra
     Raises
     ------
     OptionError, MissingDependencyError
-        As `require_plot`.
+        For the same reasons as `require_plot`.
     DestinationError
         If the file cannot be written.
     """
@@ -281,14 +281,14 @@ def _cut(text: str, letters: int) -> str:
 
 
 def _multiples(first: float, last: float) -> list[float]:
-    """Return five or so round numbers of a range, evenly apart; its ends if there is none."""
+    """Return about five evenly spaced round numbers of a range; its ends if it contains none."""
     step = float(_round_step(last / 5 - first / 5, whole=False))
     values = [number * step for number in range(math.ceil(first / step), math.floor(last / step) + 1)]
     return values if len(values) > 1 else [first, last]
 
 
 def _powers(first: float, last: float) -> list[float]:
-    """Return a few numbers of the kind 1, 2, 5, 10, 20, ... of a range; its ends if there is none."""
+    """Return a few numbers of the kind 1, 2, 5, 10, 20, ... of a range; its ends if it contains none."""
     low, high = math.floor(math.log10(first)), math.ceil(math.log10(last))
     steps = (1, 2, 5) if high - low <= 4 else (1,)
     apart = max((high - low) // 8, 1)

@@ -1,7 +1,7 @@
 """Pictures for the viewer: thumbnails of many samples; and the image, crops and fields of one sample.
 
-Fields that are pixels become pictures (masks and run lengths in colours, further images); others become shapes over the
-image, captions, and text.
+Fields that are pixels become pictures: coloured ones for masks and run lengths, JPEGs for further images. Other fields
+become shapes over the image, captions, or text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _QUALITY = 92
 
 @dataclass(frozen=True)
 class Cut:
-    """A crop of a sample: the rectangle, in pixels of the image, and the network's input as a picture."""
+    """A crop of a sample: its rectangle, in pixels of the image, and a picture of the network's input."""
 
     epoch: int
     top: int
@@ -66,7 +66,7 @@ class Pictures:
         self.turn = threading.BoundedSemaphore(available_cpus() + 1)
 
     def small(self, indices: Ints, side: int) -> list[Picture]:
-        """Return pictures of samples, of which none is wider or higher than `side` pixels.
+        """Return pictures of samples, each at most `side` pixels wide and high.
 
         A sample that cannot be read or decoded has an error in place of a picture.
         """
@@ -79,7 +79,7 @@ class Pictures:
         return found
 
     def whole(self, index: int, side: int) -> Picture:
-        """Return one sample's picture, in its own size unless that is above `side` pixels, or its error.
+        """Return a sample's picture, reduced if a side exceeds `side` pixels, or the error of reading it.
 
         The bytes are checked and decoded as training reads them.
         """
@@ -118,7 +118,7 @@ Numbers = npt.NDArray[Any]
 
 
 def mask_picture(catalog: Catalog, index: int, name: str, side: int) -> bytes:
-    """Return a mask, or run lengths of a segmentation, as a PNG of colours over nothing; at most `side` pixels a side.
+    """Return a mask, or a segmentation's run lengths, as a transparent PNG with colours, at most `side` pixels a side.
 
     0 is not coloured, as it is the background in nearly all masks. Values keep their colours in all samples. The value
     of a mask with three channels is red + 256 green + 65,536 blue, as in COCO's panoptic masks.
@@ -141,9 +141,9 @@ def mask_picture(catalog: Catalog, index: int, name: str, side: int) -> bytes:
 
 
 def further_image(catalog: Catalog, index: int, name: str, side: int) -> bytes:
-    """Return a further image of a sample as a JPEG; errors as of `mask_picture`.
+    """Return a further image of a sample as a JPEG. Raises the same errors as `mask_picture`.
 
-    Where it has more than 8 bits, such as depth, all its levels go from black to white.
+    If it has more than 8 bits, as a depth image does, its lowest level becomes black and its highest white.
     """
     reader, row, field = _found(catalog, index, name)
     if field.kind != "image":
@@ -172,7 +172,7 @@ def _encoded(reader: Reader, row: int, index: int, name: str) -> Buffer:
 
 
 def _places(length: int, step: float) -> Ints:
-    """Return which of so many rows, or columns, are shown where each stands for `step`."""
+    """Return the rows, or columns, that are shown if each one stands for `step` of them."""
     return (np.arange(max(int(length / step), 1)) * step).astype(np.int64)
 
 
@@ -183,7 +183,7 @@ def _step(height: int, width: int, side: int) -> float:
 
 
 def _fewer(pixels: Numbers, side: int) -> Numbers:
-    """Return the nearest pixels of a picture of at most `side` a side: between two ids there is none."""
+    """Return a picture of at most `side` pixels a side, made of nearest pixels, because ids cannot be interpolated."""
     height, width = pixels.shape[:2]
     step = _step(height, width, side)
     fewer: Numbers = pixels[_places(height, step)][:, _places(width, step)]
@@ -191,7 +191,7 @@ def _fewer(pixels: Numbers, side: int) -> Numbers:
 
 
 def _ids(pixels: Numbers) -> Numbers:
-    """Return (H, W) numbers of (H, W, channels)."""
+    """Combine (H, W, channels) pixels into (H, W) numbers."""
     if pixels.shape[2] < 3 or pixels.dtype != np.uint8:
         first: Numbers = pixels[..., 0]
         return first
@@ -200,7 +200,7 @@ def _ids(pixels: Numbers) -> Numbers:
 
 
 def _levels(pixels: Numbers) -> npt.NDArray[np.uint8]:
-    """Return (H, W, channels) numbers as RGB, from black, the least, to white; what is not a number is black."""
+    """Return (H, W, channels) numbers as RGB, from black for the lowest to white for the highest; NaN is black."""
     values = pixels[..., :3] if pixels.shape[2] >= 3 else np.repeat(pixels[..., :1], 3, axis=2)
     halves = values.astype(np.float64) / 2  # the largest less the least is finite then
     finite = np.isfinite(halves)
@@ -210,9 +210,9 @@ def _levels(pixels: Numbers) -> npt.NDArray[np.uint8]:
 
 
 def _painted(segmentations: Sequence[Any], height: int, width: int, side: int) -> Ints:
-    """Return which object's run lengths cover each pixel of a picture, counted from 1; the last where several do.
+    """Return for each pixel of a picture the last object, counted from 1, whose run lengths cover it; 0 for none.
 
-    Nothing of the image's own size is made. What are no run lengths of that size paints nothing.
+    No array of the image's own size is allocated. Values that are not run lengths of that size paint nothing.
     """
     objects = [(number, one) for number, one in enumerate(segmentations, 1) if isinstance(one, dict)]
     step = _step(height, width, min(side, max(math.isqrt(_MOST_PAINTED // max(len(objects), 1)), 1)))
@@ -231,7 +231,7 @@ def _painted(segmentations: Sequence[Any], height: int, width: int, side: int) -
 
 
 def _pixels_before(ends: Runs, rows: Ints, columns: Ints, height: int) -> Ints:
-    """Return how many of the pixels that are shown lie before each end of a run; runs go down one column by one."""
+    """Return the number of shown pixels before each end of a run; runs go down the columns, one after the other."""
     column, row = np.divmod(ends, height)
     at = np.searchsorted(columns, column)
     within = np.append(columns, -1)[at] == column
@@ -239,7 +239,7 @@ def _pixels_before(ends: Runs, rows: Ints, columns: Ints, height: int) -> Ints:
 
 
 def _coloured(numbers: Numbers) -> bytes:
-    """Return a PNG in which each number but 0 has a colour of its own."""
+    """Return a PNG in which each number except 0 has its own colour."""
     near = np.clip(np.nan_to_num(numbers), -_LARGEST_NUMBER, _LARGEST_NUMBER)
     present, inverse = np.unique(near, return_inverse=True)
     return encode_png(Image.fromarray(_colours(present)[inverse.reshape(numbers.shape)], "RGBA"))
@@ -268,16 +268,16 @@ def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``name``, ``kind``, and what there is of ``text`` (the value in words), ``error`` (why it cannot be read, or
-        what of it cannot be drawn), ``boxes`` (x y x y), ``keypoints`` (of each object its points: x y visibility),
-        ``polygons`` (of each object a list of x y x y ...), ``labels`` and ``ids`` (of each object the name and the id
-        of its class), ``picture`` ("mask" or "image": there is one to ask for). Places are in pixels of the image.
-        JSON can say all of it.
+        ``name``, ``kind``, and those of the following that apply: ``text`` (the value in words), ``error`` (why the
+        value cannot be read, or which part of it cannot be drawn), ``boxes`` (x y x y), ``keypoints`` (for each object
+        its points: x y visibility), ``polygons`` (for each object a list of x y x y ...), ``labels`` and ``ids`` (the
+        name and the id of each object's class), ``picture`` ("mask" or "image" if a picture can be requested).
+        Coordinates are in pixels of the image. All values can be serialised as JSON.
 
     Raises
     ------
     IndexError, CorruptPackError
-        As from `Catalog.locate`.
+        For the same reasons as `Catalog.locate`.
     """
     pack, row = catalog.locate(index)
     reader = catalog.readers[pack]
@@ -299,7 +299,7 @@ class _Large(NamedTuple):
 
 
 def _value(reader: Reader, row: int, field: Field) -> Any:
-    """Return a value; an error instead if it cannot be read."""
+    """Return a value, or the error if it cannot be read."""
     try:
         stored = reader.value(row, field.name)
         if field.kind in PIXELS or field.kind == "bytes":
@@ -317,7 +317,7 @@ class _Objects(NamedTuple):
 
 
 def _objects(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, _Objects]:
-    """Return the classes of objects, by the number of objects: the first list of ids of that length."""
+    """Return the classes of objects: the first list of ids whose length is the number of objects."""
     found: dict[int, _Objects] = {}
     for field in fields.values():
         ids = values[field.name]
@@ -353,7 +353,7 @@ def _placed(kind: str, value: Any) -> dict[str, Any]:
 
 
 def _segmented(value: list[Any], shape: tuple[int, int]) -> dict[str, Any]:
-    """Return the polygons of objects, whether there are run lengths to paint, and what is wrong with the first one."""
+    """Return the objects' polygons, whether there are run lengths to paint, and the first problem, if any."""
     problems = [_problem(one, shape) for one in value]
     polygons = [
         [points for points in one if points] if isinstance(one, list) and not problem else []

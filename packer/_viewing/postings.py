@@ -1,7 +1,8 @@
 """An inverted index from findings and object classes to samples, built by reading the samples.
 
-A manifest counts findings and does not name their images; the labels of objects lie after each image. So samples are
-read one by one, for a limited time in each call, and a page shows the first results while the rest is read.
+A manifest counts findings but does not name the images that have them, and the labels of objects are stored after each
+image. So samples are read one by one, for a limited time in each call, and a page shows the first results while the
+rest is read.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from packer.errors import ImageError, PackError
 
 
 class Postings:
-    """The samples that have a term. Safe in many threads at once.
+    """The samples that have each term. Safe in many threads at once.
 
     Parameters
     ----------
     samples : int
         Number of samples.
     terms_of : callable
-        Returns the terms of the sample with some number. Each counts once.
+        Returns the terms of the sample with a number. Each term counts once.
 
     Attributes
     ----------
     read : int
-        Number of samples that were read so far, from the first one on.
+        Number of samples read so far, beginning with the first one.
     """
 
     def __init__(self, samples: int, terms_of: Callable[[int], Iterable[str]]) -> None:
@@ -53,7 +54,7 @@ class Postings:
         return self._samples - self.read
 
     def advance(self, seconds: float) -> None:
-        """Read further samples for some seconds, and one at least; none in 0 seconds."""
+        """Read further samples for some seconds, at least one; none if `seconds` is 0."""
         until, more = time.monotonic() + seconds, seconds > 0
         with self._lock:
             while self.unread and more:
@@ -63,18 +64,18 @@ class Postings:
                 more = time.monotonic() < until
 
     def of(self, term: str) -> Ints:
-        """Return the numbers of the samples that have a term, of those that were read, in ascending order."""
+        """Return the numbers of the samples read so far that have a term, in ascending order."""
         with self._lock:
             return np.array(self._lists.get(term, ()), np.int64)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of samples of each term, of those that were read."""
+        """Return, for each term, the number of samples read so far that have it."""
         with self._lock:
             return {term: len(indices) for term, indices in self._lists.items()}
 
 
 def findings_of(catalog: Catalog, index: int) -> tuple[str, ...]:
-    """Return the findings that the stored image of a sample shows; none of an image that cannot be read.
+    """Return the findings on the stored image of a sample; none if the image cannot be read.
 
     An image that was re-encoded no longer shows most findings of its file, such as an EXIF orientation.
     """
@@ -94,7 +95,7 @@ def findings_of(catalog: Catalog, index: int) -> tuple[str, ...]:
 
 
 def _is_smaller(reader: Reader, height: int, width: int) -> bool:
-    """Tell whether the conversion wanted larger images, and did not enlarge this one."""
+    """Tell whether the conversion's target size was larger, and this image was not enlarged to it."""
     try:
         resize = Recipe.of(reader.manifest.settings).resize
     except ValueError:  # of a pack that another program wrote

@@ -31,17 +31,17 @@ Progress = Callable[[int, int], None]
 
 
 def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: Progress | None = None) -> int:
-    """Write a report: histograms, classes, pictures of each class, findings, duplicates, and what is damaged.
+    """Write a report: histograms, classes, pictures of each class, findings, duplicates, and damaged samples.
 
-    Every sample of a pack of up to 20,000 is read and decoded; of a larger one those that are shown.
+    If a pack has at most 20,000 samples, all of them are read and decoded; otherwise only the samples that are shown.
 
     Parameters
     ----------
     catalog : Catalog
     target : path
-        The HTML file. A page that is there is replaced, another file is not.
+        The HTML file. An existing page is replaced; any other file is not.
     progress : callable, optional
-        Called with how many samples were read, and are to be.
+        Called with the number of samples read so far, and their total.
 
     Returns
     -------
@@ -51,9 +51,9 @@ def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: 
     Raises
     ------
     DestinationError
-        If the file cannot be written, or would replace a file that is no page.
+        If the file cannot be written, or would replace a file that is not a page.
     CorruptPackError
-        If the file of a table was cut short meanwhile.
+        If the file of a pack's table was cut short meanwhile.
     """
     require_report(target)
     page = "\n".join(_page(catalog, progress)).encode("utf-8", "backslashreplace")
@@ -62,7 +62,7 @@ def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: 
 
 
 def require_report(target: str | os.PathLike[str]) -> None:
-    """Raise the errors of `write_report` that do not need a pack, before every sample is read for one."""
+    """Raise the errors of `write_report` that do not need a pack, before all samples are read for a report."""
     require_output(target, "page", (b"<!doctype html>",))
 
 
@@ -105,7 +105,7 @@ def _more(count: int, listed: int) -> str:
 
 
 def _samples(catalog: Catalog) -> Iterator[tuple[str, Ints]]:
-    """Yield samples that stand for each class, and what the class is called; evenly spread over the packs."""
+    """Yield samples of each class, evenly spread over the packs, and the name of the class."""
     if not catalog.classes:
         yield "", _spread(np.arange(len(catalog)), _MOST_PICTURES // 4)
         return
@@ -121,7 +121,7 @@ def _samples(catalog: Catalog) -> Iterator[tuple[str, Ints]]:
 
 
 def _spread(indices: Ints, most: int) -> Ints:
-    """Return at most so many of some numbers, evenly spread."""
+    """Return some of the numbers, up to a limit, evenly spread."""
     return indices[np.unique(np.linspace(0, len(indices) - 1, min(most, len(indices))).astype(np.int64))]
 
 

@@ -5,9 +5,9 @@ loopback (DNS rebinding) cannot read anything. No header allows other sites to r
 elsewhere. Other users of the machine can see the arguments of a browser. So a browser is started with a URL that opens
 the page only once, and only for a process of this user; Linux reports the user of a connection on the loopback.
 
-Responses are JSON, pictures, and sheets of many pictures at once. A sheet is the length of its head as a uint32,
-little-endian, the head in JSON, a list with an entry for each picture, and the pictures one after the other. An entry
-has the size of its JPEG under ``picture``.
+Responses are JSON, pictures, and sheets of many pictures at once. A sheet consists of the length of its head as a
+uint32, little-endian; the head, a JSON list with an entry for each picture; and the pictures one after the other. An
+entry has the size of its JPEG in bytes under ``picture``.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
     Parameters
     ----------
     client, server : (str, int)
-        Address and port of its two ends, of IPv4.
+        IPv4 address and port of the two ends of the connection.
 
     Returns
     -------
     bool
-        True too if the system has no tables of connections.
+        Also True if the system has no tables of connections.
     """
     ends = _spelled(*client), _spelled(*server)
     tables = [table for table in _TABLES if os.access(table, os.R_OK)]
@@ -177,7 +177,7 @@ class Endpoints:
                 self._damage.add(one.index, one.error)
 
     def _about(self, index: int) -> dict[str, Any]:
-        """Return the table's properties of a sample."""
+        """Return the properties of a sample that are in the table."""
         catalog = self._catalog
         pack, row = catalog.locate(index)
         table = catalog.readers[pack].table
@@ -245,9 +245,9 @@ class Endpoints:
         return _json(asdict(find_duplicates(self._catalog)))
 
     def _check(self, parameters: Parameters) -> Payload:
-        """Read and decode samples from `start` on, for a fraction of a second; without `start` none.
+        """Read and decode samples from `start` on, for a fraction of a second; none if `start` is missing.
 
-        Returns the damaged samples and the findings that are known so far, and how far the samples were read.
+        Returns the damaged samples and the findings known so far, and the number of samples read.
         """
         total, findings = len(self._catalog), self._finder.findings
         start = _number(parameters, "start", total)
@@ -320,7 +320,7 @@ def _json(value: object) -> Payload:
 
 
 def _together(entries: list[dict[str, Any]], pictures: list[bytes]) -> Payload:
-    """Return a sheet."""
+    """Return a sheet of pictures."""
     head = _json(entries).body
     return Payload("application/octet-stream", b"".join([len(head).to_bytes(4, "little"), head, *pictures]))
 
@@ -356,21 +356,21 @@ class Server(ThreadingHTTPServer):
     ----------
     catalog : Catalog
     port : int
-        0 for any that is free.
+        0 for any free port.
     framed : bool
-        Whether notebooks on the loopback, and those of VS Code, may show the page within theirs.
+        Whether notebooks on the loopback, and those of VS Code, may show the page in a frame.
 
     Attributes
     ----------
     address : str
         The URL of the page, with the secret.
     door : str
-        An address that leads to the page, once: for the arguments of a browser.
+        An address that leads to the page only once, for the arguments of a browser.
 
     Raises
     ------
     DestinationError
-        If the port is taken, or not for this user.
+        If the port is taken, or this user may not use it.
     """
 
     daemon_threads = True
@@ -393,7 +393,7 @@ class Server(ThreadingHTTPServer):
             raise DestinationError(f"{why}. Without --port any free one is taken") from error
 
     def server_bind(self) -> None:
-        """Bind, without asking any name server who this is."""
+        """Bind, without asking a name server for the name of this machine."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = _LOOPBACK, self.server_address[1]
 
@@ -414,7 +414,7 @@ class Server(ThreadingHTTPServer):
             return True
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Respond in a thread of its own. If there are too many connections, the oldest stranger is closed."""
+        """Respond in a separate thread. Of too many connections, close the oldest that has not shown the secret."""
         with self._opening:
             if len(self._open) >= _MOST_CONNECTIONS:
                 oldest = next((one for one, known in self._open.items() if not known), request)
@@ -432,14 +432,14 @@ class Server(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Respond, and let another connection in."""
+        """Respond, and then admit another connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._forget(request)
 
     def welcome(self, request: Any) -> None:
-        """Let a connection stay that has shown the secret."""
+        """Keep a connection open, because it has shown the secret."""
         with self._opening:
             if request in self._open:
                 self._open[request] = True
@@ -463,7 +463,7 @@ class Server(ThreadingHTTPServer):
                 self._changed.notify_all()
 
     def server_close(self) -> None:
-        """Close, when what is under way has ended: a process that ends while images are decoded is aborted."""
+        """Close after running requests have ended: a process that exits while images are decoded is aborted."""
         with self._changed:
             self._ends = True
             self._changed.wait_for(lambda: not self._under_way, _PATIENCE)
@@ -482,7 +482,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        """Respond, or refuse."""
+        """Respond to a request, or refuse it."""
         self._send(*self._answer())
 
     def do_HEAD(self) -> None:
@@ -545,7 +545,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log no request."""
+        """Do not log requests."""
 
 
 def _same(key: str, secret: str) -> bool:

@@ -135,7 +135,7 @@ def view(
 
 
 def _keep(viewer: Viewer) -> None:
-    """Let a viewer stay when nothing refers to it any more, since its page may be open; close the oldest of many."""
+    """Keep a viewer alive when nothing refers to it, because its page may be open; close the oldest of many."""
     with _opening:
         if not _open:
             atexit.register(_close_all)

@@ -19,16 +19,17 @@ from packer.errors import OptionError, OptionTypeError
 
 
 def inverse_matrices(angle: Floats, shift: Floats, scale: Floats, shear: Floats, center: Floats) -> Floats:
-    """Return which place of an image each place of its result shows.
+    """Return matrices that map each position in a result to its position in the image.
 
     The arithmetic is that of ``_get_inverse_affine_matrix`` in torchvision's transforms/v2/functional/_geometry.py.
 
     Parameters
     ----------
     angle, scale : (N,)
-        Degrees, clockwise; and how much larger the result is.
+        The angle in degrees, clockwise; and the factor by which the result is larger.
     shift, shear, center : (N, 2)
-        Across and down: pixels; degrees; pixels from the middle of the image.
+        Horizontal and vertical values: `shift` in pixels, `shear` in degrees, `center` in pixels from the middle of the
+        image.
 
     Returns
     -------
@@ -47,13 +48,13 @@ def inverse_matrices(angle: Floats, shift: Floats, scale: Floats, shear: Floats,
 
 
 def is_identity(matrices: Floats) -> npt.NDArray[np.bool_]:
-    """Tell which of N matrices move nothing."""
+    """Tell for each of N matrices whether it moves nothing."""
     same: npt.NDArray[np.bool_] = (matrices == (1, 0, 0, 0, 1, 0)).all(1)
     return same
 
 
 def interpolations(augmentation: Augmentation) -> set[str]:
-    """Return how an augmentation may move pixels, as names of `FILTERS`; none where it moves no pixel."""
+    """Return the interpolations that an augmentation may use, as names in `FILTERS`; none if it moves no pixels."""
     settings = augmentation._settings
     found = {str(settings["interpolation"])} if "interpolation" in settings else set()
     for value in settings.values():
@@ -63,15 +64,15 @@ def interpolations(augmentation: Augmentation) -> set[str]:
 
 
 def moved(operations: Operations, matrices: Floats, filter: int, fill: int) -> None:
-    """Fill in N operations that move images; nothing is done where a matrix moves nothing."""
+    """Fill in N operations that move images; if a matrix moves nothing, its operation does nothing."""
     operations["kind"] = np.where(is_identity(matrices), 0, KINDS.index("affine"))
     operations["matrix"], operations["interpolation"], operations["fill"] = matrices, filter, fill
 
 
 def turned(angle: Floats, center: Floats, sizes: Pairs) -> Floats:
-    """Return the matrices of rotations by so many degrees, counter-clockwise.
+    """Return the matrices of rotations by `angle` degrees, counter-clockwise.
 
-    Where torchvision turns by quarters without computing places, the matrices are exact.
+    For multiples of 90 degrees for which torchvision does not interpolate, the matrices are exact.
     """
     degrees, none = angle % 360, np.zeros((len(angle), 2))
     matrices = inverse_matrices(-degrees, none, np.ones(len(angle)), none, center)
@@ -134,9 +135,10 @@ class RandomAffine(Augmentation):
     scale : (float, float), optional
         The lowest and the highest factor.
     shear : float, (float, float) or (float, float, float, float), optional
-        The range of angles of the horizontal shear, in degrees; with four numbers, also of the vertical shear.
+        The range of the horizontal shear, as angles in degrees; with four numbers, also the range of the vertical
+        shear.
     interpolation, fill, center
-        As for `RandomRotation`.
+        The same as for `RandomRotation`.
 
     Raises
     ------
@@ -189,7 +191,7 @@ class RandomAffine(Augmentation):
 
 
 def _from_middle(center: tuple[float, float] | None, sizes: Pairs) -> Floats:
-    """Return a place in N images, across and down from the middle."""
+    """Return the horizontal and vertical distance of a position from the middle of each of N images."""
     if center is None:
         return np.zeros((len(sizes), 2))
     places: Floats = np.asarray(center) - sizes[:, ::-1] * 0.5
@@ -202,9 +204,10 @@ _ATTEMPTS = 10
 class RandomErasing(Augmentation):
     """Fill a random rectangle of the image with one colour: torchvision's RandomErasing, on uint8 pixels.
 
-    An area is drawn uniformly from `scale`, as a share of the image, and an aspect ratio log-uniformly from `ratio`, up
-    to ten times; the first rectangle that fits is placed at random. If none fits, nothing is erased. Recipes that erase
-    after normalizing fill the rectangle with the mean; for ImageNet this is ``value=(124, 116, 104)``.
+    Up to ten times, an area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio
+    log-uniformly from `ratio`; the first rectangle that fits is placed at random. If none fits, nothing is erased.
+    Recipes that erase after normalizing fill the rectangle with the mean; for ImageNet this is ``value=(124, 116,
+    104)``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Automatic augmentations, which choose operations and their strength at random: torchvision's spaces and policies."""
+"""Automatic augmentations, which choose operations and their strengths at random, as in torchvision."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ SIGNED = (*_PLACES, *_FACTORS)
 
 
 class Space(NamedTuple):
-    """How strong the operations are at most.
+    """The maximum strength of each operation.
 
     Attributes
     ----------
     shear, turn, factor : float
-        The strongest shear, as a tangent; rotation, in degrees; and change of a factor.
+        The strongest shear, as a tangent; the strongest rotation, in degrees; and the strongest change of a factor.
     bits : int
-        How many bits posterizing takes away at most.
+        The maximum number of bits that posterizing removes.
     pixels : float, optional
-        The farthest translation. Without it, 150 / 331 of the image's side.
+        The maximum translation in pixels; by default 150 / 331 of the image's side.
     """
 
     shear: float
@@ -75,7 +75,7 @@ class Space(NamedTuple):
     pixels: float | None = None
 
     def magnitudes(self, name: str, bins: int, places: Ints, sizes: Pairs) -> Floats:
-        """Return how strong an operation is on N images, at places of so many steps up to the strongest."""
+        """Return the strengths of an operation on N images; `places` are steps on a scale of `bins` steps."""
         if name == "Posterize":
             levels = (8 - torch.arange(bins) / ((bins - 1) / self.bits)).round()
             return _numbers(levels)[places]
@@ -98,14 +98,14 @@ def _linear(first: float, last: float, bins: int) -> Floats:
 
 
 def _numbers(values: torch.Tensor) -> Floats:
-    """Return float32 numbers as torchvision hands them on."""
+    """Return float32 numbers in the precision that torchvision uses."""
     return values.double().numpy()
 
 
 def done(  # noqa: PLR0917
     operations: Operations, names: Sequence[str], which: Ints, magnitudes: Floats, sizes: Pairs, filter: int, fill: int
 ) -> None:
-    """Fill in N operations: those of `names` that `which` says, as strong as `magnitudes` says.
+    """Fill in N operations: `which` are indices into `names`, and `magnitudes` are the strengths.
 
     The meaning of a magnitude is that of ``_apply_image_or_video_transform`` in torchvision's
     transforms/v2/_auto_augment.py. An operation that changes nothing is left out.
@@ -147,16 +147,16 @@ def _matrices(name: str, magnitudes: Floats, sizes: Pairs) -> Floats:
 
 
 class Choice(NamedTuple):
-    """An operation of a policy.
+    """One operation of a policy.
 
     Attributes
     ----------
     name : str
-        torchvision's.
+        The operation's name in torchvision.
     p : float
-        The probability that it is done.
+        The probability that the operation is applied.
     strength : int
-        0 to 9; 0 also of those that have no strength.
+        0 to 9; also 0 for operations that have no strength.
     """
 
     name: str
@@ -267,7 +267,7 @@ _STEPS = 10  # of the strength in a policy
 
 
 class _Automatic(Augmentation):
-    """Operations of a space."""
+    """Base class: operations with the strengths of a space."""
 
     _space: Space
 
@@ -280,7 +280,7 @@ class _Automatic(Augmentation):
     def _do(  # noqa: PLR0917
         self, operations: Operations, which: Ints, places: Ints, negative: Floats, bins: int, sizes: Pairs
     ) -> None:
-        """Fill in N operations of `ALL`, each at one of so many steps, and negative by a random number."""
+        """Fill in N operations of `ALL`, each with a step on a scale of `bins` steps and a random sign."""
         if len(sizes) and bins <= _MOST_BINS and (sizes == sizes[0]).all():
             table = _table(self, bins, *sizes[0].tolist())
             operations[:] = table[(which * bins + places) * 2 + (negative < 0.5)]
@@ -300,7 +300,7 @@ class _Automatic(Augmentation):
         done(operations, ALL, which, magnitudes, sizes, filter, fill)
 
     def _code_of_table(self, randoms: int, bins: int, strength: int, height: int, width: int) -> Coded | None:
-        """Return the rule of one of the operations; `_do` does the same."""
+        """Return C's rule for choosing one of the operations; `_do` does the same in Python."""
         if bins > _MOST_BINS:
             return None
         table, count = _table(self, bins, height, width), len(_CHOSEN)
@@ -309,7 +309,7 @@ class _Automatic(Augmentation):
 
 @functools.lru_cache(maxsize=64)
 def _table(rule: _Automatic, bins: int, height: int, width: int) -> Operations:
-    """Return all operations on images of a size: a place each of `ALL`, of so many steps, and of the signs."""
+    """Return all operations on images of one size: an entry for each of `ALL`, each step and each sign."""
     which, places, sign = np.indices((len(ALL), bins, 2)).reshape(3, -1)
     table = nothing(len(which), 1)[:, 0]
     table["fill"] = NO_FILL
@@ -363,7 +363,7 @@ class RandAugment(_Automatic):
     num_magnitude_bins : int
         The number of strengths, 2 or more.
     interpolation, fill
-        As for `TrivialAugmentWide`.
+        The same as for `TrivialAugmentWide`.
 
     Raises
     ------
@@ -406,7 +406,7 @@ class AutoAugment(_Automatic):
     policy : {"imagenet", "cifar10", "svhn"} or torchvision's AutoAugmentPolicy
         The data set for which the policy was found.
     interpolation, fill
-        As for `TrivialAugmentWide`.
+        The same as for `TrivialAugmentWide`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The base class of augmentations, chains and choices of them, and the records that C takes for them."""
+"""The base class of augmentations, chains and choices of augmentations, and the records that C uses for them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Coded(NamedTuple):
 
 
 def coded(kind: str, randoms: int, table: Operations | None = None, **numbers: float) -> Coded:
-    """Return one rule, of these fields of `RULE`."""
+    """Return one rule with these values in the fields of `RULE`."""
     record = np.zeros(1, RULE)
     record["kind"], record["randoms"] = RULES.index(kind), randoms
     for name, number in numbers.items():
@@ -52,7 +52,7 @@ def coded(kind: str, randoms: int, table: Operations | None = None, **numbers: f
 
 
 def joined(rules: Sequence[Coded | None]) -> Coded | None:
-    """Return rules one after the other; None where C does not know one of them."""
+    """Join rules, one after the other; return None if one of them is None, because C does not support it."""
     known = [rule for rule in rules if rule is not None]
     if len(known) < len(rules):
         return None
@@ -77,7 +77,7 @@ class Augmentation(Frozen, abc.ABC):
     def __init__(self) -> None: ...
 
     def _be(self, randoms: int, operations: int, **settings: Any) -> None:
-        """Become a rule; its repr shows the settings, and they are compared."""
+        """Initialise the rule; the settings are for repr and comparison."""
         vars(self).update(randoms=randoms, operations=operations, _settings=settings)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -91,8 +91,8 @@ class Augmentation(Frozen, abc.ABC):
         heights, widths : (N,) int64
             Sizes of the images, in pixels.
         random : (N, randoms) float64, optional
-            Uniform in [0, 1). The operations depend only on them. By default the numbers are drawn from torch's default
-            generator.
+            Random numbers, uniform in [0, 1); the operations depend only on these and on the sizes. By default they are
+            drawn from torch's default generator.
 
         Returns
         -------
@@ -103,7 +103,7 @@ class Augmentation(Frozen, abc.ABC):
         ------
         ImageError
             If an image is too small for the rule, or too large for an affine operation. The error's `index` is the
-            position of the image among the N.
+            position of the image among the N images.
         ValueError
             If `random` has a wrong shape or numbers outside [0, 1), or if heights and widths differ in length.
         """
@@ -125,10 +125,10 @@ class Augmentation(Frozen, abc.ABC):
 
     @abc.abstractmethod
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
-        """Fill in the operations on images of these sizes; they do nothing so far."""
+        """Fill in the operations on images of these sizes; so far, each operation in `chosen` does nothing."""
 
     def _coded_for(self, heights: Ints, widths: Ints) -> Coded | None:
-        """Return the rules as C takes them; None where it does not, or sizes differ or are refused."""
+        """Return the rules in C's form; None if C does not support them, or the sizes differ or are refused."""
         if _native is None or len(heights) == 0:
             return None
         height, width = int(heights[0]), int(widths[0])
@@ -140,7 +140,7 @@ class Augmentation(Frozen, abc.ABC):
         return known[1]
 
     def _code(self, height: int, width: int) -> Coded | None:
-        """Return rules for images of a size as C takes them; None where it knows no such rule."""
+        """Return the rules for images of one size in C's form; None if C does not support them."""
         return None
 
 
@@ -154,7 +154,7 @@ class Chain(Augmentation):
     Raises
     ------
     TypeError
-        If one is not an augmentation of packer.
+        If one of `augmentations` is not an augmentation of packer.
     """
 
     def __init__(self, augmentations: Sequence[Augmentation]) -> None:
@@ -186,7 +186,7 @@ class RandomApply(Augmentation):
     Raises
     ------
     TypeError, ValueError
-        If one is not an augmentation of packer, or `p` is not a probability.
+        If one of `transforms` is not an augmentation of packer, or `p` is not a probability.
     """
 
     def __init__(self, transforms: Sequence[Augmentation], p: float = 0.5) -> None:
@@ -201,7 +201,7 @@ class RandomApply(Augmentation):
 
 
 class ChoiceOfAugmentations(Augmentation):
-    """One of some augmentations, for each image: the result of `RandomChoice` of augmentations."""
+    """Applies one of several augmentations to each image; `RandomChoice` of augmentations returns it."""
 
     _shown = "RandomChoice"
 
@@ -226,12 +226,12 @@ class ChoiceOfAugmentations(Augmentation):
 
 
 def chain_of(augment: Any) -> Augmentation:
-    """Return the augmentation that a user gave, as one or as a list; TypeError where it is none."""
+    """Return a user's argument, one augmentation or a list, as one augmentation; TypeError for other objects."""
     return augment if isinstance(augment, Augmentation) else Chain(_rules("augment", augment))
 
 
 def _rules(name: str, augmentations: Any) -> tuple[Augmentation, ...]:
-    """Return the augmentations of a list; TypeError where one is none, or there is no list."""
+    """Return the augmentations in a list; TypeError if it is not a list, or contains other objects."""
     if isinstance(augmentations, (Frozen, str)) or not isinstance(augmentations, Sequence):
         raise OptionTypeError(
             f"{name} is a list of packer's augmentations, such as [packer.augment.TrivialAugmentWide()], not "
@@ -265,13 +265,13 @@ def RandomChoice(transforms: Sequence[Any], p: Sequence[float] | None = None) ->
     ----------
     transforms : sequence of Augmentation, or sequence of Mixing
     p : sequence of float, optional
-        The weight of each; by default all are equal.
+        The weight of each rule; by default all weights are equal.
 
     Raises
     ------
     TypeError, ValueError
-        If one is not an augmentation or a mixing of packer, the sequence is empty, or the weights are negative or
-        differ in number.
+        If one of `transforms` is not an augmentation or a mixing of packer, the sequence is empty, or the weights are
+        negative or differ from the rules in number.
     """
     of_batches = isinstance(transforms, Sequence) and bool(transforms)
     if of_batches and all(isinstance(rule, Mixing) for rule in transforms):

@@ -1,7 +1,7 @@
-"""Boxes and keypoints of many images, moved by operations.
+"""New positions of the boxes and keypoints of many images after operations on the images.
 
-The arithmetic is that of torchvision's transforms.v2.functional: both are seen from the middle of the image, which lies
-at half of its width and height.
+The arithmetic is that of torchvision's transforms.v2.functional: positions are relative to the middle of the image, at
+half of its width and height.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from packer.crops._steps import Floats
 def moved_boxes(
     boxes: Sequence[Moved | None], operations: Operations, sizes: Pairs, *, min_visible: float = 0.0
 ) -> list[Moved | None]:
-    """Return where operations put the boxes of N images, clipped to the image.
+    """Return the positions of the boxes of N images after operations, clipped to the image.
 
     The positions are those of torchvision's ``affine_bounding_boxes`` and ``rotate_bounding_boxes``: the smallest box
-    around the four corners, which is then clamped to the image. After each operation that moves the image, boxes are
-    dropped that ``SanitizeBoundingBoxes()`` would drop: those that are narrower or lower than a pixel.
+    around the four corners, which is then clamped to the image. After each operation that moves the image, boxes
+    narrower or lower than a pixel are dropped, as by ``SanitizeBoundingBoxes()``.
 
     Parameters
     ----------
@@ -35,7 +35,8 @@ def moved_boxes(
     sizes : (N, 2) array
         Heights and widths.
     min_visible : float
-        The least share of a box's area that an operation must leave inside of the image, 0 to 1; others are dropped.
+        The minimum share of a box's area, 0 to 1, that must remain inside the image after an operation; boxes with less
+        are dropped.
     """
     counts = [0 if one is None else len(one.boxes) for one in boxes]
     image = np.repeat(np.arange(len(boxes)), counts)
@@ -68,16 +69,16 @@ def moved_boxes(
 
 
 def moved_keypoints(keypoints: Sequence[Numbers | None], operations: Operations, sizes: Pairs) -> list[Numbers | None]:
-    """Return where operations put the keypoints of N images.
+    """Return the positions of the keypoints of N images after operations.
 
     The positions are those of torchvision's ``affine_keypoints`` and ``rotate_keypoints``, then of ``clamp_keypoints``.
 
     Parameters
     ----------
     keypoints : N (K, P, 3) float32 arrays, or None where an image has none
-        x, y, visibility, which becomes 0 of those that come to lie outside of the image.
+        x, y, visibility. Keypoints that move outside the image get the visibility 0.
     operations, sizes
-        As for `moved_boxes`.
+        The same as for `moved_boxes`.
     """
     points = [np.empty((0, 3)) if one is None else one.reshape(-1, 3) for one in keypoints]
     counts = [len(one) for one in points]
@@ -97,13 +98,13 @@ def moved_keypoints(keypoints: Sequence[Numbers | None], operations: Operations,
 
 
 def _each(operations: Operations, move: Callable[[int], None]) -> None:
-    """Call with the number of each operation that moves some image."""
+    """Call `move` with the index of each operation that moves at least one image."""
     for number in np.flatnonzero((operations["kind"] == AFFINE).any(0)).tolist():
         move(number)
 
 
 def _forward(points: Floats, matrices: npt.NDArray[Any], sizes: Pairs) -> Floats:
-    """Return where matrices, which say where pixels come from, put (N, P, 2) points, x and y, of N images."""
+    """Return the new positions of (N, P, 2) points, x and y, under matrices that map results to images."""
     middle = sizes[:, None, ::-1] * 0.5
     a, b, across, c, d, down = matrices.T
     with np.errstate(all="ignore"):  # a matrix may press the image to a line

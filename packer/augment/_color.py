@@ -1,4 +1,4 @@
-"""Changes of levels and colours by random numbers."""
+"""Random changes of levels and colours."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ColorJitter(Augmentation):
 def _limits(
     name: str, value: float | Sequence[float] | None, neutral: float, least: float, most: float
 ) -> tuple[float, float] | None:
-    """Return the range of a factor; None where it is always neutral."""
+    """Return the range of a factor; None if the factor is always neutral."""
     if value is None:
         return None
     if isinstance(value, Sequence):
@@ -115,7 +115,7 @@ class Grayscale(Augmentation):
     Parameters
     ----------
     num_output_channels : 3
-        Required, because batches keep three channels; these are equal in the result. torchvision's default, 1, and all
+        Must be 3, because batches keep three channels, which are equal in the result. torchvision's default, 1, and all
         other numbers are refused.
 
     Raises
@@ -137,7 +137,7 @@ class Grayscale(Augmentation):
 
 
 class _ByChance(Augmentation):
-    """An operation that is applied with a probability, with a fixed factor."""
+    """An operation with a fixed factor that is applied with a given probability."""
 
     _kind: str
 

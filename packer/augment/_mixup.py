@@ -1,4 +1,4 @@
-"""MixUp and CutMix: the images of a batch are mixed, and their labels, as in torchvision."""
+"""MixUp and CutMix, which mix the images of a batch and their labels, as in torchvision."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _of_thread = threading.local()  # has `source`, a generator that is seeded anew 
 
 
 class Mixing(Frozen, abc.ABC):
-    """A rule that mixes each image of a batch with the previous one, and the first with the last.
+    """A rule that mixes each image of a batch with the previous image, and the first image with the last.
 
     Pass it to a `Loader` as ``mix=``, or call it with a batch, as in torchvision: ``mix(images, labels)``.
 
@@ -43,7 +43,7 @@ class Mixing(Frozen, abc.ABC):
     def __init__(self) -> None: ...
 
     def _be(self, randoms: int, **settings: Any) -> None:
-        """Become a rule; its repr shows the settings, and they are compared."""
+        """Initialise the rule; the settings are for repr and comparison."""
         import numpy.random  # noqa: F401  # now, not amid the first batch: a Ctrl-C during this import is lost
 
         vars(self).update(randoms=randoms, _settings=settings)
@@ -56,15 +56,15 @@ class Mixing(Frozen, abc.ABC):
         height, width : int
             Size of the images, in pixels.
         random : (randoms,) float64, optional
-            Uniform in [0, 1). The mixture depends only on them. By default the numbers are drawn from torch's default
-            generator.
+            Random numbers, uniform in [0, 1); the mixture depends only on these and on the size. By default they are
+            drawn from torch's default generator.
 
         Returns
         -------
         Mixture
             A tuple of ``share``, ``box`` and ``num_classes``. ``share`` is the weight of an image's own label. ``box``
-            is top, left, bottom and right of the rectangle from the other image, or None if all pixels are mixed with
-            the weight ``share``.
+            is top, left, bottom and right of the rectangle that comes from the other image, or None if all pixels are
+            mixed with the weight ``share``.
 
         Raises
         ------
@@ -77,13 +77,14 @@ class Mixing(Frozen, abc.ABC):
         return self._chosen(height, width, random)
 
     def __call__(self, *inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mix a batch by numbers of torch's default generator: torchvision's ``forward``.
+        """Mix a batch with random numbers from torch's default generator, like torchvision's ``forward``.
 
         Parameters
         ----------
         *inputs
-            Images, an (N, C, H, W) tensor of floating point numbers, of `CutMix` of any; and labels, an (N,) tensor of
-            class ids, or (N, num_classes) of shares. Or both as one pair.
+            Images and labels, as two arguments or as one pair. Images: an (N, C, H, W) tensor of floating point
+            numbers; for `CutMix`, of any numbers. Labels: an (N,) tensor of class ids, or an (N, num_classes) tensor of
+            shares.
 
         Returns
         -------
@@ -92,7 +93,7 @@ class Mixing(Frozen, abc.ABC):
         Raises
         ------
         TypeError, ValueError
-            If the inputs are others.
+            If the inputs do not have these types and shapes.
         """
         pair = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], (tuple, list)) else inputs
         if len(pair) != 2 or not all(isinstance(part, torch.Tensor) for part in pair):
@@ -108,7 +109,7 @@ class Mixing(Frozen, abc.ABC):
 
     @abc.abstractmethod
     def _chosen(self, height: int, width: int, random: Floats) -> Mixture:
-        """Return the mixture that random numbers say."""
+        """Return the mixture that these random numbers choose."""
 
 
 class MixUp(Mixing):
@@ -117,7 +118,7 @@ class MixUp(Mixing):
     Parameters
     ----------
     alpha : float
-        Both parameters of the Beta distribution of the weights; more than 0.
+        The value of both parameters of the Beta distribution from which weights are drawn; more than 0.
     num_classes : int, optional
         The number of classes, which is the length of the new labels. Required unless labels are (N, num_classes) shares
         already.
@@ -140,15 +141,15 @@ class MixUp(Mixing):
 
 
 class CutMix(Mixing):
-    """Replace a rectangle of each image, and that share of its label: torchvision's CutMix (Yun and others 2019).
+    """Replace a rectangle of each image, and the same share of its label: torchvision's CutMix (Yun and others 2019).
 
     Parameters
     ----------
     alpha : float
-        Both parameters of the Beta distribution of the share of the image that stays; more than 0. The rectangle is
-        clipped to the image.
+        The value of both parameters of the Beta distribution from which the share of the image that stays is drawn;
+        more than 0. The rectangle is clipped to the image.
     num_classes, labels_getter
-        As for `MixUp`.
+        The same as for `MixUp`.
 
     Raises
     ------
@@ -169,7 +170,7 @@ class CutMix(Mixing):
 
 
 class ChoiceOfMixings(Mixing):
-    """One of some mixings, for each batch: the result of `RandomChoice` of mixings."""
+    """Applies one of several mixings to each batch; `RandomChoice` of mixings returns it."""
 
     _shown = "RandomChoice"
 
@@ -186,7 +187,7 @@ class ChoiceOfMixings(Mixing):
 
 
 def shares_of(p: Sequence[float] | None, count: int) -> tuple[float, ...]:
-    """Return the probability of each of `count` rules, by the weights that a user gave, or ValueError."""
+    """Return the probability of each of `count` rules from a user's weights; ValueError if these are invalid."""
     if not count:
         raise OptionError("the choice is empty: pass one augmentation or more")
     try:
@@ -200,7 +201,7 @@ def shares_of(p: Sequence[float] | None, count: int) -> tuple[float, ...]:
 
 
 def mixed_images(images: torch.Tensor, mixture: Mixture) -> torch.Tensor:
-    """Return (N, C, H, W) images, each mixed with the one before it; ValueError where whole numbers would be."""
+    """Return (N, C, H, W) images, each mixed with the previous one; ValueError if MixUp would mix integers."""
     if mixture.box is None:
         if not images.is_floating_point():
             raise OptionError(
@@ -215,12 +216,12 @@ def mixed_images(images: torch.Tensor, mixture: Mixture) -> torch.Tensor:
 
 
 def mixed_labels(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
-    """Return labels, each mixed with the one before it, as (N, num_classes) shares.
+    """Return labels, each mixed with the previous one, as (N, num_classes) shares.
 
     Raises
     ------
     ValueError
-        If the labels are neither class ids nor shares, or there are other classes.
+        If the labels are neither class ids nor shares, or their classes do not fit `num_classes`.
     """
     if labels.ndim == 1:
         return _mixed_ids(labels, mixture)
@@ -234,7 +235,7 @@ def mixed_labels(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
 
 
 def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
-    """Mix class ids, of which most shares are 0; see `mixed_labels`."""
+    """Mix class ids, for which most of the resulting shares are 0; see `mixed_labels`."""
     classes, share = mixture.num_classes, mixture.share
     if labels.is_floating_point():
         raise OptionError("mixed labels must be class ids or shares of classes, not other numbers")
@@ -272,7 +273,7 @@ def _settings(alpha: object, num_classes: object, labels_getter: object) -> dict
 
 
 def _beta(alpha: float, random: float) -> float:
-    """Return a number of the Beta distribution, made of a uniform one.
+    """Return a number from the Beta distribution, computed from a uniform random number.
 
     numpy promises that RandomState gives the same numbers in every version.
     """

@@ -1,4 +1,4 @@
-"""Settings of augmentations in torchvision's forms: their conversion and their errors."""
+"""Parsing of augmentation settings in torchvision's forms, and errors for invalid settings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def count_of(name: str, value: object, least: int) -> int:
 
 
 def pair_of(name: str, values: object, low: float = -math.inf, high: float = math.inf) -> tuple[float, float]:
-    """Return two numbers of `low` to `high`."""
+    """Check a pair of numbers from `low` to `high`, and return it."""
     if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != 2:
         raise OptionTypeError(f"{name} is two numbers, not {values!r}")
     first, second = (within(name, value, low, high) for value in values)
@@ -48,7 +48,7 @@ def pair_of(name: str, values: object, low: float = -math.inf, high: float = mat
 
 
 def angles_of(name: str, degrees: object) -> tuple[float, float]:
-    """Return the least and the largest angle, in degrees, of both or of one number for both signs."""
+    """Return the smallest and the largest angle in degrees; one number x means (-x, x)."""
     if isinstance(degrees, numbers.Real):
         most = within(name, degrees, 0, math.inf)
         return -most, most
@@ -56,7 +56,7 @@ def angles_of(name: str, degrees: object) -> tuple[float, float]:
 
 
 def filter_of(interpolation: object) -> int:
-    """Return the index in `FILTERS` of a name, torchvision's InterpolationMode or Pillow's number."""
+    """Convert a name, torchvision's InterpolationMode or Pillow's number to an index into `FILTERS`."""
     name = getattr(interpolation, "value", interpolation)
     name = {0: "nearest", 2: "bilinear"}.get(name, name) if isinstance(name, int) else name
     if name not in FILTERS:
@@ -65,7 +65,7 @@ def filter_of(interpolation: object) -> int:
 
 
 def colour_of(fill: object) -> int:
-    """Return a colour as `OPERATION` has it; None is torchvision's, black where nothing is."""
+    """Return a colour in the form of `OPERATION`; None, torchvision's default, is black."""
     if fill is None:
         return NO_FILL
     red, green, blue = fill_of(fill)
@@ -73,7 +73,7 @@ def colour_of(fill: object) -> int:
 
 
 def kept_colour(fill: Any, name: str = "fill") -> int | tuple[int, int, int] | None:
-    """Return a colour as a rule keeps it and shows it: a number, a tuple that nobody changes, or None."""
+    """Return a colour in the form that a rule stores and its repr shows: a number, a tuple, or None."""
     if fill is None:
         return None
     red, green, blue = fill_of(fill, name)
@@ -81,6 +81,6 @@ def kept_colour(fill: Any, name: str = "fill") -> int | tuple[int, int, int] | N
 
 
 def named(value: object) -> str:
-    """Return the repr of a user's value, with its package if that has classes of packer's names."""
+    """Return the repr of a user's value, with its package if this has classes with the same names as packer's."""
     package = type(value).__module__.partition(".")[0]
     return f"{package}'s {' '.join(repr(value).split())}" if package in {"torchvision", "timm"} else repr(value)

@@ -1,4 +1,4 @@
-"""Views: several images of one, each with a crop and an augmentation of its own."""
+"""Views: several versions of one image, each with its own crop and augmentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from packer.errors import OptionTypeError
 
 
 class View(Frozen):
-    """One of several versions that a dataset makes of each image, for self-supervised learning.
+    """One of the versions of each image that a dataset makes for self-supervised learning.
 
     ``[View(RandomResizedCrop(224, flip=0.5), augment=[...])] * 2`` makes SimCLR's two views, and
     ``[first, second] + [View(RandomResizedCrop(96, scale=(0.05, 0.4), flip=0.5), augment=[...])] * 8`` the views of
@@ -28,7 +28,7 @@ class View(Frozen):
     Raises
     ------
     TypeError
-        If one is not a crop or an augmentation of packer.
+        If `crop` or `augment` is, or contains, an object that is not one of packer's crops or augmentations.
     """
 
     crop: Crop

@@ -1,9 +1,9 @@
-"""LMDB files with values written by ``pyarrow.serialize``, which pyarrow no longer has; read without it.
+"""LMDB files with values written by ``pyarrow.serialize``, which pyarrow has removed; they are read without it.
 
 The first 16 bytes are the numbers of tensors and buffers at the end. Then follow two messages of Arrow's IPC format, a
 schema and a batch of one row, whose one column is a dense union: of numbers, of texts, of bytes, and of lists of such
 unions. https://arrow.apache.org/docs/format/Columnar.html and its .fbs files specify messages and unions. Before
-pyarrow 0.15 no 0xFFFFFFFF stood before a message's length, and a union had a bitmap of nulls.
+pyarrow 0.15 no 0xFFFFFFFF preceded a message's length, and a union had a bitmap of nulls.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SerializedLMDB(PickledLMDB):
 
 
 def is_serialized(head: bytes) -> bool:
-    """Tell whether a value begins as one that pyarrow serialized, by its first 64 bytes."""
+    """Tell whether pyarrow serialized a value, by the value's first 64 bytes."""
     if len(head) < 32 or any(count > 1000 for count in struct.unpack_from("<4I", head)):
         return False
     start = 20 if head[16:20] == b"\xff\xff\xff\xff" else 16
@@ -62,12 +62,12 @@ def is_serialized(head: bytes) -> bool:
 
 
 def deserialized(file: PackFile, offset: int, size: int, most: int = MOST_THINGS) -> Any:
-    """Return the value in a range of a file; as `packer._containers.safe_pickle.unpickled`.
+    """Return the value in a range of a file, as `packer._containers.safe_pickle.unpickled` does.
 
     Raises
     ------
     ValueError
-        If it is damaged, or holds something else than numbers, texts, bytes, lists and dicts.
+        If it is damaged, or contains anything other than numbers, texts, bytes, lists and dicts.
     """
     try:
         return _Record(file, offset, size, most).value()
@@ -82,7 +82,7 @@ class _Type:
     Attributes
     ----------
     number : int
-        Which type of the schema it is.
+        The index of the type in the schema.
     name : str
         The field's name, which tells pyarrow the meaning of a number.
     kind : int
@@ -90,7 +90,7 @@ class _Type:
     width : int
         Bits of an integer, precision of a float.
     codes : tuple of int
-        The names of a union's types.
+        The codes of a union's types.
     children : tuple of _Type
     """
 
@@ -164,7 +164,7 @@ class _Record:
         return _Message(data, end + -(end - self._begin) % 8, message.number(0, "<h"), message.number(3, "<q"))
 
     def _place(self, of: _Type, lengths: Iterator[int], ranges: Iterator[tuple[int, int]], batch: _Batch) -> None:
-        """Say of a type and those below it where in the file their elements lie."""
+        """Find the offsets in the file of the elements of a type and its child types."""
         self._lengths[of.number] = next(lengths)
         buffers = self._buffers[of.number] = []
         bitmap = batch.version <= _V4
@@ -216,7 +216,7 @@ class _Record:
         return {key: value for key, value in pairs if isinstance(key, str)}
 
     def _array(self, tag: str, number: Any) -> Array:
-        """Return an array after the batch: first tensors, then arrays, each a message and its elements.
+        """Return an array that follows the batch: first come tensors, then arrays, each a message and its elements.
 
         Arrays in the layout before pyarrow 0.15 are refused: there was no file to compare with.
         """
@@ -291,7 +291,7 @@ class _Record:
 
 @functools.lru_cache(16)
 def _schema(data: bytes) -> _Type:
-    """Return the type of the one column of a schema message: all samples of a file have few."""
+    """Return the type of the only column in a schema; cached, because the samples of a file have few schemas."""
     message = FlatTable.root(data)
     if message.number(1, "<B") != _SCHEMA:
         raise ValueError("a damaged value of pyarrow")
@@ -302,7 +302,7 @@ def _schema(data: bytes) -> _Type:
 
 
 def _type_of(described: FlatTable, numbers: Iterator[int]) -> _Type:
-    """Return the type that a field of a schema describes, and those below it."""
+    """Return the type that a field of a schema describes, with its child types."""
     number, kind, width, codes = next(numbers), described.number(2, "<B"), 0, []
     if number == _MOST_TYPES:
         raise ValueError("a damaged value of pyarrow")

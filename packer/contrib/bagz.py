@@ -1,8 +1,8 @@
 """Bagz (https://github.com/google-deepmind/bagz): records one after the other, followed by their end offsets.
 
 The file ends with the end offsets of all records, 8 bytes each, little-endian. The last of them, the end of the last
-record, is also the offset of this table. Or the table is in a separate file, ``limits.X`` next to ``X``. A sample is a
-record; there are no labels and no names.
+record, is also the offset of this table. Alternatively the table is in a separate file, ``limits.X`` next to ``X``. A
+sample is a record; there are no labels and no names.
 """
 
 from __future__ import annotations

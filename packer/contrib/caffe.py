@@ -1,4 +1,4 @@
-"""Caffe's LMDB (tools/convert_imageset.cpp) with a Datum in each value, and that of its fork SSD, with boxes.
+"""Caffe's LMDB (tools/convert_imageset.cpp) with a Datum in each value, and the LMDB of its fork SSD, with boxes.
 
 The messages are those of src/caffe/proto/caffe.proto, found without reading the images:
 ``Datum { 1 channels, 2 height, 3 width, 4 data, 5 label, 6 float_data, 7 encoded }``, and of SSD
@@ -6,17 +6,17 @@ The messages are those of src/caffe/proto/caffe.proto, found without reading the
 where a bbox is ``{ 1 xmin, 2 ymin, 3 xmax, 4 ymax, 5 label, 6 difficult, 7 score, 8 size }``, fractions of the image.
 
 The container takes keys such as ``00000012_folder/name.jpg``. An image is an encoded file, or raw: plane after plane,
-blue first. A label that a Datum does not have is 0, as Caffe reads it.
+blue first. The label of a Datum without one is 0, as in Caffe.
 
 The format is the output of convert_imageset:
 
 ``data.mdb``      the samples, and nothing else: each entry is a sample to NVIDIA's DALI
 ``classes.txt``   the names of the classes, a line each, if there are any
 
-A key is the number of the sample in eight digits, ``_``, and its name, cut where LMDB's 511 bytes end. A Datum has the
-members that ``convert_imageset --encoded`` writes: the file's bytes, the label (an int32), and the flag for encoded
-data. A sample without a label has the label -1, because a Datum without one has the label 0. A Datum has no fields:
-packer's index has their values.
+A key is the number of the sample in eight digits, ``_``, and its name, cut to fit LMDB's limit of 511 bytes. A Datum
+has the members that ``convert_imageset --encoded`` writes: the file's bytes, the label (an int32), and the flag for
+encoded data. A sample without a label has the label -1, because a Datum without one has the label 0. A Datum has no
+fields: packer's index has their values.
 """
 
 from __future__ import annotations
@@ -73,18 +73,18 @@ class CaffeBox(NamedTuple):
 
 @dataclass(slots=True)
 class Datum:
-    """One image of Caffe's.
+    """An image in Caffe's form.
 
     Attributes
     ----------
     channels, height, width, label : int
         0 if the message has none.
     offset, size : int
-        Where in the file the data lie.
+        The range of the data in the file.
     encoded : bool or None
         The value in the message; None if it has none.
     suffix : str
-        That of the image which the data are; empty if they begin as none.
+        The suffix for the image in the data; empty if they do not begin like an image.
     labeled : bool
         Whether the message has a label.
     boxes : list of CaffeBox
@@ -105,14 +105,14 @@ class Datum:
     def is_encoded(self) -> bool:
         """Whether the data are an encoded image: by the message, otherwise by the data.
 
-        Caffe takes a message that says nothing for pixels, and NVIDIA DALI takes it for an encoded image.
+        If the message does not tell, Caffe assumes pixels, and NVIDIA DALI an encoded image.
         """
         if self.encoded is not None:
             return self.encoded
         return bool(self.suffix) and self.channels * self.height * self.width != self.size
 
     def require_pixels(self) -> None:
-        """Raise ValueError if the data are not as many pixels as the message says."""
+        """Raise ValueError if the data do not have the number of pixels in the message."""
         if self.channels not in (1, 3) or self.height < 1 or self.width < 1:
             raise ValueError(
                 f"{self.channels} channels of {self.width} x {self.height} pixels, where packer reads 1 or 3 channels"
@@ -124,7 +124,7 @@ class Datum:
 
 
 def is_annotated(first: bytes) -> bool:
-    """Tell whether a message is SSD's, by its first byte: the datum comes first, and its channels in Caffe's."""
+    """Tell whether a message is SSD's, by its first byte: SSD's begins with the datum, Caffe's with the channels."""
     return first[:1] == b"\x0a"
 
 
@@ -158,7 +158,7 @@ def datum_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum
 
 
 def annotated_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum:
-    """Return the Datum in an AnnotatedDatum, with its boxes; as `datum_of`."""
+    """Return the Datum in an AnnotatedDatum, with its boxes. Raises the same errors as `datum_of`."""
     datum, groups = None, []
     for number, wire, value, length in _fields(RangeReader(file, offset, size, head)):
         if number == 1 and wire == _BYTES:
@@ -207,7 +207,7 @@ def _box(window: RangeReader, label: int, instance: int) -> CaffeBox:
 
 
 def _fields(window: RangeReader) -> Iterator[tuple[int, int, int, int]]:
-    """Yield number, wire type, value and length of each field; the value of bytes is where in the file they begin."""
+    """Yield number, wire type, value and length of each field; the value of bytes is their offset in the file."""
     while window.left:
         tag = window.varint()
         number, wire, length = tag >> 3, tag & 7, 0
@@ -224,7 +224,7 @@ def _fields(window: RangeReader) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _int32(value: int) -> int:
-    """Return the int32 of a varint: negative ones have ten bytes."""
+    """Return the int32 in a varint, which has ten bytes if it is negative."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
@@ -236,7 +236,7 @@ _DIFFICULT = Field("difficult", "array", "uint8", 1)
 
 
 class Caffe(LMDBContainer):
-    """Samples in the order of their keys; their names are the paths in these where no two are the same."""
+    """Samples in the order of their keys; their names are the paths in the keys if all of these are different."""
 
     kind = "caffe lmdb"
     annotated = False
@@ -305,7 +305,7 @@ def _read(value: LMDBValue, head: bytes) -> Datum:
 
 
 def _path_of(key: bytes) -> str:
-    """Return the path in a key; the whole key where the path is no name, such as an absolute one."""
+    """Return the path in a key; the whole key if the path is not a valid name, such as an absolute path."""
     match = _NUMBERED.fullmatch(key)
     path = text_of(match[1]) if match else ""
     return text_of(key) if name_problem(path) else path
@@ -425,7 +425,7 @@ class CaffeWriter(ForeignWriter):
         return offsets
 
     def _resume(self, written: Table) -> None:
-        """Allocate the samples of an earlier run where they lie, and find the copies of them."""
+        """Allocate the samples of an earlier run where they lie, and find their copies."""
         for index, name in enumerate(written.sample_names()):
             row = written.row(index)
             if self._put(encode_name(name), row.label, row.size) != row.offset:

@@ -59,7 +59,7 @@ def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
     Raises
     ------
     ValueError
-        If there is no map, a key is not a text, or more is nested in one value than anything needs.
+        If there is no map, a key is not a text, or a value exceeds the limit on nested values.
     """
     head, at = _head(file, at)
     if not isinstance(head, Span) or head.kind != "map":
@@ -78,7 +78,7 @@ def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
 
 
 def unpacked(file: ContainerFile, at: int) -> Any:
-    """Return an array or a map at a position, with its elements, none of which may be bytes; errors as `read_map`."""
+    """Return an array or a map with its elements, which must not be bytes. Raises the same errors as `read_map`."""
     return _unpacked(file, at, _DEEPEST)[0]
 
 
@@ -262,7 +262,7 @@ def _type(file: ContainerFile, value: Any) -> ColumnType | None:
 
 
 def _short(file: ContainerFile, value: Any) -> list[Any]:
-    """Return a value that may be a label; nothing of any other."""
+    """Return a value that may be a label; nothing for any other value."""
     if isinstance(value, Span):
         is_short = value.kind != "array" and value.size <= _SHORT
         value = short_text(file.read(value.offset, value.size)) if is_short else None
@@ -270,7 +270,7 @@ def _short(file: ContainerFile, value: Any) -> list[Any]:
 
 
 def _joined(first: ColumnType | None, second: ColumnType | None) -> ColumnType | None:
-    """Return the type of values of which some are of one type, and some of another."""
+    """Return the common type of values of two types."""
     if first is None or second is None or first == second:
         return first or second
     if {first.dtype, second.dtype} == {"int64", "float64"}:

@@ -2,7 +2,7 @@
 
 ``attributes.json`` in an array's directory has ``dimensions``, ``blockSize``, ``dataType`` and ``compression``.
 Elements that differ by 1 along axis 0 are adjacent. NumPy, and this module, count axes from the other end. A block is a
-file, and its path has the block's numbers along the axes, that of axis 0 first, such as ``0/0/17``:
+file, whose path consists of the block's numbers along the axes, beginning with axis 0, such as ``0/0/17``:
 
 =============  ======================================================================
 u16            mode: 0, or 1 with a count of elements; big-endian, as all numbers
@@ -133,7 +133,7 @@ class BlockFiles(Sequence[str]):
     Attributes
     ----------
     folder : str
-        The array's directory below the root, with a slash behind it; or empty.
+        The array's directory below the root, with a slash at its end; or empty.
     grid : tuple of int
         Number of blocks along each axis.
     places : (F,) int64 array
@@ -160,7 +160,7 @@ class BlockFiles(Sequence[str]):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A block, whose file is open and was found to have as many bytes as its header says.
+    """A block, whose file is open and has the size that its header declares.
 
     Attributes
     ----------
@@ -183,7 +183,7 @@ class Block:
 
     @property
     def held(self) -> int:
-        """How many bytes the elements have in the file."""
+        """The size of the elements in the file, in bytes."""
         return self.file.size - self.begin
 
     def read(self, offset: int, size: int) -> bytes:
@@ -218,7 +218,7 @@ class N5Array:
     Raises
     ------
     SourceError
-        If the attributes are none of an array, a compression is unknown, or sizes are far larger than the files.
+        If the attributes do not describe an array, a compression is unknown, or sizes are far larger than the files.
     """
 
     def __init__(self, root: Path, name: str, attributes: dict[str, Any]) -> None:
@@ -237,7 +237,7 @@ class N5Array:
 
     @staticmethod
     def are_of_one(attributes: dict[str, Any] | None) -> bool:
-        """Tell whether attributes are an array's, and not a group's."""
+        """Tell whether attributes describe an array, and not a group."""
         return {"dimensions", "blockSize", "dataType"} <= (attributes or {}).keys()
 
     def __len__(self) -> int:
@@ -248,7 +248,7 @@ class N5Array:
         return SourceError(f"{printable(self.path)}: {what}")
 
     def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Return elements `start` to `stop` along the first axis, in the machine's order of bytes.
+        """Return elements `start` to `stop` along the first axis, in native byte order.
 
         Raises
         ------
@@ -348,8 +348,8 @@ class N5Array:
     def _places(self) -> Ints:
         """Return the numbers of the blocks that have files, ascending.
 
-        Zeros take no file, so a few bytes of attributes could promise more of them than anybody can read: there may be
-        as many as there are other elements, and some more.
+        Blocks of zeros have no file, so a few bytes of attributes could declare more zeros than anybody can read. Their
+        number is therefore limited to the number of other elements plus a constant.
         """
         total = math.prod(self.shape)
         if total >= 1 << 62 or math.prod(self.grid) >= 1 << 62:
@@ -406,14 +406,14 @@ class N5Images(abc.ABC):
     Attributes
     ----------
     array : N5Array
-        Whose blocks are the container's files.
+        The array whose blocks are the container's files.
     count : int
     step : int
-        How many are listed at once.
+        Number of images that are listed at once.
     pixels : PixelLayout, optional
-        How pixels lie; None of encoded images.
+        The layout of pixels; None for encoded images.
     shape : (height, width), optional
-        The size of each image, where images are pixels.
+        The size of each image, if images are pixels.
     note : str
         A note for the user; otherwise empty.
     """
@@ -432,12 +432,12 @@ class N5Images(abc.ABC):
         Raises
         ------
         SourceError
-            If a block is damaged, or an image has none.
+            If a block is damaged, or an image has no block.
         """
 
 
 class _Pixels(N5Images):
-    """An array of N x H x W x 3 or N x 3 x H x W bytes; or of N x H x W, which are grey."""
+    """An array of N x H x W x 3 or N x 3 x H x W bytes; or of N x H x W bytes for grey images."""
 
     def __init__(self, array: N5Array, layout: PixelLayout, shape: tuple[int, int]) -> None:
         each = array.blocks[0]
@@ -459,7 +459,7 @@ class _Pixels(N5Images):
 
 
 class _BlockEach(N5Images):
-    """An array of N blocks of one element each, which are the bytes of an image each."""
+    """An array of N blocks of one element each; a block holds the bytes of an image."""
 
     def __init__(self, array: N5Array) -> None:
         super().__init__(array, len(array))
@@ -474,9 +474,9 @@ class _BlockEach(N5Images):
 
 
 class _OneByOne(N5Images):
-    """Bytes of images one after the other, and arrays that say where each one begins, and how many bytes it has.
+    """The bytes of images one after the other, and arrays of the offset and the size of each image.
 
-    Without an array of sizes, each image ends where the next one begins, and the offsets are one more than the images.
+    Without an array of sizes, each image ends where the next one begins, and there is one more offset than images.
     """
 
     def __init__(self, array: N5Array, offsets: N5Array, sizes: N5Array | None) -> None:
@@ -510,7 +510,7 @@ class _OneByOne(N5Images):
 
 
 class _Blocks:
-    """The blocks of an array, of which the last one stays open."""
+    """The blocks of an array; the one that was read last stays open."""
 
     def __init__(self, array: N5Array) -> None:
         self._array = array
@@ -526,7 +526,7 @@ class _Blocks:
         return self._block
 
     def piece(self, block: Block, offset: int, size: int) -> Piece | Packed:
-        """Return where bytes of a block lie."""
+        """Return the location of bytes of a block."""
         if offset + size > block.count:
             raise self._array.error(f"damaged: {self._array.files[block.number]} ends before an image does")
         if self._array.compression == "raw":
@@ -551,12 +551,12 @@ def images_of(array: N5Array, sibling: Callable[[str], N5Array | None]) -> N5Ima
     ----------
     array : N5Array
     sibling : callable
-        Returns the array of a name in the same group; None if there is none.
+        Returns the array with a name in the same group; None if there is none.
 
     Raises
     ------
     SourceError
-        If the arrays that say where images begin are none.
+        If the arrays of offsets or sizes are invalid.
     """
     if array.dtype.str != "|u1":
         return None
@@ -654,7 +654,7 @@ class N5Group:
         return self._arrays[name]
 
     def _require(self, name: str, key: str) -> N5Array:
-        """Return the array of a key."""
+        """Return the array that a key names."""
         array = self.array(name)
         if array is None:
             raise SourceError(f"{printable(self.root)}: --key {key}={printable(name)}: there is no such array in it")
@@ -667,14 +667,14 @@ class N5Group:
         return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir(follow_symlinks=False))
 
     def rows(self, keys: Mapping[str, str]) -> N5Rows:
-        """Return the arrays that keys name; without any, all that belong together.
+        """Return the arrays that keys name; without keys, all arrays that belong together.
 
         Raises
         ------
         SourceError
             If an array is not there, or has another number of rows; or if it is not clear which one has the images.
         OptionError
-            If an array has not the kind of its key.
+            If an array does not have the kind in its key.
         """
         chosen, self._chooses = Chosen.of(keys), bool(keys)
         images = self._only_images() if chosen.image is None else self._named_images(chosen.image)
@@ -685,12 +685,12 @@ class N5Group:
 
     @staticmethod
     def has_gaps(labels: N5Array) -> bool:
-        """Tell whether floats are the numbers of classes, with NaN where an image has none."""
+        """Tell whether floats are class ids, with NaN for images without a class."""
         parts = (labels.rows(start, min(start + _STEP, len(labels))) for start in range(0, len(labels), _STEP))
         return are_whole(parts) == (True, True)
 
     def _named_images(self, name: str) -> N5Images:
-        """Return the images in the array of a key."""
+        """Return the images in the array that a key names."""
         images = self._images(self._require(name, "image"))
         if images is None:
             raise SourceError(f"{printable(self.root / name)}: {_NO_IMAGES}")
@@ -777,7 +777,7 @@ class N5Group:
         return names, ends
 
     def _classes(self, labels: N5Array | None) -> list[str] | None:
-        """Return the names of the classes, where attributes of the group or of the labels have them."""
+        """Return the names of the classes, if attributes of the group or of the labels list them."""
         if labels is None:
             return None
         for path in (labels.path, labels.path.parent):
@@ -893,7 +893,7 @@ class N5(Container):
             yield Entry(name, image, label, dict(zip(of_fields, stored, strict=True)), images.shape)
 
     def _labels(self, start: int, stop: int) -> list[Any]:
-        """Return labels; None if there is none."""
+        """Return the labels; None if there are none."""
         labels = self.rows.labels
         if labels is None:
             return [None] * (stop - start)
@@ -903,7 +903,7 @@ class N5(Container):
         return [None if math.isnan(label) or label == UNLABELED else int(label) for label in found]
 
     def _names(self, start: int, stop: int) -> Iterator[str]:
-        """Yield names; none without an array of names."""
+        """Yield the names; nothing if there is no array of names."""
         if self.rows.names is None:
             return
         names, ends = self.rows.names
@@ -937,7 +937,7 @@ _Offset = TypeVar("_Offset", int, Ints)
 
 
 class _Column(NamedTuple):
-    """An array other than ``data``, as far as it is known."""
+    """An array other than ``data``, with the elements that are known so far."""
 
     dtype: str
     elements: Spool
@@ -1026,7 +1026,7 @@ class N5Writer(ShardWriter):
             column.elements.close()
 
     def _continue(self, written: Table) -> None:
-        """Take up the rows that an earlier run left behind."""
+        """Continue after the rows that an earlier run left behind."""
         self._end = int(written.name_end[-1])
         rows = {
             "offsets": written.offset,
@@ -1044,7 +1044,7 @@ class N5Writer(ShardWriter):
             self._columns["offsets"].extend(self._in_data(block))
 
     def _in_data(self, offset: _Offset) -> _Offset:
-        """Return offsets in ``data`` of offsets in the files of its blocks, each of which has a header."""
+        """Convert offsets in the files of blocks, each of which has a header, to offsets in ``data``."""
         return offset - (offset // (_BLOCK_HEADER.size + self._shard_size) + 1) * _BLOCK_HEADER.size
 
 

@@ -1,7 +1,7 @@
 """PySODToolBox's LMDB (ForBigDataset/ImageFolder2LMDB.py): pixels in OpenCV's order, and ``meta_info.pkl``.
 
-That file is a pickled dict: ``keys``, and ``resolution``, a text ``C_H_W`` of each key, or one alone where all are the
-same. A value is H x W x C bytes, blue first. The size of a value decides whether it has 8 or 16 bits a channel; the
+That file is a pickled dict: ``keys``, and ``resolution``, a text ``C_H_W`` for each key, or a single text if all are
+the same. A value is H x W x C bytes, blue first. The size of a value decides whether it has 8 or 16 bits a channel; the
 file does not record it.
 """
 
@@ -75,7 +75,7 @@ class PySODToolBox(LMDBContainer):
 
 
 def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
-    """Return the result of `_shapes_of`; SourceError instead of its errors."""
+    """Return the result of `_shapes_of`, and turn its errors into SourceErrors."""
     sidecar = path.with_name(_SIDECAR)
     with failing(sidecar), errors_in(printable(sidecar)):
         return _shapes_of(path)

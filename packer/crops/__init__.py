@@ -1,8 +1,8 @@
-"""Crops, chosen before decoding: a rectangle of an image, its new size, and whether it is mirrored.
+"""Crops, which are chosen before decoding: a rectangle of an image, its new size, and whether it is mirrored.
 
-The rules have torchvision's names, arguments and meaning. The inputs of a rule are height and width of the image, from
-the table of the pack, and random numbers. So all crops of a batch are chosen together, and the decoder can skip the
-pixels outside them.
+The rules have the names, arguments and meaning of torchvision's transforms. A rule depends only on random numbers and
+on the height and width of the image, which are in the pack's table. So all crops of a batch are chosen together, and
+the decoder can skip the pixels outside them.
 """
 
 from packer.crops._crop import Compose, Crop

@@ -1,8 +1,9 @@
-"""Boxes, keypoints and corners of polygons, moved by a crop, a turn by EXIF or both.
+"""New positions of boxes, keypoints and corners of polygons after a crop, a rotation by EXIF, or both.
 
 Positions are in pixels: x to the right and y down from the upper left corner of the image. The arithmetic is that of
 torchvision's transforms.v2.functional. So a box ends where its last pixel ends, and is mirrored by ``width - x``; a
-keypoint lies on a pixel, and is mirrored by ``width - 1 - x``. A corner of a polygon lies between pixels, as a box's.
+keypoint lies on a pixel, and is mirrored by ``width - 1 - x``. A corner of a polygon lies between pixels, like a corner
+of a box.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ class Moved(NamedTuple):
     Attributes
     ----------
     boxes : (M, 4) float32 array
-        Those that are kept, in their order: left, top, right, bottom, from 0 to width and height of the window.
+        The boxes that are kept, in their order: left, top, right, bottom, from 0 to the width and height of the window.
     kept : (K,) bool array
-        Which of the boxes were kept.
+        Whether each of the original boxes was kept.
     """
 
     boxes: Numbers
@@ -36,7 +37,7 @@ class Moved(NamedTuple):
 
 
 def move_boxes(boxes: Numbers, box: Box, *, min_visible: float = 0.0, min_size: float = 1.0) -> Moved:
-    """Return where boxes of an image lie in the window of a crop, clipped to the visible part of the image.
+    """Return the positions of boxes in the window of a crop, clipped to the visible part of the image.
 
     The positions are those of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and
     ``clamp_bounding_boxes``. By default the boxes that ``SanitizeBoundingBoxes()`` would drop are dropped.
@@ -48,10 +49,10 @@ def move_boxes(boxes: Numbers, box: Box, *, min_visible: float = 0.0, min_size: 
     box : Box
         A record of `CROP`.
     min_visible : float
-        The least share of a box's area that must be left, 0 to 1; others are dropped.
+        The minimum share of a box's area, 0 to 1, that must remain; boxes with less are dropped.
     min_size : float
-        The least width and height, in pixels of the window; smaller boxes are dropped. With 0, those without any area
-        are.
+        The minimum width and height, in pixels of the window; smaller boxes are dropped. With 0, only boxes without any
+        area are dropped.
 
     Returns
     -------
@@ -60,7 +61,7 @@ def move_boxes(boxes: Numbers, box: Box, *, min_visible: float = 0.0, min_size: 
     Raises
     ------
     ValueError
-        If the window is padded with the image's own pixels: nobody knows which boxes they show.
+        If the window is padded with the image's own pixels, because it is unknown which boxes these show.
     """
     corners = np.asarray(boxes, np.float64).reshape(-1, 2, 2)
     placed = _placed(corners, box)
@@ -76,27 +77,27 @@ def move_boxes(boxes: Numbers, box: Box, *, min_visible: float = 0.0, min_size: 
 
 
 def move_keypoints(keypoints: Numbers, box: Box) -> Numbers:
-    """Return where keypoints of an image lie in the window of a crop.
+    """Return the positions of an image's keypoints in the window of a crop.
 
     The positions are those of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and ``clamp_keypoints``.
 
     Parameters
     ----------
     keypoints : (K, P, 3) float32 array
-        x, y, visibility: 0 where a keypoint is not known.
+        x, y, and visibility, which is 0 if a keypoint is unknown.
     box : Box
         A record of `CROP`.
 
     Returns
     -------
     (K, P, 3) float32 array
-        x from 0 to ``out_width - 1``, y from 0 to ``out_height - 1``. The visibility of those that lie outside of
-        the visible part of the image becomes 0.
+        x from 0 to ``out_width - 1``, y from 0 to ``out_height - 1``. Keypoints outside the visible part of the image
+        get the visibility 0.
 
     Raises
     ------
     ValueError
-        As for `move_boxes`.
+        The same as for `move_boxes`.
     """
     keypoints = np.asarray(keypoints, np.float32)
     placed = _placed(keypoints[..., :2].astype(np.float64), box)
@@ -110,7 +111,7 @@ def move_keypoints(keypoints: Numbers, box: Box) -> Numbers:
 
 
 def move_points(points: Points, box: Box) -> Points:
-    """Return where points between pixels, such as corners of polygons, lie in the window of a crop.
+    """Return the positions of points between pixels, such as corners of polygons, in the window of a crop.
 
     Parameters
     ----------
@@ -122,13 +123,13 @@ def move_points(points: Points, box: Box) -> Points:
     Returns
     -------
     (..., 2) float64 array
-        Nothing is clipped: x and y lie outside of 0 to ``out_width`` and ``out_height`` where the window shows no such
-        place.
+        x and y in the window. They are not clipped: points outside the window lie outside 0 to ``out_width`` and 0 to
+        ``out_height``.
 
     Raises
     ------
     ValueError
-        As for `move_boxes`.
+        The same as for `move_boxes`.
     """
     places = _placed(points, box) - (box.cut_left, box.cut_top)
     if box.flip:
@@ -137,7 +138,7 @@ def move_points(points: Points, box: Box) -> Points:
 
 
 def turn_boxes(boxes: Numbers, orientation: int, size: tuple[int, int]) -> Numbers:
-    """Return where boxes lie after an image was turned upright.
+    """Return the positions of boxes after the image was rotated upright.
 
     Parameters
     ----------
@@ -146,7 +147,7 @@ def turn_boxes(boxes: Numbers, orientation: int, size: tuple[int, int]) -> Numbe
     orientation : int
         1 to 8 (EXIF 2.32, tag 0x0112).
     size : (height, width)
-        The size of the image before.
+        The size of the image before the rotation.
 
     Returns
     -------
@@ -157,7 +158,7 @@ def turn_boxes(boxes: Numbers, orientation: int, size: tuple[int, int]) -> Numbe
 
 
 def turn_keypoints(keypoints: Numbers, orientation: int, size: tuple[int, int]) -> Numbers:
-    """Do the same as `turn_boxes`, of (K, P, 3) float32 keypoints: x, y, visibility."""
+    """Do the same as `turn_boxes` for (K, P, 3) float32 keypoints: x, y, visibility."""
     keypoints = np.asarray(keypoints, np.float32)
     height, width = size
     places = _turned(keypoints[..., :2], orientation, (height - 1, width - 1))
@@ -165,12 +166,12 @@ def turn_keypoints(keypoints: Numbers, orientation: int, size: tuple[int, int]) 
 
 
 def turn_points(points: Points, orientation: int, size: tuple[int, int]) -> Points:
-    """Do the same as `turn_boxes`, of (..., 2) float64 points between pixels: x, y."""
+    """Do the same as `turn_boxes` for (..., 2) float64 points between pixels: x, y."""
     return _turned(points, orientation, size)
 
 
 def _placed(points: Points, box: Box) -> Points:
-    """Return where (..., 2) points, x and y, of the image lie in the resized rectangle."""
+    """Return the positions of an image's (..., 2) points, x and y, in the resized rectangle."""
     if is_padded(box) and PADDINGS[box.padding] != "constant":
         raise OptionError(
             f"boxes and keypoints cannot be moved by a crop with {PADDINGS[box.padding]} padding, which shows pixels "
@@ -180,7 +181,7 @@ def _placed(points: Points, box: Box) -> Points:
 
 
 def _limits(box: Box) -> tuple[Points, Points]:
-    """Return the corners, x and y, of the part of the resized rectangle that the window shows."""
+    """Return two corners, x and y, of the part of the resized rectangle that lies in the window."""
     first = np.array([box.cut_left, box.cut_top], np.float64)
     end = np.add(first, (box.out_width, box.out_height))
     sides = box.scaled_width, box.scaled_height
@@ -188,7 +189,7 @@ def _limits(box: Box) -> tuple[Points, Points]:
 
 
 def _turned(points: npt.NDArray[_Float], orientation: int, size: tuple[int, int]) -> npt.NDArray[_Float]:
-    """Turn (..., 2) points, x and y, as `packer._images.decode.apply_orientation` turns pixels."""
+    """Rotate (..., 2) points, x and y, as `packer._images.decode.apply_orientation` rotates pixels."""
     height, width = size
     if orientation >= 5:
         points, (height, width) = points[..., ::-1], (width, height)

@@ -35,7 +35,7 @@ from packer.errors import OptionError, OptionTypeError
 
 
 def coded(steps: Sequence[Step]) -> npt.NDArray[Any] | None:
-    """Return steps as an array of STEP; None where there is no C, or C does not know one of them."""
+    """Return steps as an array of STEP; None without the compiled extension, or if it does not support one of them."""
     if _native is None:
         return None
     records = np.zeros(len(steps), STEP)
@@ -117,7 +117,7 @@ _CODES: dict[type[Step], Callable[[Any], dict[str, float] | None]] = {
 
 
 class Frozen:
-    """An object with settings in `_settings`, which never change."""
+    """An object whose settings, in `_settings`, never change."""
 
     _settings: dict[str, Any]
 
@@ -157,7 +157,7 @@ class Crop(Frozen, abc.ABC):
     def __init__(self) -> None: ...
 
     def _be(self, *steps: Step, **settings: Any) -> None:
-        """Become the rule of these steps; its repr shows the settings, and they are compared."""
+        """Initialise the rule with these steps; the settings are for repr and comparison."""
         vars(self).update(_steps=steps, _settings=settings)
 
     @functools.cached_property
@@ -181,21 +181,21 @@ class Crop(Frozen, abc.ABC):
         heights, widths : (N,) int64
             Sizes of the images, in pixels.
         random : (N, randoms) float64, optional
-            Uniform in [0, 1). The crops depend only on them. By default the numbers are drawn from torch's default
-            generator, image by image, with the same calls as in torchvision's transform of the same name; after the
-            same ``torch.manual_seed`` both choose the same rectangles.
+            Random numbers, uniform in [0, 1); the crops depend only on these and on the sizes. By default they are
+            drawn from torch's default generator, image by image, with the same calls as in torchvision's transform of
+            the same name. So after the same ``torch.manual_seed`` both choose the same rectangles.
 
         Returns
         -------
         (N,) array of CROP
-            One record for each image: the rectangle, in pixels of the image; the size to which it is resized; the
-            window of the resized rectangle that is the result; whether the result is mirrored; the interpolation and
-            the padding.
+            One record for each image. It contains the rectangle, in pixels of the image; the size to which the
+            rectangle is resized; the window of the resized rectangle that becomes the result; whether the result is
+            mirrored; the interpolation; and the padding.
 
         Raises
         ------
         ImageError
-            If an image is too small for the rule. The error's `index` is the position of the image among the N.
+            If an image is too small for the rule. The error's `index` is the position of the image among the N images.
         ValueError
             If `random` has a wrong shape or numbers outside [0, 1), or if heights and widths differ in length.
         """
@@ -216,7 +216,7 @@ class Crop(Frozen, abc.ABC):
         return self._applied(sizes, numbers)
 
     def _choose_one(self, height: int, width: int, random: Floats | None = None) -> Box:
-        """Choose the crop of one image, as `choose` does for an array of one, in a quarter of the time.
+        """Choose the crop of one image, like `choose` for arrays of length one, but in a quarter of the time.
 
         Parameters
         ----------
@@ -235,7 +235,7 @@ class Crop(Frozen, abc.ABC):
         return box if box is not None else self._choose_in_python(sizes, numbers, chosen=random is None)
 
     def _draw_one(self, sizes: Sequence[tuple[int, int]]) -> list[int]:
-        """Return the numbers of all steps for one image, of these sizes before and after them."""
+        """Return the random choices of all steps for one image; `sizes` are its sizes before and after each step."""
         numbers: list[int] = []
         if self.randoms:
             with drawing(1) as source:
@@ -258,7 +258,7 @@ class Crop(Frozen, abc.ABC):
         return Box(*self._applied(pairs, rows)[0].item())
 
     def _applied(self, sizes: Sequence[Pairs], numbers: Sequence[Ints]) -> Crops:
-        """Return the crops that the steps make of whole images, by the numbers that were chosen."""
+        """Return the crops that result if the steps, with the chosen numbers, are applied to whole images."""
         crops = whole(sizes[0])
         for step, after, chosen in zip(self._steps, sizes[1:], numbers, strict=True):
             step.apply(crops, after, chosen)
@@ -266,17 +266,17 @@ class Crop(Frozen, abc.ABC):
 
     @functools.cached_property
     def _coded(self) -> npt.NDArray[Any] | None:
-        """The steps as C takes them; None where it does not."""
+        """The steps in C's form; None if C does not support them."""
         return coded(self._steps)
 
     def _in_c(self, heights: Ints, widths: Ints, numbers: Floats, *, chosen: bool = False) -> Crops | None:
-        """Return the crops that C makes of uniform random numbers, or of numbers `chosen` by such; None without C."""
+        """Return crops that C computes from uniform random numbers, or from `chosen` numbers; None if C cannot."""
         if self._coded is None:
             return None
         return crop_steps.choose(self._coded, heights, widths, numbers, chosen=chosen)
 
     def _drawn_in_c(self, heights: Ints, widths: Ints) -> Crops | None:
-        """Return the crops that C chooses by torch's default generator; None, and nothing is drawn, if Python must."""
+        """Return crops that C chooses with torch's default generator; None, without drawing, if C cannot."""
         if self._coded is None:
             return None
         if not self.randoms:
@@ -296,11 +296,11 @@ class Crop(Frozen, abc.ABC):
 
     @functools.cached_property
     def _kinds(self) -> list[tuple[str, float, float]]:
-        """The kinds of numbers that the steps draw, one step after the other."""
+        """The kinds of numbers that all steps draw, in the order of the steps."""
         return [kind for step in self._steps for kind in step.drawn]
 
     def _chosen(self, sizes: list[Pairs], random: Floats) -> list[Ints]:
-        """Return the numbers of each step, chosen by uniform random numbers."""
+        """Return the random choices of each step, made from uniform random numbers."""
         ends = itertools.accumulate(step.randoms for step in self._steps)
         return [
             step.choose(before, random[:, end - step.randoms : end])
@@ -308,7 +308,7 @@ class Crop(Frozen, abc.ABC):
         ]
 
     def _drawn(self, sizes: list[Pairs]) -> list[Ints]:
-        """Return the numbers of each step, drawn image after image."""
+        """Return the random choices of each step, drawn for one image after the other."""
         count = len(sizes[0])
         rows: list[list[tuple[int, ...]]] = [[] for _ in self._steps]
         by_chance = [
@@ -331,8 +331,9 @@ class Compose(Crop):
     """Several rules, each applied to the result of the previous one: torchvision's Compose.
 
     Together the rules must be expressible as one record: a rectangle of the image is resized once, and a window of the
-    resized rectangle is the result, padded where it extends outside. So there can be only one resize, no resize after a
-    possible padding, no padding after a resized or padded image was cut, and only one kind of padding for an image.
+    resized rectangle is the result, padded where it extends outside. So a chain can have only one resize, no resize
+    after a possible padding, no padding after a cut of a resized or padded image, and only one kind of padding for an
+    image.
 
     Parameters
     ----------
@@ -342,9 +343,9 @@ class Compose(Crop):
     Raises
     ------
     TypeError
-        If one is not a crop of packer.
+        If one of `crops` is not a crop of packer.
     ValueError
-        If one record cannot express all the rules; the message names the rule that does not fit, and the reason.
+        If one record cannot express all the rules; the message names the first rule that does not fit, and the reason.
     """
 
     def __init__(self, crops: Sequence[Crop]) -> None:

@@ -1,7 +1,7 @@
-"""Transforms split into the crop that they begin with, which is chosen before decoding, and the rest.
+"""Splits a transform into the crop at its beginning, which is chosen before decoding, and the rest.
 
-Transforms of torchvision and timm are recognised by their classes, without importing either: a transform can only be
-one of theirs where their modules are imported already.
+Transforms of torchvision and timm are recognised by their classes, without importing either library: if a library is
+not imported yet, no transform can be an instance of its classes.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _OVERRIDES = ("__call__", "forward", "get_params", "make_params", "transform", "
 
 
 def kind_of(transform: object) -> str | None:
-    """Return the kind of a transform, such as ``v2.Resize``; None for others, their subclasses, and changed ones."""
+    """Return the kind of a transform, such as ``v2.Resize``; None if its class is unknown, a subclass, or changed."""
     cls = type(transform)
     family = _FAMILIES.get(cls.__module__)
     if family is None or getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is not cls:
@@ -115,7 +115,7 @@ def steps_of(transform: Any) -> list[Any] | None:
 
 
 def rebuilt(chain: Any, steps: list[Any]) -> Any:
-    """Return a chain of the same kind, of other steps."""
+    """Return a chain of the same kind with other steps."""
     made = type(chain)(*steps) if kind_of(chain) == "torch.Sequential" else type(chain)(steps)
     if isinstance(chain, torch.nn.Module):
         made.training = chain.training  # alone: `train` would change the steps too
@@ -123,7 +123,7 @@ def rebuilt(chain: Any, steps: list[Any]) -> Any:
 
 
 def is_pointwise(transform: Any) -> bool:
-    """Tell whether a transform makes a tensor of uint8 or float32 numbers, or scales them, each by itself."""
+    """Tell whether a transform only makes a tensor of uint8 or float32 numbers, or scales each number by itself."""
     kind = kind_of(transform)
     if kind in ("v1.ConvertImageDtype", "v2.ConvertImageDtype"):
         return transform.dtype is torch.float32
@@ -133,9 +133,7 @@ def is_pointwise(transform: Any) -> bool:
 
 
 def begins_with_pil(transform: Callable[[Any], Any]) -> bool | None:
-    """Tell whether a transform takes PIL images: True of most of torchvision's and timm's, False where the first one
-    takes tensors alone, None of others.
-    """
+    """Tell whether torchvision's or timm's transform accepts PIL images; None for transforms of other libraries."""
     first = next(_leaves(transform), None)
     kind = kind_of(first)
     if kind is None:
@@ -147,7 +145,7 @@ def begins_with_pil(transform: Callable[[Any], Any]) -> bool | None:
 
 
 def leaves(transform: Any) -> tuple[Any, ...]:
-    """Return the transforms that are no chains, in their order."""
+    """Return the single steps of a transform, with all nested chains expanded, in their order."""
     return tuple(_leaves(transform))
 
 
@@ -164,13 +162,13 @@ _BY_NUMBER = {2: "bilinear", 3: "bicubic"}  # Pillow's
 
 
 class RandomCropOfV1(RandomCrop):
-    """A RandomCrop that draws as the one of torchvision's first transforms."""
+    """A RandomCrop that draws its numbers like RandomCrop of torchvision's v1 transforms."""
 
     _cut = RandomCutOfV1
 
 
 def plain_fill(fill: Any) -> Any:
-    """Return the colour of a transform in packer's form; other forms as they are."""
+    """Return the fill colour of a transform in packer's form; return an unknown form unchanged."""
     colours = [0 if fill is None else fill] if not isinstance(fill, Sequence) else [*fill]
     plain = [int(c) if isinstance(c, float) and c.is_integer() else c for c in colours]
     return plain[0] if len(plain) == 1 else tuple(plain)
@@ -192,12 +190,12 @@ def _random_resized_crop_of_v2(op: Any, interpolation: str) -> Crop | None:
 
 
 def _by_v1(read: Callable[[Any, str], Crop]) -> Callable[[Any, bool], Crop | None]:
-    """Read a transform that resizes tensors as floats, whose pixels may differ by a level."""
+    """Return a converter for a v1 transform, which resizes tensors as floats; pixels may differ by one level."""
     return lambda op, by_tensor: None if by_tensor else read(op, _interpolation(op))
 
 
 def _by_v2(read: Callable[[Any, str], Crop | None]) -> Callable[[Any, bool], Crop | None]:
-    """Read a transform that resizes tensors as PIL images if it is told to."""
+    """Return a converter for a v2 transform, which resizes tensors like PIL images if its settings say so."""
     return lambda op, by_tensor: None if by_tensor and op.antialias is not True else read(op, _interpolation(op))
 
 
@@ -234,7 +232,7 @@ def _random_crop_of_v2(op: Any, by_tensor: bool) -> Crop | None:
 
 
 def _fills(op: Any, by_tensor: bool) -> bool:
-    """Tell whether torchvision can fill the border: of tensors by one number, or in v2 by a colour if constant."""
+    """Tell whether torchvision can fill the border: tensors take one number, or in v2 a colour if it is constant."""
     of_v2 = ".v2." in type(op).__module__
     return not by_tensor or not isinstance(op.fill, Sequence) or (of_v2 and op.padding_mode == "constant")
 
@@ -259,7 +257,7 @@ TypeError or ValueError of the crop, where packer has no equal crop."""
 
 @dataclass(frozen=True)
 class _ResizedCut(RandomResizedCut):
-    """``RandomResizedCropAndInterpolation.get_params``, and the choice among interpolations after it."""
+    """timm's ``RandomResizedCropAndInterpolation.get_params``, followed by the choice among interpolations."""
 
     randoms = RandomResizedCut.randoms + 1
 
@@ -288,7 +286,7 @@ class _ResizedCut(RandomResizedCut):
 
 
 class RandomResizedCropAndInterpolation(Crop):
-    """timm's RandomResizedCrop, whose interpolation may be chosen at random too."""
+    """timm's RandomResizedCrop, which may also choose the interpolation at random."""
 
     def __init__(self, size: Any, scale: Any, ratio: Any, interpolations: tuple[Any, ...]) -> None:
         out, shares, ratios = sides("size", size), range_of("scale", scale), range_of("ratio", ratio)
@@ -301,7 +299,7 @@ class RandomResizedCropAndInterpolation(Crop):
 
 @dataclass(frozen=True)
 class _ResizedKeepingRatio(Resized):
-    """``ResizeKeepRatio.get_params`` without chance; `size` is (height, width), between which `longest` weighs."""
+    """timm's ``ResizeKeepRatio.get_params`` without random changes; `size` is (height, width)."""
 
     longest: float = 0.0
 
@@ -321,7 +319,7 @@ class _ResizedKeepingRatio(Resized):
 
 
 class ResizeKeepRatio(Crop):
-    """timm's resizing that keeps the aspect: to contain `size` for longest=0, to fit into it for longest=1."""
+    """timm's ResizeKeepRatio: the result contains `size` if longest=0, and fits into `size` if longest=1."""
 
     def __init__(self, size: Any, longest: float, interpolation: Any) -> None:
         out, name = sides("size", size), interpolation_of(interpolation)
@@ -385,32 +383,32 @@ class Split(NamedTuple):
 def split(transform: Callable[[Any], Any]) -> Split:
     """Divide a transform of torchvision or timm into the crop at its beginning and the rest.
 
-    The crop followed by the rest is equivalent to the transform. After the same seed, the crop's
-    ``choose(heights, widths)`` draws the same random numbers as the transform. The pixels are those of the transform on
-    tensors. Compared with the transform on PIL images, resized pixels differ by one level, rarely by two.
+    The crop followed by the rest is equivalent to the transform. After the same seed, the crop's ``choose(heights,
+    widths)`` draws the same random numbers as the transform. The pixels are those of the transform on tensors. Compared
+    with the transform on PIL images, some resized pixels differ by one level, and few by two.
 
     The supported classes are torchvision's Resize, CenterCrop, RandomCrop, RandomResizedCrop, Pad and
     RandomHorizontalFlip, from ``transforms`` and ``transforms.v2``, and timm's RandomResizedCropAndInterpolation,
-    ResizeKeepRatio and CenterCropOrPad; not their subclasses. They may stand alone, or in ``Compose`` and
-    ``torch.nn.Sequential``, also nested. ToImage and PILToTensor do not change pixels, so crops after them are
-    included. The rest begins with the first other transform, the first setting that packer does not support, or the
-    first rule that does not fit into one record (see `Compose`).
+    ResizeKeepRatio and CenterCropOrPad. Subclasses are not supported. These transforms may stand alone, or in
+    ``Compose`` and ``torch.nn.Sequential``, which may be nested. ToImage and PILToTensor do not change pixels, so crops
+    after them also belong to the crop. The rest begins at the first transform of any other class, with a setting that
+    packer does not support, or that does not fit into one record with the earlier ones (see `Compose`).
 
     Parameters
     ----------
     transform : callable
-        Takes PIL images, or tensors if its classes require them. It is not changed.
+        A transform of PIL images, or of tensors if its classes require tensors. It is not changed.
 
     Returns
     -------
     Split
-        ``(None, transform)`` if the transform does not begin with a supported crop.
+        The two parts; ``(None, transform)`` if the transform does not begin with a supported crop.
     """
     return split_by(transform, by_tensor=False)
 
 
 def split_by(transform: Callable[[Any], Any], by_tensor: bool) -> Split:
-    """Do the same as `split`, for a transform that gets tensors where `by_tensor` says so, and PIL images otherwise."""
+    """Do the same as `split`, for a transform of tensors if `by_tensor`, otherwise of PIL images."""
     crops: list[Crop] = []
 
     def take(step: Any) -> _Verdict:
@@ -430,9 +428,9 @@ def split_by(transform: Callable[[Any], Any], by_tensor: bool) -> Split:
 
 
 def pointwise(rest: Callable[[Any], Any] | None) -> tuple[list[Any], Callable[[Any], Any] | None]:
-    """Return the conversions of single pixels that a transform begins with, and the rest of it, or None.
+    """Return the conversions of single pixels at the beginning of a transform, and the rest (None if empty).
 
-    The conversions are to tensors, to float32 numbers of 0 to 1, and normalizing; see `is_pointwise`.
+    These are conversions to tensors, conversions to float32 numbers from 0 to 1, and normalizing; see `is_pointwise`.
     """
     conversions: list[Any] = []
 
@@ -447,7 +445,7 @@ def pointwise(rest: Callable[[Any], Any] | None) -> tuple[list[Any], Callable[[A
 
 
 class Snapshot:
-    """The steps of a transform, and the settings of those that packer may do, as they stand now."""
+    """The steps of a transform, with the current settings of those steps that packer can run."""
 
     def __init__(self, transform: Any) -> None:
         self._steps = leaves(transform)
@@ -459,7 +457,7 @@ class Snapshot:
         self._numbers = [(value, value.tolist()) for value in numbers]
 
     def holds(self, transform: Any) -> bool:
-        """Tell whether nothing of this was changed since; people change steps in place."""
+        """Tell whether a transform still has these steps and settings; users change steps in place."""
         return (
             leaves(transform) == self._steps
             and [id(value) for settings in self._read for value in settings.values()] == self._ids
@@ -490,14 +488,14 @@ class _Verdict(enum.Enum):
 
 
 class _Walk:
-    """A way through nested transforms, from the first on, that takes some of them and ends at one."""
+    """A walk through nested transforms, in their order, that takes steps until it stops at one."""
 
     def __init__(self, take: Callable[[Any], _Verdict]) -> None:
         self._take = take
         self._ended = False
 
     def left(self, transform: Any) -> list[Any]:
-        """Return the rest of a transform: itself, another chain of its kind, or nothing."""
+        """Return the rest of a transform: the transform itself, a shorter chain of the same kind, or None."""
         if self._ended:
             return [transform]
         steps = steps_of(transform)

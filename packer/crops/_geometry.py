@@ -1,8 +1,8 @@
-"""Operations on crops: N records of `CROP`, changed in place.
+"""Operations on crops, which are N records of `CROP` and are changed in place.
 
-Each function acts on the result that the records say so far, so coordinates and sizes are those of the result: where it
-is mirrored, a cut from the left is a cut of the image's right. Corners are (top, left) and sizes (height, width), in
-pixels: pairs for all records, or (N, 2) int64 arrays.
+Each function acts on the result of the records so far, so coordinates and sizes are those of that result: if it is
+mirrored, a cut at its left side cuts the right side of the image. Corners are (top, left) and sizes (height, width), in
+pixels: one pair for all records, or (N, 2) int64 arrays.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Pairs = Ints
 
 
 class Padding(NamedTuple):
-    """The pixels that are shown outside of an image.
+    """The pixels that appear outside an image.
 
     Attributes
     ----------
     mode : {"constant", "edge", "reflect", "symmetric"}
     fill : int
-        The colour of ``constant``, red + 256 green + 65536 blue; else 0.
+        The colour for the mode ``constant``, as red + 256 green + 65536 blue; 0 for other modes.
     """
 
     mode: str = "constant"
@@ -38,7 +38,7 @@ class Padding(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Parts of records, as views."""
+    """The parts of records, as views on their memory."""
 
     corner: Pairs
     crop: Pairs
@@ -48,7 +48,7 @@ class _Columns(NamedTuple):
 
 
 def whole(sizes: Pairs) -> Crops:
-    """Return new crops, of whole images."""
+    """Return new crops that contain whole images."""
     crops = np.zeros(len(sizes), CROP)
     columns = _columns(crops)
     for column in (columns.crop, columns.scaled, columns.out):
@@ -57,9 +57,9 @@ def whole(sizes: Pairs) -> Crops:
 
 
 def cropped(crops: Crops, corner: Pairs, size: Pairs | tuple[int, int]) -> None:
-    """Cut rectangles out of the results; they may reach outside of them.
+    """Cut rectangles out of the results; a rectangle may extend beyond its result.
 
-    Where nothing is resized, a window inside of the rectangle becomes the rectangle.
+    If a crop is not resized and its window lies inside its rectangle, the window becomes the rectangle.
     """
     columns = _columns(crops)
     if crops["flip"].any():
@@ -76,21 +76,21 @@ def cropped(crops: Crops, corner: Pairs, size: Pairs | tuple[int, int]) -> None:
 
 
 def resized(crops: Crops, sizes: Pairs | tuple[int, int], interpolation: Ints | str) -> None:
-    """Resize results that are unresized rectangles; `interpolation` is a name, or places in `INTERPOLATIONS`."""
+    """Resize results that are unresized rectangles; `interpolation` is a name, or indices into `INTERPOLATIONS`."""
     columns = _columns(crops)
     columns.scaled[:] = columns.out[:] = sizes
     crops["interpolation"] = INTERPOLATIONS.index(interpolation) if isinstance(interpolation, str) else interpolation
 
 
 def mirrored(crops: Crops, where: npt.NDArray[np.bool_]) -> None:
-    """Mirror some of the results, left to right."""
+    """Mirror those results left to right for which `where` is true."""
     crops["flip"] ^= where
 
 
 def padded(crops: Crops, before: Pairs, after: Pairs, padding: Padding) -> None:
-    """Widen results of which nothing was cut away after they were resized or padded.
+    """Pad results. Nothing may have been cut away from them after they were resized or padded.
 
-    They become wider by `before` at the top and on the left, by `after` at the bottom and on the right.
+    They grow by `before` at the top and on the left, and by `after` at the bottom and on the right.
     """
     columns = _columns(crops)
     margins = before + after

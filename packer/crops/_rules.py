@@ -1,4 +1,4 @@
-"""The crops, with torchvision's names, arguments and meaning, and the conversion of their settings."""
+"""The crops, with the names, arguments and meaning of torchvision's transforms, and the parsing of their settings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from packer.errors import OptionError, OptionTypeError
 
 
 def sides(name: str, size: object, order: str = "(height, width)") -> tuple[int, int]:
-    """Return both sides in this order, of one integer, a sequence of one, or both."""
+    """Convert a size to both sides; it may be one integer, a sequence of one, or a pair in this order."""
     both = side_or_pair(name, size, order)
     return both if isinstance(both, tuple) else (both, both)
 
 
 def side_or_pair(name: str, size: object, order: str = "(height, width)") -> int | tuple[int, int]:
-    """Return an integer, or both sides, of 1 to so many pixels that an image of this size is allowed."""
+    """Check a size, an integer or a pair: each side is 1 or more, and an image of this size is allowed."""
     is_sequence = isinstance(size, Sequence) and not isinstance(size, str)
     values = [_integer(side) for side in (size if is_sequence else [size])]  # type: ignore[attr-defined]
     if len(values) not in (1, 2) or None in values:
@@ -36,7 +36,7 @@ def side_or_pair(name: str, size: object, order: str = "(height, width)") -> int
 
 
 def range_of(name: str, limits: object) -> tuple[float, float]:
-    """Return two numbers that are not negative, the smaller one first."""
+    """Check a range, and return its two numbers: neither is negative, and the smaller one comes first."""
     try:
         low, high = map(float, limits)  # type: ignore[call-overload]
         if any(isinstance(limit, str) for limit in limits):  # type: ignore[attr-defined]
@@ -49,7 +49,7 @@ def range_of(name: str, limits: object) -> tuple[float, float]:
 
 
 def require_antialias(antialias: object) -> None:
-    """Raise ValueError where somebody wants images resized without anti-aliasing."""
+    """Raise ValueError if the argument asks for resizing without anti-aliasing."""
     if antialias is not True:
         raise OptionError(
             f"antialias is True, not {antialias!r}: packer always resizes with anti-aliasing, as torchvision does by "
@@ -66,7 +66,7 @@ def probability(name: str, value: object) -> float:
 
 
 def interpolation_of(interpolation: object) -> str:
-    """Return one of `INTERPOLATIONS` by its name, torchvision's InterpolationMode or Pillow's number."""
+    """Convert a name, torchvision's InterpolationMode or Pillow's number to one of `INTERPOLATIONS`."""
     name = getattr(interpolation, "value", interpolation)
     name = {2: "bilinear", 3: "bicubic"}.get(name, name) if isinstance(name, int) else name
     if name not in INTERPOLATIONS:
@@ -75,7 +75,7 @@ def interpolation_of(interpolation: object) -> str:
 
 
 def margins_of(padding: object) -> tuple[int, int, int, int]:
-    """Return left, top, right and bottom, of these four, of one integer, or of (left and right, top and bottom)."""
+    """Convert one integer, (left and right, top and bottom) or all four to left, top, right and bottom."""
     is_sequence = isinstance(padding, Sequence) and not isinstance(padding, str)
     values = [_integer(margin) for margin in (padding if is_sequence else [padding])]  # type: ignore[attr-defined]
     if len(values) not in (1, 2, 4) or None in values:
@@ -89,7 +89,7 @@ def margins_of(padding: object) -> tuple[int, int, int, int]:
 
 
 def fill_of(fill: object, name: str = "fill") -> tuple[int, int, int]:
-    """Return red, green and blue, of one integer for all of them or of three; 0.0, too, is an integer."""
+    """Convert one integer or three to red, green and blue; whole floats such as 0.0 are accepted."""
     is_sequence = isinstance(fill, Sequence) and not isinstance(fill, str)
     values = [_level(colour) for colour in (fill if is_sequence else [fill])]  # type: ignore[attr-defined]
     if len(values) not in (1, 3) or None in values:
@@ -108,12 +108,12 @@ def padding_of(fill: object, mode: object) -> Padding:
 
 
 def _level(value: object) -> int | None:
-    """Return an integer, also of a float that is whole, as torchvision takes colours; None for other values."""
+    """Return an integer, or a whole float as an integer, because torchvision accepts both; None for other values."""
     return int(value) if isinstance(value, float) and value.is_integer() else _integer(value)
 
 
 def _integer(value: object) -> int | None:
-    """Return an integer, numpy's too; None for other values."""
+    """Return Python's or NumPy's integer as an int; None for other values."""
     try:
         return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -126,9 +126,10 @@ Size = int | Sequence[int]
 class RandomResizedCrop(Crop):
     """A random part of the image, resized: torchvision's RandomResizedCrop.
 
-    An area is drawn uniformly from `scale`, as a share of the image, and an aspect ratio log-uniformly from `ratio`, up
-    to ten times; the first rectangle that fits is placed at random. If none fits, the largest centred rectangle with an
-    allowed ratio is used (``RandomResizedCrop.get_params`` in torchvision's transforms/transforms.py).
+    Up to ten times, an area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio
+    log-uniformly from `ratio`; the first rectangle that fits is placed at random. If none fits, the largest centred
+    rectangle with an allowed ratio is used (``RandomResizedCrop.get_params`` in torchvision's
+    transforms/transforms.py).
 
     Parameters
     ----------
@@ -188,7 +189,7 @@ class CenterCrop(Crop):
     size : int or (int, int)
         Height and width of the result, in pixels.
     resize : None
-        Any other value is refused with advice: in earlier versions of packer it resized the image.
+        Any other value is refused, with advice: in earlier versions of packer this argument resized the image.
 
     Raises
     ------
@@ -217,7 +218,7 @@ class Resize(Crop):
     interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
         The filter for resizing, which is always anti-aliased.
     max_size : int, optional
-        The maximum length of the longer side, in pixels; if necessary, the shorter side becomes less than `size`.
+        The maximum length of the longer side, in pixels; if necessary, the shorter side becomes shorter than `size`.
     antialias : True
         Any other value is refused: packer's resizing is always anti-aliased.
 
@@ -269,20 +270,20 @@ class ResizeCenterCrop(Crop):
 
 
 class RandomCrop(Crop):
-    """A rectangle at a random position, without resizing: RandomCrop of torchvision's transforms.v2.
+    """A rectangle at a random position, without resizing: RandomCrop of torchvision's v2 transforms.
 
-    The source is ``RandomCrop.make_params`` in torchvision's transforms/v2/_geometry.py.
+    It follows ``RandomCrop.make_params`` in torchvision's transforms/v2/_geometry.py.
 
     Parameters
     ----------
     size : int or (int, int)
         Height and width of the result, in pixels.
     padding : int or sequence of 1, 2 or 4 int, optional
-        The pixels by which the image is padded first: for all sides; for left and right, top and bottom; or for left,
-        top, right, bottom.
+        The number of pixels by which the image is padded first: one number for all sides; two for left and right, top
+        and bottom; or four for left, top, right, bottom.
     pad_if_needed : bool
-        Whether an image smaller than `size` is padded by the missing pixels, on both sides. By default a smaller image
-        raises ImageError when its crop is chosen.
+        Whether an image smaller than `size` is padded by the number of missing pixels, on both sides. By default,
+        choosing the crop of a smaller image raises ImageError.
     fill : int or three int
         The colour of constant padding, 0 to 255: one level for all channels, or red, green and blue.
     padding_mode : {"constant", "edge", "reflect", "symmetric"}
@@ -328,8 +329,8 @@ class Pad(Crop):
     Parameters
     ----------
     padding : int or sequence of 1, 2 or 4 int
-        The width of the border in pixels: for all sides; for left and right, top and bottom; or for left, top, right,
-        bottom.
+        The width of the border in pixels: one number for all sides; two for left and right, top and bottom; or four for
+        left, top, right, bottom.
     fill : int or three int
         The colour of constant padding, 0 to 255: one level for all channels, or red, green and blue.
     padding_mode : {"constant", "edge", "reflect", "symmetric"}

@@ -1,10 +1,10 @@
-"""Steps that crops are made of: each has the sizes of its results, its random numbers, and its change of crops.
+"""The steps of crops: each computes the sizes of its results, makes its random choices, and changes crops.
 
-A random step gets its numbers, such as the corner of a rectangle, from uniform random numbers for N images at once, or
-for one image from torch's default generator, by the same calls in the same order as torchvision.
+A random step makes its choices, such as the corner of a rectangle, from uniform random numbers for N images at once; or
+for one image with torch's default generator, by the same calls in the same order as torchvision.
 
-A record of `CROP` holds a rectangle, one resizing of it, and one window of that, which is padded where it reaches
-outside. Chains of steps that do not fit into one record are refused before any image is read.
+A record of `CROP` holds a rectangle, one resizing of it, and one window of the resized rectangle, which is padded if it
+extends outside. Chains of steps that do not fit into one record are refused before any image is read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def below(ends: Ints, random: Floats) -> Ints:
-    """Return integers of 0 to before `ends`, each as likely as the others, for random numbers in [0, 1)."""
+    """Convert random numbers in [0, 1) to integers from 0 to `ends` - 1, all equally likely."""
     numbers: Ints = (random * ends).astype(np.int64)
     return numbers
 
@@ -38,7 +38,7 @@ def between(low: float, high: float, random: Floats) -> Floats:
 
 
 def inside(limits: tuple[float, float], random: Floats) -> Floats:
-    """Return numbers from the first to the second of two limits."""
+    """Convert random numbers in [0, 1) to numbers from the first to the second limit."""
     low, high = limits
     return between(low, high, random)
 
@@ -48,17 +48,17 @@ _ADDITIVE = ("constant", "edge")  # padding twice is padding once with both marg
 
 @dataclass(frozen=True)
 class Record:
-    """Facts about all images' records after some steps.
+    """Facts that hold for the records of all images after some steps.
 
     Attributes
     ----------
     least : (int, int)
-        Height and width that every result has at least.
+        The minimum height and width of all results.
     resized : bool
     padding : Padding or None
-        How some of the results may be padded.
+        The padding that some of the results may have.
     hides : bool
-        Whether pixels may have been cut away that the window would show again if it became larger.
+        Whether pixels may have been cut away that would reappear if the window became larger.
     """
 
     least: tuple[int, int] = (1, 1)
@@ -74,7 +74,7 @@ class Record:
         return replace(self, least=least, resized=True)
 
     def after_cut(self, size: tuple[int, int]) -> Record:
-        """Return the facts after a cut that lies inside of every result."""
+        """Return the facts after a cut that lies inside every result."""
         return replace(self, least=size, hides=self.hides or self.resized or self.padding is not None)
 
     def after_padding(self, padding: Padding, least: tuple[int, int]) -> Record:
@@ -92,7 +92,7 @@ BLACK = Padding("constant", 0)
 
 
 class Step(abc.ABC):
-    """One step of a rule. Steps are frozen: equal settings, equal steps."""
+    """One step of a rule. Steps are frozen, and two steps with equal settings are equal."""
 
     randoms: int = 0
     """How many uniform random numbers an image needs."""
@@ -102,51 +102,52 @@ class Step(abc.ABC):
 
     @abc.abstractmethod
     def after(self, record: Record) -> Record:
-        """Return the facts about the records after this step; ValueError says why none can hold the step."""
+        """Return the facts after this step. Raises ValueError, with the reason, if a record cannot hold the step."""
 
     @property
     def fixed(self) -> tuple[int, int] | None:
-        """Height and width of every result; None where they depend on the size before."""
+        """Height and width of every result; None if they depend on the size before the step."""
         return None
 
     def sizes(self, sizes: Pairs) -> Pairs:
-        """Return the sizes of the results, (N, 2), by those before.
+        """Return the (N, 2) sizes of the results for the sizes before the step.
 
         Raises
         ------
         ImageError
-            If a result has none; its `index` is the place of the image.
+            If an image cannot have a result; the error's `index` is the position of the image.
         """
         return np.full_like(sizes, self.fixed)
 
     def size_of(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Return the size of the result where that before is `size`."""
+        """Return the size of the result for one image whose size before the step is `size`."""
         height, width = self.sizes(np.array([size]))[0].tolist()
         return height, width
 
     def choose(self, sizes: Pairs, random: Floats) -> Ints:
-        """Choose the (N, chosen) numbers by (N, randoms) uniform random numbers."""
+        """Convert (N, randoms) uniform random numbers to the (N, chosen) numbers of the step's choices."""
         return np.empty((len(sizes), 0), np.int64)
 
     @property
     def drawn(self) -> tuple[tuple[str, float, float], ...]:
-        """The kinds of numbers that `draw` takes beside integers: methods of `NumberSource`, and their arguments."""
+        """The kinds of numbers that `draw` uses, except integers: methods of `NumberSource` and their arguments."""
         return ()
 
     def draw(self, height: int, width: int, source: NumberSource) -> tuple[int, ...]:
-        """Choose the numbers of one image by torch's default generator, from which `source` draws."""
+        """Make the choices for one image with numbers from `source`, which draws from torch's default generator."""
         return ()
 
     @abc.abstractmethod
     def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
-        """Take this step with crops, whose results then have these sizes, and of which `numbers` were chosen."""
+        """Apply this step, with the choices in `numbers`, to crops; `sizes` are the sizes of the new results."""
 
 
 @dataclass(frozen=True)
 class Resized(Step):
     """torchvision's Resize: ``_compute_resized_output_size`` in transforms/functional.py.
 
-    `size` is (height, width), or the new shorter side, unless the longer one were more than `max_size` then.
+    `size` is (height, width), or the new length of the shorter side, which is reduced if the longer side would exceed
+    `max_size`.
     """
 
     size: int | tuple[int, int]
@@ -180,14 +181,14 @@ class Resized(Step):
 
 
 def _with_side(sizes: Pairs, side: Ints, length: int) -> Pairs:
-    """Return sizes of the same aspect in which one side has a new length; the other one is rounded down."""
+    """Return sizes with the same aspect ratio in which one side has a new length; the other side is rounded down."""
     scaled: Pairs = (length * sizes / side[:, None]).astype(np.int64)
     return scaled
 
 
 @dataclass(frozen=True)
 class _Cut(Step):
-    """A rectangle of a fixed size is cut out."""
+    """Cuts out a rectangle of a fixed size."""
 
     size: tuple[int, int]
 
@@ -252,7 +253,7 @@ class RandomCut(_Cut):
 
 @dataclass(frozen=True)
 class RandomCutOfV1(RandomCut):
-    """The same cut, drawn as ``RandomCrop.get_params`` in transforms/transforms.py: both corners or none."""
+    """The same cut, drawn as in v1's ``RandomCrop.get_params``: both coordinates of the corner, or none."""
 
     def draw(self, height: int, width: int, source: NumberSource) -> tuple[int, ...]:
         if (height, width) == self.size:
@@ -265,8 +266,8 @@ class RandomCutOfV1(RandomCut):
 class Padded(Step):
     """torchvision's Pad, ``pad_image`` in transforms/v2/functional/_geometry.py, with `margins`.
 
-    A side that is then still less than in `needed`, (height, width), becomes wider by the difference at both ends:
-    pad_if_needed of ``RandomCrop.make_params`` in transforms/v2/_geometry.py.
+    If a side is then still shorter than in `needed`, (height, width), it is padded by the difference at both ends, as
+    with pad_if_needed in ``RandomCrop.make_params`` in transforms/v2/_geometry.py.
     """
 
     margins: tuple[int, int, int, int]
@@ -324,7 +325,7 @@ class Mirrored(Step):
 
 
 def refuse(refused: npt.NDArray[np.bool_], sizes: Pairs, reason: str) -> None:
-    """Raise ImageError for the first of N images that is refused, with its size; `index` is its place."""
+    """Raise ImageError for the first of N images that is refused, with its size and its position as `index`."""
     for place in np.flatnonzero(refused)[:1].tolist():
         error = ImageError(f"{sizes[place, 1]} x {sizes[place, 0]} pixels {reason}")
         error.index = place
@@ -338,9 +339,10 @@ ATTEMPTS = 10
 class RandomResizedCut(Step):
     """torchvision's rule: ``RandomResizedCrop.get_params`` in transforms/transforms.py, ``make_params`` in v2.
 
-    Up to ten times an area is drawn uniformly from `scale`, as a share of the image, and an aspect ratio log-uniformly
-    from `ratio`; the first rectangle that fits is put at a random place. Where none fits, the largest centred one with
-    an allowed ratio is taken. Numbers: top, left, height, width, and the place of the interpolation.
+    Up to ten times, an area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio
+    log-uniformly from `ratio`; the first rectangle that fits is placed at random. If none fits, the largest centred
+    rectangle with an allowed ratio is used. The chosen numbers are top, left, height, width, and the index of the
+    interpolation.
     """
 
     size: tuple[int, int]
@@ -405,7 +407,7 @@ class RandomResizedCut(Step):
         return tuple(self._centred(np.array([[height, width]]))[0].tolist())
 
     def _centred(self, sizes: Pairs) -> Ints:
-        """Return the largest centred rectangles, of at least one pixel: top, left, height, width."""
+        """Return the largest centred rectangles with an allowed ratio: top, left, height, width, at least one pixel."""
         narrowest, widest = self.ratio
         heights, widths = sizes.T
         ratios = widths / heights
@@ -417,6 +419,6 @@ class RandomResizedCut(Step):
 
 @functools.lru_cache(maxsize=64)
 def _logarithms(ratio: tuple[float, float]) -> tuple[float, float]:
-    """Return the logarithms as torchvision has them, in float32."""
+    """Return the logarithms of both limits in float32, as torchvision computes them."""
     low, high = torch.log(torch.tensor(ratio)).tolist()
     return low, high

@@ -1,8 +1,8 @@
-"""Numbers from torch's default generator, the same that torchvision's transforms would draw, image after image.
+"""Numbers from torch's default generator: the same as torchvision's transforms would draw, image after image.
 
-A call of torch costs a microsecond or two, and a crop takes half a dozen. `Ahead` therefore copies the generator, lets
-the copy make many numbers at once as if each were of the kind that is needed, and moves the generator itself on by
-as many as were used. Whether this torch makes numbers so that both are the same is tried once.
+A call of torch costs a microsecond or two, and a crop takes half a dozen. Therefore `Ahead` copies the generator, lets
+the copy make many numbers at once, in each kind that may be needed, and advances the generator itself by the count of
+numbers used. Whether this gives the same numbers in the installed version of torch is tested once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _locks = [threading.Lock()]
 
 
 def _renew() -> None:
-    """Make a new lock in a fork: a thread that the fork has not got may have held the old one."""
+    """Make a new lock in a fork, because a thread that does not exist in the fork may have held the old lock."""
     _locks[0] = threading.Lock()
 
 
@@ -49,26 +49,26 @@ class NumberSource:
         return torch.empty(1).uniform_(low, high, generator=self._generator).item()
 
     def power(self, low: float, high: float) -> float:
-        """Return e to the power of such a number, in float32."""
+        """Return e to the power of a number as from `uniform`, in float32."""
         return torch.exp(torch.empty(1).uniform_(low, high, generator=self._generator)).item()
 
     def below(self, end: int) -> int:
-        """Return an integer of 0 to before `end`."""
+        """Return an integer from 0 to `end` - 1."""
         return int(torch.randint(0, end, size=(1,), generator=self._generator).item())
 
     def end(self) -> None:
-        """Leave the generator after the last number that was drawn."""
+        """Set the generator to the state after the last number drawn."""
 
 
 class Ahead(NumberSource):
-    """Draws the same numbers, and makes some thousand at a time.
+    """Draws the same numbers as `NumberSource`, but makes thousands at a time.
 
     Parameters
     ----------
     generator : torch.Generator
-        Nobody else draws from it before `end`.
+        The generator; nothing else may draw from it before `end` is called.
     count : int
-        How many numbers are made at a time.
+        The count of numbers that are made at a time.
     """
 
     def __init__(self, generator: torch.Generator, count: int) -> None:
@@ -94,7 +94,7 @@ class Ahead(NumberSource):
         return made[self._used - 1]
 
     def _all(self, kind: str, low: float = 0, high: float = 0) -> torch.Tensor:
-        """Return the next numbers, each taken as one of this kind."""
+        """Return the next numbers, all in this kind."""
         if kind == "word":  # of 32 bits, by two remainders
             one, other = self._remainders(_HALF), self._remainders(_HALF - 1)
             return one + _HALF * ((other - one) % (_HALF - 1))
@@ -103,7 +103,7 @@ class Ahead(NumberSource):
         return torch.exp(numbers) if kind == "power" else numbers
 
     def all(self, kinds: Sequence[tuple[str, float, float]]) -> npt.NDArray[np.float64]:
-        """Return the next numbers, as 32 bits and as other kinds; (1 + kinds, count)."""
+        """Return the next numbers as 32-bit integers and in each of the other kinds, as a (1 + kinds, count) array."""
         made = np.empty((1 + len(kinds), self._count))
         made[0] = self._all("word").numpy()
         for row, kind in zip(made[1:], kinds, strict=True):
@@ -111,13 +111,13 @@ class Ahead(NumberSource):
         return made
 
     def take(self, count: int) -> None:
-        """Leave the generator behind so many of the numbers that `all` has returned."""
+        """Set the generator to the state after the first `count` of the numbers that `all` returned."""
         self._used = count
         self.end()
         self._begin()
 
     def take_back(self) -> None:
-        """Leave the generator as it was at first."""
+        """Restore the first state of the generator."""
         self._generator.set_state(self._first)
         self._begin()
 
@@ -147,9 +147,9 @@ class Ahead(NumberSource):
 
 @contextlib.contextmanager
 def drawing(images: int, most: int = 0) -> Iterator[NumberSource]:
-    """Give the source of numbers for so many images from torch's default generator, one thread at a time.
+    """Yield a source of numbers from torch's default generator for this many images; one thread at a time.
 
-    Where many are made ahead, these are `most` at least.
+    If numbers are made ahead, at least `most` are made at a time.
     """
     with _locks[0]:
         ahead = images >= _FEW and _makes_one_word_a_number()
@@ -164,7 +164,7 @@ def drawing(images: int, most: int = 0) -> Iterator[NumberSource]:
 
 @functools.cache
 def _makes_one_word_a_number() -> bool:
-    """Tell whether this torch draws as `Ahead` supposes."""
+    """Tell whether the installed torch draws numbers as `Ahead` assumes."""
     one, other = (torch.Generator().manual_seed(1) for _ in range(2))
     ahead = Ahead(other, 50)
     same = _some(NumberSource(one), 30) == _some(ahead, 30)
@@ -173,7 +173,7 @@ def _makes_one_word_a_number() -> bool:
 
 
 def _some(source: NumberSource, count: int) -> list[float]:
-    """Draw numbers of every kind, so many times."""
+    """Draw a number of every kind, `count` times."""
     drawn: list[float] = []
     for _ in range(count):
         drawn += source.uniform(0.08, 1.0), source.power(-0.3, 0.28), source.uniform(0.0, 1.0)

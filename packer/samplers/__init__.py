@@ -1,8 +1,8 @@
-"""Orders of samples: pure functions of seed, epoch and place, divided among ranks, which can start at any place.
+"""Orders of samples: pure functions of seed, epoch and place that are divided among ranks and can start anywhere.
 
-Every sampler describes one order of all samples, the same on every rank. Rank r of w takes the places r, r + w,
-r + 2 w, … of that order. So the position in an epoch is one number: the places that all ranks together have completed.
-An epoch that began on eight ranks can continue on two ranks, exactly at the next sample.
+Every sampler describes one order of all samples, the same on every rank. Rank r of w takes the places r, r + w, r + 2
+w, … of that order. So the position in an epoch is one number: the number of places that all ranks together have
+completed. An epoch that began on eight ranks can continue on two ranks, exactly at the next sample.
 
 A sampler has everything that determines the order: seed, epoch and position. The dataset determines the crops.
 """

@@ -1,4 +1,4 @@
-"""Orders in which every sample comes once, their shares for the ranks of `torch.distributed`, and their states."""
+"""Orders in which every sample comes once, the division of orders among ranks, and their states."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from torch.utils.data import Sampler
 from packer._storage.system import require_count
 from packer._table import Ints
 from packer.errors import OptionError, OptionTypeError, warn
-from packer.samplers._random import digest_of, earlier, permute, seed_of
+from packer.samplers._random import digest_of, earlier, epoch_of, permute, seed_of
 
 _CHUNK = 1 << 14
 _VERSION = 1  # of the states
 
 
 class OrderSampler(Sampler[int], abc.ABC):
-    """The base of the samplers: an order of `length` places, divided among ranks.
+    """The base class of the samplers: an order of `length` places, divided among ranks.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ class OrderSampler(Sampler[int], abc.ABC):
         The rank of this process and the number of processes; by default from `torch.distributed`, if it is initialised
         when a pass begins.
     uneven : {"pad", "keep", "drop"}
-        The treatment of a `length` that is not a multiple of `world`. ``pad``: the first places are repeated at the
-        end, so that all ranks have the same number, as with `DistributedSampler`. ``keep``: each place comes exactly
-        once, and some ranks have one less. ``drop``: the last places are left out.
+        What happens if `length` is not a multiple of `world`. ``pad``: the first places are repeated at the end, so
+        that all ranks have equally many samples, as with `DistributedSampler`. ``keep``: each place comes exactly once,
+        and some ranks have one sample less. ``drop``: the last places are left out.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class OrderSampler(Sampler[int], abc.ABC):
     def draws(self, places: Ints) -> tuple[Ints, Ints | None]:
         """Return the samples at some places of the order, and their turns.
 
-        With the turns, a Loader gives a sample that comes several times in an epoch another crop each time.
+        If a sample comes several times in an epoch, a Loader uses the turns to give it another crop each time.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         Returns
         -------
         samples : (N,) int64 array
-            As from `order`.
+            The samples that `order` returns.
         turns : (N,) int64 array, optional
             Numbers of 0 or more, which distinguish the places of one sample in the epoch; None if no sample comes
             twice.
@@ -104,11 +104,11 @@ class OrderSampler(Sampler[int], abc.ABC):
 
     @property
     def _samples(self) -> int:
-        """How many samples the dataset has."""
+        """The number of samples in the dataset."""
         return self.length
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the settings of the order other than seed and epoch; a state with another fingerprint is refused."""
+        """Return the settings of the order except seed and epoch; a state with a different fingerprint is refused."""
         return {"kind": type(self).__name__, "length": self.length}
 
     @property
@@ -120,7 +120,8 @@ class OrderSampler(Sampler[int], abc.ABC):
         return rank_and_world()[1] if self._world is None else self._world
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass; it begins at its first sample, or at a state that was just loaded."""
+        """Set the epoch of the next pass, which begins at its first sample, or at a state that was just loaded."""
+        epoch = epoch_of(epoch)
         if epoch != self.epoch or self.begun:
             self.start = 0
         self.epoch = epoch
@@ -133,13 +134,13 @@ class OrderSampler(Sampler[int], abc.ABC):
         ----------
         done : int
             The number of samples of the current pass that this rank has completed: steps times batch size. The sampler
-            cannot know it, because a DataLoader requests indices ahead of time. A `Loader` counts by itself.
+            cannot know it, because a DataLoader requests indices ahead of time. A `Loader` counts the samples itself.
 
         Returns
         -------
         dict
-            Only numbers, strings and lists of these. All ranks return the same state while all have samples left; at
-            the end of the epoch, use the state of rank 0.
+            The state: only numbers, strings and lists of these. All ranks return the same state as long as all have
+            samples left; at the end of the epoch, use the state of rank 0.
         """
         start = min(self.start + done * self.world, self.length)
         return {
@@ -153,12 +154,13 @@ class OrderSampler(Sampler[int], abc.ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next pass continue at the position of a `state_dict`, in the same order, on any number of ranks.
 
-        The sampler gets the seed of the state. A state of packer 0.1.0 has only epoch and start, so the seed stays.
+        The sampler gets the seed in the state. A state by packer 0.1.0 contains only epoch and start, so the sampler
+        keeps its seed.
 
         Raises
         ------
         ValueError
-            If `state` is not a sampler's state, or has another kind of order or another number of samples.
+            If `state` is not the state of a sampler, or belongs to another kind of order or another number of samples.
         """
         epoch, start = (number_in(state, name, 0) for name in ("epoch", "start"))
         seed = number_in(state, "seed") if "seed" in state or "version" in state else self.seed
@@ -179,7 +181,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         self.start = min(start, self.length)
 
     def __len__(self) -> int:
-        """Return how many samples this rank has from `start` on."""
+        """Return the number of samples that this rank has from `start` on."""
         return self._count(self.length - self.start)
 
     @property
@@ -188,7 +190,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         return self._count(self.length)
 
     def _count(self, left: int) -> int:
-        """Return how many of the last `left` samples of the order this rank has."""
+        """Return the number of this rank's samples among the last `left` samples of the order."""
         left = max(left, 0)
         if self.uneven == "keep":
             return max(0, -(-(left - self.rank) // self.world))
@@ -209,29 +211,29 @@ class OrderSampler(Sampler[int], abc.ABC):
         Parameters
         ----------
         size : int
-            1 or more.
+            The length of a chunk, 1 or more.
 
         Returns
         -------
         iterator of (size,) int64 arrays
-            Indices. The last array may have fewer.
+            The indices. The last array may be shorter.
         """
         return (samples for samples, _ in self.chunks_with_turns(size))
 
     def chunks_with_turns(self, size: int) -> Iterator[tuple[Ints, Ints | None]]:
-        """Begin a pass, and return an iterator over samples and turns, as from `draws`, for `size` places at a time."""
+        """Begin a pass, and return an iterator over the results of `draws`, for `size` places at a time."""
         require_count("size", size)
         return self._begin()._remaining(size)
 
     def _remaining(self, size: int) -> Iterator[tuple[Ints, Ints | None]]:
-        """Yield the same from `start` on, without beginning a pass."""
+        """Yield the same as `chunks_with_turns` from `start` on, without beginning a pass."""
         count = len(self)
         for begin in range(0, count, size):
             places = self.start + self.rank + self.world * np.arange(begin, min(begin + size, count), dtype=np.int64)
             yield self.draws(places % self.length)
 
     def _begin(self) -> OrderSampler:
-        """Begin a pass; return the sampler as it is now, for the pass to use."""
+        """Begin a pass, and return a copy of the sampler for the pass to use."""
         if self.begun:  # the position of a state is for the first pass after it
             self.start = 0
         self.begun = True
@@ -244,13 +246,13 @@ class OrderSampler(Sampler[int], abc.ABC):
 
 
 def _iterated_by_torch() -> bool:
-    """Tell whether it is torch's DataLoader that iterates, and so a loop over epochs, rather than a person."""
+    """Tell whether the caller is torch's DataLoader, and so probably a loop over epochs, and not a user's own loop."""
     caller = sys._getframe(2).f_globals.get("__name__", "")
     return str(caller).startswith("torch.utils.data")
 
 
 class _Pass(Iterator[int]):
-    """The indices of one pass, with the state after those that were taken: torchdata's StatefulDataLoader asks it."""
+    """The indices of one pass. Its `state_dict`, after the indices taken, is for torchdata's StatefulDataLoader."""
 
     def __init__(self, sampler: OrderSampler) -> None:
         self._sampler = sampler
@@ -294,17 +296,18 @@ class BlockShuffleSampler(OrderSampler):
     """Shuffled blocks of adjacent samples, mixed in windows: for packs larger than memory, and for disks.
 
     The pack is divided into blocks of `block` adjacent samples. The blocks are shuffled, and the samples of every
-    `window` consecutive blocks are shuffled together. So at any time, only `window` small ranges of the pack are read.
+    `window` consecutive blocks are shuffled together. So at any time, samples are read only from `window` small ranges
+    of the pack.
 
     Parameters
     ----------
     length : int
     block : int
-        Samples in a block.
+        The number of samples in a block.
     window : int
-        Blocks whose samples are mixed.
+        The number of blocks whose samples are mixed.
     seed, rank, world, uneven
-        As for `OrderSampler`.
+        The same as for `OrderSampler`.
     """
 
     def __init__(
@@ -345,7 +348,7 @@ class BlockShuffleSampler(OrderSampler):
         return result
 
     def _layout(self) -> tuple[Ints, Ints]:
-        """Return the epoch's order of the blocks, and where each window ends in the order of the samples."""
+        """Return the order of the blocks in this epoch, and the end of each window in the order of the samples."""
         settings = (self.length, self.block, self.window, self.seed, self.epoch)
         if self._laid_out is None or self._laid_out[0] != settings:
             count = -(-self.length // self.block)
@@ -364,7 +367,7 @@ class SubsetSampler(OrderSampler):
     indices : (N,) sequence of int
         Indices of the samples to use, each 0 or more. If an index is listed twice, its sample comes twice in an epoch.
     seed, rank, world, uneven
-        As for `OrderSampler`.
+        The same as for `OrderSampler`.
 
     Raises
     ------
@@ -421,7 +424,7 @@ def _indices_of(values: Any) -> Ints:
 
 
 def rank_and_world() -> tuple[int, int]:
-    """Return this process's rank and the number of ranks: 0 and 1 where `torch.distributed` is not initialised."""
+    """Return this process's rank and the number of ranks; 0 and 1 if `torch.distributed` is not initialised."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():
@@ -430,7 +433,7 @@ def rank_and_world() -> tuple[int, int]:
 
 
 def agreed(value: Any) -> Any:
-    """Return rank 0's value on every rank. All ranks call this, each with its own."""
+    """Return rank 0's value on every rank. All ranks must call this, each with its own value."""
     if rank_and_world()[1] == 1:
         return value
     import torch.distributed as dist
@@ -441,7 +444,7 @@ def agreed(value: Any) -> Any:
 
 
 def gathered(value: Any) -> list[Any]:
-    """Return the values of all ranks, in their order. All ranks call this, each with its own."""
+    """Return the values of all ranks, in the order of the ranks. All ranks must call this, each with its own value."""
     world = rank_and_world()[1]
     if world == 1:
         return [value]
@@ -453,7 +456,7 @@ def gathered(value: Any) -> list[Any]:
 
 
 def require_version(state: Mapping[str, Any], known: int) -> None:
-    """Raise ValueError where a state is of a version that this packer does not know."""
+    """Raise ValueError if a state has a version that this packer does not support."""
     version = number_in(state, "version", 1)
     if version > known:
         raise OptionError(
@@ -462,7 +465,7 @@ def require_version(state: Mapping[str, Any], known: int) -> None:
 
 
 def number_in(state: Mapping[str, Any], name: str, least: int | None = None) -> int:
-    """Return an integer of a state; ValueError where it is missing or none."""
+    """Return an integer from a state; ValueError if it is missing, not an integer, or less than `least`."""
     try:
         number = operator.index(state[name])
     except (KeyError, TypeError, IndexError):
@@ -473,7 +476,7 @@ def number_in(state: Mapping[str, Any], name: str, least: int | None = None) -> 
 
 
 def require_same(state: Mapping[str, Any], name: str, value: Any, advice: str) -> None:
-    """Raise ValueError where a state has another value than this run; older states may lack it."""
+    """Raise ValueError if a value in a state differs from that of this run; older states may lack the value."""
     if state.get(name, value) != value:
         raise OptionError(
             f"the state belongs to another run: its {name} is {state[name]!r}, and here it is {value!r}. {advice}"
@@ -481,14 +484,14 @@ def require_same(state: Mapping[str, Any], name: str, value: Any, advice: str) -
 
 
 def require_same_seeds(state: Mapping[str, Any], order_seed: int | None, crop_seed: int | None) -> None:
-    """Raise ValueError where a state of packer 0.1.0, which has one seed, is of another order or of other crops.
+    """Raise ValueError if a state by packer 0.1.0, which has one seed, has another order or other crops.
 
     Parameters
     ----------
     state : mapping
         The state.
     order_seed, crop_seed : int or None
-        The seeds of the sampler and of the dataset; None where the state decides, or where nothing is random.
+        The seeds of the sampler and of the dataset; None if the seed in the state is used, or if nothing is random.
     """
     seed, _epoch, _start = (number_in(state, name) for name in ("seed", "epoch", "start"))
     if order_seed is not None and order_seed != seed:

@@ -1,4 +1,4 @@
-"""Random numbers and permutations that are functions of seed, epoch and index, on every thread, process and rank."""
+"""Random numbers and permutations as functions of seed, epoch and index, the same on every thread and rank."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def uniforms(seed: int, epoch: int, indices: npt.NDArray[np.int64], randoms: int) -> npt.NDArray[np.float64]:
-    """Return random numbers that depend on seed, epoch and index alone.
+    """Return random numbers that depend only on seed, epoch and index.
 
     A counter-based generator: SplitMix64's output function (Steele, Lea, Flood 2014, "Fast splittable pseudorandom
     number generators") over a key of seed and epoch and a counter of index and number.
@@ -38,11 +38,19 @@ def uniforms(seed: int, epoch: int, indices: npt.NDArray[np.int64], randoms: int
 
 
 def seed_of(seed: object) -> int:
-    """Return a user's seed; TypeError where it is no integer."""
+    """Return a user's seed; TypeError if it is not an integer."""
     try:
         return operator.index(seed)  # type: ignore[arg-type]
     except TypeError:
         raise OptionTypeError(f"seed is an integer, not {seed!r}") from None
+
+
+def epoch_of(epoch: object) -> int:
+    """Return a user's epoch; TypeError where it is no integer."""
+    try:
+        return operator.index(epoch)  # type: ignore[arg-type]
+    except TypeError:
+        raise OptionTypeError(f"epoch is an integer, not {epoch!r}") from None
 
 
 def _mix(values: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
@@ -58,10 +66,11 @@ _OF_NUMBERS = -2  # in the place of an epoch: the keys of `permute_each` are non
 
 
 def permute(places: Ints, length: int, seed: int, epoch: int) -> Ints:
-    """Return a permutation of ``range(length)`` at some places, without computing it elsewhere.
+    """Return the elements of a permutation of ``range(length)`` at some places, without computing the others.
 
-    A Feistel network on the smallest even number of bits that counts `length` things; values that come out too large go
-    through it again until they do not (Black, Rogaway 2002, "Ciphers with arbitrary finite domains", cycle walking).
+    A Feistel network on the smallest even number of bits that can represent `length` values; results that are too large
+    go through the network again until they are not (Black, Rogaway 2002, "Ciphers with arbitrary finite domains", cycle
+    walking).
     """
     half = np.uint64(max(1, -(-(length - 1).bit_length() // 2)))
     keys = (uniforms(seed, epoch, np.arange(_ROUNDS), 1)[:, 0] * 2.0**53).astype(np.uint64)
@@ -79,7 +88,7 @@ def permute_each(places: Ints, lengths: Ints, seed: int, numbers: Ints) -> Ints:
     Parameters
     ----------
     places, lengths, numbers : (N,) int64 arrays
-        A place, the length of the permutation, and the number of the permutation among those of `seed`.
+        A place, the length of the permutation, and the number of the permutation among the permutations of `seed`.
     """
     bits = np.frexp((lengths - 1).astype(np.float64))[1]  # as int.bit_length
     halves = np.maximum(1, -(-bits // 2)).astype(np.uint64)
@@ -93,7 +102,7 @@ def permute_each(places: Ints, lengths: Ints, seed: int, numbers: Ints) -> Ints:
 
 
 def _mixed(values: _Bits, half: _Bits | np.uint64, keys: _Bits) -> _Bits:
-    """Send values of twice `half` bits through the network; the keys of the rounds are rows."""
+    """Send values of twice `half` bits through the network; each row of `keys` has the keys of one round."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     left, right = values >> half, values & mask
     with np.errstate(over="ignore"):
@@ -106,7 +115,7 @@ def _mixed(values: _Bits, half: _Bits | np.uint64, keys: _Bits) -> _Bits:
 
 
 def earlier(values: Ints) -> Ints:
-    """Return for each of N values how often it stands before its place."""
+    """Return for each of N values the number of its earlier occurrences."""
     order = np.argsort(values, kind="stable")
     begins = np.flatnonzero(np.diff(values[order], prepend=-1))  # of the runs of one value
     counted = np.empty_like(values)
@@ -122,7 +131,7 @@ def numbers_of(name: str, values: Any) -> npt.NDArray[np.float64]:
     TypeError
         If they are not numbers in one dimension.
     ValueError
-        If one is below 0, infinite or no number, or the sum is 0.
+        If a weight is below 0, infinite or NaN, or the sum is 0.
     """
     try:
         numbers = np.asarray(values, np.float64)
@@ -139,5 +148,5 @@ def numbers_of(name: str, values: Any) -> npt.NDArray[np.float64]:
 
 
 def digest_of(values: npt.NDArray[Any]) -> str:
-    """Return a name of values, for the states of a sampler."""
+    """Return a digest of values, for the state of a sampler."""
     return hashlib.sha256(values.tobytes()).hexdigest()[:16]

@@ -87,7 +87,7 @@ class WeightedSampler(OrderSampler):
         return drawn.astype(np.int64, copy=False), places  # no place comes twice, so no turn of a sample does
 
     def _drawn_once(self) -> Ints:
-        """Return the order of the epoch without replacement.
+        """Return the order of this epoch, drawn without replacement.
 
         Each sample waits for a time of an exponential distribution whose rate is its weight (Efraimidis, Spirakis 2006,
         "Weighted random sampling with a reservoir").
@@ -111,10 +111,10 @@ class WeightedSampler(OrderSampler):
 
 
 class _Grouped(OrderSampler):
-    """An order of groups: each has its share of the places, and its members come in successive permutations.
+    """An order of groups: each group has its share of the places, and its members come in successive permutations.
 
-    Epoch 1 continues the permutations of epoch 0: whatever the length of an epoch, no member comes again before all
-    members of its group have come.
+    Each epoch continues the permutations of the previous epoch: whatever the length of an epoch, no member comes again
+    before all members of its group have come.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class _Grouped(OrderSampler):
 
     @abc.abstractmethod
     def _member(self, groups: Ints, numbers: Ints) -> Ints:
-        """Return which samples the members of groups are, counted from 0 in each group."""
+        """Return the samples that are the members with these numbers, counted from 0, of these groups."""
 
     def order(self, places: Ints) -> Ints:
         return self.draws(places)[0]
@@ -152,7 +152,7 @@ class _Grouped(OrderSampler):
 
 
 class MixSampler(_Grouped):
-    """Several datasets, mixed: each has its share of every section of the order.
+    """Several datasets, mixed: each dataset has its share of every section of the order.
 
     The indices refer to ``open_dataset([a, b, …])``, or to torch's ConcatDataset of the same datasets in the same
     order. Each dataset is permuted again and again, across epochs: no sample comes again before all samples of its
@@ -173,12 +173,12 @@ class MixSampler(_Grouped):
     ------
     TypeError, ValueError
         If a weight is not a number of 0 or more, all are 0, or a dataset with a weight above 0 has no samples. A Loader
-        raises ValueError if its dataset consists of other datasets, or of these in another order.
+        raises ValueError if its dataset consists of other datasets, or of these datasets in another order.
 
     Notes
     -----
-    With D datasets, a dataset with the share p has p n of the first n places, to within 2 + 2 p D. The same holds for
-    any n consecutive places. If a sample comes again in an epoch, a Loader gives it another crop.
+    With D datasets, a dataset with the share p has p n of the first n places, with a deviation of at most 2 + 2 p D.
+    The same holds for any n consecutive places. If a sample comes again in an epoch, a Loader gives it another crop.
 
     Examples
     --------
@@ -233,7 +233,8 @@ class MixSampler(_Grouped):
         datasets : sequence
             Several adjacent datasets may be the parts of one dataset of `weights`.
         whole : bool
-            Whether all of their samples are used, so that the first index of each follows from their lengths.
+            Whether all samples of the datasets are used, so that the first index of each dataset follows from the
+            lengths.
         """
         mine, theirs = [id(dataset) for dataset in self._datasets], [id(dataset) for dataset in datasets]
         if mine != theirs and sorted(mine) == sorted(theirs):
@@ -332,10 +333,10 @@ class BalancedSampler(_Grouped):
 class Interleaving:
     """An endless order in which each of D streams has its share of the places, in any stretch of the order.
 
-    The things of stream d, numbered from 0, are due one after the other: thing k at a random time between k / share and
-    (k + 1) / share. The order is that of the times. So the thing at a place follows from the times nearby: until time
-    t, each stream has sent its share of t things or one less or more, and all together t things, or up to D less or
-    more.
+    The elements of stream d, numbered from 0, are due one after the other: element k at a random time between k / share
+    and (k + 1) / share. The order of all elements is the order of their times. So the element at a place can be found
+    from nearby times: until time t, each stream has sent its share of t elements, give or take one, and all streams
+    together have sent t elements, give or take D.
 
     Parameters
     ----------
@@ -350,7 +351,7 @@ class Interleaving:
         self._slack = len(shares) + 1  # one more for rounded times
 
     def at(self, places: Ints) -> tuple[Ints, Ints]:
-        """Return the streams of the things at N places, and their numbers in these streams: two (N,) int64 arrays."""
+        """Return the streams of the elements at N places, and the elements' numbers in them: two (N,) int64 arrays."""
         ordered, back = np.unique(places, return_inverse=True)
         # Places that lie close together are found together, as one run.
         begins = np.flatnonzero(np.diff(ordered, prepend=-np.inf) > 2 * self._slack + 1)
@@ -364,7 +365,7 @@ class Interleaving:
         return streams, numbers
 
     def _in_runs(self, places: Ints, begins: Ints) -> tuple[Ints, Ints]:
-        """Return streams and numbers at ascending places; `begins` says where among these each run begins."""
+        """Return streams and numbers at ascending places; `begins` are the indices at which runs of places begin."""
         ends = np.append(begins[1:], len(places))
         sent = self._sent_before(np.maximum(places[begins] - self._slack, 0))
         counts = self._sent_before(places[ends - 1] + 1 + self._slack) - sent
@@ -377,7 +378,7 @@ class Interleaving:
         return streams[chosen], numbers[chosen]
 
     def _sent_before(self, times: Ints) -> Ints:
-        """Return how many things each stream sent before each of R times: an (R, D) array."""
+        """Return the number of elements that each stream sent before each of R times, as an (R, D) array."""
         certain = np.maximum(np.floor(times[:, None] * self._shares).astype(np.int64) - 1, 0)
         streams = np.arange(len(self._shares))
         sent = certain.copy()
@@ -386,12 +387,12 @@ class Interleaving:
         return np.asarray(sent)
 
     def _times(self, streams: Ints, numbers: Ints) -> Floats:
-        """Return when things are due."""
+        """Return the times at which elements are due."""
         things = numbers * len(self._shares) + streams
         random = uniforms(self._seed, _OF_TIMES, things.ravel(), 1).reshape(things.shape)
         return np.asarray((numbers + random) / self._shares[streams])
 
 
 def _sums_before(counts: Ints) -> Ints:
-    """Return for each count the sum of those before it."""
+    """Return for each count the sum of all earlier counts."""
     return np.asarray(np.cumsum(counts) - counts)

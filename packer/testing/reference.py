@@ -1,4 +1,4 @@
-"""torchvision, the reference for datasets; also with a torch without CUDA."""
+"""torchvision, the reference for datasets; it also works with a torch that was built without CUDA."""
 
 from __future__ import annotations
 

@@ -293,7 +293,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def flip(path: Path, wanted: bytes, at: int = 0) -> None:
-    """Change one byte of every occurrence of `wanted` in the files of a pack; there must be one."""
+    """Change one byte of every occurrence of `wanted` in the files of a pack; there must be at least one."""
     found = False
     for file in files_of(path):
         data = bytearray(file.read_bytes())

@@ -133,6 +133,37 @@ def test_a_signal_has_its_status(name: str, status: str) -> None:
     assert "Traceback" not in errors
 
 
+MANY_SIGNALS = """
+import signal, sys
+from packer import _cli
+
+def run():
+    try:
+        signal.raise_signal(getattr(signal, sys.argv[1]))
+    finally:
+        for name in ("SIGINT", "SIGTERM", "SIGINT"):
+            signal.raise_signal(getattr(signal, name))
+        print("cleaned up")
+
+_cli._run_command = run
+if sys.argv[2:] == ["later"]:
+    _cli._SECONDS_TO_END = 0
+_cli.main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", "sigint"), ("SIGTERM", "sigterm")])
+def test_signals_that_follow_do_not_interrupt_the_ending(name: str, status: str) -> None:
+    """But those that come later do, as the ending may hang."""
+    line = [sys.executable, "-c", MANY_SIGNALS, name]
+    result = subprocess.run(line, check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (EXIT_STATUS[status], "cleaned up\n"), result
+    assert result.stderr.count("\n") == 1, result
+    later = subprocess.run([*line, "later"], check=False, capture_output=True, text=True)
+    assert later.stdout == "", later
+
+
 def test_the_page_of_commands_has_every_status() -> None:
     page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text("utf-8")
     table = page.partition("## Exit status")[2].partition("\n\nWith ")[0]

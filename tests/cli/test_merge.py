@@ -54,6 +54,22 @@ def test_packs_are_joined_and_converted(tmp_path: Path) -> None:
     assert not any("Traceback" in result.stderr for result in results)
 
 
+def test_one_pack_does_not_replace_another_one(tmp_path: Path) -> None:
+    """``merge train.lmdb val.lmdb`` lacks DST; merging one pack to a new name is a copy in another format."""
+    for name in ("train", "val"):
+        draw_imagefolder(tmp_path / name, classes=2, per_class=2, size=(16, 16))
+        convert(imagefolder_source(tmp_path / name), tmp_path / f"{name}.lmdb")
+    train, val, copy = tmp_path / "train.lmdb", tmp_path / "val.lmdb", tmp_path / "copy.h5"
+    before = val.read_bytes()
+    *refused, made = packer_many([["merge", train, val], ["merge", train, val, "--overwrite"], ["merge", train, copy]])
+    for result in refused:
+        assert result.returncode == 2
+        assert f"packer merge {train} {val} DST" in result.stderr
+    assert val.read_bytes() == before
+    assert made.returncode == 0
+    assert digest(copy) == digest(train)
+
+
 @pytest.fixture
 def alike(tmp_path: Path) -> list[Path]:
     """Two packs, of the same names."""

@@ -335,22 +335,25 @@ def test_a_directory_that_is_no_pack_is_never_replaced(tree: Path, tmp_path: Pat
     assert content(path) == before
     link = tmp_path / "link"
     link.symlink_to(path, target_is_directory=True)
-    with pytest.raises(DestinationError, match="not a pack"):
+    with pytest.raises(DestinationError, match="is a symbolic link"):
         convert_tree(tree, link, format=format, overwrite=True)
     assert content(path) == before
 
 
-def test_a_link_is_replaced_and_not_what_it_points_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_link_is_not_replaced_and_its_target_is_named(tmp_path: Path, overwrite: bool) -> None:
+    """Otherwise the pack would silently not be where the link leads, such as on a larger disk."""
     solid(tmp_path / "root" / "a" / "x.png")
     old_pack("pth", tmp_path / "old.pth")
     before = content(tmp_path / "old.pth")
     (tmp_path / "pack.pth").symlink_to("old.pth", target_is_directory=True)
-    convert_tree(tmp_path / "root", tmp_path / "pack.pth", overwrite=True)
+    (tmp_path / "dangling.lmdb").symlink_to("nowhere.lmdb")
+    for link, target in (("pack.pth", "old.pth"), ("dangling.lmdb", "nowhere.lmdb")):
+        with pytest.raises(DestinationError, match=f"{link}: is a symbolic link to {tmp_path / target}, "):
+            convert_tree(tmp_path / "root", tmp_path / link, overwrite=overwrite)
+        assert (tmp_path / link).is_symlink()
     assert content(tmp_path / "old.pth") == before
-    assert not (tmp_path / "pack.pth").is_symlink()
-    (tmp_path / "dangling.lmdb").symlink_to("nowhere")
-    with pytest.raises(DestinationError, match="exists"):
-        convert_tree(tmp_path / "root", tmp_path / "dangling.lmdb")
+    assert sorted(os.listdir(tmp_path)) == ["dangling.lmdb", "old", "old.pth", "pack.pth", "root"]
 
 
 def test_destinations_that_cannot_be(tree: Path, tmp_path: Path) -> None:

@@ -71,16 +71,17 @@ def test_records_are_in_the_words_of_the_command_line(tmp_path: Path) -> None:
 
 def test_each_is_spoken_to_in_its_own_words(tmp_path: Path) -> None:
     solid(tmp_path / "tree" / "a" / "x.png")
-    pack = tmp_path / "x.lmdb"
+    pack, there = tmp_path / "x.lmdb", tmp_path / "there.lmdb"
     packer.convert(tmp_path / "tree", pack)
+    there.touch()
     for function, source in ((packer.convert, pack), (packer.merge, [pack])):
         with pytest.raises(DestinationError, match="say overwrite=True") as caught:
-            function(source, pack)
+            function(source, there)
         assert "--" not in str(caught.value)
         with pytest.raises(OptionError, match=r"shard_size= is for"):
             function(source, tmp_path / "y.h5", shard_size=5)
     for name in ("convert", "merge"):
-        shown, wrong = packer_many([[name, pack, pack], [name, pack, tmp_path / "y.h5", "--shard-size", "5"]])
+        shown, wrong = packer_many([[name, pack, there], [name, pack, tmp_path / "y.h5", "--shard-size", "5"]])
         assert "say --overwrite" in shown.stderr
         assert "--shard-size is for" in wrong.stderr
 

@@ -179,6 +179,35 @@ def test_what_a_killed_process_left_in_memory_is_removed(tree: Path) -> None:
     assert not living.exists()
 
 
+CHILD = """
+import sys
+from multiprocessing import get_context
+from packer import open_dataset
+
+def opened(tree):
+    print(open_dataset(tree).reader.path, open_dataset(tree).reader.path, flush=True)
+
+if __name__ == "__main__":
+    opened(sys.argv[1])
+    child = get_context(sys.argv[2]).Process(target=opened, args=sys.argv[1:2])
+    child.start()
+    child.join()
+"""
+
+
+@pytest.mark.parametrize("start", multiprocessing.get_all_start_methods())
+def test_a_process_has_one_directory_in_memory_and_removes_it(tree: Path, tmp_path: Path, start: str) -> None:
+    """A process of multiprocessing does too, which ends without atexit."""
+    script = tmp_path / "opens.py"
+    script.write_text(CHILD)
+    line = [sys.executable, script, tree, start]
+    lines = subprocess.run(line, check=True, capture_output=True, text=True).stdout.splitlines()
+    own, child = ({Path(path).parents[1] for path in line.split()} for line in lines)
+    assert [len(own), len(child)] == [1, 1]
+    assert own != child
+    assert not any(path.exists() for path in own | child)
+
+
 def test_a_changed_image_is_told_and_never_another(tree: Path, tmp_path: Path) -> None:
     root = tmp_path / "copy"
     shutil.copytree(tree, root)

@@ -32,9 +32,18 @@ def test_the_copy_of_this_very_pack_is_removed(pack: Path, tmp_path: Path) -> No
     assert unstage(pack, disk) == disk_size(other)
     assert os.listdir(disk) == [other.name]
     assert unstage(pack, disk) == 0
-    assert unstage(pack, tmp_path / "missing") == 0
-    assert not (tmp_path / "missing").exists()
     assert stage(pack, disk) == copy
+
+
+@pytest.mark.parametrize("all_versions", [False, True])
+def test_a_directory_that_does_not_exist_is_an_error(tmp_path: Path, all_versions: bool) -> None:
+    """It is a misspelt name more often than a directory without a copy."""
+    pack = write_pack(tmp_path / "pack.lmdb", "lmdb", SAMPLES)
+    (tmp_path / "file").touch()
+    for missing in (tmp_path / "missing", tmp_path / "file", tmp_path / "file" / "missing"):
+        with pytest.raises(DestinationError, match=f"^{missing}: no such directory"):
+            unstage(pack, missing, all_versions=all_versions)
+    assert not (tmp_path / "missing").exists()
 
 
 def test_copies_of_earlier_versions(pack: Path, tmp_path: Path) -> None:
@@ -133,3 +142,6 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert result.returncode == 0
     assert result.stdout.startswith(f"{disk}: no copy of {pack}; --all-versions")
     assert packer("unstage", tmp_path / "gone.lmdb", disk, "--all-versions", "--quiet").stdout == ""
+    result = packer("unstage", pack, tmp_path / "missing")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"{tmp_path / 'missing'}: no such directory" in result.stderr

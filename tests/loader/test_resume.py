@@ -18,6 +18,7 @@ from packer._loader.loader import Loader
 from packer._loader.prefetch import BackgroundPrefetcher, CUDAPrefetcher
 from packer.augment import CutMix, RandomErasing
 from packer.crops import RandomResizedCrop, ResizeCenterCrop
+from packer.errors import OptionTypeError
 from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
 
 CROP = RandomResizedCrop(16, flip=0.5)
@@ -278,8 +279,23 @@ def test_samplers_that_are_iterated_once_or_not_at_all_are_refused(pack: Path) -
     for once in ((index for index in range(9)), iter([1, 2]), map(int, "123")):
         with pytest.raises(TypeError, match="gives them once: make it a list"):
             Loader(dataset, 6, sampler=once)
-    with pytest.raises(TypeError, match="an iterable of indices, which 7 is not"):
-        Loader(dataset, 6, sampler=7)
+    for wrong in (7, "x", b"x"):
+        with pytest.raises(TypeError, match=f"an iterable of indices, which {wrong!r} is not"):
+            Loader(dataset, 6, sampler=wrong)
+
+
+@pytest.mark.parametrize("sampler", [None, [3, 1, 4]], ids=["packer's", "a list"])
+@pytest.mark.parametrize("epoch", ["a", 1.5, None])
+def test_an_epoch_is_an_integer(pack: Path, sampler: list[int] | None, epoch: Any) -> None:
+    """It is refused at once, and the epoch before it stays."""
+    dataset = open_dataset(pack, crop=CROP, seed=0)
+    loader, plain = (Loader(dataset, 6, sampler=sampler) for _ in range(2))
+    for one in (loader, plain):
+        one.set_epoch(3)
+    for target in (loader, dataset):
+        with pytest.raises(OptionTypeError, match=f"epoch is an integer, not {epoch!r}"):
+            target.set_epoch(epoch)
+    assert [images.tolist() for images, _ in loader] == [images.tolist() for images, _ in plain]
 
 
 def test_a_sampler_without_a_length(pack: Path) -> None:

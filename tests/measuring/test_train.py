@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -120,6 +121,23 @@ def test_a_training_that_ends_by_itself_has_a_report_and_its_status_is_told(trai
     assert "epoch 0" in result.stdout
     assert "collation takes" in result.stdout
     assert "the command ended by itself, with status 3" in result.stderr
+
+
+def test_the_steps_and_the_search_for_the_cause_are_shown_while_they_last(
+    training: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", environment(training)["PYTHONPATH"])
+    shown = list[tuple[float, float, str]]()
+    script = training / "train.py"
+    script.write_text(script.read_text().replace("0.02", "0.2"))
+    line = f"{sys.executable} {script} {10**6}"
+    profile_training(line, steps=12, seconds=60, finding=2.0, progress=lambda *told: shown.append(told))
+    states = list(dict.fromkeys(state for *_, state in shown))
+    steps = [state for state in states if re.fullmatch(r"step \d+ of 12", state)]
+    assert len(steps) > 1
+    assert states[0] == steps[0]
+    assert set(states) == {*steps, "finding the cause of the waiting"}
+    assert all(0 < passed <= most for passed, most, _ in shown)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is a signal elsewhere")

@@ -110,6 +110,14 @@ def test_a_loop_of_links_ends(tmp_path: Path, target: str) -> None:
     assert any("symbolic link" in note and "not followed" in note for note in source.notes)
 
 
+def test_a_link_to_the_top_makes_no_class_of_the_whole_tree(tmp_path: Path) -> None:
+    touch(tmp_path, "cat/x.jpg", "dog/y.jpg")
+    (tmp_path / "cat" / "up").symlink_to("..", target_is_directory=True)
+    source = imagefolder_source(tmp_path)
+    assert list(source.names) == ["cat/x.jpg", "dog/y.jpg"]
+    assert [note for note in source.notes if "cat/up" in note and "not followed" in note] != []
+
+
 @linux
 def test_names_of_any_bytes(tmp_path: Path) -> None:
     names = [

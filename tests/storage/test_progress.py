@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import re
 import shutil
 import struct
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -165,4 +167,29 @@ def test_a_url_is_shown_without_its_secrets() -> None:
 def test_every_docstring_says_what_true_does() -> None:
     for name in CALLS:
         text = getattr(packer, name).__doc__
-        assert "True shows a bar" in text or "progress\n        As for" in text or "As for `convert`" in text, name
+        assert (
+            re.search(r"True shows a (progress )?bar", text)
+            or "progress\n        As for" in text
+            or "As for `convert`" in text
+        ), name
+
+
+KILLED_WITH_THE_LOCK = """
+import os, signal
+from tqdm import tqdm
+from packer._storage.progress import bars_of_this_process
+
+bars = bars_of_this_process(tqdm)
+bars(total=1).close()
+child = os.fork()
+if child == 0:
+    bars.get_lock().acquire()
+    os.kill(os.getpid(), signal.SIGKILL)
+os.waitpid(child, 0)
+bars(total=1).close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_killed_child_keeps_no_bar_of_its_parent_from_being_drawn() -> None:
+    subprocess.run([sys.executable, "-c", KILLED_WITH_THE_LOCK], check=True, capture_output=True, timeout=60)

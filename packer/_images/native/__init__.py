@@ -47,7 +47,7 @@ class CodedNumbers(NamedTuple):
     Attributes
     ----------
     constants : contiguous float32 array
-        A factor of levels; the offset and the divisor of each channel; and the shares of a mixture, if any.
+        The factor for levels; the offset and the divisor of each channel; and the shares of a mixture, if any.
     type : int
         The index in `packer._images.numbers.TYPES`.
     planes : bool
@@ -116,14 +116,14 @@ def decode_one(  # noqa: PLR0917
     raw: bool = False,
     operations: Operations | None = None,
 ) -> bool:
-    """Decode a rectangle of one image in memory; like `decode_into`, in a fifth of the time.
+    """Decode a rectangle of one image in memory; like `decode_into`, but in a fifth of the time.
 
     Parameters
     ----------
     data : bytes-like
         The image, or with `raw` its pixels.
     size : (height, width)
-        That of the whole image.
+        The size of the whole image.
     box : Box
     address : int
         The address of the result's memory.
@@ -132,7 +132,7 @@ def decode_one(  # noqa: PLR0917
     Returns
     -------
     bool
-        Whether the image was decoded; otherwise it is left to other decoders.
+        Whether the image was decoded; if not, it is left to other decoders.
     """
     task = task_of(data, size, box, address, raw)
     changes, each = (0, 0) if operations is None else (operations.ctypes.data, operations.shape[1])
@@ -164,7 +164,7 @@ def decode_into(
     -------
     list of int
         The indices of the tasks left to other decoders: the bytes are missing or have changed, or are not an intact
-        JPEG or PNG of that size and a supported kind. Their windows are undefined.
+        JPEG or PNG of this size and a supported kind. Their windows are undefined.
 
     Raises
     ------
@@ -185,12 +185,12 @@ def decode_into(
 def become_in_c(
     table: npt.NDArray[np.float32] | None, numbers: CodedNumbers | None = None
 ) -> tuple[int, int, int, bool]:
-    """Return C's parameters of the conversion to numbers, valid as long as the arrays live; see `decode_into`.
+    """Return the parameters of the conversion to numbers for C, valid as long as the arrays live; see `decode_into`.
 
     Raises
     ------
     ValueError
-        If the table is not as `decode_into` needs it.
+        If the table is not in the form that `decode_into` needs.
     """
     if table is not None and (table.shape != (3, 256) or table.dtype != np.float32 or not table.flags.c_contiguous):
         raise ValueError(f"a contiguous float32 table of (3, 256) is needed, not {table.dtype} {table.shape}")
@@ -229,7 +229,7 @@ def decode(
     data : bytes-like
         Any image.
     height, width : int
-        Its pixels.
+        The size of the image in pixels.
     scaled : (height, width), optional
         The size that the image is resized to, anti-aliased and bilinear; by default it is not resized.
     out : contiguous (height, width, 3) uint8 array, optional
@@ -255,7 +255,7 @@ def decode_grey(data: Buffer, height: int, width: int) -> Pixels | None:
     data : bytes-like
         Any image.
     height, width : int
-        Its pixels, each 1 or more.
+        The size of the image in pixels, each 1 or more.
 
     Returns
     -------
@@ -267,12 +267,12 @@ def decode_grey(data: Buffer, height: int, width: int) -> Pixels | None:
 
 
 def encode_jpeg(pixels: Pixels, quality: int, interval: int) -> bytes:
-    """Encode as a baseline JPEG with 4:2:0 subsampling: the bytes that Pillow gives.
+    """Encode as a baseline JPEG with 4:2:0 subsampling, with the same bytes as from Pillow.
 
     Parameters
     ----------
     pixels : (height, width, 3) uint8 array
-        RGB, of 1 to 65500 pixels a side.
+        RGB, with 1 to 65500 pixels per side.
     quality : int
         1 to 100.
     interval : int
@@ -281,7 +281,7 @@ def encode_jpeg(pixels: Pixels, quality: int, interval: int) -> bytes:
     Raises
     ------
     ValueError
-        If a number is out of range, or the array has another shape or dtype: C would take its bytes for levels.
+        If a number is out of range, or the array has another shape or dtype, whose bytes C would misread as levels.
     """
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
         raise ValueError(f"uint8 pixels of (height, width, 3) are needed, not {pixels.dtype} {pixels.shape}")
@@ -297,7 +297,8 @@ def resize(pixels: Pixels, box: Box, address: int) -> bool:
     Parameters
     ----------
     pixels : (H, W, 3) uint8 array
-        From the rectangle's upper left corner on, as much as `packer._images.geometry.touched` says or more.
+        The pixels from the rectangle's upper left corner on, at least the part that `packer._images.geometry.touched`
+        returns.
     address : int
         The address of the window's memory, of (out_height, out_width, 3) uint8.
 
@@ -335,7 +336,7 @@ def look_up(
     table : (3, 256) float32 array
         The number of each level of red, green and blue.
     planes : bool
-        Whether the numbers are planar in memory, or those of a pixel are adjacent.
+        Whether the numbers are planar in memory; otherwise the numbers of a pixel are adjacent.
     out : contiguous (3, height, width) or (N, 3, height, width) float32 array, optional
         The output for the numbers, colour by colour.
 

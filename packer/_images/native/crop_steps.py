@@ -79,7 +79,7 @@ def uniforms(seed: int, epoch: int, indices: Ints, randoms: int) -> npt.NDArray[
     Parameters
     ----------
     seed, epoch : int
-        Integers of any size, which count modulo 2**64.
+        Integers of any size, used modulo 2**64.
     indices : (N,) int64 array
     """
     indices = np.ascontiguousarray(indices, np.int64)
@@ -112,12 +112,12 @@ def choose(
     heights, widths : (N,) int64 arrays
         Sizes of the images.
     numbers : (N, randoms) or (N, chosen) float64 array
-        Uniform in [0, 1), or with `chosen` the choices made with them; rows may be strided.
+        Random numbers, uniform in [0, 1), or with `chosen` the choices made from them; rows may be strided.
 
     Returns
     -------
     (N,) array of CROP, or None
-        None if an image is too small for a step, too large, or empty: Python chooses, and raises the error.
+        None if an image is too small for a step, too large, or empty; then Python chooses, and raises the error.
     """
     crops = np.empty(len(heights), CROP)
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
@@ -149,7 +149,7 @@ _one = _OneImage()
 def choose_one(
     steps: npt.NDArray[Any], height: int, width: int, numbers: Sequence[float], *, chosen: bool = False
 ) -> Box | None:
-    """Choose the crop of one image, as `choose`; an array of one takes several times as long."""
+    """Choose the crop of one image, like `choose`, which takes several times as long for an array of one."""
     one = _one
     one.size[:] = height, width
     one.hold(numbers)
@@ -169,8 +169,8 @@ def choose_drawn(  # noqa: PLR0917
     heights, widths : (N,) int64 arrays
         Sizes of the images.
     numbers : contiguous (1 + kinds, L) float64 array
-        What each of the next L numbers of a generator is if it is of a kind: of 32 bits; and then what each "random
-        resized cut" draws, a share of the area and a ratio, and each "mirrored", a number in [0, 1).
+        The values of the next L numbers of a generator for each use: first the 32-bit number; then the share of the
+        area and the ratio that each "random resized cut" draws, and the number in [0, 1) that each "mirrored" draws.
     crops : (N,) array of CROP
         The output for the crops.
     done : int
@@ -179,8 +179,8 @@ def choose_drawn(  # noqa: PLR0917
     Returns
     -------
     (int, int) or None
-        Number of images that have their crop, as many as there are surely numbers for; and how many numbers were used.
-        None as of `choose`.
+        The number of images that now have a crop, as many as the numbers certainly suffice for; and the number of used
+        numbers. None for the same reasons as `choose`.
     """
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
     counts = np.array([done, 0])
@@ -199,7 +199,7 @@ def decide(rules: npt.NDArray[Any], height: int, width: int, numbers: npt.NDArra
     ----------
     rules : (M,) array of RULE
     numbers : (N, randoms) float64 array
-        Uniform in [0, 1); the rows may lie apart.
+        Uniform in [0, 1); rows may be strided.
 
     Returns
     -------

@@ -24,7 +24,7 @@ _OF_TASK, _OF_CROP, _OF_OPERATION = (record.itemsize // 8 for record in (TASK, C
 
 
 class Results(NamedTuple):
-    """The memory of the results of a view: the address of the first, the bytes to the next, and their size."""
+    """The memory for the results of a view: the address of the first, the stride in bytes, and the size of each."""
 
     address: int
     step: int
@@ -43,7 +43,7 @@ class DecodeTasks:
     Attributes
     ----------
     at, operations_at, places_at, sums_at : int
-        Where C finds the arrays below.
+        The addresses of the arrays below, for C.
     """
 
     def __init__(self, count: int, views: int, operations: int) -> None:
@@ -54,10 +54,10 @@ class DecodeTasks:
 
     @property
     def tasks(self) -> npt.NDArray[Any]:
-        """(N, V) array of TASK, which has the results' addresses after `aim`.
+        """(N, V) array of TASK; `aim` sets the results' addresses in it.
 
-        Without a file, the position is the table's offset, and the file is to be filled in, unless it is `NOWHERE`: a
-        name does not lie among the names, or packer's decoder does not suit.
+        If all bytes are not in one file, the position is the table's offset, and the caller must set the file. It stays
+        `NOWHERE` if a name does not lie among the names, or packer's decoder is not suitable.
         """
         return self._parts[0].view(TASK).reshape(self._shape)
 
@@ -70,19 +70,20 @@ class DecodeTasks:
 
     @property
     def places(self) -> Ints:
-        """(N,) int64 array: which of the images these are."""
+        """(N,) int64 array: the index of each task's image in the batch."""
         return self._parts[2]
 
     @property
     def sums(self) -> Ints:
-        """(N + 1,) int64 array: how many pixels all images before each have, and at last all images.
+        """(N + 1,) int64 array: the number of pixels in all images before each one, and finally in all images.
 
-        The pixels are those of an image, of a result, or between the two passes of resizing: the most.
+        The number for an image is the largest of its own pixels, its result's, and those between the passes of
+        resizing.
         """
         return self._parts[3]
 
     def aim(self, begin: int, end: int, results: Sequence[Results]) -> bool:
-        """Set the outputs of a batch, from one image to before another; tell whether they have the size."""
+        """Set the outputs for a range of images of a batch; tell whether the outputs have the right size."""
         numbers = np.array(results, np.int64)
         views = self._shape[1]
         tasks, places = self.at + 8 * _OF_TASK * views * begin, self.places_at + 8 * begin
@@ -96,7 +97,7 @@ class TaskBuilder:
     ----------
     table : Table
     raw : bool
-        Whether the pack has pixels.
+        Whether the pack stores raw pixels.
     checked : bool
         Whether bytes are compared with their checksums.
     """
@@ -110,7 +111,7 @@ class TaskBuilder:
         self._address = self._numbers.ctypes.data
 
     def tasks(self, positions: Ints, crops: Crops, batch: int, step: int, file: tuple[int, int, int]) -> DecodeTasks:
-        """Return tasks; of each `step` images of each batch in the order in which their bytes lie.
+        """Return tasks; within each `step` images of a batch, they are in the order of their bytes in the file.
 
         Parameters
         ----------
@@ -121,8 +122,8 @@ class TaskBuilder:
         batch, step : int
             1 or more.
         file : (int, int, int)
-            The file in which all bytes lie, if they lie in one: a descriptor, at which byte offsets begin to count, and
-            the number of bytes from there on. A descriptor of -1 without such a file.
+            The file that contains all bytes, if there is one: its descriptor, the byte from which offsets count, and
+            the number of bytes from there on. The descriptor is -1 if there is no such file.
         """
         for name in (*_COLUMNS, "names"):
             self._table.column(name)  # which looks at the file of a table that is mapped
@@ -171,11 +172,11 @@ if _native is not None and SURVEY.names != tuple(_native.SURVEY_FIELDS.split()):
 
 
 def survey(records: npt.NDArray[Any]) -> None:
-    """Look at images, as `inspect` does, and write the results into their records.
+    """Inspect images, as `inspect` does, and write the results into their records.
 
     Parameters
     ----------
     records : contiguous (N,) array of SURVEY
-        Addresses in them are believed.
+        The addresses in them are not checked.
     """
     _native.survey(records.ctypes.data, len(records))

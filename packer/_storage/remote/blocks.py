@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class _Opened:
-    """An open segment, the blocks whose checksums were compared, and the time of its last use mark."""
+    """An open segment, the blocks whose checksums were compared, and the time at which it was last marked as used."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
@@ -44,7 +44,7 @@ class _FetchOrder:
     key : str
         The key of the object's blocks in this process.
     urgent : bool
-        Whether threads wait for them.
+        Whether threads wait for the blocks.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class _Due:
         self.orders: dict[tuple[str, int], _FetchOrder] = {}
 
     def heard(self, order: _FetchOrder, answer: client.Reply) -> None:
-        """Handle a response to an order: some, or all remaining, of its blocks arrived or failed."""
+        """Handle a response to an order: some of its blocks, or all remaining ones, arrived or failed."""
         message, _ = answer
         failed, more = "failed" in message, "more" in message
         with self.lock:
@@ -131,9 +131,9 @@ class Blocks:
     Attributes
     ----------
     identity : str
-        A name that distinguishes this version from others, and from other objects.
+        A name that distinguishes this version from other versions and from other objects.
     home : Home or None
-        Its directory in the cache; None without a cache.
+        The version's directory in the cache; None without a cache.
     """
 
     def __init__(self, url: str, version: Version, settings: RemoteSettings) -> None:
@@ -157,7 +157,7 @@ class Blocks:
         client.memory().put(self.identity, 0, memoryview(data)[:whole], self._block)
 
     def position(self, begin: int, size: int) -> tuple[Segment, int] | None:
-        """Return the position of bytes if one segment holds them, fetched for this process or compared before."""
+        """Return the position of bytes if one segment has them, fetched for this process or already compared."""
         number, within = divmod(begin, SEGMENT)
         opened = _opened.get((self._directory, number)) or self._open(number)
         if opened is None or within + size > SEGMENT:
@@ -255,9 +255,9 @@ class Blocks:
                 _opened.pop((self._directory, number), None)
 
     def _fetch_missing(self, runs: Iterable[range], *, urgent: bool, again: bool = False) -> dict[int, _FetchOrder]:
-        """Order the missing blocks that are not yet ordered, all in one order; return the order of each block.
+        """Place one order for the missing blocks that are not yet ordered; return the order that fetches each block.
 
-        If it is urgent, outstanding blocks that were not urgent before are hastened.
+        If the order is urgent, outstanding blocks that were not urgent before are hastened.
         """
         order = _FetchOrder(self._key, urgent)
         heard = partial(_due.heard, order)
@@ -274,7 +274,7 @@ class Blocks:
         return orders
 
     def _remember(self, order: _FetchOrder, runs: Iterable[range], again: bool) -> dict[int, _FetchOrder]:
-        """Add to an order the missing blocks that are not outstanding; return the order of each block that lacks."""
+        """Add to an order the missing blocks that are not outstanding; return the order of each missing block."""
         orders = dict[int, _FetchOrder]()
         with _due.lock:
             for run in runs:
@@ -289,7 +289,7 @@ class Blocks:
         return orders
 
     def _add(self, order: _FetchOrder, block: int) -> None:
-        """Add a block to an order, and those that are missing between it and the one before, where they are few."""
+        """Add a block to an order, and the missing blocks between it and the previous one if there are few."""
         before = order.blocks[-1] + 1 if order.blocks else block
         between = range(before, block) if before < block <= before + _GAP else range(0)
         if any((self._key, one) in _due.orders for one in between) or len(self._lacking(between, False)) < len(between):

@@ -76,23 +76,23 @@ class Segment:
     Parameters
     ----------
     directory : str
-        That of the object's version.
+        The directory of the object's version.
     number : int
         The segment's number.
     object_size : int
         Bytes of the whole object.
     writing : bool
-        Make the file if it is missing.
+        Whether to make the file if it is missing.
 
     Attributes
     ----------
     fd : int
-        Its descriptor, closed with the last reference to this.
+        The file descriptor, which is closed with the last reference to this object.
 
     Raises
     ------
     OSError
-        If it cannot be opened, or is none.
+        If the file cannot be opened, or is not a segment.
     """
 
     def __init__(self, directory: str, number: int, object_size: int, *, writing: bool = False) -> None:
@@ -119,11 +119,11 @@ class Segment:
         return found
 
     def lacking(self, first: int, last: int) -> list[int]:
-        """Return the blocks that are not there, between `first` and before `last`."""
+        """Return the missing blocks among blocks `first` to before `last`."""
         return [block for block, entry in enumerate(self.entries(first, last), first) if not entry]
 
     def is_marked(self, first: int, last: int, mark: int) -> bool:
-        """Tell whether blocks `first` to before `last` are there and have a mark."""
+        """Tell whether blocks `first` to before `last` are present and have a mark."""
         return all(entry >> 32 == mark for entry in self.entries(first, last))
 
     def claim(self, first: int, last: int) -> bool:
@@ -191,7 +191,7 @@ def write_at(fd: int, data: memoryview, position: int) -> None:
 
 
 def _make_segment(path: str, size: int) -> None:
-    """Create a segment without blocks, atomically. A segment that another process created meanwhile stays."""
+    """Create a segment without blocks, atomically. A segment that another process created meanwhile is kept."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     new = new_name(path)
     fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
@@ -236,7 +236,7 @@ class Home(NamedTuple):
     ----------
     cache_dir : str
     identity : str
-        The name of the object's directory there.
+        The name of the object's directory in `cache_dir`.
     about : dict
         The content of the note in the directory: "url" without secrets, "size", "etag" and "modified".
     """
@@ -330,15 +330,15 @@ class CachedObject:
     ----------
     directory : str
     url : str
-        As it is shown; empty if nothing says it.
+        The URL without secrets; empty if it is unknown.
     etag : str
         The store's name for this version; empty if it has none.
     modified : int
-        When this version was written, in nanoseconds since 1970; 0 if nothing says it.
+        The time at which this version was written, in nanoseconds since 1970; 0 if unknown.
     object_size, size : int
-        Bytes of the object, and of its blocks in the cache, as far as the disk counts them.
+        Bytes of the object, and the disk space of its blocks in the cache, in bytes.
     used : float
-        When it was used last, in seconds since 1970.
+        The time of the last use, in seconds since 1970.
     """
 
     directory: str
@@ -361,7 +361,7 @@ def cached_objects(cache_dir: str) -> list[CachedObject]:
     Raises
     ------
     PackerError
-        If there is no such directory, or it is no cache.
+        If the directory does not exist, or is not a cache.
     """
     found = []
     for directory in _directories(cache_dir):
@@ -390,19 +390,19 @@ def _refuse(cache_dir: str) -> NoReturn:
 def clear(cache_dir: str, url: str | None = None) -> list[CachedObject]:
     """Remove the objects of a cache, and nothing else; return their list.
 
-    Processes may read meanwhile. Files that they have open stay readable, and take up space until they are closed.
-    Blocks that they need afterwards are fetched again.
+    Other processes may read from the cache meanwhile. Files that they have open stay readable, and take up space until
+    they are closed. Blocks that they need afterwards are fetched again.
 
     Parameters
     ----------
     cache_dir : str
     url : str, optional
-        Remove the object there and those below it.
+        Remove only the object at this URL and the objects below it.
 
     Raises
     ------
     PackerError
-        If there is no such directory, or it is no cache.
+        If the directory does not exist, or is not a cache.
     """
     removed = [one for one in cached_objects(cache_dir) if url is None or one.is_at(url)]
     for one in removed:
@@ -414,7 +414,7 @@ def clear(cache_dir: str, url: str | None = None) -> list[CachedObject]:
 
 
 def default_limit(cache_dir: str) -> int:
-    """Return the default limit of a cache in bytes: a share of the disk's free bytes without the cache."""
+    """Return the default limit of a cache in bytes: a share of the bytes that would be free without the cache."""
     total = sum(file.size for directory in _directories(cache_dir) for file in _files(directory))
     here = cache_dir
     while not os.path.isdir(here):
@@ -523,7 +523,7 @@ def _remove(path: str) -> None:
 
 
 def _remove_directory(directory: str) -> None:
-    """Remove a directory that has nothing but its note."""
+    """Remove a directory that contains only its note."""
     _remove(os.path.join(directory, _ABOUT))
     with contextlib.suppress(OSError):
         os.rmdir(directory)

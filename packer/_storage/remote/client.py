@@ -83,7 +83,7 @@ _SHARE, _MOST, _LEAST = 16, 4 << 30, 64 << 20
 
 
 def default_limit() -> int:
-    """Return the limit of cached bytes in this process: a share of the memory that it may use."""
+    """Return the limit on cached bytes in this process: a share of the memory that the process may use."""
     return max(_LEAST, min(_MOST, (available_memory() or _MOST) // _SHARE))
 
 
@@ -103,7 +103,7 @@ class Memory:
         self._lock = threading.Lock()
 
     def allow(self, limit: int) -> None:
-        """Raise the limit to this number of bytes, if it was lower."""
+        """Raise the limit to this number of bytes if it is lower."""
         self._limit = max(self._limit, limit)
 
     def put(self, identity: str, first: int, data: memoryview, size: int) -> None:
@@ -117,7 +117,7 @@ class Memory:
                 self._size -= len(self._blocks.popitem(last=False)[1])
 
     def get(self, identity: str, block: int, size: int) -> bytes | None:
-        """Return a block of that size; None if it is not in memory."""
+        """Return a block of this size; None if it is not in memory."""
         with self._lock:
             found = self._blocks.get((identity, size, block))
             if found is not None:
@@ -125,7 +125,7 @@ class Memory:
             return found
 
     def has(self, identity: str, block: int, size: int) -> bool:
-        """Tell whether a block of that size is in memory."""
+        """Tell whether a block of this size is in memory."""
         return (identity, size, block) in self._blocks
 
 
@@ -171,7 +171,7 @@ class _Fetcher:
         self._listening.start()
 
     def order(self, message: Message, payload: bytes, heard: Heard) -> None:
-        """Send an order; `heard` receives its responses on the listening thread; the last one has no "more"."""
+        """Send an order; `heard` receives its responses on the listening thread; the last one has no key "more"."""
         number = next(self._numbers)
         self._waiting[number] = heard
         with self._sending:
@@ -277,7 +277,7 @@ def _start(errors: int) -> subprocess.Popen[bytes]:
 
 
 def _environment() -> dict[str, str]:
-    """Return the present environment variables that configure stores."""
+    """Return the current environment variables that configure stores."""
     names = filter(_OF_STORES.match, list(os.environ))
     return {name: value for name in names if (value := os.environ.get(name)) is not None}  # another thread may unset it
 
@@ -309,7 +309,8 @@ def mark() -> int:
 def order(message: Message, payload: bytes, heard: Heard) -> None:
     """Send the fetcher an order, without waiting; `heard` is called with each response, on another thread.
 
-    The last response has no "more". It has "failed" if the order failed, with the value `ENDED` if the fetcher died.
+    The last response does not have the key "more". It has the key "failed" if the order failed, with the value `ENDED`
+    if the fetcher died.
     """
     _fetcher().order(message, payload, heard)
 
@@ -350,7 +351,7 @@ def pages(message: Message, payload: bytes = b"") -> Iterator[Reply]:
 
 
 def ended(why: str) -> RemoteError:
-    """Return the error for an order that killed two fetchers, or a fetcher that had responded in part."""
+    """Return the error for an order that killed two fetchers, or one fetcher after a partial response."""
     return RemoteError(f"the process that fetches objects ended twice ({why})")
 
 
@@ -408,7 +409,7 @@ class RemoteObject(NamedTuple):
     Attributes
     ----------
     name : str
-        Relative to that URL, with slashes.
+        The name relative to the URL, with slashes.
     version : Version
     """
 
@@ -417,7 +418,7 @@ class RemoteObject(NamedTuple):
 
 
 def head(url: str, settings: RemoteSettings | None = None) -> Version | None:
-    """Return the present version of an object; None if there is no object.
+    """Return the current version of an object; None if there is no object.
 
     Raises
     ------
@@ -429,7 +430,7 @@ def head(url: str, settings: RemoteSettings | None = None) -> Version | None:
 
 
 def look(url: str, size: int, settings: RemoteSettings | None = None) -> tuple[Version, bytes] | None:
-    """Return the version of an object and its first bytes, `size` of them at most; None if there is no object."""
+    """Return the version of an object and at most its first `size` bytes; None if there is no object."""
     message, payload = ask(_get(url, 0, size, None, settings))
     if message.get("failed") == "missing":
         return None

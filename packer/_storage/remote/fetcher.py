@@ -51,7 +51,7 @@ class Target(NamedTuple):
     ----------
     url : str
     version : Version or None
-        None: the present version, which later pieces must then have too.
+        None: the current version, which later pieces must then have too.
     seconds : float
     """
 
@@ -92,7 +92,7 @@ class RangeRequest:
 
 
 class RequestQueue:
-    """Fetches pieces, prioritising those that a thread waits for over prefetched ones."""
+    """Fetches pieces. Pieces that a thread waits for take priority over prefetched ones."""
 
     def __init__(self) -> None:
         self._urgent: deque[RangeRequest] = deque()
@@ -122,7 +122,7 @@ class RequestQueue:
             self._start()
 
     def forget_stores(self) -> None:
-        """Reconnect to stores with the present credentials; requests under way continue."""
+        """Reconnect to stores with the current credentials; requests under way continue."""
         self._stores.clear()
         self._plain.forget()
 
@@ -284,7 +284,7 @@ def _is_another(now: Version, then: Version) -> bool:
 
 
 async def _hand_on(piece: RangeRequest, result: Any) -> None:
-    """Pass on a body once it is complete: a body of another length may differ from its first byte on."""
+    """Pass on a body once it is complete, because a body of another length may differ from its first byte on."""
     assert piece.end is not None
     parts, size, expected = [], 0, piece.end - piece.at
     async for chunk in result.stream(min_chunk_size=_CHUNK):
@@ -317,15 +317,15 @@ class BlockFetcher:
     target : Target
     requests : RequestQueue
     home : Home or None
-        Its directory in the cache; None without a cache.
+        The version's directory in the cache; None without a cache.
     bound : Bound
-        That of the cache.
+        The limit of the cache.
     send : callable
         Called with the first block, and the bytes of blocks that the cache cannot store.
     block : int
-        Bytes of a block; `BLOCK` where there is a cache.
+        Bytes of a block; `BLOCK` if there is a cache.
     mark : int
-        That of the process that reads.
+        The mark of the process that reads.
     """
 
     def __init__(  # noqa: PLR0917
@@ -354,11 +354,12 @@ class BlockFetcher:
         return not self._expected and not self._under_way
 
     def expect(self, runs: Runs) -> None:
-        """Register the blocks that `want` will request: for this order, or for one that hastens them."""
+        """Register the blocks that `want` will request, for this order or for an order that hastens them."""
         self._expected.update(block for run in runs for block in range(*run))
 
     def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[tuple[RangeRequest, range]]:
-        """Fetch the missing blocks; return the pieces under way that have blocks of `runs`, and all blocks of each.
+        """Fetch missing blocks; return the pieces under way that contain blocks of `runs`, and all blocks of each
+        piece.
 
         A block is fetched only if it is still expected: otherwise an earlier order has fetched and sent it. With
         `again`, existing blocks are fetched again.
@@ -398,7 +399,7 @@ class BlockFetcher:
     async def _share(self, blocks: range, again: bool) -> None:
         """Fetch the blocks that are still missing, and wait for those that another process is fetching.
 
-        The wait for another process has the same limit as for a server.
+        The time limit of this wait is the same as for a server.
         """
         left, until = list(blocks), time.monotonic() + self._target.seconds
         number, start = blocks.start // _PER_SEGMENT, blocks.start - blocks.start % _PER_SEGMENT
@@ -420,7 +421,7 @@ class BlockFetcher:
                 await asyncio.sleep(_LOOK_AGAIN)
 
     async def _request(self, blocks: Sequence[int]) -> None:
-        """Request blocks, one request for each run; raise the first failure when all have ended."""
+        """Request blocks, one request for each run; raise the first failure when all requests have ended."""
         requests = [self._requests.request(self._piece(run)) for run in _runs_of(blocks, self._most)]
         if len(requests) == 1:
             await requests[0]

@@ -1,9 +1,9 @@
 """HTTP requests for ranges of objects over persistent connections, at a third of the CPU time that obstore takes.
 
-HTTP servers are requested directly, S3 by URLs that obstore signs. A `Connection` handles one request at a time and
-reads the body into memory that it reuses. It accepts only one kind of response: status 206 with the requested range and
-its length. If a server needs more than a plain request, or sends another response, obstore takes over its requests for
-a while.
+HTTP servers are requested directly, and S3 with URLs that obstore signs. A `Connection` handles one request at a time
+and reads the body into memory that it reuses. It accepts only one kind of response: status 206 with the requested range
+and its length. If a server needs more than a plain request, or sends another response, obstore takes over its requests
+for a while.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BUSY = (408, 429)  # these, and 500 and above: the server is busy, and is not a
 
 
 class UnplainError(Exception):
-    """The server does not send the plain response, so a full client has to take over."""
+    """The server does not send the plain response, so that a full client has to take over."""
 
 
 class Response(NamedTuple):
@@ -136,11 +136,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go."""
+        """Return the memory for the next bytes."""
         return self._free
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take bytes that came."""
+        """Process received bytes."""
         if self._whole is None or self._whole.done():  # without a request
             self.close()
             return
@@ -159,14 +159,14 @@ class Connection(asyncio.BufferedProtocol):
             self._whole.set_result(self._answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the request that waits."""
+        """Let the waiting request fail."""
         self.reusable = False
         if self._whole is not None and not self._whole.done():
             nothing = self._answer is None and len(self._free) == len(self._head)
             self._whole.set_exception(ConnectionResetError() if nothing else StoreError("again", CUT))
 
     def _watch(self, seconds: float) -> None:
-        """Schedule the next check for the time when the silence would reach its limit."""
+        """Schedule the next check for the time at which the connection would have been silent for too long."""
         left = self.heard + seconds - self._loop.time()
         if left > 0:
             self._watching = self._loop.call_later(left, self._watch, seconds)
@@ -174,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
             self._whole.set_exception(StoreError("again", "the server was silent"))
 
     def _take_head(self) -> bool:
-        """Tell whether the head has arrived; if so, compare it with the request, and take the bytes after it."""
+        """Tell whether the head has arrived; if so, compare it with the request, and process the bytes after it."""
         came = self._head[: len(self._head) - len(self._free)]
         end = self._begun.find(b"\r\n\r\n", 0, len(came))
         if end < 0:
@@ -235,7 +235,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 class _Where(NamedTuple):
-    """How to request an object: the server's name, port and TLS; the request without its end; the time of expiry."""
+    """How to request an object: server name, port and TLS; the request without its end; the time of expiry."""
 
     host: Host
     request: bytes
@@ -248,7 +248,7 @@ class Plain:
     Parameters
     ----------
     store_of : callable
-        Takes a URL and seconds; returns obstore's store and the object's path in it.
+        Takes a URL and a time limit in seconds; returns obstore's store and the object's path in it.
     """
 
     def __init__(self, store_of: Callable[[str, float], tuple[Any, str]]) -> None:
@@ -269,19 +269,19 @@ class Plain:
         self._not_before[server_of(url)] = time.monotonic() + _NOT_FOR
 
     def forget(self) -> None:
-        """Forget signatures, and settings of the environment."""
+        """Forget signatures, and settings from environment variables."""
         self._known.clear()
         self._proxied = _proxied()
 
     async def ask(self, url: str, begin: int, end: int, etag: str, seconds: float) -> tuple[Response, Connection]:
-        """Return a range of an object, and the connection, which `put_back` takes once the bytes were used.
+        """Return a range of an object, and the connection, to be passed to `put_back` once the bytes were used.
 
         Raises
         ------
         UnplainError
-            If obstore has to ask.
+            If obstore has to make the request.
         StoreError
-            As `Connection.ask`.
+            For the same reasons as `Connection.ask`.
         """
         where = await self._where(url, seconds)
         match = f"If-Match: {etag}\r\n" if etag else ""
@@ -350,7 +350,7 @@ class Plain:
 
 
 def _where_of(url: str, until: float) -> _Where:
-    """Return where an object is, by a URL of HTTP."""
+    """Return how to request an object at an HTTP URL."""
     try:
         parts = parse(url)
         if _HOST.fullmatch(parts.host) is None:

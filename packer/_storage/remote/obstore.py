@@ -1,8 +1,8 @@
 """Object stores through obstore: stores for reading a URL, their errors, and buckets for writing.
 
-The threads of obstore do not survive a fork, so only the process that fetches reads through it. Buckets of Google Cloud
-and containers of Azure are written in a process for each request, which runs `main`: JSON on its standard input, lines
-of JSON on its standard output.
+The threads of obstore do not survive a fork, so only the process that fetches reads through it. For writing to buckets
+of Google Cloud and containers of Azure, each request runs `main` in a separate process, with JSON on its standard input
+and lines of JSON on its standard output.
 
 An object appears when all of it has arrived. obstore cannot resume an upload: an interrupted object is sent again. The
 parts that had arrived are orphaned; Azure drops them after a week, and Google by a lifecycle rule.
@@ -89,7 +89,7 @@ def store_of(url: str, seconds: float) -> tuple[Any, str]:
     ----------
     url : str
     seconds : float
-        How long a connection may be silent.
+        The time limit without received data.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def _remedy(url: str) -> str:
 
 
 def _s3_settings() -> dict[str, Any]:
-    """Return the settings from AWS's files that no variable overrides; obstore reads the variables itself."""
+    """Return the settings in AWS's files that no environment variable overrides; obstore reads the variables."""
     profile = _profile()
     settings: dict[str, Any] = {
         own: profile[theirs]
@@ -281,7 +281,7 @@ class ObstoreBucket:
             self._ask("delete", key)
 
     def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None:
-        """Make an object of a file; as `S3Bucket.send`, but for continuing an object that was sent in part."""
+        """Upload a file as an object, like `S3Bucket.send`, except that a partial upload is not continued."""
         size, found = path.stat().st_size, self.find(key)
         if log.has_sent(key, found, size):
             progress(size)
@@ -296,7 +296,7 @@ class ObstoreBucket:
         return []
 
     def _ask(self, verb: str, key: str, progress: Callable[[int], None] | None = None, **more: Any) -> Any:
-        """Send a request to a process of its own, and return the answer; RemoteError if it fails."""
+        """Send a request to a separate process, and return the answer; RemoteError if it fails."""
         request = {"verb": verb, "base": self._base, "key": key, "timeout": self._settings.timeout, **more}
         try:
             command = python_command(_PROGRAM, "obstore")

@@ -65,7 +65,7 @@ class RemoteFile(PackFile):
     version : Version
         Size, ETag and time of the object.
     size, modified, mode, links, inode
-        As of `PackFile`.
+        As for `PackFile`.
 
     Raises
     ------
@@ -138,7 +138,8 @@ class RemoteFile(PackFile):
         ranges : iterable of (int, int)
             Offset and size of each. Bytes outside of the object are ignored.
         urgent : bool
-            Whether they are about to be read: then they are fetched before others, and reading only waits for them.
+            Whether the ranges are about to be read: then they are fetched before others, and reading only waits for
+            them.
         """
         self._require_open()
         inside = [(begin, size) for begin, size in ranges if 0 <= begin < begin + size <= self.size]
@@ -156,7 +157,7 @@ class RemoteFile(PackFile):
             self._together = found, begin - at
 
     def vectors(self, ranges: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
-        """Return vectors of the object, as `PackFile.vectors`; fetched now, and cached if there is a cache."""
+        """Return vectors like `PackFile.vectors`; they are fetched now, and cached if there is a cache."""
         self._require_open()
         sizes = {name: count * np.dtype(dtype).itemsize for name, (_, count, dtype) in ranges.items()}
         held = sum(sizes.values()) <= MOST_HELD
@@ -176,7 +177,7 @@ class RemoteFile(PackFile):
         return values
 
     def _in_together(self, offset: int, size: int) -> tuple[FileBytes | mmap.mmap, int] | None:
-        """Return the position of a range in the data that were checked as a whole."""
+        """Return the position of a range in data that were checked as a whole."""
         if self._together is not None:
             found, first = self._together
             if first <= offset and offset + size <= first + len(found):
@@ -184,7 +185,7 @@ class RemoteFile(PackFile):
         return None
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` from `offset` on, at most to the object's end; return the count of bytes."""
+        """Fill `buffer` from `offset` on, at most to the object's end; return the number of bytes."""
         count = max(0, min(len(buffer), self.size - offset))
         buffer[:count] = self.read(offset, count) if count else b""
         return count
@@ -206,7 +207,8 @@ _URL_OF = "PACKER_URL_"  # begins the variables that hand a signed URL to this p
 class RemotePlace(Place):
     """A place on object storage.
 
-    Every object is read in the version that was seen first, as long as this place exists: no pack is a mixture of two.
+    As long as this place exists, every object is read in the version that was seen first, so that a pack is never a
+    mixture of two versions.
 
     A pickled place contains no secret. If its URL has one, such as a signature, child processes get the URL from an
     environment variable.
@@ -333,7 +335,7 @@ class RemotePlace(Place):
         return found
 
     def _version_or_refusal(self, inside: str) -> Version | None:
-        """Return a version; None also if access is refused, because a refused object may be missing."""
+        """Return a version; also None if access is refused, because a refused object may be missing."""
         try:
             return self._version(inside)
         except RemoteError as error:

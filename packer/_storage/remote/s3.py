@@ -193,7 +193,7 @@ class S3Bucket:
         return found, has_objects
 
     def put(self, key: str, data: Buffer, *, replace: bool) -> str:
-        """Write a small object; return its ETag. FileExistsError if it exists and is not to be replaced."""
+        """Write a small object; return its ETag. FileExistsError if the object exists and is not to be replaced."""
         with self._calling(key, "written"), self._refusing(key):
             body = {"Body": bytes(data), "ContentMD5": _base64(md5_of(data)), **_unless(replace)}
             response = self._client.put_object(Bucket=self.name, Key=key, **body)
@@ -242,7 +242,7 @@ class S3Bucket:
         return _plain(response["ETag"])
 
     def complete(self, key: str, upload: str, etags: Mapping[int, str], *, replace: bool) -> str:
-        """Make an object of the parts; return its ETag.
+        """Make an object from the parts; return its ETag.
 
         Raises
         ------
@@ -263,7 +263,7 @@ class S3Bucket:
             self._client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=upload)
 
     def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None:
-        """Make an object of a file, and compare it with the file.
+        """Upload a file as an object, and compare the object with the file.
 
         Parameters
         ----------
@@ -279,7 +279,7 @@ class S3Bucket:
         Raises
         ------
         DestinationError
-            If an object is there that is not to be replaced, or the file cannot be read.
+            If an object exists that is not to be replaced, or the file cannot be read.
         RemoteError
             If the store cannot be reached or refuses; the same call continues.
         """
@@ -310,7 +310,7 @@ class S3Bucket:
         Raises
         ------
         PackLockedError
-            If one may be another process's.
+            If one of the uploads may belong to another process.
         """
         notes = []
         for upload in self.uploads(key):
@@ -338,7 +338,7 @@ class S3Bucket:
         return notes
 
     def _pages(self, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
-        """Yield the pages of a response in several."""
+        """Yield the pages of a paginated response."""
         yield from self._client.get_paginator(operation).paginate(Bucket=self.name, **arguments)
 
     @contextlib.contextmanager
@@ -463,7 +463,7 @@ class _ObjectUpload:
         return same_object(self._bucket.find(self._key), self.size, etag)
 
     def _own_upload(self) -> str | None:
-        """Return the upload that an earlier run began; if it lost the ids of several, all but one are aborted."""
+        """Return the upload that an earlier run began; of several whose ids were lost, abort all except one."""
         if self._key not in self._log.before:
             return self._log.ids.get(self._key)
         before = self._log.before[self._key]
@@ -550,9 +550,9 @@ class UploadLog:
     Attributes
     ----------
     ids : dict of str to str
-        The last upload of each object.
+        The id of the last upload of each object.
     before : dict of str to set of str
-        Uploads of an object that existed before one of ours began whose id is not recorded.
+        The ids of the uploads of an object that existed before one of ours began, if the id of ours is not recorded.
     done : dict of str to str
         The ETags of objects that were completed.
     """
@@ -645,7 +645,7 @@ def finish_upload(bucket: Findable, log: UploadLog, key: str, size: int, etag: s
     Raises
     ------
     RemoteError
-        If the object is another one.
+        If the object differs from the file.
     """
     if not same_object(bucket.find(key), size, etag):
         raise RemoteError(f"{bucket.shown(key)}: is not what was uploaded. Does somebody else write there?")

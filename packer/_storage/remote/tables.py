@@ -1,4 +1,4 @@
-"""Ranges of an object that are fetched as a whole, such as a table: once on each node, into one cache file each."""
+"""Ranges of an object that are fetched as a whole, such as a table: once on each node, into a cache file per range."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TableFile:
 
 
 def crc32c_of(fd: int, size: int) -> int:
-    """Return the CRC-32C of the first `size` bytes of a file, or of the whole shorter file."""
+    """Return the CRC-32C of the first `size` bytes of a file, or of the whole file if it is shorter."""
     found = 0
     for position in range(0, size, _STEP):
         found = google_crc32c.extend(found, os.pread(fd, min(_STEP, size - position), position))
@@ -129,7 +129,7 @@ def _fetched(blocks: Blocks, start: int, size: int) -> tuple[FileBytes, int] | N
 
 @contextlib.contextmanager
 def _first_come(home: Home, begin: int, size: int, seconds: float) -> Iterator[None]:
-    """Wait while another process fetches the range, up to a limit, and not if that process has died."""
+    """Wait while another process fetches the range, up to a time limit, and only while that process is alive."""
     path = os.path.join(home.directory, f"{begin}-{size}.lock")
     try:
         home.make()

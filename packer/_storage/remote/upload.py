@@ -38,9 +38,9 @@ class Upload:
     Parameters
     ----------
     destination : str or Path
-        Its URL.
+        The URL of the pack.
     log : UploadLog
-        The log of the upload, with that of earlier runs.
+        The log of the upload, including earlier runs.
     overwrite : bool
         Whether an existing pack is replaced.
     """
@@ -57,7 +57,7 @@ class Upload:
         Returns
         -------
         list of str
-            Notes on abandoned uploads, which are aborted; with `fresh` also those that may be alive.
+            Notes on abandoned uploads, which are aborted; with `fresh`, uploads that may be alive are aborted too.
 
         Raises
         ------
@@ -78,19 +78,19 @@ class Upload:
         Parameters
         ----------
         files : sequence of (str, Path)
-            The name of each in the pack, empty if the pack is one file, and its path on this machine.
+            The name of each file in the pack, empty if the pack is one file, and its path on this machine.
         progress : callable, optional
             Called, on any thread, with the number of bytes uploaded, and the total.
 
         Returns
         -------
         list of str
-            As `require_free`.
+            As `require_free` returns them.
 
         Raises
         ------
         DestinationError, PackLockedError, RemoteError
-            As `require_free`; the same call continues.
+            For the same reasons as `require_free`; the same call continues.
         """
         notes = self.require_free()
         ordered = sorted(files, key=lambda file: (file[0] in MANIFESTS, file[0]))
@@ -180,18 +180,18 @@ class SharedPrefix:
         return [key[len(self._key) + 1 :] for key in self._store.keys_below(f"{self._key}/")]
 
     def size(self) -> int:
-        """Return how many bytes the objects have together."""
+        """Return the total size of the objects in bytes."""
         return sum(entry.version.size for entry in client.list_objects(self._url))
 
     def read(self, name: str) -> bytes | None:
-        """Return an object's bytes; None if there is none of this name."""
+        """Return an object's bytes; None if there is no object with this name."""
         try:
             return client.get(join(self._url, name))
         except FileNotFoundError:
             return None
 
     def send(self, path: Path, name: str, log: UploadLog) -> None:
-        """Make an object of a file, unless another process made it with the same bytes.
+        """Upload a file as an object, unless another process made the object with the same bytes.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class SharedPrefix:
         Raises
         ------
         DestinationError
-            If an object of this name has other bytes, or the file cannot be read.
+            If an object with this name has other bytes, or the file cannot be read.
         """
         for pause in (*_PAUSES, None):
             try:

@@ -41,9 +41,9 @@ class Url:
     scheme : str
         One of `SCHEMES`.
     host : str
-        The bucket or the container; of HTTP, host and port.
+        The bucket or the container; for HTTP, host and port.
     key : str
-        The object's name in the bucket, or the path on the server, as it stands in the URL, without the first slash.
+        The object's name in the bucket, or the path on the server, as written in the URL, without the first slash.
     query : str
         The part after the question mark, which only URLs of HTTP have.
     user : str
@@ -66,8 +66,9 @@ class Url:
     def shown(self) -> str:
         """Return the URL without possible secrets: the user, and the query.
 
-        Of a query no more is shown than well-known names. In the URL of a bucket, text that looks like a query or a
-        fragment is a part of the key, and is hidden as well. A malformed host is half of a password.
+        Of a query, only well-known names are shown. In the URL of a bucket, text that looks like a query or a fragment
+        is a part of the key, and is hidden as well. A malformed host is hidden too, because it may be half of a
+        password.
         """
         host = self.host if _HOST.fullmatch(self.host) else "..."
         if self.scheme in ("http", "https"):
@@ -98,7 +99,7 @@ def parse(path: str | os.PathLike[str]) -> Url:
     Raises
     ------
     RemoteError
-        If it is not a URL of an object, or has parts that no object has.
+        If it is not the URL of an object, or has parts that the URL of an object cannot have.
     """
     text = _text(path)
     begin = _URL.match(text)
@@ -126,7 +127,7 @@ def parse(path: str | os.PathLike[str]) -> Url:
 def join(path: str | os.PathLike[str], *parts: str) -> str:
     """Return the URL of an object below another URL; `parts` are names, with slashes between them.
 
-    In a URL of HTTP, characters that are not allowed there are encoded.
+    In an HTTP URL, characters that are not allowed are encoded.
     """
     url = parse(path)
     below = "/".join(part.strip("/") for part in parts if part.strip("/"))
@@ -143,7 +144,7 @@ def parent(path: str | os.PathLike[str]) -> str:
 
 
 def name(path: str | os.PathLike[str]) -> str:
-    """Return the last part of a URL's path, decoded where it is HTTP's."""
+    """Return the last part of a URL's path, decoded for an HTTP URL."""
     url = parse(path)
     last = url.key.rstrip("/").rpartition("/")[2]
     return urllib.parse.unquote(last) if url.scheme in ("http", "https") else last
@@ -161,7 +162,7 @@ def identity(path: str | os.PathLike[str], *more: object) -> str:
     Parameters
     ----------
     path : str or path
-        Its URL. A signature in the query is ignored, because it changes each time.
+        The URL of the object. A signature in the query is ignored, because it changes each time.
     *more
         Further properties that distinguish this object: its ETag, its size.
     """
@@ -183,7 +184,7 @@ def _text(path: object) -> str:
 
 
 def _hidden(text: str) -> str:
-    """Return a text, perhaps a URL of any kind, without user and query."""
+    """Return a text, which may be a URL of any kind, without user and query."""
     scheme, _, rest = text.partition("://")
     return printable(f"{scheme}://..." if re.search("[@?#]", rest) else text)
 
@@ -204,10 +205,10 @@ class RemoteSettings:
     Attributes
     ----------
     cache_dir : str or None
-        The directory of the cache; None: cache in memory only, for the life of the process; always so on systems
-        without `os.pread`, such as Windows.
+        The directory of the cache. None: cache in memory only, for the life of the process; this is always so on
+        systems without `os.pread`, such as Windows.
     cache_size : int or None
-        The most bytes of the cache; None: a share of the free space.
+        The size limit of the cache in bytes; None: a share of the free space.
     timeout : float
         Seconds until waiting for bytes ends with an error.
     """
@@ -223,12 +224,12 @@ class RemoteSettings:
         cache_size: int | str | None = None,
         timeout: float | None = None,
     ) -> RemoteSettings:
-        """Return the settings from options, or where None from environment variables, or the defaults.
+        """Return the settings from options, or for options that are None from environment variables, or the defaults.
 
         Parameters
         ----------
         cache_dir : path, optional
-            The empty string keeps the bytes in memory alone.
+            An empty string means that bytes are cached in memory only.
         cache_size : int or str, optional
             Bytes, or a text such as "200 GB".
         timeout : float, optional
@@ -299,7 +300,7 @@ def choose(path: str | os.PathLike[str], settings: RemoteSettings) -> None:
 
 
 def chosen(path: str | os.PathLike[str]) -> RemoteSettings:
-    """Return the settings for a URL, or for a URL above it; otherwise those of the environment variables."""
+    """Return the settings that were chosen for a URL or a URL above it; otherwise those from environment variables."""
     key = _key(path)
     while key:
         if key in _chosen:
@@ -314,7 +315,7 @@ def _key(path: str | os.PathLike[str]) -> str:
 
 
 class UrlPath(PurePosixPath):
-    """The URL of an object in the interface of a path.
+    """The URL of an object, with the interface of a path.
 
     `os.fspath` gives the whole URL, `str` the URL without secrets.
     """

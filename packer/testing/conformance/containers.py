@@ -134,7 +134,7 @@ class ContainerConformance:
             assert found is None or found[0].kind != self.container
 
     def _images_or_refused(self, file: Path) -> list[bytes] | None:
-        """Return the images of a file; None where it is refused, by its name."""
+        """Return the images of a file; None if it is refused with an error that names it."""
         try:
             found = find_container([file])
             return None if found is None else _images(list_samples(found[0].open(found[1], {})))

@@ -246,7 +246,7 @@ class ForeignLayoutConformance(FileFormatConformance):
         self.require_same(whole, continued)
 
     def is_damaged(self, path: Path) -> bool:
-        """Tell whether `verify` finds damage, in less time."""
+        """Tell whether `verify` would find damage, in less time than `verify` takes."""
         with self.open(path) as reader:
             if any(reader.check_structure()):
                 return True

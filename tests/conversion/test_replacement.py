@@ -1,0 +1,168 @@
+"""The option `overwrite`: neither a file that is read, nor anything but a file or a directory, is replaced."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import stat
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import packer
+from packer.errors import DestinationError
+from tests.command import packer_many
+from tests.samples import content, noise
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree, packs of its images, and an index of a zip of them."""
+    root = tmp_path_factory.mktemp("made")
+    for number in range(4):
+        noise(root / "tree/c" / f"{number}.png", number, (8, 8))
+        noise(root / "more/c" / f"{number + 4}.png", number, (8, 8))
+    packer.convert(root / "tree", root / "t.lmdb")
+    packer.convert(root / "tree", root / "t.pth")
+    packer.convert(root / "tree", root / "joined.lmdb", parts=2)
+    packer.convert(root / "more", root / "more.lmdb")
+    with zipfile.ZipFile(root / "images.zip", "w") as file:
+        for path in sorted((root / "tree").rglob("*.png")):
+            file.write(path, path.relative_to(root / "tree").as_posix())
+    packer.index(root / "images.zip", root / "images.index")
+    (root / "labels.csv").write_text("path,label\nc/0.png,c\n")
+    return root
+
+
+@pytest.fixture
+def room(made: Path, tmp_path: Path) -> Path:
+    """A copy of these files, with links to two of them."""
+    room = Path(shutil.copytree(made, tmp_path / "room"))
+    (room / "link.lmdb").symlink_to("t.lmdb")
+    (room / "folder").symlink_to(room, target_is_directory=True)
+    return room
+
+
+def converted(src: str, dst: str, **options: Any) -> Callable[[Path], object]:
+    return lambda room: packer.convert(room / src, room / dst, overwrite=True, **options)
+
+
+READ = {
+    "the source": converted("t.lmdb", "t.lmdb", resize=4),
+    "in parts": converted("joined.lmdb", "joined.lmdb", parts=2),
+    "in a directory": converted("t.pth", "t.pth"),
+    "the source through a link": converted("link.lmdb", "t.lmdb"),
+    "the destination through a link": converted("t.lmdb", "link.lmdb"),
+    "a directory through a link": converted("folder/t.lmdb", "t.lmdb"),
+    "a part of the destination": converted("joined.lmdb/part-00000.lmdb", "joined.lmdb"),
+    "a part of the source": converted("joined.lmdb", "joined.lmdb/part-00000.lmdb"),
+    "a container": converted("images.zip", "images.zip", format="lmdb"),
+    "a container, in parts": converted("images.zip", "images.zip", format="lmdb", parts=2),
+    "one file of a pattern": converted("image*.zip", "images.zip", format="lmdb"),
+    "a file of an index": converted("images.index", "images.zip", format="lmdb"),
+    "the labels": lambda room: packer.convert(
+        room / "tree", room / "labels.csv", labels=room / "labels.csv", format="lmdb", overwrite=True
+    ),
+    "a pack to merge": lambda room: packer.merge(
+        [room / "t.lmdb", room / "more.lmdb"], room / "t.lmdb", overwrite=True
+    ),
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_nothing_that_is_read_is_replaced(room: Path, case: str) -> None:
+    before, names = content(room), sorted(os.listdir(room))
+    with pytest.raises(DestinationError, match=r"read|lies inside of"):
+        READ[case](room)
+    assert content(room) == before
+    assert sorted(os.listdir(room)) == names
+
+
+@pytest.mark.parametrize("below", ["", "/part-00000.lmdb"])
+def test_an_object_that_is_read_is_not_replaced(below: str) -> None:
+    """It is refused before the store is asked."""
+    url = "s3://bucket.invalid/t.lmdb"
+    with pytest.raises(DestinationError, match=rf"^{url}: (cannot be both read and|would replace {url}{below},)"):
+        packer.convert(url + below, url, overwrite=True, resize=64)
+
+
+def test_an_index_does_not_replace_its_source(room: Path) -> None:
+    (room / "images.index" / "inner.zip").write_bytes((room / "images.zip").read_bytes())
+    before = content(room)
+    with pytest.raises(DestinationError, match=r"images\.index: would replace .*inner\.zip, which is read"):
+        packer.index(room / "images.index" / "inner.zip", room / "images.index", overwrite=True)
+    assert content(room) == before
+
+
+def test_the_classes_of_the_pack_before_may_be_used_again(room: Path) -> None:
+    """Nothing is lost: the images are in the tree."""
+    packer.convert(room / "tree", room / "more.lmdb", classes_from=room / "more.lmdb", overwrite=True)
+    assert packer.digest(room / "more.lmdb") == packer.digest(room / "t.lmdb")
+
+
+def put(kind: str, path: Path) -> None:
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(path.name)  # in the working directory, for such a path is short
+    else:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no such files")
+@pytest.mark.parametrize("kind", ["FIFO", "socket", "device"])
+def test_special_files_are_not_replaced(room: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "device" and os.geteuid() != 0:
+        pytest.skip("only root makes devices")
+    monkeypatch.chdir(room)
+    for name in ("x.lmdb", "x.index"):
+        put(kind, room / name)
+    calls: list[Callable[[], object]] = [
+        lambda: packer.convert("tree", "x.lmdb", overwrite=True),
+        lambda: packer.convert("tree", "x.lmdb", overwrite=True, parts=2),
+        lambda: packer.merge(["t.lmdb"], "x.lmdb", overwrite=True),
+        lambda: packer.pack(({"image": path} for path in Path("tree").rglob("*.png")), "x.lmdb", overwrite=True),
+        lambda: packer.index("tree", "x.index", overwrite=True),
+    ]
+    for call in calls:
+        with pytest.raises(DestinationError, match=rf"x\.\w+: is a {kind}, which is not replaced"):
+            call()
+    (scanned,) = packer_many([["scan", room / "tree", room / "x.lmdb", "--overwrite"]])
+    assert (scanned.returncode, f"is a {kind}, which is not replaced" in scanned.stderr) == (1, True)
+    assert not any(stat.S_ISREG(os.lstat(name).st_mode) for name in ("x.lmdb", "x.index"))
+    assert not [name for name in os.listdir() if name.endswith(".partial")]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no such files")
+def test_a_report_is_not_written_to_a_socket(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before the conversion, which would otherwise fail at its end."""
+    monkeypatch.chdir(room)
+    put("socket", room / "report")
+    with pytest.raises(DestinationError, match=re.escape("report: is a socket. Say the name of a file")):
+        packer.convert("tree", "x.lmdb", report="report")
+
+
+def test_a_list_replaces_lists_only(room: Path) -> None:
+    before = content(room)
+    first, again, *refused = packer_many(
+        [
+            ["scan", room / "tree", room / "x.scan"],
+            ["scan", room / "tree", room / "x.scan", "--overwrite"],
+            ["scan", room / "tree", room / "t.lmdb", "--overwrite"],
+            ["scan", room / "tree", room / "t.pth", "--overwrite"],
+            ["scan", room / "tree", room / "link.lmdb", "--overwrite"],
+            ["scan", room / "tree", room / "labels.csv", "--labels", room / "labels.csv", "--overwrite"],
+        ]
+    )
+    assert (first.returncode, again.returncode) == (0, 0)
+    reasons = ("not a list", "is a directory", "is a symbolic link to", "cannot be both read and replaced")
+    for result, reason in zip(refused, reasons, strict=True):
+        assert (result.returncode, reason in result.stderr) == (1, True), result.stderr
+    (room / "x.scan").unlink()
+    assert content(room) == before
