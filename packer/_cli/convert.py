@@ -449,7 +449,7 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
     check_outside(listing, src)
     with output.ProgressDisplay(listing.name, quiet=quiet) as display:
         display.phase(f"listing {src.name}", "files")
-        source = request.open(listing, request.classes())
+        source = request.open(None, request.classes())
         refuse_derived(source)
         if not source.is_local:
             raise click.UsageError(f"{printable(src)}: images at URLs need no list: convert them directly")

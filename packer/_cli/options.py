@@ -10,7 +10,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -149,17 +149,10 @@ _T = TypeVar("_T")
 class CommandOfSource(PanelCommand):
     """A command with one SRC. If the shell expands a pattern to several paths, the error explains how to avoid it."""
 
-    allow_extra_args = True
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse the paths that are left over."""
-        left = super().parse_args(ctx, args)
-        if left and not ctx.resilient_parsing:
-            more = "" if len(left) == 1 else f" and {len(left) - 1} more"
-            raise click.UsageError(
-                f"{left[0]}{more}: too many paths. Put a pattern in quotes, such as 'shards/*.tar'", ctx
-            )
-        return left
+    def too_many(self, ctx: click.Context, left: Sequence[str]) -> str:
+        """Return the message on paths in excess."""
+        more = "" if len(left) == 1 else f" and {len(left) - 1} more"
+        return f"{left[0]}{more}: too many paths. Put a pattern in quotes, such as 'shards/*.tar'"
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Add the containers and formats of plug-ins to the help."""

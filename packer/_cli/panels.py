@@ -57,11 +57,25 @@ def panels_of(command: click.Command, context: click.Context) -> dict[str, list[
 
 
 class PanelCommand(click.Command):
-    """A command whose help shows the options in panels."""
+    """A command whose help shows the options in panels, and which refuses excess arguments in packer's words."""
+
+    allow_extra_args = True
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.params.sort(key=lambda one: -1 if isinstance(one, click.Argument) else PANELS.index(panel_of(one)))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse arguments in excess, with those that the command takes."""
+        left = super().parse_args(ctx, args)
+        if left and not ctx.resilient_parsing:
+            raise click.UsageError(self.too_many(ctx, left), ctx)
+        return left
+
+    def too_many(self, ctx: click.Context, left: Sequence[str]) -> str:
+        """Return the message on arguments in excess."""
+        usage = " ".join((ctx.command_path, *self.collect_usage_pieces(ctx)))
+        return f"{' '.join(left)}: too many arguments for `{usage}`"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each panel."""
@@ -123,5 +137,6 @@ def did_you_mean(word: str, known: Iterable[str] | None) -> str:
     """Return the end of a message that proposes similar words; empty if there are none."""
     from difflib import get_close_matches
 
-    similar: Sequence[str] = get_close_matches(word, known or ())
+    bare = {one.lstrip("-"): one for one in known or ()}  # dashes alone make no words similar
+    similar = [bare[one] for one in get_close_matches(word.lstrip("-"), bare)]
     return f"; did you mean {' or '.join(similar)}?" if similar else ""

@@ -71,11 +71,21 @@ def find_container(paths: Sequence[Path]) -> tuple[type[Container], list[Path]] 
     of_each = {path: _kind_of(path) for path in paths}
     first = of_each[paths[0]][0]
     for path, (kind, _) in of_each.items() if len(paths) > 1 else ():
-        if kind is None or kind is not first:
-            what = "nothing that packer reads" if kind is None else kind.kind
-            other = "something else" if first is None else first.kind
-            raise SourceError(f"{printable(path)}: is {what}, and {printable(paths[0])} is {other}")
+        if kind is None:
+            raise SourceError(
+                f"{printable(path)}: no file of another tool, and only such files are read several at a time. "
+                f"Pass the directory that holds them all: {printable(_directory_of(paths))}"
+            )
+        if first is not None and kind is not first:
+            raise SourceError(
+                f"{printable(path)}: is {kind.kind}, and {printable(paths[0])} is {first.kind}. Pass files of one kind."
+            )
     return None if first is None else (first, [file for path in paths for file in of_each[path][1]])
+
+
+def _directory_of(paths: Sequence[Path]) -> str:
+    """Return the directory that holds all of some paths."""
+    return os.path.commonpath([path.parent for path in paths])
 
 
 def open_container(paths: Sequence[Path], keys: Mapping[str, str] | None = None) -> Container | None:

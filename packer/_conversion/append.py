@@ -142,9 +142,9 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
     classes = whole.classes if whole.label_type == "class" and not is_listing(request.src) else None
     shown = printable(pack)
     try:
-        source = request.open(request.dst, classes)
+        source = request.open(None, classes)
     except SourceError:
-        own = [] if classes is None else request.open(request.dst, None).classes
+        own = [] if classes is None else request.open(None, None).classes
         new = [name for name in own if name not in whole.classes]
         if not new:
             raise

@@ -373,10 +373,11 @@ def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe)
 
 
 def require_format(name: str) -> Format:
-    """Return the format of that name; ValueError if there is none."""
-    if name not in FORMATS:
-        raise OptionError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
-    return FORMATS[name]
+    """Return the format of that name, or of that suffix without its dot; ValueError if there is none."""
+    for row in FORMATS.values():
+        if name == row.name or f".{name}" in row.suffixes:
+            return row
+    raise OptionError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
 
 
 def require_parts(format: Format) -> None:

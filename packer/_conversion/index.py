@@ -55,7 +55,7 @@ class IndexRequest(IndexOptions, SourceRequest):
             raise DestinationError(f"{printable(self.dst)}: the name of an index ends in {INDEX.suffixes[0]}")
         check_inputs(destination, self.inputs())
         check_destination(destination, overwrite=self.overwrite)
-        source = self.open(destination, self.classes())
+        source = self.open(None, self.classes())
         check_inputs(destination, source.inputs())
         if self.on_error == "fail":
             require_whole(source)

@@ -328,13 +328,13 @@ class SourceRequest(SourceOptions):
         """Return the collector of unusable samples; a list includes them, so that the conversion decides about them."""
         return BadSamples(skip=True)
 
-    def open(self, destination: Path, classes: list[str] | None, *, is_split: bool = False) -> Source:
+    def open(self, destination: Path | None, classes: list[str] | None, *, is_split: bool = False) -> Source:
         """List the images.
 
         Parameters
         ----------
-        destination : Path
-            The destination, for messages.
+        destination : Path or None
+            The destination of a conversion, for the message on a directory of splits; None for other commands.
         classes : list of str, optional
             Class names in the order of their ids, such as those that `classes` returns.
         is_split : bool
@@ -395,7 +395,7 @@ class SourceRequest(SourceOptions):
             )
         return replace(chosen, account=account)
 
-    def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
+    def _opened(self, destination: Path | None, classes: list[str] | None, is_split: bool) -> Source:
         listed = is_listing(self.src)
         refused = next(self.given(_OF_FILES), None)
         if refused is not None and (listed or is_pack(self.src)):
@@ -458,7 +458,7 @@ class SourceRequest(SourceOptions):
 
         return yolo_source(self.src, self.yolo, **how)
 
-    def _of_directory(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
+    def _of_directory(self, destination: Path | None, classes: list[str] | None, is_split: bool) -> Source:
         files_of = partial(files_among, self.src, self.file_fields) if self.file_fields else None
         if self.labels is not None:
             options = self.table_options(classes)

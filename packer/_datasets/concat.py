@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -459,7 +460,7 @@ class ConcatBatches(TorchDataset):
             self._batches[share.number].require_readable(int(share.indices[0]), epoch, own)
 
 
-class UnreadableError(TypeError):
+class UnreadableError(OptionTypeError):
     """A dataset that is not one of packer's, or whose items packer's threads cannot reproduce.
 
     Parameters
@@ -503,6 +504,11 @@ def _in_a_row(dataset: Any) -> ConcatImageDataset:
         return _in_a_row(dataset.dataset)._some(dataset.indices)
     if isinstance(dataset, ConcatDataset):
         return ConcatImageDataset._of([_in_a_row(part) for part in dataset.datasets])
+    if isinstance(dataset, str | os.PathLike):
+        raise UnreadableError(
+            f"a Loader reads a dataset, not a path: pass packer.open_dataset({os.fspath(dataset)!r})",
+            f"{one_line(dataset)} is a path",
+        )
     raise UnreadableError(
         f"a Loader reads a dataset from packer.open_dataset, a Subset or ConcatDataset of these, or a "
         f"packer.LoaderDataset, not {one_line(dataset)}; torch's DataLoader reads any",

@@ -209,7 +209,7 @@ def _tree(root: Path) -> Source | None:
     if root.suffix in {suffix for row in FORMATS.values() for suffix in row.suffixes}:
         return None
     if class_directories(root):
-        refuse_splits(root, root.with_suffix(".index"))
+        refuse_splits(root)
         with contextlib.suppress(SourceError):  # opening it as a pack raises the error
             return stylegan_source(root) or imagefolder_source(root, allow_empty=True)
     if others := files_to_name(root):

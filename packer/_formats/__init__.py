@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Collection
+from pathlib import Path
 
+from packer._containers.registry import container_of_file
 from packer._formats.contract import Writer
 from packer._formats.reader import Reader, read_manifest
 from packer._manifest import Manifest
 from packer._storage.place import Place, choose_reading, place_of
-from packer._storage.remote.urls import user_path
+from packer._storage.remote.urls import require_path, user_path
 from packer._storage.safe_open import StrangeFileError
 from packer.errors import (
     CorruptPackError,
     DestinationError,
     MissingDependencyError,
     NotAPackError,
+    PackerError,
     PackError,
     PackNotFoundError,
+    message_of,
     printable,
     reason_of,
 )
@@ -105,15 +110,29 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
     if head is None and not place.is_directory():
         raise PackNotFoundError(f"{printable(place.given)}: no object and no pack with this name exists.")
     _refuse_of_plugin(place, head)
-    known, given = ", ".join(FORMATS), printable(place.given)
-    advice = f"`packer index {given} NAME.index`, or converted"
+    known = ", ".join(FORMATS)
+    reason = f"not a pack of any format that this packer reads ({known}), or damaged at its beginning"
+    raise NotAPackError(_kind_of_directory(place) if head is None else reason + _other_file(place), place.given)
+
+
+def _other_file(place: Place) -> str:
+    """Return the end of the message on a file that is not a pack: the commands for a container, or its error."""
     if place.remote:
-        advice = "by an index that is made where the file is on a disk; then `packer index NAME.index --base URL`"
-    reason = (
-        f"not a pack of any format that this packer reads ({known}), or damaged at its beginning. A file of "
-        f"another tool with images in it is read in place, {advice}"
+        return (
+            ". A file of another tool with images in it is read in place, by an index that is made where the file is "
+            "on a disk; then `packer index NAME.index --base URL`"
+        )
+    try:
+        container = container_of_file(Path(place.given))
+    except PackerError as error:  # of a container that is damaged, or whose library is missing
+        return f". {message_of(error)}"
+    if container is None:
+        return ", and no file of another tool that packer reads"
+    src = shlex.quote(printable(place.given))
+    return (
+        f". It may be {container.kind}: `packer index {src} NAME.index` reads the images in place, "
+        f"`packer convert {src} NAME.lmdb` copies them"
     )
-    raise NotAPackError(_kind_of_directory(place) if head is None else reason, place.given)
 
 
 def _recognised(place: Place, head: bytes | None, rows: Collection[Format]) -> Format | None:
@@ -156,10 +175,10 @@ def _kind_of_directory(place: Place) -> str:
     if name.endswith(FORMATS["pth"].suffixes) or any(file in held for row in _DIRECTORIES for file in row.files):
         missing = " or ".join(row.files[-1] for row in _DIRECTORIES)
         return f"a directory without {missing}: a pack that was copied in part, or damaged"
-    name = printable(name)
+    src, pack, index = (shlex.quote(printable(name + suffix)) for suffix in ("", ".lmdb", ".index"))
     return (
-        f"a directory that is not a pack. If it has images in it: packer convert {name} {name}.lmdb, or to leave them "
-        f"where they are: packer index {name} {name}.index"
+        f"a directory that is not a pack. If it has images in it: `packer convert {src} {pack}`, or to leave them "
+        f"where they are: `packer index {src} {index}`"
     )
 
 
@@ -194,6 +213,8 @@ def open_pack(
         Settings for a pack at a URL; see `open_dataset`.
     """
     choose_reading([path], cache_dir, cache_size, timeout)
+    if not isinstance(path, Place):
+        require_path(path)
     place = path if isinstance(path, Place) else place_of(os.path.expanduser(path))
     row = recognise(place)
     reader = row.open_reader()(place, check=check)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from packer._containers import files_to_name
 from packer._display import html, text
 from packer._formats import open_pack
 from packer._manifest import TILED
@@ -32,7 +33,7 @@ from packer._measuring.harness import (
     rounds,
 )
 from packer._measuring.machine import processor, version_of
-from packer._sources.imagefolder import ImageRule, Walk, class_directories, imagefolder_source
+from packer._sources.imagefolder import ImageRule, Walk, class_directories, refuse_splits
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import chosen, is_url, name as last_part, shown
 from packer._storage.system import available_cpus, require_count, require_seconds
@@ -431,7 +432,11 @@ def _kind(path: str) -> str | None:
 
 
 def _require_images(tree: Path) -> None:
-    """Raise SourceError if a tree has no images; a large tree is listed only up to the first class with images."""
-    walk = Walk(tree, ImageRule())
+    """Raise SourceError if a tree has no classes with images; a large tree is listed up to the first one that has."""
+    refuse_splits(tree)
+    walk, root = Walk(tree, ImageRule()), printable(tree)
     if not any(walk.images_below(folder) for folder in class_directories(tree)):
-        imagefolder_source(tree)  # its error says what there is instead
+        raise SourceError(
+            f"{root}: no images in directories of classes, {root}/CLASS/IMAGE, which bench measures. Images that lie "
+            f"elsewhere are measured in a pack: `packer convert {shlex.quote(root)} OUT.lmdb`{files_to_name(tree)}"
+        )

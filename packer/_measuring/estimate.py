@@ -12,12 +12,13 @@ import os
 import re
 import shlex
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -305,7 +306,7 @@ def estimate_request(
     began = time.monotonic()
     show(f"listing {printable(request.src)}", 0, None)
     check_place(request.dst)
-    source = request.open(request.dst, request.classes())
+    source = request.open(None, request.classes())
     check_outside(request.dst, source.tree)
     source.require_undamaged()
     before = spent + time.monotonic() - began
@@ -313,28 +314,20 @@ def estimate_request(
     population, looking = _population(source, seconds * _FOR_SIZES, seed, show)
     before += looking
     in_memory = share_in_memory(_files(source, population.order[-_LOOKED_UP:]))
-    beside = Path(os.path.abspath(request.dst)).parent
-    with (
-        writing_to(beside, "an estimate converts some images beside DST"),
-        scratch_directory("estimate", beside) as directory,
-    ):
+
+    def tried(directory: Path) -> tuple[Trials, list[Alternative], list[str]]:
         run = partial(run_trials, source=source, population=population, directory=directory, show=_show_trials(show))
         until = TimeLimit(ends.left - (1 - _FOR_ITSELF) * seconds) if others else ends
         trials = run(request, until=until, ends=ends, subject="trying")
-        if len(trials.left_out()) == trials.tried:
-            entry = trials.left_out()[0]
-            raise SourceError(
-                f"{printable(source.root)}: none of the {trials.tried} tried images can be read, such as "
-                f"{printable(entry['name'])}: {entry['reason']}"
-            )
-        alternatives, left = list[Alternative](), list[str]()
-        if others:
-            first = trials.duration().first
-            to_8_bit = request.to_8_bit or ("type" if _has_excess(trials) else None)
-            alternatives, left = try_alternatives(
-                request, run, ends=ends, before=before, first=first, to_8_bit=to_8_bit
-            )
-    return _estimate(
+        _require_readable(source, trials)
+        if not others:
+            return trials, [], []
+        first = trials.duration().first
+        to_8_bit = request.to_8_bit or ("type" if _has_excess(trials) else None)
+        return trials, *try_alternatives(request, run, ends=ends, before=before, first=first, to_8_bit=to_8_bit)
+
+    (trials, alternatives, left), notes = _where_they_fit(tried, Path(os.path.abspath(request.dst)).parent)
+    found = _estimate(
         request,
         source,
         trials,
@@ -344,6 +337,43 @@ def estimate_request(
         alternatives=alternatives,
         left=left,
     )
+    return replace(found, notes=[*found.notes, *notes])
+
+
+_Tried = TypeVar("_Tried")
+
+
+def _where_they_fit(tried: Callable[[Path], _Tried], beside: Path) -> tuple[_Tried, list[str]]:
+    """Run trials in a directory in `beside`, or in the system's temporary directory if that disk is full.
+
+    Returns
+    -------
+    tried
+        The result of the trials.
+    notes : list of str
+        A remark on trials that did not run on the disk of the pack.
+    """
+    elsewhere, then = Path(tempfile.gettempdir()), "an estimate converts some images beside DST"
+    try:
+        with writing_to(beside, then), scratch_directory("estimate", beside) as directory:
+            return tried(directory), []
+    except DestinationError as error:
+        full = getattr(error.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        if not full or os.stat(elsewhere).st_dev == os.stat(beside).st_dev:
+            raise
+    with writing_to(elsewhere, then), scratch_directory("estimate", elsewhere) as directory:
+        note = f"the disk of DST has no room for the trials: they ran in {printable(elsewhere)}, at its disk's speed"
+        return tried(directory), [note]
+
+
+def _require_readable(source: Source, trials: Trials) -> None:
+    """Raise SourceError if none of the tried images can be read."""
+    if len(trials.left_out()) == trials.tried:
+        entry = trials.left_out()[0]
+        raise SourceError(
+            f"{printable(source.root)}: none of the {trials.tried} tried images can be read, such as "
+            f"{printable(entry['name'])}: {entry['reason']}"
+        )
 
 
 def _estimate(
@@ -478,8 +508,8 @@ def estimate(
     src : path
         As for `convert`.
     dst : path, optional
-        The path of the pack: its suffix decides the format, and the trials are written to its disk. By default a
-        ``.lmdb`` with the name of `src` in the current directory.
+        The path of the pack: its suffix decides the format, and the trials are written to its disk, if they fit. By
+        default a ``.lmdb`` with the name of `src` in the current directory.
     jobs : int, optional
         The number of machines like this one that make parts; 1 by default.
     seconds : float

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._account import Account, BadSamples
+from packer._account import Account, BadSamples, counted
 from packer._codecs import IMAGE_SUFFIXES, UNLABELED
 from packer._containers import files_to_name, numbered_classes
 from packer._containers.discovery import SPLITS
@@ -335,7 +335,7 @@ def imagefolder_source(
     if not any(map(len, found)):
         others = "".join(f". {note}" for note in notes)
         raise SourceError(
-            f"{printable(root)}: no images ({rule or ImageRule()}) in its {len(folders)} directories{others}"
+            f"{printable(root)}: no images ({rule or ImageRule()}) in its {counted(len(folders), 'directory')}{others}"
             f"{files_to_name(root)}"
         )
     if empty := [folder for folder, names in zip(folders, found, strict=True) if not len(names)]:
@@ -460,19 +460,23 @@ def split_directories(root: Path) -> list[str]:
     return sorted(splits, key=lambda folder: (SPLITS.index(folder.lower()), folder))
 
 
-def refuse_splits(root: Path, destination: Path) -> None:
+def refuse_splits(root: Path, destination: Path | None = None) -> None:
     """Raise SourceError, with the command to use instead, if `root` contains splits and not classes.
 
     This is assumed if two directories, or all, have names of splits; a single class may well be called ``train``.
+    Without a destination the message names one split, because only `packer convert` takes several.
     """
     splits = split_directories(root)
     folders = [folder for folder in class_directories(root) if not is_hidden(folder)]
     all_named_so = all(folder.lower() in SPLITS for folder in folders)
     if len(splits) > 1 or (splits and all_named_so):
+        problem = f"{printable(root)} holds splits ({', '.join(splits)}), not classes."
+        if destination is None:
+            raise SourceError(f"{problem} Pass one of them: {printable(root / splits[0])}")
         each = destination.with_stem(f"{destination.stem}-{splits[0]}")
         src, split, dst, split_dst = (shlex.quote(printable(p)) for p in (root, root / splits[0], destination, each))
         raise SourceError(
-            f"{printable(root)} holds splits ({', '.join(splits)}), not classes.\n"
+            f"{problem}\n"
             f"Convert all of them, with one class map:\n"
             f"  packer convert {src} {dst} --split all\n"
             f"or one:\n"

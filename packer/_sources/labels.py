@@ -52,7 +52,7 @@ def in_known_classes(
     for name in unknown:
         why = f"its class {printable(name)} is none of the given classes"
         for image in listed[name]:
-            bad.add(image, SourceError(f"{where}: {printable(image)}: {why}"))
+            bad.add(image, SourceError(why))
     known = {name: list(images) for name, images in listed.items() if name not in unknown}
     if unknown and bad.found and not any(known.values()):
         raise SourceError(f"{where}: no image can be used: {bad.found[0]['reason']}")
@@ -362,7 +362,8 @@ def _remarks(distinct: Iterable[str]) -> list[str]:
     if lists := [name for name in names if _LIST.search(name)] or _lists_of_words(names):
         notes.append(f"{_some(lists)} may be lists of labels, and each is taken for the name of one class")
     if spaced := [name for name in names if name != name.strip()]:
-        notes.append(f"{_some(spaced)}: the spaces around it belong to the name of the class")
+        the = "it belong to the name of the class" if len(spaced) == 1 else "them belong to the names of the classes"
+        notes.append(f"{_some(spaced).removesuffix(',')}: the spaces around {the}")
     return notes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -101,6 +102,14 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
         shutil.rmtree(f"{path}.partial")
     other.write_bytes(bytes(free - 2 * needed))
     assert convert(imagefolder_source(many), path).continued == 0
+
+
+def test_an_estimate_for_a_full_disk_predicts_the_lack_of_room(many: Path, small_disk: Path) -> None:
+    (small_disk / "other").write_bytes(bytes(shutil.disk_usage(small_disk).free - 40_000))
+    result = run_packer("estimate", many, small_disk / "pack.lmdb", "--seconds", "0.5")
+    assert (result.returncode, os.listdir(small_disk)) == (0, ["other"])
+    assert re.search(r"room +[\d.]+ kB free: up to [\d.]+ [kM]B too little", result.stdout)
+    assert "the disk of DST has no room for the trials: they ran in" in result.stdout
 
 
 @formats

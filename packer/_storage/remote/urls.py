@@ -11,7 +11,7 @@ import urllib.parse
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from packer.errors import OptionError, RemoteError, printable, warn
+from packer.errors import OptionError, OptionTypeError, RemoteError, printable, warn
 
 SCHEMES = ("s3", "gs", "az", "http", "https")
 """The schemes of URLs of objects."""
@@ -339,7 +339,14 @@ class UrlPath(PurePosixPath):
 
 def user_path(path: str | os.PathLike[str]) -> Path:
     """Return a user's path with ``~`` expanded, or a `UrlPath`, which cannot be opened as a file."""
+    require_path(path)
     return UrlPath(os.fspath(path)) if is_url(path) else Path(os.path.expanduser(path))  # type: ignore[return-value]
+
+
+def require_path(path: object) -> None:
+    """Raise OptionTypeError if `path` is neither text nor a path."""
+    if not isinstance(path, str | os.PathLike):
+        raise OptionTypeError(f"a path is text such as 'train.lmdb', or a pathlib.Path, not {path!r}")
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
@@ -355,4 +362,4 @@ def local_path(path: str | os.PathLike[str]) -> Path:
             f"{shown(path)} is a URL, and this works with paths of this machine. `packer stage URL DIRECTORY` copies a "
             "pack here"
         )
-    return Path(os.path.expanduser(path))
+    return user_path(path)
