@@ -36,7 +36,7 @@ from packer.errors import ImageError, printable
     "--finish",
     "finishing",
     is_flag=True,
-    help="Complete DST from the parts that `packer convert --parts` made, without other packs.",
+    help="Complete DST from the parts that `packer convert --parts` made. PACKS are then not allowed.",
 )
 @options(MergeOptions, "workers shard_size overwrite fresh")
 @reading_options

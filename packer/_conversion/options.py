@@ -236,7 +236,7 @@ class SourceOptions:
     coco: Sequence[Path] = _several(
         "fields",
         "FILE.json",
-        "Read images and fields from COCO annotations: boxes, categories, segmentations, keypoints, captions. SRC is the directory to which file_name is relative. Several files about the same images are joined.",
+        "Read images and fields from COCO annotations: boxes, categories, segmentations, keypoints, captions. SRC is the directory to which the file_name entries are relative. Several files about the same images are joined.",
         "path",
     )
     masks: bool = _flag(
@@ -273,7 +273,7 @@ class SourceOptions:
     classes_from: Path | None = _option(
         "pack",
         "labels",
-        "Use the class ids of PACK, for example those of the train pack for val. --on-error applies to classes that PACK lacks.",
+        "Use the class ids of PACK, for example those of train.lmdb for validation images. --on-error applies to classes that PACK lacks.",
         metavar="PACK",
         common=True,
     )
@@ -360,7 +360,7 @@ class ImageOptions:
     max_pixels: int | None = _option(
         "count",
         "errors",
-        f"Report images with more than N pixels.  [default and maximum: {MAX_PIXELS}, Pillow's limit]",
+        f"Refuse images with more than N pixels; --on-error decides what follows.  [default and maximum: {MAX_PIXELS}, Pillow's limit]",
         metavar="N",
         most=MAX_PIXELS,
     )
@@ -408,7 +408,7 @@ class OutputOptions:
         metavar="N",
     )
     overwrite: bool = _flag("errors", "Replace DST once the new pack is complete.", common=True)
-    fresh: bool = _flag("errors", "Start again instead of continuing an interrupted conversion.")
+    fresh: bool = _flag("errors", "Start from the beginning instead of continuing an interrupted conversion.")
     ignore_free_space: bool = _flag("errors", "Start even if the disk has less free space than the pack needs.")
 
 
@@ -503,4 +503,4 @@ class MergeOptions:
     )
     shard_size: int | None = _option("size", "command", _SHARD_SIZE, metavar="SIZE")
     overwrite: bool = _flag("command", "Replace DST once the new pack is complete.")
-    fresh: bool = _flag("command", "Start again instead of continuing an interrupted merge.")
+    fresh: bool = _flag("command", "Start from the beginning instead of continuing an interrupted merge.")
