@@ -682,7 +682,7 @@ def _replaces(destination: Path, path: str | os.PathLike[str]) -> DestinationErr
 
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
-    """Raise DestinationError if a report cannot be written, or would replace a file other than a report."""
+    """Raise DestinationError if a report cannot be written, or would replace a file in `keep` or another file."""
     require_output(report, "report", (b"{",))
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:
