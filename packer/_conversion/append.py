@@ -53,7 +53,8 @@ def append(
     progress : bool or callable, optional The same as for `convert`.
     **options
         The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which follow from the
-        pack. Arguments that affect the stored images, such as `resize`, must be the ones with which the pack was made.
+        pack. Arguments that affect the stored images, such as `resize`, must have the values with which the pack was
+        made.
 
     Returns
     -------

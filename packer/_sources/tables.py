@@ -475,7 +475,7 @@ class ColumnSpec:
     dtype : str
         The dtype of a scalar or an array; otherwise empty.
     rank : int, optional
-        The number of axes of an array; by default that of the first value.
+        The number of axes of an array; by default the number of axes of the first value.
     """
 
     name: str
