@@ -30,7 +30,9 @@ def moved_boxes(
 
     Parameters
     ----------
-    boxes : N Moved, or None for an image without boxes operations : (N, M) array of OPERATION sizes : (N, 2) array
+    boxes : N Moved, or None for an image without boxes
+    operations : (N, M) array of OPERATION
+    sizes : (N, 2) array
         Heights and widths.
     min_visible : float
         The minimum share of a box's area, 0 to 1, that must remain inside the image after an operation; boxes with less
