@@ -147,7 +147,7 @@ class Account:
         Parameters
         ----------
         fate, what, why : str
-            As in `AccountItem`.
+            The same as in `AccountItem`.
         names : iterable of str
             The names of the things, or of the first of them.
         count : int, optional

@@ -29,7 +29,7 @@ class Heading(NamedTuple):
 
 
 class Code(NamedTuple):
-    """Lines of a program or of a shell, which are copied as they are."""
+    """Lines of a program or of a shell, shown unchanged so that users can copy them."""
 
     lines: Sequence[str]
 

@@ -111,8 +111,8 @@ def flag(name: str) -> str:
 def option(name: str, value: object = None) -> str:
     """Return a mention of an option, for a message.
 
-    A mention contains both spellings, that of functions and that of the command line. One is chosen when the message is
-    shown, so a message may be made in a constant, or in another process.
+    A mention contains both spellings: ``on_error='skip'`` for functions, and ``--on-error skip`` for the command line.
+    One is chosen when the message is shown, so a message may be made in a constant, or in another process.
 
     Parameters
     ----------

@@ -50,10 +50,12 @@ def append(
         A pack with parts, as ``packer.convert(src, pack, parts=4)`` makes it.
     src : path
         A source, as for `convert`. Its samples must not have names that are already in the pack.
-    progress : bool or callable, optional The same as for `convert`.
+    progress : bool or callable, optional
+        The same as for `convert`.
     **options
         The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which follow from the
-        pack. Arguments that affect the stored images, such as `resize`, must be the ones with which the pack was made.
+        pack. Arguments that affect the stored images, such as `resize`, must have the values with which the pack was
+        made.
 
     Returns
     -------
@@ -71,7 +73,7 @@ def append(
     PackLockedError
         If another process appends to the pack, or replaces it.
     PackerError
-        As for `convert`.
+        The same errors as from `convert`.
     """
     values, progress = _values(options), shown_progress(progress, pack)
     if is_url(pack):

@@ -185,7 +185,7 @@ class Destination(Protocol):
         """Return the location of a part when it is complete."""
 
     def missing(self, names: Sequence[str]) -> list[int]:
-        """Return those of `names` whose parts are incomplete."""
+        """Return the names of the parts that are incomplete."""
 
     def job(self) -> dict[str, Any] | None:
         """Return the job; None if no job is in progress, DestinationError if it cannot be read."""

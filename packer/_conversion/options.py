@@ -66,7 +66,7 @@ class Option:
     shows_default : bool
         Whether the help shows the default; without a decision, the sentence itself describes the behaviour.
     recorded : str, optional
-        The name of the option in records on disk, if it is not that of the command line; see `recorded_as`.
+        The name of the option in records on disk, if it differs from the name on the command line; see `recorded_as`.
     younger : bool
         Whether the option is newer than the schema: manifests then contain it only if it has an effect.
     """

@@ -302,7 +302,7 @@ def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
 
 
 def audit(info: ImageInfo, suffix: str) -> tuple[str, ...]:
-    """Return the findings on an image; `suffix` is that of its file, in lower case, such as ``.jpg``."""
+    """Return the findings on an image; `suffix` is the suffix of its file, in lower case, such as ``.jpg``."""
     findings = info.findings
     expected = _SUFFIXES.get(suffix)
     kind = {"mpo": "jpeg", "pgm": "ppm"}.get(info.kind, info.kind)

@@ -120,7 +120,7 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
 
 
 def _are_as_packed(reader: Reader, source: Source) -> bool:
-    """Tell whether the images' files are the ones that the pack was made from, as far as can be determined.
+    """Tell whether the pack was made from these files of images, as far as can be determined.
 
     Files kept byte for byte must still have the sizes of their samples, and those younger than the pack also their
     bytes. For re-encoded images this cannot be determined: a warning reports younger files. Both modification and

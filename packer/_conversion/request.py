@@ -336,7 +336,7 @@ class SourceRequest(SourceOptions):
         destination : Path or None
             The destination of a conversion, for the message on a directory of splits; None for other commands.
         classes : list of str, optional
-            Class names in the order of their ids, such as those that `classes` returns.
+            Class names in the order of their ids, such as the result of `classes`.
         is_split : bool
             Whether `src` is one of several splits, and so contains no splits itself.
 

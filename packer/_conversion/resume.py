@@ -93,7 +93,7 @@ def _value(value: Any) -> str:
 def compare_source(
     listing: Path, before: Mapping[str, Any], source: Source, *, done: Iterable[Stamp] = (), files: bool = True
 ) -> tuple[Source, list[str]]:
-    """Compare a source with that of the unfinished conversion.
+    """Compare a source with the source of the unfinished conversion.
 
     Parameters
     ----------

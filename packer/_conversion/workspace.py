@@ -608,7 +608,7 @@ def check_destination(destination: Path, *, overwrite: bool) -> None:
 def _require_file_or_directory(destination: Path) -> None:
     """Raise DestinationError for a link, a device, a FIFO or a socket, which is never replaced.
 
-    A pack in the place of a link would not be where the link leads, such as to a larger disk.
+    A pack that replaced a link would not be stored where the link points, for example on a larger disk.
     """
     shown, mode = printable(destination), os.lstat(destination).st_mode
     if stat.S_ISLNK(mode):
@@ -682,7 +682,7 @@ def _replaces(destination: Path, path: str | os.PathLike[str]) -> DestinationErr
 
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
-    """Raise DestinationError if a report cannot be written, or would replace a file other than a report."""
+    """Raise DestinationError if a report cannot be written, or would replace a file in `keep` or another file."""
     require_output(report, "report", (b"{",))
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:

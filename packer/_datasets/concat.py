@@ -170,7 +170,7 @@ class ConcatImageDataset(ItemDataset):
     def columns(self) -> ColumnArrays:
         """The samples' columns by name, as in an `ImageDataset`, one pack after the other.
 
-        The classes of class fields are merged by name; those of the first pack keep their ids. Accessing a column
+        The classes of class fields are merged by name; the classes of the first pack keep their ids. Accessing a column
         raises OptionError if one of the packs lacks it or has it with another type.
         """
         return ColumnArrays(self._columns)

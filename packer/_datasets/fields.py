@@ -509,7 +509,7 @@ class FieldDecoder:
     parts : Parts
         The fields, and the settings for their values.
     library : str
-        As for `packer._images.decode.decode`.
+        The same as for `packer._images.decode.decode`.
     """
 
     def __init__(self, reader: Reader, parts: Parts, library: str = "auto") -> None:

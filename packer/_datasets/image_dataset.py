@@ -130,7 +130,7 @@ class ImageDataset(ItemDataset):
         crops, applied in turn. The part is chosen before decoding, and the rest of the image is not decoded.
     augment : packer augmentation or list of packer augmentations, optional
         Operations on the pixels of each crop, such as ``[packer.augment.TrivialAugmentWide()]``. They run in C; their
-        random numbers come from the same generator as those of the crop.
+        random numbers come from the same generator as the crop's random numbers.
     views : sequence of packer.View, optional
         Several versions of each image, for self-supervised learning, instead of `crop` and `augment`: each view has its
         own crop and augmentation. An item is ``((view, view, ...), label)``, and a batch is ``[[batch of the first

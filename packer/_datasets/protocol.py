@@ -282,7 +282,7 @@ class TorchDataset(LoaderDataset):
     def batch_layout(self) -> Layout:
         """Return the layout of batches that hold the items' images exactly as they are.
 
-        Such images are those of `layout`, and those that a fused transform converts to numbers.
+        Images are held like this if `layout` describes them, or if a fused transform converts them to numbers.
 
         Raises
         ------

@@ -167,7 +167,7 @@ class SampleView:
         return replace(self, own_labels=labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64))
 
     def with_classes(self, classes: list[str]) -> SampleView:
-        """Return a view with `classes`, which include those of the pack; labels are indices into `classes`."""
+        """Return a view with `classes`, which include the pack's classes; labels are indices into `classes`."""
         own = self.reader.manifest.classes
         numbers = {name: number for number, name in enumerate(classes)}
         same = own == classes[: len(own)]

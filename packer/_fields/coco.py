@@ -34,7 +34,7 @@ _FIRST, _MORE, _SIGN, _LOW, _BITS = 48, 0x20, 0x10, 0x1F, 5
 
 
 def runs_of(segmentation: Any, height: int, width: int) -> Runs:
-    """Return the runs of a segmentation of an image; for None and for an empty list, those of an empty mask.
+    """Return the runs of a segmentation of an image; None and an empty list mean an empty mask.
 
     Raises
     ------

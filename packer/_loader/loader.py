@@ -52,9 +52,9 @@ class Loader:
         Whether to shuffle all samples in every epoch, each time in a new order.
     sampler : OrderSampler or iterable of int, optional
         The order of the samples, instead of `shuffle`. If `torch.distributed` is initialised, packer's samplers, such
-        as `packer.BlockShuffleSampler`, give each rank its share. Of any other iterable, the indices on rank 0 are
-        divided among the ranks in each epoch, unless the iterable itself divides them, as `DistributedSampler` does.
-        The order of an iterable that is not one of packer's samplers cannot be resumed.
+        as `packer.BlockShuffleSampler`, give each rank its share. If the sampler is any other iterable, the indices on
+        rank 0 are divided among the ranks in each epoch, unless the iterable itself divides them, as
+        `DistributedSampler` does. The order of an iterable that is not one of packer's samplers cannot be resumed.
     threads : int or "auto", optional
         The number of decoding threads; by default the number of CPUs that affinity, cgroup and SLURM allow. "auto"
         finds the number that the training needs during the first pass; see Notes.

@@ -438,7 +438,7 @@ _FITS: Mapping[str, Callable[[Any, int, int], str | None]] = {
 
 
 def disagreements(reader: Reader, library: str, progress: ProgressCallback | None = None) -> Iterator[Damage]:
-    """Yield the differences between the samples that a library reads and those that packer reads without damage.
+    """Yield the differences between the samples read by a library and the undamaged samples read by packer.
 
     Parameters
     ----------

@@ -95,8 +95,8 @@ def metadata_source(
 ) -> Source:
     """List the images of a tree, with fields from a metadata table.
 
-    The images are those of ImageFolder, in its order. If the table names an image at the top of `root`, they are all
-    images below `root`, without classes from directories.
+    The images are the same as ImageFolder's, in the same order. If the table names an image at the top of `root`, they
+    are all images below `root`, without classes from directories.
 
     Parameters
     ----------

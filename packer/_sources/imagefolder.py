@@ -1,10 +1,10 @@
 """Directories of images: with one subdirectory for each class, as in torchvision's ImageFolder, or without classes.
 
 Classes are the sorted names of the root's subdirectories, as with `find_classes` in `torchvision.datasets.folder`.
-The rules within a class are those of `make_dataset` there: directories are visited in the order of their paths,
-symbolic links to directories are followed, and a file counts if it has the suffix of an image, in any case. Hidden
-files and directories count too, and a note reports it. There is one difference: the files that macOS and Windows leave
-next to others are not images, even if their names end like one.
+Within a class, the rules of `make_dataset` in the same module apply: directories are visited in the order of their
+paths, symbolic links to directories are followed, and a file counts if it has the suffix of an image, in any case.
+Hidden files and directories count too, and a note reports it. There is one difference: the files that macOS and Windows
+leave next to others are not images, even if their names end like one.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ def imagefolder_source(
         is not a class.
     allow_empty : bool
         Whether a class may have no image, which is always allowed if `classes` are given. ImageFolder has the same
-        argument; its default, and that of conversions, is False.
+        argument; its default is False, as in conversions.
     bad : BadSamples, optional
         Collects the images of classes that are not in `classes`; by default such a class is an error.
 

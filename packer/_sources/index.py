@@ -88,7 +88,7 @@ class IndexLocations:
 
     @functools.cached_property
     def starts(self) -> Ints:
-        """The offset of each file in the concatenation of all; the last is that of the index's own data."""
+        """The offset of each file in the concatenation of all files; the last offset is for the index's own data."""
         sizes = np.maximum(self.files.stamps[:, 0], 0)
         return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 

@@ -1,6 +1,6 @@
 """Image directories with a ``dataset.json``, as ``dataset_tool.py`` of StyleGAN and EDM writes them.
 
-The subdirectories are parts of equal size, not classes. Order and labels are those of the same files in a zip.
+The subdirectories are parts of equal size, not classes. Order and labels are the same as for these files in a zip.
 """
 
 from __future__ import annotations

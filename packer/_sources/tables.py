@@ -475,7 +475,7 @@ class ColumnSpec:
     dtype : str
         The dtype of a scalar or an array; otherwise empty.
     rank : int, optional
-        The number of axes of an array; by default that of the first value.
+        The number of axes of an array; by default the number of axes of the first value.
     """
 
     name: str
@@ -771,7 +771,7 @@ _WIDER = {
 
 
 def kinds_of(table: LabelTable, header: Sequence[str]) -> dict[str, str]:
-    """Return the kind of each column's cells: a dtype of scalars, text, json or bytes. Columns of nulls are omitted."""
+    """Return the kind of each column's cells: a dtype of scalars, text, json or bytes; empty if all are null."""
     found: dict[str, str] = {}
     for chunk in table.chunks(header):
         for name, cells in chunk.columns.items():

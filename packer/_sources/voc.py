@@ -297,7 +297,7 @@ def _by_stem(names: Iterable[str], root: Path) -> dict[str, str]:
 
 
 def _chosen(directory: Path, split: str, images: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the stems that a split names, in its order: those of existing images, and those of missing images."""
+    """Return the stems that a split names, in its order: first those with an image, then those without."""
     folders = [""] if "/" in split else ["Main", "Segmentation"]
     paths = [directory / "ImageSets" / folder / f"{split}.txt" for folder in folders]
     path = next(filter(os.path.isfile, paths), None)

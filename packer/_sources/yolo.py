@@ -345,7 +345,7 @@ class _Description:
         return list(dict.fromkeys(found_names)), missing
 
     def _bases(self) -> list[Path]:
-        """Return the directories to which paths may be relative, as in ultralytics; the one of `path` comes first."""
+        """Return the directories to which paths may be relative, as in ultralytics; that of `path` comes first."""
         own, dataset = self._path.parent, str(self._members.get("path") or "").replace("\\", "/")
         # Last, where the directory of another machine is named, the place of the file itself.
         return [own / dataset, Path(dataset).expanduser(), own] if dataset else [own]

@@ -21,7 +21,8 @@ from packer.errors import OptionError, OptionTypeError
 def inverse_matrices(angle: Floats, shift: Floats, scale: Floats, shear: Floats, center: Floats) -> Floats:
     """Return matrices that map each position in a result to its position in the image.
 
-    The arithmetic is that of ``_get_inverse_affine_matrix`` in torchvision's transforms/v2/functional/_geometry.py.
+    The arithmetic is the same as in ``_get_inverse_affine_matrix`` in torchvision's
+    transforms/v2/functional/_geometry.py.
 
     Parameters
     ----------

@@ -107,7 +107,7 @@ def done(  # noqa: PLR0917
 ) -> None:
     """Fill in N operations: `which` are indices into `names`, and `magnitudes` are the strengths.
 
-    The meaning of a magnitude is that of ``_apply_image_or_video_transform`` in torchvision's
+    A magnitude has the same meaning as in ``_apply_image_or_video_transform`` in torchvision's
     transforms/v2/_auto_augment.py. An operation that changes nothing is left out.
     """
     for place, name in enumerate(names):

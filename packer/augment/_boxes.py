@@ -1,7 +1,7 @@
 """New positions of the boxes and keypoints of many images after operations on the images.
 
-The arithmetic is that of torchvision's transforms.v2.functional: positions are relative to the middle of the image, at
-half of its width and height.
+The arithmetic is the same as in torchvision's transforms.v2.functional: positions are relative to the middle of the
+image, at half of its width and height.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def moved_boxes(
 ) -> list[Moved | None]:
     """Return the positions of the boxes of N images after operations, clipped to the image.
 
-    The positions are those of torchvision's ``affine_bounding_boxes`` and ``rotate_bounding_boxes``: the smallest box
-    around the four corners, which is then clamped to the image. After each operation that moves the image, boxes
-    narrower or lower than a pixel are dropped, as by ``SanitizeBoundingBoxes()``.
+    The positions equal the results of torchvision's ``affine_bounding_boxes`` and ``rotate_bounding_boxes``: the
+    smallest box around the four corners, which is then clamped to the image. After each operation that moves the image,
+    boxes narrower or lower than a pixel are dropped, as by ``SanitizeBoundingBoxes()``.
 
     Parameters
     ----------
-    boxes : N Moved, or None where an image has none
+    boxes : N Moved, or None for an image without boxes
     operations : (N, M) array of OPERATION
     sizes : (N, 2) array
         Heights and widths.
@@ -71,11 +71,12 @@ def moved_boxes(
 def moved_keypoints(keypoints: Sequence[Numbers | None], operations: Operations, sizes: Pairs) -> list[Numbers | None]:
     """Return the positions of the keypoints of N images after operations.
 
-    The positions are those of torchvision's ``affine_keypoints`` and ``rotate_keypoints``, then of ``clamp_keypoints``.
+    The positions equal the results of torchvision's ``affine_keypoints`` and ``rotate_keypoints``, followed by
+    ``clamp_keypoints``.
 
     Parameters
     ----------
-    keypoints : N (K, P, 3) float32 arrays, or None where an image has none
+    keypoints : N (K, P, 3) float32 arrays, or None for an image without keypoints
         x, y, visibility. Keypoints that move outside the image get the visibility 0.
     operations, sizes
         The same as for `moved_boxes`.

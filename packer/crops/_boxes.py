@@ -1,9 +1,9 @@
 """New positions of boxes, keypoints and corners of polygons after a crop, a rotation by EXIF, or both.
 
-Positions are in pixels: x to the right and y down from the upper left corner of the image. The arithmetic is that of
-torchvision's transforms.v2.functional. So a box ends where its last pixel ends, and is mirrored by ``width - x``; a
-keypoint lies on a pixel, and is mirrored by ``width - 1 - x``. A corner of a polygon lies between pixels, like a corner
-of a box.
+Positions are in pixels: x to the right and y down from the upper left corner of the image. The arithmetic is the same
+as in torchvision's transforms.v2.functional. So a box ends where its last pixel ends, and is mirrored by ``width - x``;
+a keypoint lies on a pixel, and is mirrored by ``width - 1 - x``. A corner of a polygon lies between pixels, like a
+corner of a box.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Moved(NamedTuple):
 def move_boxes(boxes: Numbers, box: Box, *, min_visible: float = 0.0, min_size: float = 1.0) -> Moved:
     """Return the positions of boxes in the window of a crop, clipped to the visible part of the image.
 
-    The positions are those of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and
+    The positions equal the results of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and
     ``clamp_bounding_boxes``. By default the boxes that ``SanitizeBoundingBoxes()`` would drop are dropped.
 
     Parameters
@@ -79,7 +79,8 @@ def move_boxes(boxes: Numbers, box: Box, *, min_visible: float = 0.0, min_size: 
 def move_keypoints(keypoints: Numbers, box: Box) -> Numbers:
     """Return the positions of an image's keypoints in the window of a crop.
 
-    The positions are those of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and ``clamp_keypoints``.
+    The positions equal the results of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and
+    ``clamp_keypoints``.
 
     Parameters
     ----------

@@ -384,8 +384,8 @@ def split(transform: Callable[[Any], Any]) -> Split:
     """Divide a transform of torchvision or timm into the crop at its beginning and the rest.
 
     The crop followed by the rest is equivalent to the transform. After the same seed, the crop's ``choose(heights,
-    widths)`` draws the same random numbers as the transform. The pixels are those of the transform on tensors. Compared
-    with the transform on PIL images, some resized pixels differ by one level, and few by two.
+    widths)`` draws the same random numbers as the transform. The pixels equal the transform's result on tensors.
+    Compared with the transform's result on PIL images, some resized pixels differ by one level, and few by two.
 
     The supported classes are torchvision's Resize, CenterCrop, RandomCrop, RandomResizedCrop, Pad and
     RandomHorizontalFlip, from ``transforms`` and ``transforms.v2``, and timm's RandomResizedCropAndInterpolation,

@@ -46,7 +46,7 @@ def seed_of(seed: object) -> int:
 
 
 def epoch_of(epoch: object) -> int:
-    """Return a user's epoch; TypeError where it is no integer."""
+    """Return a user's epoch; TypeError if it is not an integer."""
     try:
         return operator.index(epoch)  # type: ignore[arg-type]
     except TypeError:

@@ -38,7 +38,7 @@ class WeightedSampler(OrderSampler):
         Whether a sample may come several times in an epoch. Without replacement, each draw chooses among the remaining
         samples, and every epoch begins by sorting N random numbers.
     seed, rank, world, uneven
-        As for `OrderSampler`.
+        The same as for `OrderSampler`.
 
     Raises
     ------
@@ -167,7 +167,7 @@ class MixSampler(_Grouped):
         Number of samples in an epoch; by default the sum of the datasets' lengths. So with equal weights, small
         datasets are repeated in an epoch, and large ones are used in part.
     seed, rank, world, uneven
-        As for `OrderSampler`.
+        The same as for `OrderSampler`.
 
     Raises
     ------
@@ -276,7 +276,7 @@ class BalancedSampler(_Grouped):
     length : int, optional
         Number of samples in an epoch; by default the number of labeled samples.
     seed, rank, world, uneven
-        As for `OrderSampler`.
+        The same as for `OrderSampler`.
 
     Raises
     ------
