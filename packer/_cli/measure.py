@@ -73,7 +73,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
     type=UserPath(),
     metavar="NAME|FILE.py",
     help="trivial, rand, three or dino: compare each step of this recipe with torchvision. FILE.py: use the transform or crop"
-    " that this Python file defines, or measure your own loader(path, threads).",
+    " that this Python file defines, or measure the loader(path, threads) that it defines.",
 )
 @panel_option(
     "--plot",
@@ -124,7 +124,7 @@ def _as_json(measured: Benchmark) -> dict[str, object]:
     "--step-ms",
     type=Duration(),
     metavar="MS",
-    help="Duration of one training step, not counting the wait for data. With it, packer finds the smallest number of threads that keeps up with training, not the fastest settings.",
+    help="Duration of one training step, not counting the wait for data. With this option, packer finds the smallest number of threads that keeps up with training, not the fastest settings.",
 )
 @panel_option(
     "--seconds",

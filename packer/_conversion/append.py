@@ -49,9 +49,8 @@ def append(
     pack : path
         A pack with parts, as ``packer.convert(src, pack, parts=4)`` makes it.
     src : path
-        A source as for `convert`. Its samples must not have names that are already in the pack.
-    progress : bool or callable, optional
-        As for `convert`.
+        A source, as for `convert`. Its samples must not have names that are already in the pack.
+    progress : bool or callable, optional The same as for `convert`.
     **options
         The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which follow from the
         pack. Arguments that affect the stored images, such as `resize`, must be the ones with which the pack was made.
@@ -59,7 +58,7 @@ def append(
     Returns
     -------
     Summary
-        As from `convert`, for the new part; `destination` and `manifest` describe the whole pack.
+        The summary that `convert` returns, for the new part; only `destination` and `manifest` describe the whole pack.
 
     Raises
     ------
@@ -204,7 +203,7 @@ def _joined(names: Iterable[str]) -> str:
 
 
 def _made_part(pack: Path, whole: Manifest, source: Source, request: ConversionRequest) -> tuple[str, int] | None:
-    """Return name and count of the part that the conversion would make, where the pack has it; None if not."""
+    """Return name and count of the part that the conversion would make if it is in the pack already, otherwise None."""
     for name, images, *_ in reversed(whole.parts):
         if images <= len(source) and _is_made(pack / str(name), source, request):
             return str(name), images

@@ -148,33 +148,34 @@ def convert(
     source : Source
         The images: `packer._sources.imagefolder_source`, `csv_source` or `pack_source`.
     destination : path
-        Where the pack will be. It appears there when it is complete; until then the work lies in
+        The path of the new pack. The pack appears there when it is complete; until then the unfinished pack is in
         ``destination + ".partial"``, from which the same call continues after an interruption.
     recipe : Recipe, optional
-        How samples are made from images; by default images keep their bytes.
+        The recipe for making samples from images; by default images keep their bytes.
     format : str, optional
         A key of `packer._formats.FORMATS`; by default the destination's suffix decides.
     options : mapping, optional
         The format's own settings, such as ``shard_size`` for pth.
     on_error : {"fail", "skip"}
-        The policy for a file that is not a readable image, or changed after it was listed: stop, or leave it out and
-        list it in the manifest.
+        What happens at a file that is not a readable image or has changed since it was listed: ``"fail"`` stops,
+        ``"skip"`` leaves the file out and lists it in the manifest.
     workers : int, optional
-        How many threads prepare images; by default as many as `available_cpus` counts, and one more to encode.
+        The number of threads that prepare images; by default as many as `available_cpus` counts, and one more if images
+        are encoded.
     overwrite : bool
         Whether to replace an existing pack at the destination; that happens at the end, when the new pack is complete.
     fresh : bool
         Whether to start over instead of continuing an interrupted conversion.
     report : path, optional
-        Where to write a JSON line for every file with a finding and every file that was left out.
+        The file of the report: a JSON line for every file with a finding and every file that was left out.
     allow_empty : bool
         Whether an empty pack is written if no image can be read; otherwise this is a SourceError.
     ignore_free_space : bool
-        Whether to begin on a disk that has less room than the images' files take.
+        Whether to begin even if the disk has less free space than the images' files need.
     progress : callable, optional
         Called on this thread after every batch.
     samples : iterable, optional
-        Samples that come one after the other in place of the source's images; see `packer._conversion.stream`.
+        Samples, one after the other, that replace the source's images; see `packer._conversion.stream`.
     checked : bool
         Whether `check_destination` was called before the source was listed, because listing may take long.
 
@@ -366,7 +367,7 @@ def _complete(
 
 
 def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Return everything except the source that decides the bytes of a pack."""
+    """Return all settings, except the source, that determine the bytes of a pack."""
     versions = {"packer": __version__, **recipe.versions()}
     return {"format": format, "options": dict(options), "recipe": recipe.settings(), "versions": versions}
 
@@ -388,13 +389,13 @@ def require_parts(format: Format) -> None:
 
 
 def require_policy(on_error: str) -> None:
-    """Raise ValueError if `on_error` says neither to fail nor to skip."""
+    """Raise ValueError if `on_error` is neither "fail" nor "skip"."""
     if on_error not in ("fail", "skip"):
         raise OptionError(f"on_error is 'fail' or 'skip', not {on_error!r}")
 
 
 def require_space(source: Source, recipe: Recipe, destination: Path, done: int = 0) -> None:
-    """Refuse a disk on which the images that keep their bytes do not fit.
+    """Raise DestinationError if the disk has too little space for the images that keep their bytes.
 
     The sizes of listed files are known. The sizes of encoded images and of a pack's samples are not estimated, and
     quotas are not considered.
@@ -404,14 +405,14 @@ def require_space(source: Source, recipe: Recipe, destination: Path, done: int =
     source : Source
     recipe : Recipe
     destination : Path
-        Where the pack will be.
+        The path of the new pack.
     done : int
-        How many images of the source are written already.
+        The number of images of the source that are already written.
 
     Raises
     ------
     DestinationError
-        If the disk has less room than the images take.
+        If the disk has less free space than the images need.
     """
     if recipe.codec != "keep" or source.stamps is None:
         return
@@ -450,11 +451,11 @@ def _free(directory: Path) -> int | None:
 
 
 def fits_cache(source: Source, recipe: Recipe) -> bool:
-    """Tell whether the system's cache is to hold a pack while it is written.
+    """Tell whether a pack should go through the system's cache while it is written.
 
-    A pack of images that keep their bytes may be too large for that. Caching would allocate memory page by page, which
-    takes most of the time of such a conversion, and evict the data of other programs. If images are encoded, the time
-    for writing is negligible.
+    If images keep their bytes, the pack may be too large for the cache. Caching would allocate memory page by page,
+    which would take most of the time of such a conversion, and would evict the data of other programs. If images are
+    encoded, the time for writing is negligible.
     """
     sizes, memory = source.sizes() if recipe.codec == "keep" else None, available_memory()
     return sizes is None or memory is None or int(sizes.sum()) <= memory // _SHARE
@@ -463,8 +464,8 @@ def fits_cache(source: Source, recipe: Recipe) -> bool:
 def note_on_overhead(format: str, count: int, data: float, taken: float) -> str | None:
     """Return a note on a pack with a large overhead over its images; None for other packs.
 
-    An LMDB value of more than 2 kB fills whole pages of 4 KiB, and smaller values fill a page as far as they fit.
-    Formats that store samples without gaps need only a table row for each sample.
+    An LMDB value of more than 2 kB occupies whole pages of 4 KiB, while several smaller values share a page. Formats
+    that store samples without gaps need only a table row for each sample.
 
     Parameters
     ----------

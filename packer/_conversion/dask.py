@@ -1,6 +1,6 @@
 """A conversion in parts on a Dask cluster: each worker makes one part at a time, with the threads that Dask gives it.
 
-Workers read the source from, and write the parts to, a disk that all nodes see, or a store; only numbers go through the
+Workers read the source and write the parts on a disk that all nodes see, or in a store; only numbers go through the
 scheduler. This module assigns parts to workers itself, because Dask's scheduler would hand n parts at once to a worker
 with n threads.
 """
@@ -124,7 +124,7 @@ class ClusterProgress(ConversionProgress):
     workers : int
         Number of workers at present.
     rates : dict of str to float
-        Images a second of each node, over this run.
+        Images per second for each node, over this run.
     """
 
     workers: int
@@ -150,7 +150,7 @@ def convert_on(
         A conversion in parts that was begun, with `share`.
     source : SharedSource
     workers : int, optional
-        Threads of each part; by default those that Dask gives to the worker.
+        The number of threads for each part; by default the threads that Dask gives to the worker.
     progress : callable, optional
         Called on this thread, about twice a second.
 
@@ -218,11 +218,11 @@ class _Run:
         yield
 
     def cancel(self) -> None:
-        """Have the workers stop."""
+        """Make the workers stop."""
         self._client.cancel(list(self._running))
 
     def _submit(self) -> None:
-        """Give each worker a part and a further one, so that it need not wait; but no further one at the end."""
+        """Give each worker a part and a second one, so that it need not wait; at the end, give no second part."""
         busy = Counter(address for _, address in self._running.values())
         for ahead in range(2):
             for address in sorted(self.workers):
@@ -274,11 +274,11 @@ class _Report:
     part : int
     host : str
     begin : int
-        How many of the part's images were done before the worker began.
+        The number of the part's images that were done before the worker began.
     done, skipped : int
         Images of the part.
     read : int
-        Bytes read for it by this worker.
+        The number of bytes that this worker has read for the part.
     """
 
     part: int
@@ -298,7 +298,7 @@ class _Node:
 
 
 class _Watch:
-    """The reports of the workers, which arrive on a thread of the client's and are read on another thread."""
+    """The reports of the workers; they arrive on a thread of the client, and are read on another thread."""
 
     def __init__(self, partition: Partition, images: int) -> None:
         self._images = images

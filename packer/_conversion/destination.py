@@ -1,7 +1,7 @@
 """The destination of a conversion in parts: the parts, the job and the list of the source, on a disk or in a store.
 
-A job is the JSON object, in ``parts.json``, of the source, the settings and the number of parts. Tasks on several
-machines make the parts. When all parts exist, any process joins them into one pack.
+A job is a JSON object in ``parts.json`` that describes the source, the settings and the number of parts. Tasks on
+several machines make the parts. When all parts exist, any process joins them into one pack.
 
 On a disk that all tasks see, the files lie in the directory of the unfinished pack (`packer._conversion.workspace`):
 
@@ -118,7 +118,7 @@ class PartCounts:
 
 @dataclass(frozen=True)
 class PartTask:
-    """A part that is to be made.
+    """A part to be made.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class PartTask:
     name : str
         The name of the part in the pack.
     settings : mapping
-        Everything except the source that decides the bytes of the part, as JSON values.
+        All settings, except the source, that determine the bytes of the part, as JSON values.
     source : mapping
         The description of the part's images; see `Source.describe`.
     convert : callable
@@ -154,7 +154,7 @@ class Destination(Protocol):
     Attributes
     ----------
     path : Path
-        The pack, absolute or a URL.
+        The path of the pack, absolute or a URL.
     directory : Path
         The directory of the job and the list of the source, until the pack is complete.
     always_shared : bool
@@ -176,7 +176,7 @@ class Destination(Protocol):
         """Return the size of the whole pack in bytes."""
 
     def check(self, *, overwrite: bool) -> None:
-        """Raise DestinationError if no pack can be written, or something exists that is not to be replaced."""
+        """Raise DestinationError if no pack can be written, or something exists that must not be replaced."""
 
     def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
         """Raise DestinationError if the pack would lie in the source, or the disk has too little free space."""
@@ -185,10 +185,10 @@ class Destination(Protocol):
         """Return the location of a part when it is complete."""
 
     def missing(self, names: Sequence[str]) -> list[int]:
-        """Return the incomplete ones of some parts."""
+        """Return those of `names` whose parts are incomplete."""
 
     def job(self) -> dict[str, Any] | None:
-        """Return the job; None if none is under way, DestinationError if it cannot be read."""
+        """Return the job; None if no job is in progress, DestinationError if it cannot be read."""
 
     def listing(self, job: Job) -> Path:
         """Return the path of the list of the source, if the job has one."""
@@ -202,7 +202,7 @@ class Destination(Protocol):
         overwrite: bool,
         wait: float,
     ) -> Source | None:
-        """Write the list of the source and the job, unless another task is first.
+        """Write the list of the source and the job, unless another task has written them first.
 
         Parameters
         ----------
@@ -220,12 +220,12 @@ class Destination(Protocol):
         Returns
         -------
         Source or None
-            The source; None if the present job may belong to another task.
+            The source; None if the existing job may belong to another task.
 
         Raises
         ------
         DestinationError
-            If a pack exists that is not to be replaced: other tasks may have finished it since the last look.
+            If a pack exists that must not be replaced: other tasks may have finished it since the last check.
         """
 
     def relax(self, job: Job) -> None:
@@ -250,7 +250,7 @@ class Destination(Protocol):
         PackLockedError
             If another process makes the part for longer than `wait` seconds.
         PackerError
-            As `packer._conversion.convert.convert`.
+            The same errors as from `packer._conversion.convert.convert`.
         """
 
     def finish(self, *, wait: float = 0) -> Manifest:
@@ -275,7 +275,7 @@ class Destination(Protocol):
 
 
 def destination_of(path: str | os.PathLike[str], scratch: Path | None = None) -> Destination:
-    """Return the destination at a path or a URL; `scratch` is where parts are made before they are moved."""
+    """Return the destination at a path or a URL; `scratch` is the directory in which parts are made first."""
     if is_url(path):
         return StoreDestination(user_path(path), scratch)
     return LocalDestination(Path(os.path.abspath(os.path.expanduser(path))), scratch)
@@ -463,14 +463,14 @@ class StoreDestination:
     path : Path
         The URL of the pack.
     scratch : Path, optional
-        Where parts, and other files, are made before they are uploaded; by default `default_scratch`.
+        The directory in which parts and other files are made before they are uploaded; by default `default_scratch`.
 
     Raises
     ------
     DestinationError
-        If no pack can be written to that URL, or to the scratch.
+        If no pack can be written to that URL, or to `scratch`.
     RemoteError
-        If the store cannot be reached or refuses; so all methods raise it.
+        If the store cannot be reached or refuses a request; all methods may raise this.
     """
 
     always_shared = True
@@ -613,7 +613,7 @@ class StoreDestination:
         return PartCounts.at(path)
 
     def _send(self, task: PartTask, room: Path, job: Job) -> None:
-        """Upload a part, unless its job was dropped: it would be joined with the parts of another job."""
+        """Upload a part, unless its job was dropped: then it would be joined with the parts of another job."""
         made = room / task.name
         files = sorted(PackFiles.of(made).sizes, key=lambda inside: inside == MANIFEST_FILE)
         with contextlib.closing(UploadLog(room / "upload.jsonl")) as log:
@@ -641,7 +641,7 @@ class StoreDestination:
 
     @contextlib.contextmanager
     def _desk(self) -> Iterator[tuple[Path, UploadLog]]:
-        """Lock a directory for files that are uploaded at once; leftovers of a killed process are removed."""
+        """Lock a directory for files that are uploaded immediately, and remove leftovers of a killed process."""
         desk = self._scratch / f"{self.path.stem}-{identity(self.path)[:16]}-job"
         with held(desk.with_name(f"{desk.name}.lock"), lambda: None):
             remove(desk)
@@ -727,7 +727,7 @@ _SETTINGS = {"format": str, "parts": int, "on_error": str}
 
 
 def _parsed_job(text: bytes, path: Path, directory: Path) -> dict[str, Any]:
-    """Return a job; DestinationError, which names its path and its directory, where it is damaged."""
+    """Return a job; DestinationError, with its path and its directory, if it is damaged."""
     try:
         job = json.loads(text.decode("ascii"))
     except (ValueError, RecursionError) as error:
@@ -785,12 +785,12 @@ def default_scratch() -> Path:
 
 
 def make_scratch(scratch: Path | None) -> Path:
-    """Return the directory, which is made if it is missing; None stands for `default_scratch`.
+    """Return the directory `scratch`, or `default_scratch` if it is None; create it if it is missing.
 
     Raises
     ------
     DestinationError
-        If it cannot be made, or is the default one and belongs to another user.
+        If it cannot be created, or if it is the default directory and belongs to another user.
     """
     directory = default_scratch() if scratch is None else Path(os.path.abspath(scratch))
     if directory == default_scratch():

@@ -1,8 +1,8 @@
-"""Preparation of field values for a pack: checked against their image, and transformed like the image.
+"""Preparation of field values for a pack: they are checked against their image, and transformed like the image.
 
-An image may be turned upright by its EXIF orientation, and resized, cut and padded by ``--resize``. Values that belong
-to its pixels follow: masks are resized to the nearest pixel, further images like the image, boxes, keypoints and
-polygons by arithmetic, run lengths as the mask that they encode.
+An image may be rotated upright by its EXIF orientation, and resized, cut and padded by ``--resize``. Values that refer
+to its pixels follow: masks are resized with nearest-neighbour interpolation, image fields like the image itself; boxes,
+keypoints and polygons get new coordinates; and run lengths are treated as the mask that they encode.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DECIMALS = 3  # polygons that were moved are rounded to this: masks are drawn o
 def prepare_values(
     fields: Sequence[Field], values: Sequence[Stored], change: Change, recipe: Recipe
 ) -> tuple[Stored, ...]:
-    """Return the values of a sample's fields as stored with the changed image.
+    """Return a sample's field values in the form in which they are stored with the changed image.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def _require_size(what: str, found: tuple[int, int], size: tuple[int, int]) -> N
 
 
 def _require_inside(what: str, points: npt.NDArray[np.float32], size: tuple[int, int], each: int) -> None:
-    """Raise ImageError if a point, x and y, is outside of an image; each object has `each` points."""
+    """Raise ImageError if a point, x and y, lies outside an image; each object has `each` points."""
     height, width = size
     outside = ((points < -MARGIN) | (points > np.array([width, height], np.float32) + MARGIN)).any(1)
     for row in np.flatnonzero(outside)[:1].tolist():
@@ -161,7 +161,7 @@ def _require_inside(what: str, points: npt.NDArray[np.float32], size: tuple[int,
 
 
 def _png(pixels: npt.NDArray[Any], like: Buffer | None) -> bytes:
-    """Encode pixels, losslessly; with the palette, or the single bits, of the image `like`."""
+    """Encode pixels losslessly, with the palette or the bit depth of the image `like`."""
     array = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     if array.dtype.kind == "f" or array.dtype.itemsize > 2:
         raise ImageError(
@@ -196,9 +196,9 @@ def require_size_of_runs(segmentations: Sequence[Any], size: tuple[int, int]) ->
 def moved_segmentations(segmentations: Sequence[Any], change: Change) -> list[Any]:
     """Transform the segmentations of an image along with its change.
 
-    The corners of polygons are moved like those of boxes. Parts outside of a crop are kept, and do not show in drawn
-    masks; but with a border, which would show them, parts outside of the image are cut off. Run lengths are those of
-    the mask, resized to the nearest pixel.
+    The corners of polygons are moved like those of boxes. Parts outside a crop are kept, because drawn masks do not
+    show them; but with a border, which would show them, parts outside the image are cut off. Run lengths are computed
+    from the mask, resized with nearest-neighbour interpolation.
     """
     return [_moved(one, change) for one in segmentations]
 

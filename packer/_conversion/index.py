@@ -1,4 +1,4 @@
-"""`packer.index`: indexes images in place; and moves an index to another base."""
+"""`packer.index`, which indexes images in place, and `moved`, which moves an index to another base directory."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def index(
     Parameters
     ----------
     src : path
-        A source as for `convert`, except a pack.
+        A source, as for `convert`, except a pack.
     dst : path
         The path of the new index, a directory whose name ends in ``.index``.
     checksums : bool
@@ -108,7 +108,8 @@ def index(
     exif : {"ignore", "apply"}
         Whether images are rotated by their EXIF orientation; ImageFolder ignores the orientation.
     on_error : {"fail", "skip"}
-        The treatment of an unreadable image: stop, or leave it out and list it in the manifest.
+        What happens at an unreadable image: ``"fail"`` stops, ``"skip"`` leaves the image out and lists it in the
+        manifest.
     overwrite : bool
         Whether to replace an existing `dst`.
     progress : bool or callable, optional
@@ -119,16 +120,16 @@ def index(
     Returns
     -------
     Summary
-        As from `convert`; `bytes_out` is the size of the index.
+        The summary that `convert` returns; `bytes_out` is the size of the index.
 
     Raises
     ------
     TypeError, ValueError
         If an argument has a wrong type or value.
     OptionError, SourceError, PackError, MissingDependencyError
-        As for `convert`.
+        The same as for `convert`.
     ImageError
-        With ``on_error="fail"``, for the first image that cannot be read.
+        If ``on_error="fail"``, for the first image that cannot be read.
     DestinationError, PackLockedError
         If the index cannot be written.
     """

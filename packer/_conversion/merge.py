@@ -37,7 +37,7 @@ def merge(
     packs : sequence of path
         One or more packs, of any format. No two samples may have the same name; see `prefixes`.
     dst : path
-        The path of the new pack; its suffix decides the format. ``~`` is the user's home in all paths.
+        The path of the new pack; its suffix decides the format. In all paths, ``~`` is the user's home directory.
     classes : {"same", "union"}
         ``same``: the packs must have the same classes. ``union``: the classes of the first pack keep their ids, and
         additional classes of the other packs follow.
@@ -46,12 +46,12 @@ def merge(
         ``cat/1.jpg`` of the second pack becomes ``b/cat/1.jpg``. Labels do not change. An empty prefix leaves the names
         unchanged.
     shard_size, workers, overwrite, fresh, progress
-        As for `convert`.
+        The same as for `convert`.
 
     Returns
     -------
     Summary
-        As from `convert`.
+        The summary that `convert` returns.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def merge(
     PackError
         If one of `packs` is not a pack, or is damaged.
     DestinationError, PackLockedError, ResumeError
-        As for `convert`.
+        The same as for `convert`.
     """
     progress = shown_progress(progress, dst)
     if isinstance(packs, str | os.PathLike):

@@ -58,17 +58,17 @@ class Option:
     hint : str
         The end of the message that refuses a value: what to pass instead.
     common : bool
-        Whether most users need it: the help shows it before the other groups.
+        Whether most users need the option: the help shows it before the other groups.
     taken_away : bool
-        Whether the flag of the command line is ``--no-NAME``, which makes False of what is True without it.
+        Whether the command-line flag is ``--no-NAME``, which sets a value to False that is True by default.
     repeated : bool
-        Whether the command line takes it several times, and a function a sequence.
+        Whether the command line accepts the option several times, and functions accept a sequence.
     shows_default : bool
         Whether the help shows the default; without a decision, the sentence itself describes the behaviour.
     recorded : str, optional
         The name of the option in records on disk, if it is not that of the command line; see `recorded_as`.
     younger : bool
-        Whether manifests of the schema did not have it from the beginning, and have it only where it decides something.
+        Whether the option is newer than the schema: manifests then contain it only if it has an effect.
     """
 
     kind: str
@@ -97,7 +97,7 @@ def _flag(group: str, help: str, **more: Any) -> Any:
 
 
 def _several(group: str, metavar: str, help: str, kind: str = "text", **more: Any) -> Any:
-    """Declare texts or paths that the command line takes one by one."""
+    """Declare an option for several texts or paths, which the command line takes one by one."""
     return _option(kind, group, help, (), metavar=metavar, repeated=True, **more)
 
 
@@ -115,14 +115,14 @@ def recorded_as(name: str, option: Option) -> str:
 
 
 def require_counts(options: Any) -> None:
-    """Raise TypeError or ValueError if a count among the options of a request is no whole number in its range."""
+    """Raise TypeError or ValueError if a count in a request's options is not a whole number in its range."""
     for name, option in options_of(type(options)):
         if option.kind in ("count", "size"):
             require_count(name, getattr(options, name), option.least, option.most)
 
 
 def require_choices(options: Any, kind: type) -> None:
-    """Raise ValueError where a request has another value than the choices of an option that `kind` declares."""
+    """Raise ValueError if an option that `kind` declares has a value in the request that is not one of its choices."""
     for name, option in options_of(kind):
         value = getattr(options, name)
         if option.choices and value is not None and value not in option.choices:
@@ -134,16 +134,16 @@ def require_choices(options: Any, kind: type) -> None:
 def values_of(
     kind: type, arguments: Mapping[str, Any], path: Callable[[str | os.PathLike[str]], Path] = user_path
 ) -> dict[str, Any]:
-    """Return those of a function's arguments that are options of `kind`, each path as a `Path`.
+    """Return those of a function's arguments that are options of `kind`, with each path as a `Path`.
 
     Parameters
     ----------
     kind : type
         A class that declares options.
     arguments : mapping
-        Arguments by name, also others.
+        Arguments by name; may include arguments that are not options.
     path : callable
-        Makes a `Path` of a path; where URLs are none of them, it raises for one.
+        Converts a path to a `Path`; raises an error for a URL if URLs are not allowed.
     """
     values = {name: arguments[name] for name, _ in options_of(kind) if name in arguments}
     for name, option in options_of(kind):
@@ -158,7 +158,7 @@ def _each(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> I
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """Options that choose the images, their labels and fields."""
+    """Options that select the images, and their labels and fields."""
 
     labels: Path | None = _option(
         "path",
@@ -219,7 +219,7 @@ class SourceOptions:
     columns: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[=COLUMN]:KIND",
-        "Store a column of --labels as a field, such as caption:text, age:float32, split:class, tags:labels, box:boxes, keypoints, json, array:float32 or mask=mask_path:mask.",
+        "Store a column of --labels as a field, such as caption:text, age:float32, split:class, tags:labels, box:boxes or mask=mask_path:mask. KIND may also be keypoints, json or array:float32.",
     )
     on_missing: str | None = _option(
         "choice",
@@ -328,7 +328,7 @@ class ImageOptions:
     to_8_bit: str | None = _option(
         "choice",
         "image",
-        "How images with more than 8 bits per channel, or with bands other than RGB, become 8-bit RGB when they are encoded. clip: as in Pillow, grey values above 255 become 255; type: values are scaled by the range of the data type (65535 becomes 255; floats range from 0 to 1); file: values are scaled so that the lowest and highest value in the file become 0 and 255.  [default: refuse such images]",
+        "How images with more than 8 bits per channel, or with bands other than RGB, become 8-bit RGB when they are encoded. clip: as in Pillow, grey values above 255 become 255; type: values are scaled by the range of the data type (65535 becomes 255; floats must be from 0 to 1); file: values are scaled so that the lowest and highest value in the file become 0 and 255.  [default: refuse such images]",
         choices=TO_8_BIT,
         younger=True,
     )
@@ -338,7 +338,7 @@ class ImageOptions:
     tiles: bool | None = _option(
         "switch",
         "image",
-        "Store JPEGs in tiles, so that a crop is decoded without the rest of the image. With --codec keep, JPEGs are rewritten without loss: other bytes, same pixels. With --no-tiles, images are encoded without tiles, and kept JPEGs stay unchanged.  [default: tiles for encoded images only]",
+        "Store JPEGs in tiles, so that a crop is decoded without the rest of the image. With --codec keep, JPEGs are rewritten without loss: other bytes, same pixels. With --no-tiles, images are encoded without tiles, and JPEGs that need no encoding stay unchanged.  [default: tiles for encoded images only]",
     )
     exif: str = _option(
         "choice",
@@ -371,7 +371,7 @@ _SHARD_SIZE = "Largest size of a file in a .pth, .wds, .tfrecord, .mds, .n5 or .
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """The pack that is made, and the run that makes it."""
+    """Options for the new pack, and for the run that makes it."""
 
     format: str | None = _option(
         "text",
@@ -414,7 +414,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of a command: how often and where it converts; of these, functions have `scratch` alone."""
+    """Options for the number and the place of conversions by a command; functions have only `scratch`."""
 
     splits: tuple[str, ...] = _several(
         "source",
@@ -449,7 +449,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexOptions:
-    """Options of an index, in addition to those of its source."""
+    """Options of an index, in addition to `SourceOptions`."""
 
     checksums: bool = _option(
         "flag",
@@ -480,12 +480,12 @@ class IndexOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions:
-    """Options by which packs are joined."""
+    """Options for joining packs."""
 
     classes: str = _option(
         "choice",
         "command",
-        "same: all packs must have the same classes; union: classes that the first pack lacks get the ids after its last one.",
+        "same: all packs must have the same classes; union: classes that the first pack lacks get the ids after its last id.",
         "same",
         choices=("same", "union"),
         shows_default=True,

@@ -69,20 +69,20 @@ class Partition:
     Attributes
     ----------
     destination : Path
-        Where the pack will be, absolute, or its URL.
+        The path of the new pack, absolute or a URL.
     parts : int
     recipe : Recipe
     format : str
     options : dict
-        The format's.
+        The options of the format.
     on_error : {"fail", "skip"}
     overwrite : bool
-        Whether to replace an existing pack, when all parts are complete. Nothing is replaced at a URL.
+        Whether to replace an existing pack when all parts are complete. At a URL, nothing is replaced.
     ignore_free_space : bool
-        Whether to begin on a disk that has less room than the images' files take.
+        Whether to begin even if the disk has less free space than the images' files need.
     scratch : Path, optional
-        Where a task makes its part, on its node's own disk, before the part goes to the destination. By default parts
-        are made at the destination, and those of a URL in `default_scratch`.
+        The directory, on a node's own disk, in which a task makes its part before it goes to the destination. By
+        default parts are made at the destination; for a URL, in `default_scratch`.
 
     Raises
     ------
@@ -117,7 +117,7 @@ class Partition:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Everything except the source that decides the bytes of the parts, as JSON values."""
+        """All settings, except the source, that determine the bytes of the parts, as JSON values."""
         settings = conversion_settings(self.format, self.options, self.recipe)
         return json.loads(json.dumps({**settings, "parts": self.parts, "on_error": self.on_error}))  # type: ignore[no-any-return]
 
@@ -127,7 +127,7 @@ class Partition:
         return [part_name(number, self.format) for number in range(self.parts)]
 
     def rows(self, number: int, count: int) -> range:
-        """Return which of `count` images belong to a part."""
+        """Return the range of the images, out of `count`, that belong to a part."""
         if not 0 <= number < self.parts:
             raise OptionError(f"parts are counted from 0 to {self.parts - 1}; there is none of number {number}")
         return range(number * count // self.parts, (number + 1) * count // self.parts)
@@ -137,7 +137,7 @@ class Partition:
         return self.files.missing(self.names)
 
     def made_before(self, source: Source) -> Manifest | None:
-        """Return the manifest of the whole pack where a conversion like this one made it before; None if not."""
+        """Return the manifest of the whole pack if an equal conversion has already made it, otherwise None."""
         return made_before(self.destination, source, self.recipe, self.format, self.parts)
 
     def listing(self) -> Path:
@@ -160,7 +160,7 @@ class Partition:
         open_source : callable
             Lists the source. With `share`, only the first of all processes calls it.
         request : mapping
-            The source and the choice of its images, as JSON values: tasks that join must have the same.
+            The source and the choice of its images, as JSON values: tasks that join must have the same values.
         share : bool
             Whether joining tasks use the existing list, instead of listing the source again. At a URL they always do.
         compare : bool
@@ -202,9 +202,9 @@ class Partition:
         source : Source
             The source that `begin` returned, or `SharedSource.open`.
         number : int
-            Which part, from 0.
+            The number of the part, counted from 0.
         workers : int, optional
-            Threads.
+            The number of threads.
         wait : float
             Seconds to wait for another process that makes this part.
         progress : callable, optional
@@ -212,7 +212,7 @@ class Partition:
         Raises
         ------
         PackerError
-            As `packer._conversion.convert.convert`.
+            The same errors as from `packer._conversion.convert.convert`.
         """
         started, files = time.monotonic(), self.files
         rows = self.rows(number, len(source))
@@ -283,7 +283,7 @@ class Partition:
         }
 
     def _job(self) -> dict[str, Any]:
-        """Return the job that is under way; DestinationError if none is."""
+        """Return the job that is in progress; DestinationError if there is none."""
         job = self.files.job()
         if job is None:
             raise gone(self.files)
@@ -325,13 +325,13 @@ class SharedSource:
     ----------
     path : Path
     classes : list of str, optional
-        Class names in the order of their ids, in place of those of a pack.
+        Class names in the order of their ids, instead of the class names of a pack.
     limit : int, optional
-        Number of images that are taken.
+        The number of images to take.
     identities : list of str, optional
         The identities that a pack must have; see `Source.identities`.
     sample : int, optional
-        Number of images that are taken, evenly spread.
+        The number of images to take, evenly spread.
     where : str, optional
         A condition on the samples of a pack, applied before the other options.
     """
@@ -390,7 +390,7 @@ def convert_in_parts(
 
 
 def already_made(partition: Partition, request: ConversionRequest) -> Manifest | None:
-    """Return the manifest of the complete pack where the same request made it before; None if not."""
+    """Return the manifest of the complete pack if the same request has already made it, otherwise None."""
     if request.fresh or request.overwrite or not partition.files.is_present():
         return None
     return partition.made_before(_opening(partition, request)())
@@ -447,7 +447,8 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0, scratch: Pat
     wait : float
         Seconds to wait for another process that is finishing the pack.
     scratch : Path, optional
-        Where files of a pack at a URL are written before they are uploaded; by default `default_scratch`.
+        The directory in which files of a pack at a URL are written before they are uploaded; by default
+        `default_scratch`.
     """
     return destination_of(destination, scratch).finish(wait=wait)
 

@@ -106,7 +106,7 @@ class ConversionPipeline:
         self.bytes_read = 0
 
     def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
-        """Yield batches, with `ahead` others in work. The data of a batch are valid until the next batch is taken."""
+        """Yield batches, with `ahead` others in progress. A batch's data are valid until the next batch is taken."""
         for _ in range(ahead + 1):
             self._buffers.put(ReadBuffer())
         for batch, buffer in results(self._begun(executor), ahead):
@@ -217,7 +217,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(data: Buffer, name: str, recipe: Recipe, info: ImageInfo | None = None) -> Prepared:
-    """Turn a file's bytes into a sample's.
+    """Convert the bytes of a file to the bytes of a sample.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ class _Plan(NamedTuple):
     kept : bool
         Whether the file's own bytes are stored.
     scaled : (height, width)
-        The size that the image is resized to.
+        The size to which the image is resized.
     at_once : bool
         Whether packer's C may decode and resize the image in one step.
     """
@@ -373,7 +373,7 @@ def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple
 
 
 def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
-    """Return an image as a tiled JPEG, or unchanged if that is not possible, with the finding that tells which.
+    """Return an image as a tiled JPEG, or unchanged if that is not possible; a finding records which it is.
 
     The pixels of both are compared, because the original bytes are lost. packer's own decoder shares no code for scans
     with the transcoder. If the image's `pixels` are given, a library decodes the tiled JPEG, so that two decoders have
@@ -395,15 +395,15 @@ def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -
 
 
 def carries(recipe: Recipe, codec: str, exif: str) -> bool:
-    """Tell whether samples of a pack keep their bytes, or are tiled, and keep their size in pixels.
+    """Tell whether samples of a pack keep their bytes or are only tiled, and so keep their size in pixels.
 
-    They do unless they are to be re-encoded, or kept files with an ignored EXIF orientation are to be turned.
+    They do, unless they must be re-encoded, or are kept files whose ignored EXIF orientation must now be applied.
     """
     return recipe.codec == "keep" and not (codec == "keep" and recipe.exif == "apply" != exif)
 
 
 def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample) -> Prepared:
-    """Turn a sample of a pack into one of another; ImageError if that is not possible."""
+    """Convert a sample of one pack to a sample of another pack; ImageError if that is not possible."""
     if stored.codec == "raw" and not are_pixels(len(data), stored.height, stored.width):
         raise ImageError(f"{len(data)} bytes are not {stored.width} x {stored.height} pixels")
     if carries(recipe, stored.codec, stored.exif):

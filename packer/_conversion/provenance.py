@@ -30,7 +30,7 @@ _READERS, _AT_ONCE = 8, 256  # threads, and files
 
 @dataclass(frozen=True)
 class Provenance:
-    """The origin of a pack's samples and their settings, as the manifest has them.
+    """The origin of a pack's samples and their settings, in the form of the manifest.
 
     Samples carried over from another pack keep the provenance of that pack, because their bytes were made for it.
 
@@ -38,7 +38,7 @@ class Provenance:
     ----------
     codec : str
     settings, source : mapping
-        As in the manifest.
+        The same as in the manifest.
     versions : mapping
         Versions of the libraries that make, or made, the bytes.
     findings : mapping
@@ -46,7 +46,7 @@ class Provenance:
     skipped : sequence of dict
         Images that were left out before.
     account : Account, optional
-        The fate of everything in the source, and in its packs before; None if it was not recorded.
+        The outcome for everything in the source and in the packs from which it came; None if it was not recorded.
     """
 
     codec: str
@@ -97,14 +97,14 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
     recipe : Recipe
     format : str
     parts : int
-        How many parts it would have; 0 for an ordinary pack.
+        The number of parts that the pack would have; 0 for an ordinary pack.
 
     Raises
     ------
     PackError
-        If there is a pack, and it is damaged or a newer packer's.
+        If there is a pack, and it is damaged or was written by a newer packer.
     SourceError
-        As for `provenance`.
+        The same errors as from `provenance`.
     """
     try:
         with open_pack(destination) as reader:
@@ -170,7 +170,7 @@ def _entry_times(source: Source) -> npt.NDArray[np.int64]:
 
 
 def _have_bytes(reader: Reader, source: Source, rows: npt.NDArray[np.intp], samples: Sequence[int]) -> bool:
-    """Tell whether the files of some samples have their bytes; `rows` are the images of all samples."""
+    """Tell whether the files of some samples have the samples' bytes; `rows` are the images of all samples."""
 
     def has(sample: int) -> bool:
         try:

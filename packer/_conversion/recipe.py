@@ -39,7 +39,7 @@ _ENCODED = tuple(name for name, codec in CODECS.items() if codec.suffixes and na
 
 @dataclass(frozen=True)
 class Recipe:
-    """All settings that decide how a file's bytes become those of a sample.
+    """All settings that determine how the bytes of a file are converted to the bytes of a sample.
 
     Attributes
     ----------
@@ -47,26 +47,26 @@ class Recipe:
         One of `packer._codecs.CODECS`.
     resize : ResizeSpec or None
     quality : int
-        1 to 100, of ``jpeg`` and ``webp``.
+        The quality of ``jpeg`` and ``webp``, 1 to 100.
     exif : {"ignore", "apply"}
     audit : {"structure", "decode"}
-        How each image is checked.
-        ``structure``: the real type, the header, the end of the image. ``decode``: all pixels.
+        The check of each image. ``structure``: the real type, the header and the end of the image. ``decode``: all
+        pixels.
     max_pixels : int
         Larger images are refused.
     tiles : bool, optional
-        Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly. By default JPEGs that
-        are encoded here are tiled, which costs next to nothing, and others are not.
+        Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly. By default, JPEGs that
+        are encoded here are tiled, which takes almost no time, and others are not.
     recode : bool
-        Whether files are re-encoded that are of the codec's type already and keep their size.
+        Whether files that already have the codec's type and keep their size are re-encoded.
     to_8_bit : {"clip", "type", "file"}, optional
-        How an image becomes 8-bit RGB that has more than 8 bits a channel, or bands that RGB does not show; see
-        `packer._images.depth.decode_to_8_bit`. By default it is refused where pixels are encoded.
+        How an image with more than 8 bits per channel, or with bands that RGB lacks, is converted to 8-bit RGB; see
+        `packer._images.depth.decode_to_8_bit`. By default such an image is refused if its pixels are encoded.
 
     Raises
     ------
     ValueError
-        If a field has none of these values.
+        If a field has an invalid value.
     OptionError
         If the fields do not fit together.
     """
@@ -157,13 +157,13 @@ class Change(NamedTuple):
     Attributes
     ----------
     size : (height, width)
-        The size of the image before the change, in whose pixels the sample's values are given.
+        The size of the image before the change; the sample's values refer to the pixels of this image.
     orientation : int
-        EXIF orientation by which the image is turned upright, 1 to 8.
+        The EXIF orientation, 1 to 8, by which the image is rotated upright.
     resize : ResizeSpec, optional
         The resizing of the upright image; None without resizing.
     exif : {"ignore", "apply"}
-        The policy for the EXIF orientations of further images.
+        Whether the EXIF orientations of image fields are applied.
     """
 
     size: tuple[int, int]
@@ -173,7 +173,7 @@ class Change(NamedTuple):
 
     @property
     def upright(self) -> tuple[int, int]:
-        """The size after turning."""
+        """The size after the rotation."""
         height, width = self.size
         return (width, height) if self.orientation >= 5 else (height, width)
 

@@ -157,7 +157,7 @@ _NO_FIELDS = f"{option('on_missing')} is for fields: say which with {option('fie
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRequest(SourceOptions):
-    """A source to be listed: its path and the options of its images.
+    """A source to be listed: its path and the options for its images.
 
     Raises
     ------
@@ -201,7 +201,7 @@ class SourceRequest(SourceOptions):
                 yield name
 
     def mention(self, name: str) -> str:
-        """Return a mention of an option for a message: of a flag with its value."""
+        """Return a mention of an option for a message; for a flag, with its value."""
         return option(name, True if getattr(self, name) is True else None)
 
     @cached_property
@@ -225,7 +225,7 @@ class SourceRequest(SourceOptions):
         return tuple(map(ColumnSpec.of, texts_of("columns", self.columns)))
 
     def table_options(self, classes: Sequence[str] | None) -> TableOptions:
-        """Return how the rows of `labels`, or of a table of URLs, are read."""
+        """Return the options for reading the rows of `labels` or of a table of URLs."""
         return TableOptions(
             path_column=self.path_column,
             label_column=self.label_column,
@@ -321,11 +321,11 @@ class SourceRequest(SourceOptions):
 
     @property
     def allows_empty(self) -> bool:
-        """Whether a class directory may be empty without the option: in a list it may."""
+        """Whether a class directory may be empty without the option, which it may be in a list."""
         return True
 
     def bad_samples(self) -> BadSamples:
-        """Return the collector of unusable samples: a list includes them, so that the conversion decides."""
+        """Return the collector of unusable samples; a list includes them, so that the conversion decides about them."""
         return BadSamples(skip=True)
 
     def open(self, destination: Path, classes: list[str] | None, *, is_split: bool = False) -> Source:
@@ -338,7 +338,7 @@ class SourceRequest(SourceOptions):
         classes : list of str, optional
             Class names in the order of their ids, such as those that `classes` returns.
         is_split : bool
-            Whether `src` is one of several splits, and so holds none itself.
+            Whether `src` is one of several splits, and so contains no splits itself.
 
         Raises
         ------
@@ -428,7 +428,7 @@ class SourceRequest(SourceOptions):
             raise
 
     def _of_container(self, of_directories: str, classes: list[str] | None) -> Source | None:
-        """List the samples of a container; None if `src` is not a container, or there are options `of_directories`."""
+        """List the samples of a container; None if `src` is not one, or the option `of_directories` is set."""
         paths, keys, source = named_paths(self.src), self.container_keys, None
         if paths and not of_directories:
             refuse_of_container(self.src, next(map(self.mention, self.given(("no_metadata", "on_missing"))), ""))
@@ -561,7 +561,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The recipe by which samples are made of the images."""
+        """The recipe by which samples are made from the images."""
         resize = None
         if self.resize is not None:
             mode, interpolation = self.resize_mode or "short", self.interpolation or "bilinear"
@@ -588,7 +588,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
     @property
     def format_options(self) -> dict[str, Any]:
-        """The format's own settings, of which there is one."""
+        """The format's own settings; at present only ``shard_size``."""
         return format_options(self.format_row, self.shard_size)
 
     @property
@@ -616,7 +616,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
     ) -> Summary:
         """Write the images that `open` listed, or `samples`, to one pack; see `packer._conversion.convert.convert`.
 
-        Call `require_destination` before, and before listing the images.
+        Call `require_destination` first, before listing the images.
         """
         return convert(
             source,

@@ -100,12 +100,13 @@ def compare_source(
     listing : Path
         The list written by that conversion.
     before : mapping
-        Under ``source`` and ``packs`` the results of `Source.describe` and `Source.identities` then.
+        A mapping with the keys ``source`` and ``packs``: the results of `Source.describe` and `Source.identities` at
+        that time.
     source : Source
     done : iterable of Stamp
         Stamps of the files already processed, from the first file on.
     files : bool
-        Whether to look at each file's size and time.
+        Whether to compare each file's size and time.
 
     Returns
     -------
@@ -208,7 +209,7 @@ def _file_differences(before: Stamps, now: Stamps, done: Iterable[Stamp], source
 
 
 def _changed(before: Stamps, now: Stamps, done: Iterable[Stamp]) -> Iterator[tuple[int, Stamp]]:
-    """Yield the index of every file that changed, and its stamp before."""
+    """Yield the index of every file that has changed, and its earlier stamp."""
     first = 0
     for index, then in enumerate(done):
         first = index + 1

@@ -110,11 +110,11 @@ class StreamSource(Source):
     is_listed = False
 
     def describe(self) -> dict[str, str]:
-        """Return the kind, without a digest: that is computed from the complete table."""
+        """Return the kind, without a digest, which is computed from the complete table."""
         return {"kind": self.kind, "sha256": ""}
 
     def stamped(self) -> Source:
-        """Return the source: there are no files."""
+        """Return the source unchanged, because there are no files."""
         return self
 
     def settings(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Stream:
     samples : iterable of mappings
         See `packer.pack`.
     source : Source
-        Its fields, classes and type of labels.
+        The source; its fields, classes and type of labels are used.
     recipe : Recipe
     on_error : {"fail", "skip"}
         Whether a sample that cannot be used ends the work, or is yielded with the reason.
@@ -163,7 +163,7 @@ class Stream:
         self.bytes_read = 0
 
     def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
-        """Yield batches, with `ahead` others in work."""
+        """Yield batches, with `ahead` others in progress."""
         self._pass_over()
         batches = iter(lambda: self._drawn(_BATCH), [])
         for batch in results((executor.submit(self._prepare, samples) for samples in batches), ahead):

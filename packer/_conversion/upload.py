@@ -1,4 +1,4 @@
-"""A conversion whose pack goes to object storage: made on this machine, in a directory of its own, and then uploaded.
+"""A conversion to object storage: the pack is made on this machine, in its own directory, and then uploaded.
 
 The directory of ``s3://bucket/train.lmdb``, called its room, is on scratch, and no other user can write into it. It
 holds
@@ -45,7 +45,7 @@ class UploadedConversion:
     request : ConversionRequest
         Its `dst` is the URL.
     scratch : Path, optional
-        Where the room is; by default `default_scratch`.
+        The directory that contains the room; by default `default_scratch`.
 
     Attributes
     ----------
@@ -60,13 +60,13 @@ class UploadedConversion:
     Raises
     ------
     DestinationError
-        If no pack can be written to that URL, or to the scratch.
+        If no pack can be written to that URL, or to `scratch`.
     RemoteError
-        If the store cannot be reached or refuses.
+        If the store cannot be reached or refuses a request.
     PackLockedError
-        If another process does the same, here or elsewhere.
+        If another process makes or uploads the same pack, here or on another machine.
     ResumeError
-        If the room has another conversion to the same URL.
+        If the room contains another conversion to the same URL.
     """
 
     def __init__(self, request: ConversionRequest, scratch: Path | None = None) -> None:
@@ -114,7 +114,7 @@ class UploadedConversion:
         summary : Summary
             `made`, or the summary of the conversion of `request`.
         progress : callable, optional
-            Called, on any thread, with the number of bytes that were uploaded, and their total.
+            Called, on any thread, with the number of bytes uploaded so far and their total.
 
         Raises
         ------
@@ -153,7 +153,7 @@ class UploadedConversion:
         return os.path.exists(self.request.dst) or os.path.exists(f"{self.request.dst}.partial")
 
     def _require_same(self) -> None:
-        """Refuse a room of another conversion; record this one in a new room."""
+        """Raise ResumeError if the room belongs to another conversion; in a new room, record this one."""
         path, format = self.room / "request.json", self.request.format_row.name
         described = {
             **conversion_settings(format, self.request.format_options, self.request.recipe),
@@ -174,7 +174,7 @@ class UploadedConversion:
             raise started_differently(self.room, differences)
 
     def _made_before(self) -> Summary | None:
-        """Return the summary of the pack in the room, where it is complete; None if not."""
+        """Return the summary of the pack in the room if it is complete, otherwise None."""
         if not os.path.exists(self.request.dst):
             return None
         files = PackFiles.of(self.request.dst)

@@ -90,7 +90,7 @@ def _rate(summary: Summary) -> str:
 
 
 def kept(number: int, codec: str) -> str:
-    """Return the note on files that a conversion could have re-encoded, and had no reason to."""
+    """Return the note on files that a conversion kept because it had no reason to re-encode them."""
     recode = spelled(option("recode", True))
     return (
         f"{count(number)} x kept as it was, being {codec.upper()} already and not resized; {recode} encodes such files"

@@ -72,7 +72,7 @@ class WorkspacePaths:
     Parameters
     ----------
     destination : Path
-        Where the pack will be.
+        The path of the new pack.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class WorkspacePaths:
         self.lock = self.directory / "lock"
 
     def require_no_links(self) -> None:
-        """Refuse a directory that is a link, or has links in it, for files would be written elsewhere through them.
+        """Refuse a directory that is a link, or contains links, because files would be written elsewhere through them.
 
         The old pack at `replaced` was moved unchanged, and may be a link.
 
@@ -123,7 +123,7 @@ class Workspace(WorkspacePaths):
     Parameters
     ----------
     destination : Path
-        Where the pack will be.
+        The path of the new pack.
     wait : float
         Seconds to wait for another process that holds the lock.
 
@@ -244,7 +244,7 @@ class ConversionRecord:
     ----------
     workspace : Workspace
     settings : mapping
-        Everything that decides the bytes of the pack, as JSON values.
+        All settings that determine the bytes of the pack, as JSON values.
     source : Source
         The images.
     fresh : bool
@@ -265,7 +265,7 @@ class ConversionRecord:
     bytes_in : int
         Size in bytes of the files that became samples.
     kept : int
-        Number of samples that are the very bytes of their files.
+        Number of samples with the unchanged bytes of their files.
     skipped : list of dict
         ``{"name", "reason"}`` of every image that was left out.
     findings : Counter
@@ -316,7 +316,7 @@ class ConversionRecord:
         return self._journal.entries()
 
     def add(self, entry: RecordEntry) -> None:
-        """Count the entry of the next image of the source."""
+        """Count the entry of the next image in the source."""
         self.count += 1
         if entry.reason:
             self.skipped.append({"name": entry.name, "reason": entry.reason})
@@ -344,7 +344,7 @@ class ConversionRecord:
             self._workspace.reserve.unlink()
 
     def write_report(self, path: Path, more: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Write a JSON line for every image with a finding and every one that was left out, and then `more` lines."""
+        """Write a JSON line for every image with a finding or left out, then the lines of `more`."""
         assert self._report is not None
         for line in more:
             self._note(line)
@@ -426,7 +426,7 @@ class RecordEntry:
     more: tuple[int | float, ...] = ()
 
     def to_json(self) -> list[Any]:
-        """Return the entry as a line of the journal holds it."""
+        """Return the entry in the form of a line of the journal."""
         if self.reason:
             return [self.name, self.reason, list(self.stamp)]
         numbers = [self.label, self.height, self.width, self.offset, self.size, self.crc32c]
@@ -434,7 +434,7 @@ class RecordEntry:
 
     @classmethod
     def from_json(cls, values: list[Any]) -> RecordEntry:
-        """Return the entry that `to_json` made `values` of."""
+        """Return the entry for which `to_json` returned `values`."""
         if len(values) == 3:
             return cls(values[0], reason=values[1], stamp=(values[2][0], values[2][1]))
         name, label, height, width, offset, size, crc32c, stamp, findings, kept, *more = values
@@ -464,7 +464,7 @@ class Journal:
     header : dict
         The first line of an earlier run; empty if there was no such run.
     checkpoints : int
-        How many checkpoints that run recorded.
+        The number of checkpoints that the earlier run recorded.
     """
 
     def __init__(self, path: Path) -> None:
@@ -491,7 +491,7 @@ class Journal:
         self._write(header)
 
     def resume(self) -> None:
-        """Go on after the last whole line."""
+        """Continue after the last whole line."""
         self._open(self._valid)
 
     def append(self, entries: Sequence[RecordEntry]) -> None:
@@ -504,7 +504,7 @@ class Journal:
             self._file.close()
 
     def _lines(self) -> Iterator[tuple[bytes, int]]:
-        """Yield the JSON of each whole line, and where in the file the line ends."""
+        """Yield the JSON of each whole line, and the offset of the line's end in the file."""
         end = 0
         try:
             with open(self._path, "rb") as file:
@@ -557,7 +557,7 @@ class Checkpoints:
         self._running: Future[None] | None = None
 
     def add(self, entries: list[RecordEntry]) -> None:
-        """Note images that were flushed or left out, and begin a checkpoint when it is time."""
+        """Record images that were flushed or left out, and begin a checkpoint if it is due."""
         self._pending += entries
         waited = time.monotonic() - self._last
         due = len(self._pending) >= _CHECKPOINT_SAMPLES or waited > _CHECKPOINT_SECONDS
@@ -580,7 +580,7 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Wait for the running checkpoint. After an error, save the entries so far by a last one."""
+        """Wait for the running checkpoint. After an error, save all entries so far in a last checkpoint."""
         with self._thread:
             if kind is None:
                 if self._running is not None:
@@ -591,7 +591,7 @@ class Checkpoints:
 
 
 def check_destination(destination: Path, *, overwrite: bool) -> None:
-    """Raise DestinationError if a pack cannot be written, or something exists that is not to be replaced."""
+    """Raise DestinationError if a pack cannot be written, or something exists that must not be replaced."""
     check_place(destination)
     if os.path.lexists(destination):
         shown = printable(destination)
@@ -682,7 +682,7 @@ def _replaces(destination: Path, path: str | os.PathLike[str]) -> DestinationErr
 
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
-    """Raise DestinationError if a report cannot be written, or would replace a file to `keep` or no report."""
+    """Raise DestinationError if a report cannot be written, or would replace a file other than a report."""
     require_output(report, "report", (b"{",))
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:

@@ -294,8 +294,7 @@ class Replaced:
         self.reasons: list[str] = []
 
     def note(self, error: Exception, length: int) -> None:
-        """Record an unreadable sample of a dataset of `length`, and warn about it once; PackError if there are too
-        many."""
+        """Record an unreadable sample of a dataset of `length`, and warn about it; PackError if there are too many."""
         if str(error) in self.reasons:
             return
         self.reasons.append(str(error))

@@ -51,7 +51,7 @@ class Pipeline:
     mode : {"RGB", "L", "unchanged"}
         The mode of decoded images.
     parts : Parts, optional
-        The keys of an item that is a dict.
+        The keys of an item, if items are dicts.
     augment : Augmentation, optional
         packer's operations on the pixels of the crop, before the image is converted to `output`.
     views : tuple of View
@@ -203,7 +203,7 @@ class ItemSettings:
     transform, target_transform, crop, augment, views
         The same as in `ImageDataset`, whose properties set them.
     parts : Parts, optional
-        The keys of an item that is a dict.
+        The keys of an item, if items are dicts.
     """
 
     output: str | None = None

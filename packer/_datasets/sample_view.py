@@ -194,8 +194,7 @@ class SampleView:
         return self.reader.names
 
     def _numbered(self, labels: Labels) -> Labels:
-        """Convert labels of the pack to indices into `classes`; CorruptPackError if a label is not a class of the
-        pack."""
+        """Convert labels of the pack to indices into `classes`; CorruptPackError if one is not a class of the pack."""
         if self.ids is None:
             return labels
         wrong = np.flatnonzero(~self.reader.manifest.fits(labels))

@@ -1,9 +1,9 @@
-"""Annotations in COCO's format, the values of fields that they become, and masks as run lengths and polygons. No I/O.
+"""Annotations in COCO's format, their conversion to field values, and masks as run lengths and polygons. No I/O.
 
-An annotation of an object is a row of each field of objects, and a caption a row of each field of captions. Members
-that COCO's format does not know, and numbers that a field would round, stay as they are in ``members``, so nothing is
-lost. Polygons are kept as they are, because a mask can be drawn from them and they cannot be recovered from a mask. The
-masks are pycocotools', pixel for pixel.
+An annotation of an object becomes a row of each field of objects, and a caption becomes a row of each field of
+captions. Members that are not in COCO's format, and numbers that a field would round, are kept unchanged in
+``members``, so nothing is lost. Polygons are kept unchanged, because a mask can be drawn from polygons, but polygons
+cannot be recovered from a mask. The masks equal those of pycocotools, pixel for pixel.
 
 Runs go down the columns of a mask, from the left column to the right one: the first run is of zeros, the second of
 ones, and so on. A *segmentation* is an annotation's mask, one of
@@ -11,9 +11,9 @@ ones, and so on. A *segmentation* is an annotation's mask, one of
 - a list of polygons, each a list x y x y ... of three points or more; the mask is the union of the polygons;
 - ``{"size": [height, width], "counts": runs}``, the runs as a list of numbers, or compressed as text.
 
-The text has a run in one or more characters, the lowest 5 bits first. A character's code less 48 is 5 bits and, as the
-sixth, whether more follow. The fourth bit of the last 5 is the sign. From the fourth run on the text holds the
-difference from the run before the last one.
+The text encodes a run in one or more characters, with the lowest 5 bits first. A character's code minus 48 contains 5
+bits of the run, and a sixth bit that is set if more characters follow. The highest of the 5 bits in the last character
+is the sign. From the fourth run on, the text contains the difference from the run two places earlier.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _FIRST, _MORE, _SIGN, _LOW, _BITS = 48, 0x20, 0x10, 0x1F, 5
 
 
 def runs_of(segmentation: Any, height: int, width: int) -> Runs:
-    """Return the runs of a segmentation of an image; of none, and of an empty list, an empty mask's.
+    """Return the runs of a segmentation of an image; for None and for an empty list, those of an empty mask.
 
     Raises
     ------
     ValueError
-        If it is no segmentation, is run lengths of another size, or would take too much memory.
+        If it is not a segmentation, has run lengths of another size, or would need too much memory.
     """
     if problem := segmentation_problem(segmentation):
         raise ValueError(problem)
@@ -57,7 +57,7 @@ def runs_of(segmentation: Any, height: int, width: int) -> Runs:
 
 
 def mask_of(runs: Runs, height: int, width: int) -> npt.NDArray[np.uint8]:
-    """Return the mask of runs, (height, width) uint8 of 0 and 1; ValueError if the runs are not its pixels."""
+    """Return the mask of runs, (height, width) uint8 of 0 and 1; ValueError if the runs do not fill it exactly."""
     if ((runs < 0) | (runs > height * width)).any() or int(runs.sum()) != height * width:  # the sum may overflow
         raise ValueError(f"the runs are not those of {height * width} pixels")
     pixels = np.repeat((np.arange(len(runs)) % 2).astype(np.uint8), runs)
@@ -65,13 +65,13 @@ def mask_of(runs: Runs, height: int, width: int) -> npt.NDArray[np.uint8]:
 
 
 def counts_of_mask(mask: npt.NDArray[Any]) -> Runs:
-    """Return the runs of a mask, (height, width): zeros, and what is not zero."""
+    """Return the runs of a (height, width) mask: runs of zeros and of nonzero values."""
     pixels = np.concatenate(([False], mask.T.ravel() != 0))
     return _between(np.flatnonzero(pixels[1:] != pixels[:-1]), mask.size)
 
 
 def counts_of_text(text: str) -> Runs:
-    """Return the runs that a compressed text has; ValueError if it is none."""
+    """Return the runs in a compressed text; ValueError if it is invalid."""
     codes = np.frombuffer(text.encode("utf-8"), np.uint8).astype(np.int64) - _FIRST
     if ((codes < 0) | (codes >= 2 * _MORE)).any() or (len(codes) and codes[-1] & _MORE):
         raise ValueError("the counts are no compressed runs")
@@ -105,7 +105,7 @@ def text_of(runs: Runs) -> str:
 
 
 def segmentation_problem(segmentation: Any) -> str | None:
-    """Return why a value is no segmentation; None if it is one, or None, which is the segmentation of nothing."""
+    """Return the reason why a value is not a segmentation; None if it is one, or if it is None (an empty one)."""
     if segmentation is None:
         return None
     if isinstance(segmentation, dict):
@@ -145,8 +145,8 @@ def _rle_problem(rle: dict[str, Any]) -> str | None:
 def _runs_of_polygon(corners: Runs, height: int, width: int) -> Runs:
     """Draw one polygon, (P, 2) points of the finer grid.
 
-    An edge is walked on the finer grid, along the axis on which it is longer. Where it crosses the middle of a column
-    of pixels, the column changes from outside to inside, or back, at the next middle of a pixel below.
+    Each edge is traced on the finer grid, along the axis on which it is longer. Where it crosses the middle of a column
+    of pixels, the column changes from outside to inside, or back, at the middle of the next pixel below.
     """
     above, column = _crossings(corners, width)
     row = np.ceil(np.clip((above + 0.5) / _FINER - 0.5, 0, height)).astype(np.int64)
@@ -160,7 +160,7 @@ def _on_grid(corners: npt.NDArray[np.float64]) -> Runs:
 
 
 def _columns_crossed(corners: Runs, width: int) -> tuple[Runs, Runs]:
-    """Return the first column whose middle each edge of a polygon crosses, and how many columns there are."""
+    """Return the first column whose middle each edge of a polygon crosses, and the number of these columns."""
     across = np.stack((corners[:, 0], np.roll(corners[:, 0], -1)))
     middle = _FINER // 2
     first = np.clip(-((middle - across.min(0)) // _FINER), 0, width)
@@ -169,7 +169,7 @@ def _columns_crossed(corners: Runs, width: int) -> tuple[Runs, Runs]:
 
 
 def _crossings(corners: Runs, width: int) -> tuple[Runs, Runs]:
-    """Return where edges cross middles of columns: the upper y of the two points about the middle, and the column."""
+    """Return the crossings of edges and middles of columns: the upper y of the two points around it, and the column."""
     nexts = np.roll(corners, -1, axis=0)
     main = (np.abs(nexts - corners) @ np.array([-1, 1]) > 0).astype(np.int64)  # the axis along which an edge is longer
     edges = np.arange(len(corners))
@@ -198,7 +198,7 @@ def _crossings(corners: Runs, width: int) -> tuple[Runs, Runs]:
 
 
 def _union(several: Sequence[Runs], pixels: int) -> Runs:
-    """Return the runs of what any of several masks of one size has."""
+    """Return the runs of the union of several masks of one size."""
     positions, turns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for runs in several:
         ends = np.cumsum(runs)[: len(runs) // 2 * 2]  # a last run of zeros has no end that matters
@@ -231,7 +231,7 @@ def boxes_of(rows: Any) -> Boxes:
 
 
 def keypoints_of(rows: Sequence[Sequence[float] | None], points: int) -> Boxes:
-    """Return keypoints x y visibility x y visibility ... as (K, points, 3) float32: zeros where there are fewer."""
+    """Return keypoints x y visibility x y visibility ... as (K, points, 3) float32, filled up with zeros."""
     keypoints: Boxes = np.zeros((len(rows), 3 * points), np.float32)
     for row, numbers in zip(keypoints, rows, strict=True):
         row[: len(numbers or ())] = numbers or ()
@@ -239,15 +239,15 @@ def keypoints_of(rows: Sequence[Sequence[float] | None], points: int) -> Boxes:
 
 
 def annotations_of(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the annotations of the objects of one image, equal to those that the values came from.
+    """Return the annotations of one image's objects, equal to those from which the values were made.
 
-    Numbers in pixels are those of the file that was annotated while ``boxes`` are that file's. Where a conversion moved
-    the boxes, boxes and keypoints are of the image as it is in the pack.
+    Numbers in pixels are those in the annotation file if ``boxes`` are unchanged. If a conversion moved the boxes,
+    boxes and keypoints refer to the image in the pack.
 
     Parameters
     ----------
     values : mapping
-        Values by the names of fields. ``annotation_id`` may be missing or None: there are no annotations then.
+        Values by the names of fields. If ``annotation_id`` is missing or None, there are no annotations.
     """
     there = {name: value for name, value in values.items() if value is not None}
     if "annotation_id" not in there:
@@ -278,7 +278,7 @@ def annotations_of(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def captions_of(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the annotations with captions of one image, equal to those that the values came from."""
+    """Return the annotations with captions of one image, equal to those from which the values were made."""
     if values.get("captions") is None:
         return []
     ids = values["caption_id"].tolist()
@@ -290,7 +290,7 @@ def captions_of(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def image_of(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the entry of one image, whose sample has a name, in the list of images."""
+    """Return the entry of one image in the list of images; `name` is the name of its sample."""
     return {"id": values["image_id"], "file_name": name, **(values.get("image_info") or {})}
 
 
@@ -299,8 +299,8 @@ def drawn(
 ) -> npt.NDArray[np.int64]:
     """Return the category of each pixel, (height, width) int64; 0 if there is none.
 
-    Crowds lie below other annotations, and larger masks below smaller ones; of equals the later one is on top.
-    ValueError if a segmentation is none, or the image has more pixels than an image may have.
+    Crowds are drawn below other annotations, and larger masks below smaller ones; of equally large masks, the later one
+    is on top. Raises ValueError if a segmentation is invalid, or the image has more pixels than are allowed.
     """
     if height * width > _MOST_PIXELS:
         raise ValueError(f"a mask of {height} x {width} pixels is more than the {_MOST_PIXELS:,} allowed")

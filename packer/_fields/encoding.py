@@ -1,4 +1,4 @@
-"""Values of the kinds of fields: checking them, and encoding them as bytes and back."""
+"""Values of each kind of field: checking them, encoding them as bytes, and decoding them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def scalar(value: Any, dtype: str) -> int | float:
 
 
 def of_dtype(value: Any, stored: str, dtype: str) -> npt.NDArray[Any]:
-    """Return a value as an array of a dtype that holds every element of it exactly, or as the nearest float."""
+    """Return a value as an array of a dtype that represents each element exactly, or as the nearest float."""
     array = np.asarray(value)
     target: Any = np.dtype(stored) if dtype != "bool" else np.dtype(bool)
     if array.dtype != target:
@@ -80,7 +80,7 @@ def _text(value: Any) -> bytes:
 
 
 def is_text(value: str) -> bool:
-    """Tell whether UTF-8 can hold a text: not where it has one half of a pair of surrogates."""
+    """Tell whether a text can be encoded in UTF-8, which a lone surrogate prevents."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -105,7 +105,7 @@ def _json(value: Any) -> bytes:
 
 
 def _require_shallow(value: Any, text: str) -> None:
-    """Raise ValueError if a value, whose JSON is `text`, is nested so deeply that what walks it may fail."""
+    """Raise ValueError if a value, whose JSON is `text`, is nested so deeply that recursion over it may fail."""
     if text.count("[") + text.count("{") <= _DEEPEST:
         return
     level = [value]
@@ -118,9 +118,9 @@ def _require_shallow(value: Any, text: str) -> None:
 
 
 def parsed_json(text: str, *, infinite: bool = False) -> Any:
-    """Return what JSON says; ValueError if it is none, has NaN, which JSON does not know, or too large a number.
+    """Return the value of a JSON text; ValueError if it is not JSON, or has NaN or a number that is too large.
 
-    With `infinite`, numbers that are too large are infinite: ``1e999`` stands for infinity in a table.
+    With `infinite`, numbers that are too large become infinite: ``1e999`` stands for infinity in a table.
     """
     try:
         value = (_JSON_OF_LARGE if not infinite and _LARGE.search(text) else _JSON).decode(text)
@@ -168,7 +168,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _numbers(value: Any, shape: Sequence[int | None], what: str) -> npt.NDArray[Any]:
-    """Return finite float32 numbers of a shape; an empty value of another shape is none of them."""
+    """Return finite float32 numbers of a shape; an empty value of another shape becomes an empty array."""
     array: npt.NDArray[Any] = np.asarray(value, "<f4")
     fits = array.ndim == len(shape) and all(size in (None, have) for size, have in zip(shape, array.shape, strict=True))
     if array.size == 0 and not fits:
@@ -225,7 +225,7 @@ def _decoded_labels(data: bytes) -> npt.NDArray[np.int64]:
 
 
 def short(value: Any) -> str:
-    """Return a value as a message shows it, of which a list of lists may be in many others."""
+    """Return a short form of a value for a message, even if lists are nested deeply."""
     text = _REPR.repr(value) if isinstance(value, (list, tuple, dict)) else repr(value)
     return text if len(text) <= 60 else text[:60] + "…"
 

@@ -1,8 +1,8 @@
-"""The fields of a sample beside image and label: their kinds, and how a value of each kind is stored. No I/O.
+"""The fields of a sample, in addition to image and label: their kinds, and the storage of values. No I/O.
 
-A scalar and a class are numbers in columns of the table. A value of any other kind is a blob: bytes after those of the
-image, whose size and checksum are in columns of the table. `formats.md` specifies both. `fields_of_boxes` names those
-that have an entry for each box.
+A scalar and a class are numbers in columns of the table. A value of any other kind is a blob: it is stored as bytes
+after the image, and its size and checksum are in columns of the table. `formats.md` specifies both. `fields_of_boxes`
+returns the fields that have an entry for each box.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Field:
     Attributes
     ----------
     name : str
-        Letters, digits and underscores, at most 64; none of `RESERVED`.
+        The name: at most 64 letters, digits and underscores; not in `RESERVED`.
     kind : str
         One of `KINDS`.
 
@@ -101,10 +101,10 @@ class Field:
         segmentation  list of K: polygons, run lengths, or None              JSON in UTF-8
         ============  =====================================================  =========================================
 
-        A segmentation is polygons or run lengths, as COCO has them, in pixels of the image.
+        A segmentation is polygons or run lengths in COCO's form, in pixels of the image.
 
     dtype : str
-        One of `DTYPES`, of a scalar or an array.
+        The dtype of a scalar or an array, one of `DTYPES`.
     rank : int
         Number of an array's axes.
     classes : tuple of str
@@ -167,7 +167,7 @@ class Field:
         return {f"{column}.size": "<i8", f"{column}.crc32c": "<u4"}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the field as the manifest stores it."""
+        """Return the field in the form of the manifest."""
         members = {name: getattr(self, name) for name in _MEMBERS}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in members.items() if value}
 
@@ -188,7 +188,7 @@ class Field:
         return cls(**arguments)
 
     def encode(self, value: Any) -> Stored:
-        """Return the stored form of a value; None stays None.
+        """Return the stored form of a value; None is returned unchanged.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class Field:
             raise ValueError(f"{encoding.short(value)} is not a value of the kind {self.kind}: {error}") from error
 
     def decode(self, stored: Stored) -> Any:
-        """Return the value from its stored form, as in the table of the class; None stays None.
+        """Return the value from its stored form, see the table in the class; None is returned unchanged.
 
         Raises
         ------
@@ -268,7 +268,7 @@ class Field:
         return np.asarray((numbers >= 0) & (numbers < (len(self.classes) or np.iinfo(np.int64).max)))
 
     def _id(self, value: Any) -> int:
-        """Return the id that a value means: an id, or the name of a class."""
+        """Return the id of a value, which is an id or the name of a class."""
         if isinstance(value, str):
             if not self.classes:
                 fields = f"{{{self.name!r}: packer.Field({self.name!r}, {self.kind!r}, classes=(...))}}"
@@ -327,11 +327,11 @@ _HUB = "labels"  # the categories of the Hub's `objects`, whose table is checked
 
 
 def fields_of_boxes(known: Mapping[str, Field], sizes: Sizes) -> tuple[str, ...] | None:
-    """Return the names of the fields that have an entry for each of the ``boxes`` of a pack; None if none tells.
+    """Return the names of the fields with an entry for each of a pack's ``boxes``; None if this is unknown.
 
-    The pack does not record them: they follow from the fields that ``--coco``, ``--voc``, ``--yolo`` and Caffe's
-    annotated Datum become. The ``labels`` of the Hub's ``objects`` follow from the table: every sample has as many as
-    it has boxes, and one has several.
+    The pack does not record these fields; they are known from the fields that ``--coco``, ``--voc``, ``--yolo`` and
+    Caffe's annotated Datum make. The ``labels`` of the Hub's ``objects`` are recognised from the table: every sample
+    has as many labels as boxes, and at least one sample has several.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """Conditions on samples, such as ``age > 30 and split == "train"``: parsing, and evaluation on columns of values.
 
-As in SQL a condition is true, false or unknown, and only samples for which it is true are selected. A comparison with a
-missing value is unknown, and so is ``not`` of it. A condition is parsed into a tree; no part of it is ever run as code.
+As in SQL, a condition is true, false or unknown, and only samples for which it is true are selected. A comparison with
+a missing value is unknown, and so is ``not`` of it. A condition is parsed into a tree; no part of it is ever run as
+code.
 
 ::
 
@@ -43,7 +44,7 @@ COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 class ExpressionError(Exception):
-    """A condition is wrong: (what is wrong, the index of the character)."""
+    """A condition is invalid; the arguments are the problem and the index of the character."""
 
     def __init__(self, problem: str, at: int) -> None:
         super().__init__(problem, at)
@@ -60,7 +61,7 @@ class Literal:
 
 @dataclass(frozen=True)
 class ColumnName:
-    """A column; alone, a condition that its truth values are."""
+    """A column; on its own, a condition with the column's truth values."""
 
     name: str
     at: int
@@ -71,7 +72,7 @@ Operand = Literal | ColumnName
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two operands, compared; `how` is one of `COMPARISONS`."""
+    """A comparison of two operands; `how` is one of `COMPARISONS`."""
 
     left: Operand
     how: str
@@ -81,14 +82,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Null:
-    """Whether there is no value."""
+    """A condition that is true if the value is missing."""
 
     column: ColumnName
 
 
 @dataclass(frozen=True)
 class Among:
-    """Whether a value is one of several."""
+    """A condition that is true if a value is one of several values."""
 
     column: ColumnName
     values: tuple[Literal, ...]
@@ -96,7 +97,7 @@ class Among:
 
 @dataclass(frozen=True)
 class Matching:
-    """Whether a text fits a pattern with ``*``, ``?`` and ``[...]``."""
+    """A condition that is true if a text matches a pattern with ``*``, ``?`` and ``[...]``."""
 
     column: ColumnName
     pattern: str
@@ -104,21 +105,21 @@ class Matching:
 
 @dataclass(frozen=True)
 class Negated:
-    """A condition that is true where another one is false."""
+    """A condition that is true if another one is false."""
 
     of: Node
 
 
 @dataclass(frozen=True)
 class Every:
-    """Conditions of which all must be true."""
+    """A condition that is true if all of several conditions are true."""
 
     of: Sequence[Node]
 
 
 @dataclass(frozen=True)
 class Some:
-    """Conditions of which one must be true."""
+    """A condition that is true if at least one of several conditions is true."""
 
     of: Sequence[Node]
 
@@ -155,7 +156,7 @@ MEANT = {
 
 
 def parsed(text: str) -> Node:
-    """Return the tree that a condition is; ExpressionError if it is none."""
+    """Parse a condition into a tree; ExpressionError if it is invalid."""
     if len(text) > LONGEST:
         raise ExpressionError(f"it has {len(text):,} characters, and a condition has {LONGEST:,} at most", 0)
     return _Parser(list(_tokens(text))).whole()
@@ -175,7 +176,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Goes over the tokens once, from left to right."""
+    """Parses the tokens in one pass from left to right."""
 
     def __init__(self, tokens: Sequence[_Token]) -> None:
         self._tokens, self._next, self._depth = tokens, 0, 0
@@ -191,7 +192,7 @@ class _Parser:
         return self._tokens[self._next]
 
     def _take(self, *words: str) -> _Token | None:
-        """Return the next token, and go on, where the token is one of the words or signs; else None."""
+        """Consume and return the next token if it is one of `words`; otherwise return None."""
         token = self._token
         if token.kind in ("word", "sign") and token.text in words:
             self._next += 1
@@ -334,17 +335,17 @@ _SHOWN = 10
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One value a sample.
+    """A column with one value for each sample.
 
     Attributes
     ----------
     values : (N,) array
-        bool, integers, floats, or objects that are str. What stands where no value is present says nothing.
+        The values: bool, integers, floats, or str objects. The entries of missing values are undefined.
     present : (N,) bool array
     ids : mapping of str to int, optional
-        The ids of the classes that have names, where the column holds ids. Every id is 0 or more.
+        The ids of the classes by name, if the column contains class ids. Every id is 0 or more.
     of : str
-        The name of the values if only `present` is known, such as ``masks``; else empty.
+        The name of the values, such as ``masks``, if only `present` is known; otherwise empty.
     """
 
     values: npt.NDArray[Any]
@@ -375,12 +376,12 @@ class Condition:
     Parameters
     ----------
     text : str
-        See `packer._fields.where` for what may be said.
+        The condition; see `packer._fields.where` for its grammar.
 
     Raises
     ------
     OptionError
-        If the text is no condition; the message says at which character.
+        If the text is not a condition; the message names the position of the error.
     """
 
     def __init__(self, text: str) -> None:
@@ -391,14 +392,16 @@ class Condition:
             raise self._refused(error) from None
 
     def chosen(self, columns: Mapping[str, Column]) -> Mask:
-        """Return for each of N samples whether the condition is true, as a (N,) bool array.
+        """Return an (N,) bool array: for each of N samples, whether the condition is true.
 
-        Numbers are compared exactly; but one with a fraction is rounded to float32 where the values are float32.
+        Numbers are compared exactly, except that a number with a fraction is rounded to float32 if the values are
+        float32.
 
         Raises
         ------
         OptionError
-            If the condition names a column that is not in `columns`, or compares what cannot be compared.
+            If the condition names a column that is not in `columns`, or compares values of types that cannot be
+            compared.
         """
         try:
             return _evaluated(self._node, columns).yes
@@ -467,7 +470,7 @@ def _column(named: ColumnName, columns: Mapping[str, Column]) -> Column:
 
 
 def _known(name: str, known: Sequence[str]) -> str:
-    """Return what a message says of the names that there are, those first that are meant most likely."""
+    """Return the end of a message that lists the known names, the most similar ones first."""
     near = difflib.get_close_matches(name, known, 3)
     shown = [*near, *(other for other in known if other not in near)]
     more = f", … ({len(shown)})" if len(shown) > _SHOWN else ""
@@ -511,7 +514,7 @@ def _require(column: Column, kinds: Iterable[str], problem: str, named: ColumnNa
 
 
 def _comparable(column: Column, literal: Literal, named: ColumnName) -> bool | int | float | str:
-    """Return what a literal is among the values of a column: of a class's name, its id."""
+    """Convert a literal to the type of a column's values: a class name becomes its id."""
     value = literal.value
     if column.of:
         raise ExpressionError(f"{named.name} holds {column.of}, of which only `is null` can be asked", named.at)
@@ -531,7 +534,7 @@ def _comparable(column: Column, literal: Literal, named: ColumnName) -> bool | i
 def _numbers_compared(
     values: npt.NDArray[Any], compare: Callable[[Any, Any], Any], number: int | float
 ) -> npt.NDArray[Any]:
-    """Compare numbers with one exactly, but for a fraction that rounds to a float32."""
+    """Compare numbers with one number exactly, except that a fraction is rounded to float32 for float32 values."""
     same: Any = _of_dtype(number, values.dtype)
     if same is not None:
         return np.asarray(compare(values, same))
@@ -547,7 +550,7 @@ def _numbers_compared(
 
 
 def _of_dtype(number: int | float, dtype: np.dtype[Any]) -> Any:
-    """Return the number of a dtype that a number is, or that a fraction rounds to; None if there is none."""
+    """Return a number in a dtype, with a fraction rounded to it; None if the dtype cannot represent the number."""
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             rounded = np.array(float(number)).astype(dtype)[()]
@@ -558,9 +561,9 @@ def _of_dtype(number: int | float, dtype: np.dtype[Any]) -> Any:
 
 
 def _order(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return -1, 0 or 1 where a number is less than another, equal or greater, exactly; NaN where one is NaN.
+    """Compare numbers exactly: return -1, 0 or 1 if left is less, equal or greater, and NaN if either is NaN.
 
-    NumPy compares integers of 64 bits with floats as floats, which rounds them.
+    NumPy would convert 64-bit integers to floats before comparing them with floats, which rounds them.
     """
     if left.dtype.kind == "f":
         return -_order(right, left) if right.dtype.kind != "f" else _sign(left, right)

@@ -1,7 +1,7 @@
-"""Choice of a Loader's number of threads while training runs (``threads="auto"``), and races of settings.
+"""The choice of a Loader's number of threads while training runs (``threads="auto"``), and races of settings.
 
-The measure is the time from one batch to the next, whatever takes it. So a Loader that keeps up with the training with
-two threads gets no more of them. The number of threads changes no batch.
+The measure is the time from one batch to the next, whatever causes it. So if two threads keep up with the training, the
+Loader gets no more threads. The number of threads does not change any batch.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ Setting = TypeVar("Setting")
 
 
 class ThreadTuner:
-    """Chooses a number of threads in the first pass over a whole epoch that comes to its end.
+    """Chooses a number of threads during the first complete pass over a whole epoch.
 
-    Measurements of a few batches each are made with one number of threads after the other, in turn. The batches that
-    are in work when the number changes belong to neither. A pickled tuner has measured nothing.
+    The numbers of threads are measured in turn, over a few batches each. Batches in progress when the number changes
+    count for neither number. A pickled tuner loses its measurements.
 
     Parameters
     ----------
     cpus : int
-        How many threads there are at first, and where nothing is chosen.
+        The number of threads at first, and if nothing is chosen.
     least : int
-        The fewest threads that there can be.
+        The minimum number of threads.
 
     Attributes
     ----------
     threads : int
-        How many there are to be now.
+        The current number of threads.
     over : bool
-        Whether the number stays: the best one is known, or a whole epoch came to its end before.
+        Whether the number no longer changes: the best one is known, or a whole epoch is complete.
     """
 
     def __init__(self, cpus: int, least: int = 1) -> None:
@@ -58,12 +58,12 @@ class ThreadTuner:
 
     @contextlib.contextmanager
     def tuning(self, prefetch: int) -> Iterator[ThreadTuner | None]:
-        """Measure a pass; the context is None where another pass is being measured.
+        """Measure a pass; the context yields None if another pass is being measured.
 
         Parameters
         ----------
         prefetch : int
-            How many batches are in work beyond the one that the loop waits for.
+            The number of batches in progress after the one for which the loop waits.
         """
         if self._running:
             yield None
@@ -82,7 +82,7 @@ class ThreadTuner:
                 self.threads = max(self._limits)
 
     def handed_out(self, waited: float) -> bool:
-        """Note that a batch is handed out that was waited for, in seconds; return whether `threads` is another now."""
+        """Record that a batch was returned after a wait in seconds; return whether `threads` has changed."""
         if self.over:
             return False
         if self._unsettled > 0:
@@ -100,7 +100,7 @@ class ThreadTuner:
         return self.threads != before
 
     def _note(self, step: float, waited: float) -> None:
-        """Note the time from batch to batch; the first one is of the program's beginning, and not compared."""
+        """Record the time from batch to batch; the first time includes the program's start and is not compared."""
         if not self._warm:
             self._warm, self._own_step = True, max(step - waited, 0.0)
         else:
@@ -120,37 +120,38 @@ class ThreadTuner:
 
 
 def thread_counts(cpus: int, least: int = 1) -> list[int]:
-    """Return the numbers of threads among which to choose, in ascending order, of `least` and more.
+    """Return the numbers of threads to choose from, in ascending order, each `least` or more.
 
-    Few CPUs: all numbers. Many: shares of them. More threads than CPUs help where they wait for a disk.
+    With few CPUs, these are all numbers; with many CPUs, shares of their number. More threads than CPUs help if threads
+    wait for a disk.
     """
     some = range(1, cpus + 1) if cpus <= 4 else [round(cpus * share) for share in (1 / 4, 1 / 2, 3 / 4, 1)]
     return sorted({max(count, least) for count in (*some, round(1.5 * cpus), 2 * cpus)})
 
 
 class Standing(NamedTuple):
-    """How a setting compares with the best: its cost by that of the best, with the standard error of this ratio."""
+    """A setting compared with the best: the ratio of its cost to the best cost, and the ratio's standard error."""
 
     ratio: float
     error: float
 
 
 class Race(Generic[Setting]):
-    """Settings that are measured in turn on a machine that other work makes uneven, until one can be chosen.
+    """Settings that are measured in turn until one can be chosen, on a machine whose speed varies with other work.
 
-    All settings that are left are measured once a round, and ratios within a round are compared: whatever slows the
-    machine for seconds slows the whole round. A setting that is surely slower than the best is left out, so that the
-    rounds become shorter. The simplest of those that are as fast as the best is chosen.
+    All remaining settings are measured once in each round, and ratios within a round are compared, because anything
+    that slows the machine for seconds slows the whole round. A setting that is certainly slower than the best is
+    dropped, so that the rounds become shorter. The simplest of the settings that are as fast as the best is chosen.
 
     Parameters
     ----------
     settings : sequence
-        The simplest first.
+        The settings, the simplest first.
 
     Attributes
     ----------
     costs : list of list of float
-        The cost of each setting in each round that it was measured in.
+        The cost of each setting in each round in which it was measured.
     """
 
     def __init__(self, settings: Sequence[Setting]) -> None:
@@ -162,35 +163,35 @@ class Race(Generic[Setting]):
 
     @property
     def over(self) -> bool:
-        """Whether one can be chosen, and nothing is to be measured any more."""
+        """Whether a setting can be chosen without further measurements."""
         return not self._turns
 
     @property
     def believed(self) -> bool:
-        """Whether so many rounds were measured that small differences say something."""
+        """Whether enough rounds were measured for small differences to be significant."""
         return self._round >= _FEWEST
 
     @property
     def next(self) -> Setting:
-        """The setting whose cost is noted next."""
+        """The setting to measure next."""
         return self.settings[self._turns[-1]]
 
     def note(self, cost: float) -> None:
-        """Note the cost of the next setting in this round; more than 0, in any unit."""
+        """Record the cost of the next setting in this round; it is more than 0, in any unit."""
         self.costs[self._turns.pop()].append(cost)
         if not self._turns:
             self._end_round()
 
     @property
     def chosen(self) -> Setting | None:
-        """The simplest setting that is as fast as the best; None where none was measured."""
+        """The simplest setting that is as fast as the best; None if no setting was measured."""
         for setting, standing in zip(self.settings, self.standings(), strict=True):
             if standing is not None and standing.ratio - min(standing.error, TOLERANCE / 2) <= _GOOD:
                 return setting
         return None
 
     def standings(self) -> list[Standing | None]:
-        """Return how each setting compares with the best; None for those that were left out, or not measured."""
+        """Return the standing of each setting; None for settings that were dropped or not measured."""
         left = [number for number in self._left if self.costs[number]]
         if not left:
             return [None] * len(self.settings)
@@ -214,7 +215,7 @@ class Race(Generic[Setting]):
 
 
 def _standing(costs: Sequence[float], best: Sequence[float]) -> Standing:
-    """Compare costs with those of the best, in the rounds that both were measured in."""
+    """Compare a setting's costs with the best setting's, over the rounds in which both were measured."""
     ratios = [cost / other for cost, other in zip(costs, best, strict=False)]
     if costs is best:
         return Standing(1.0, 0.0)
@@ -222,7 +223,7 @@ def _standing(costs: Sequence[float], best: Sequence[float]) -> Standing:
 
 
 def median_error(values: Sequence[float]) -> float:
-    """Return the standard error of the median of some measurements; 0 of a single one, which does not tell."""
+    """Return the standard error of the median of measurements; 0 for a single one, whose error is unknown."""
     if len(values) < 2:
         return 0.0
     return float(1.25 * statistics.stdev(values) / len(values) ** 0.5)  # sqrt(pi / 2) times that of the mean

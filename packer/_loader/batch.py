@@ -1,7 +1,7 @@
-"""Batches of a Loader: the plan of a pass, a job for each of its batches, and the batch of a job that is done.
+"""Batches of a Loader: the plan of a pass, the job for each batch, and the batch that results from a job.
 
-`BatchPlan.jobs` cuts an epoch into jobs, workers do them (`packer._loader.threads`), and `BatchPlan.batch` returns the
-batch that the training loop gets.
+`BatchPlan.jobs` divides an epoch into jobs, workers run them (`packer._loader.threads`), and `BatchPlan.batch` returns
+the batch that the training loop gets.
 """
 
 from __future__ import annotations
@@ -42,45 +42,45 @@ BatchTransform = Callable[[Any], Any] | None
 
 
 def chunk_size(batch_size: int) -> int:
-    """Return for how many images, in whole batches, crops are chosen at once: many, but the first batch waits."""
+    """Return the number of images, in whole batches, whose crops are chosen at once before the first batch."""
     return batch_size * max(_BATCHES_TOGETHER, _IMAGES_TOGETHER // batch_size)
 
 
 def split(count: int, step: int) -> list[slice]:
-    """Return slices of `step` things each, of which the last may have fewer, that cover ``range(count)``."""
+    """Return slices of length `step` that cover ``range(count)``; the last slice may be shorter."""
     return [slice(start, start + step) for start in range(0, count, step)]
 
 
 @dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """How the batches of a pass are made.
+    """The plan for making the batches of a pass.
 
     Attributes
     ----------
     dataset : LoaderDataset
     normalizer : Normalizer
     layout : Layout, optional
-        The layout of batches whose images are decoded into their places; None where items are made and collated.
+        The layout of batches into which images are decoded directly; None if items are made and collated.
     parts : Parts, optional
         The keys of items that are dicts; see `Traits`.
     epoch, seed : int
-        They decide the crops, and the random numbers of whole batches.
+        The epoch and the seed on which crops and the random numbers of whole batches depend.
     transform : callable, optional
-        Applied to each image instead of the dataset's.
+        A transform for each image, instead of the dataset's own.
     batch_transform : callable, optional
-        Applied to each batch of images.
+        A transform for each batch of images.
     mix : Mixing, optional
         Mixes the images of a batch.
     collate : callable
-        Makes a batch of a list of items.
+        Makes a batch from a list of items.
     collation : Collation, optional
-        Makes a batch where items are dicts.
+        Makes a batch if items are dicts.
     pinned : bool
-        Whether batches that were decoded into their places are page-locked.
+        Whether batches into which images are decoded directly are page-locked.
     on_device : bool
-        Whether images become numbers on another device than the CPU.
+        Whether images are converted to numbers on a device other than the CPU.
     augments_on_device : bool
-        Whether they are augmented there, too.
+        Whether images are also augmented there.
     """
 
     dataset: LoaderDataset
@@ -99,13 +99,13 @@ class BatchPlan:
     augments_on_device: bool = False
 
     def with_layout(self) -> BatchPlan:
-        """Return the plan with the layout of its batches, if images can be decoded into their places.
+        """Return the plan with the layout of its batches, if images can be decoded directly into batches.
 
         Raises
         ------
         TypeError, ValueError
-            If there is a transform of batches, or batches are augmented on a device, and nothing is decoded into its
-            place; or batches cannot be mixed.
+            If a transform of batches or augmentation on a device is requested, but images cannot be decoded directly
+            into batches; or if batches cannot be mixed.
         """
         traits = self.dataset.traits(self.transform)
         _require_mixable(self.mix, traits.parts, traits.views)
@@ -126,7 +126,7 @@ class BatchPlan:
         return replace(self, layout=layout, parts=traits.parts)
 
     def _with_numbers(self, layout: Layout, parts: Parts | None) -> Layout:
-        """Return a layout in which workers write images as numbers, where they can."""
+        """Return a layout in which workers write images as numbers, if they can."""
         normalizer, mix = self.normalizer, self.mix
         if normalizer.channels != 3:
             raise OptionError(
@@ -142,10 +142,10 @@ class BatchPlan:
     def jobs(
         self, chunks: Iterable[Ints], batch_size: int, drop_last: bool = False, step: int = 0
     ) -> Iterator[BatchJob]:
-        """Yield the jobs of batches.
+        """Yield a job for each batch.
 
-        Crops are chosen for a whole chunk of indices at a time, which is cheap. With a `step`, the decoding of slices
-        of so many images is prepared for a whole chunk, too.
+        Crops are chosen for a whole chunk of indices at a time, which is fast. With a `step`, the decoding of slices of
+        that length is also prepared for a whole chunk.
         """
         for indices in chunks:
             if drop_last:
@@ -180,14 +180,14 @@ class BatchPlan:
         return mixtures_of(self.mix, self.seed, self.epoch, firsts, layout.size)
 
     def _transform_seeds(self, firsts: Ints) -> Sequence[int | None]:
-        """Return the seeds of the random numbers that the transform of each batch draws; None without a transform."""
+        """Return a seed for the batch transform for each batch; None without a batch transform."""
         if self.batch_transform is None:
             return [None] * len(firsts)
         drawn = uniforms(self.seed + _OF_TRANSFORMS, self.epoch, firsts, 1)[:, 0]
         return [int(number * 2**53) for number in drawn]
 
     def replacement(self, job: BatchJob) -> BatchJob | None:
-        """Return a job with other samples in place of those that cannot be read; None where that is an error."""
+        """Return a job in which unreadable samples are replaced; None if an unreadable sample is an error."""
         indices = self.dataset.replacements(job.indices, self.epoch, self.seed)
         if indices is None:
             return None
@@ -196,22 +196,22 @@ class BatchPlan:
         return other
 
     def batch(self, job: BatchJob, memory: Tensors | None, results: list[Any]) -> Any:
-        """Return the batch of a job that is done.
+        """Return the batch of a finished job.
 
-        Images that the device augments, normalises or mixes stay as they are, in a `DeviceBatch` if need be.
+        Images that the device will augment, normalise or mix are left unchanged, in a `DeviceBatch` if necessary.
 
         Parameters
         ----------
         job : BatchJob
         memory : dict of str to tensor, optional
-            The parts of the batch that were decoded into their places, as they are handed out.
+            The parts of the batch that were written directly into memory, in their final form.
         results : list
-            The items, or the values of the batch beside its memory.
+            The items, or the values of the batch that are not in `memory`.
 
         Raises
         ------
         ValueError
-            If images have different shapes, or the values of dicts do not make a batch: it names the sample.
+            If images have different shapes, or the values of dicts cannot form a batch; the message names the sample.
         """
         batch = self._collated(job, memory, results)
         mixture, in_place = job.mixture, memory is not None
@@ -240,44 +240,44 @@ class BatchPlan:
 
 
 class BatchFuture(Protocol):
-    """The result of work that others do: a `concurrent.futures.Future`, or `packer._loader.threads.SlicedFuture`."""
+    """The result of workers' work: a `concurrent.futures.Future`, or `packer._loader.threads.SlicedFuture`."""
 
     def result(self) -> list[Any]:
-        """Wait, and return the results, or raise the error of the work."""
+        """Wait for the work; return its results or raise its error."""
 
     def exception(self) -> BaseException | None:
-        """Wait, and return the error of the work, or None."""
+        """Wait for the work; return its error or None."""
 
     def cancel(self) -> bool:
-        """Leave out work that was not begun; return True if that is all, so that there is nothing to wait for."""
+        """Cancel the work that has not begun; return True if that was all of it, so that no wait is needed."""
 
 
 @dataclass(eq=False)
 class BatchJob:
-    """The work at a batch.
+    """The work for one batch.
 
     Attributes
     ----------
     plan : BatchPlan
     indices : (N,) int64 array
-        The samples, with their turns.
+        The samples, as indices with turns.
     choices : (N, ...) array, optional
-        The random choices of the dataset for the samples, such as crops; None where items are made.
+        The random choices of the dataset for the samples, such as crops; None if items are made.
     labels : tensor or sequence, optional
-        None where they are made with the items, or belong to their fields.
+        The labels; None if they are made with the items, or belong to the items' fields.
     mixture : Mixture, optional
-        Weights and partners of the images and labels, where images are mixed.
+        Weights and partners of the images and labels, if images are mixed.
     postprocess : Postprocess, optional
-        The steps that workers do when all images of the batch are decoded.
+        The steps that workers run when all images of the batch are decoded.
     operations : Operations, optional
-        The augmentations that are done on the device.
+        The augmentations that run on the device.
     begin : callable, optional
-        Takes the memory of the batch and returns the function that decodes a slice of it, if that was prepared for
+        Takes the memory of the batch and returns a function that decodes a slice of the batch, if this was prepared for
         several batches.
     memory : dict of str to tensor, optional
         The memory into which images are decoded; workers allocate it.
     futures : sequence of BatchFuture
-        The work, when workers have begun.
+        The work, once workers have begun it.
     """
 
     plan: BatchPlan
@@ -292,31 +292,31 @@ class BatchJob:
     futures: Sequence[BatchFuture] = ()
 
     def results(self) -> list[Any]:
-        """Wait for the job; return its results, or raise the first error."""
+        """Wait for the job; return its results or raise its first error."""
         return [item for future in self.futures for item in future.result()]
 
     def wait(self) -> None:
-        """Wait until no worker writes into the memory of the job any more."""
+        """Wait until no worker writes into the memory of the job."""
         for future in self.futures:
             future.exception()
 
 
 def cancel(jobs: Iterable[BatchJob]) -> None:
-    """Cancel jobs, and wait for those parts that workers have begun with: they write into memory."""
+    """Cancel jobs, and wait for the parts that workers have begun, because these write into memory."""
     running = [future for job in jobs for future in job.futures if not future.cancel()]
     for future in running:
         future.exception()
 
 
 class Postprocess(NamedTuple):
-    """The steps that need all images of a batch: a transform of the batch, conversion to numbers, mixing.
+    """The steps that need all images of a batch: the batch transform, conversion to numbers, and mixing.
 
     Attributes
     ----------
     mixture : Mixture, optional
-        Weights and partners of the images, which are mixed when they are numbers.
+        Weights and partners of the images, which are mixed after conversion to numbers.
     seed : int, optional
-        The seed of the random numbers that the transform draws; None without a transform.
+        The seed for the random numbers of the batch transform; None without a batch transform.
     """
 
     mixture: Mixture | None
@@ -324,16 +324,16 @@ class Postprocess(NamedTuple):
 
     @classmethod
     def of(cls, layout: Layout, mixture: Mixture | None, seed: int | None) -> Postprocess | None:
-        """Return the steps; None where threads can make each image by itself."""
+        """Return the steps; None if no step needs more than a single image."""
         on_cpu = mixture if layout.numbers is not None else None
         return None if on_cpu is None and seed is None else cls(on_cpu, seed)
 
     def slices(self, count: int, step: int) -> list[slice]:
-        """Return slices of the work: with a transform one thread does all, while others go on with later batches."""
+        """Return slices of the work; with a batch transform there is one slice, and other threads do later batches."""
         return split(count, step if self.seed is None else count)
 
     def function(self, layout: Layout, memory: Tensors, transform: BatchTransform) -> SliceFunction:
-        """Return the function that does the steps for a slice of a batch; with a transform, for the whole batch."""
+        """Return the function that runs the steps for a slice of a batch, or with a transform for the whole batch."""
         writers = []
         if isinstance(layout.numbers, NumberFormat):  # a lookup is applied when an image is decoded
             pairs = layout.levels_and_numbers(memory)
@@ -349,7 +349,7 @@ class Postprocess(NamedTuple):
 
 
 def _transform_in_place(transform: Callable[[Any], Any], images: torch.Tensor, seed: int) -> None:
-    """Apply a transform to a batch of images; ValueError if it returns other than uint8 images of the same shape."""
+    """Apply a transform to a batch; ValueError unless it returns uint8 images of the same number and shape."""
     with drawing_from(seed):
         made = transform(images)
     if not isinstance(made, torch.Tensor) or made.dtype != torch.uint8 or made.shape != images.shape:
@@ -370,19 +370,19 @@ def _as_batch(targets: Labels | Sequence[Any]) -> Any:
 
 
 def _has_other_images(parts: Parts | None) -> bool:
-    """Tell whether items have fields of pixels that become numbers, too."""
+    """Tell whether items have image fields that are converted to numbers too."""
     if parts is None:
         return False
     return any(parts.fields[name].kind in ("image", "array") for name in parts.names if name in parts.fields)
 
 
 def mixtures_of(mix: Mixing, seed: int, epoch: int, firsts: Ints, size: tuple[int, int]) -> list[Mixture]:
-    """Return the mixtures of batches of images of a size: a function of seed, epoch and each batch's first index."""
+    """Return a mixture for each batch of images of one size, from seed, epoch and the batch's first index."""
     return [mix.choose(*size, row) for row in uniforms(seed + _OF_MIXTURES, epoch, firsts, mix.randoms)]
 
 
 def _require_mixable(mix: Any, parts: Parts | None, views: int) -> None:
-    """Raise TypeError or ValueError where `mix` is no Mixing, or items cannot be mixed."""
+    """Raise TypeError or ValueError if `mix` is not a Mixing, or items cannot be mixed."""
     if mix is None:
         return
     if not isinstance(mix, Mixing):
@@ -402,7 +402,7 @@ def _require_mixable(mix: Any, parts: Parts | None, views: int) -> None:
 
 
 def _refuse_mixing(batch_transform: Any) -> None:
-    """Raise TypeError where a transform of batches is torchvision's MixUp or CutMix, or a chain that has one."""
+    """Raise TypeError if a batch transform is, or contains, torchvision's MixUp or CutMix."""
     steps = [batch_transform]
     for step in steps:
         nested = getattr(step, "transforms", ())
@@ -416,7 +416,7 @@ def _refuse_mixing(batch_transform: Any) -> None:
 
 
 def _with_mixed_labels(batch: Any, mixture: Mixture) -> Any:
-    """Return a batch of images and labels with mixed labels; ValueError where it has no tensor of labels."""
+    """Return a batch of images and labels with mixed labels; ValueError if it has no tensor of labels."""
     is_dict = isinstance(batch, Mapping)
     is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2
     labels = batch.get("label") if is_dict else batch[1] if is_pair else None

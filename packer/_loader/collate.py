@@ -1,4 +1,4 @@
-"""Collation of a Loader: the items of samples become one batch, stacked, in lists, or padded and counted."""
+"""A Loader's collation: it makes a batch from items by stacking values, in lists, or with padding and counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Pad = int | Mapping[str, int | None] | None
 
 
 def collate_items(collate: Callable[[list[Any]], Any], items: list[Any]) -> Any:
-    """Return a batch of items that are pairs; ValueError with advice where the images have different shapes."""
+    """Return a batch of items that are pairs; ValueError, with advice, if the images have different shapes."""
     try:
         return collate(items)
     except RuntimeError as error:
@@ -44,7 +44,7 @@ def _shape(image: Any) -> tuple[int, ...]:
 
 
 def collation_of(parts: Parts | None, pad: Pad) -> Collation | None:
-    """Return the collation of items that are dicts; None where they are pairs."""
+    """Return the collation for items that are dicts; None if items are pairs."""
     if parts is None:
         if pad is not None:
             raise OptionError("pad is for a dataset that was opened with fields=")
@@ -75,7 +75,7 @@ class Collation:
     parts : Parts
         The parts of an item.
     pad : int, or mapping of str to int, optional
-        As for `Loader`.
+        The same as for `Loader`.
 
     Raises
     ------
@@ -96,14 +96,14 @@ class Collation:
         Parameters
         ----------
         memory : mapping of str to tensor
-            Pixels that lie in the batch already, (N, C, height, width).
+            Pixels that are already in the batch, as (N, C, height, width) tensors.
         values : sequence of N dicts
-            All other values. A mask among them replaces the one in memory.
+            All other values. A mask in these dicts replaces the mask in memory.
 
         Raises
         ------
         UnevenError
-            If a sample lacks a value, has more than there is room for, or pixels of another size than the first.
+            If a sample lacks a value, has more entries than `pad`, or has pixels of another size than the first sample.
         """
         batch: dict[str, Any] = {}
         for key in self._parts.keys:
@@ -116,7 +116,7 @@ class Collation:
         return batch
 
     def of_items(self, items: Sequence[Any]) -> Any:
-        """Return the batch of N items, which transforms may have changed to anything; errors as for `batch`."""
+        """Return the batch of N items, which transforms may have changed. Raises the same errors as `batch`."""
         if not all(isinstance(item, Mapping) and item.keys() == items[0].keys() for item in items):
             return default_collate(list(items))
         batch: dict[str, Any] = {}
@@ -125,7 +125,7 @@ class Collation:
         return batch
 
     def _together(self, key: str, values: list[Any]) -> dict[str, Any]:
-        """Return the entries of a key in a batch: one, or two where values are counted."""
+        """Return the batch's entries for a key: one entry, or two if the values are counted."""
         field = self._parts.field_of(key)
         length = None if field is None else self._lengths.get(field.name)
         if field is None or length is None:
@@ -152,7 +152,7 @@ class Collation:
         return name in (self._parts.per_box or {}) or self._lengths.get(name, 0) is None
 
     def _pixels(self, field: Field, value: Any) -> torch.Tensor:
-        """Return the tensor to stack; arrays of pixels become channels first, as the tensors of an item are."""
+        """Return the tensor to stack; arrays of pixels become channels first, like the tensors in items."""
         if isinstance(value, torch.Tensor):
             return value
         tensor = _tensor(value)
@@ -173,7 +173,7 @@ class Collation:
         return torch.stack([tensor.as_subclass(torch.Tensor) for tensor in _of_one_dtype(tensors)])
 
     def _filled(self, key: str, memory: torch.Tensor, values: Sequence[Values]) -> torch.Tensor:
-        """Return the masks in memory, with those whose numbers are too wide for it."""
+        """Return the masks in memory, including those whose values need a wider dtype."""
         others = {place: of_sample[key] for place, of_sample in enumerate(values) if key in of_sample}
         for place, mask in others.items():
             self._require_all(key, [mask], place)
@@ -241,7 +241,7 @@ def _tensor(value: Any) -> torch.Tensor:
 
 
 def _of_one_dtype(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return tensors of whole numbers as the widest dtype among them."""
+    """Return integer tensors converted to the widest dtype among them."""
     if len({tensor.dtype for tensor in tensors}) == 1:
         return tensors
     dtype = np.result_type(*(tensor.numpy().dtype for tensor in tensors)).name

@@ -1,4 +1,4 @@
-"""Batches made ready for the network: normalised on their device, copied there, or fetched ahead by a thread."""
+"""Preparation of batches for the network: copying and normalising on a device, and prefetching by a thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = 8  # tensors that an error describes
 
 
 class DeviceBatch(NamedTuple):
-    """A batch whose images are still to be augmented and mixed on their device; its labels are mixed."""
+    """A batch whose images must still be augmented and mixed on the device; its labels are mixed already."""
 
     batch: Any
     mixture: Mixture | None = None
@@ -32,13 +32,13 @@ class DeviceBatch(NamedTuple):
 
 
 class Normalizer:
-    """Converts uint8 images to the numbers that the network takes, on the device that they are on.
+    """Converts uint8 images to the numbers that the network expects, on the images' device.
 
     Parameters
     ----------
     normalize : (mean, std), optional
-        A number a channel each, in units of 0 to 1: the result is ``(image / 255 - mean) / std``, with the roundings of
-        torchvision's v2 transforms ToDtype and Normalize.
+        One number for each channel, for pixels scaled to 0 to 1: the result is ``(image / 255 - mean) / std``, with the
+        roundings of torchvision's v2 transforms ToDtype and Normalize.
     dtype : torch.dtype, optional
         Type of the result; by default float32 with `normalize`, and otherwise uint8.
     channels_last : bool
@@ -47,19 +47,19 @@ class Normalizer:
     Attributes
     ----------
     channels : int
-        How many channels an image has.
+        The number of channels of an image.
     changes_nothing : bool
-        Whether uint8 images that are channels last stay as they are.
+        Whether uint8 images that are channels last are left unchanged.
     makes_fractions : bool
-        Whether uint8 images become floating point numbers.
+        Whether uint8 images are converted to floating point numbers.
     numbers : NumberFormat, optional
-        The conversion of images of three channels by packer's C; None where C cannot do it.
+        The conversion of images with three channels by packer's C; None if C does not support it.
 
     Notes
     -----
     Images are the (N, C, H, W) uint8 tensors in nested tuples, lists and dicts that have a channel for every mean, or 3
-    without `normalize`. Where no tensor has four dimensions, images are the (C, H, W) tensors of that kind. Everything
-    else stays as it is, such as masks of shape (N, H, W) or (N, 1, H, W).
+    without `normalize`. If no tensor has four dimensions, images are the (C, H, W) uint8 tensors with this number of
+    channels. Everything else is left unchanged, such as masks of shape (N, H, W) or (N, 1, H, W).
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class Normalizer:
         return NumberFormat(constants if self.normalizes else None, name, not self.channels_last)
 
     def __call__(self, value: Any) -> Any:
-        """Return a tensor, or nested tuples, lists and dicts of tensors, with the images prepared, also mixed.
+        """Return a tensor, or nested tuples, lists and dicts of tensors, with converted and possibly mixed images.
 
         Raises
         ------
         ValueError
-            If there is no image, and values were to be changed.
+            If images should be changed, but there is no image.
         """
         mixture = mixed = None
         if isinstance(value, DeviceBatch):
@@ -147,7 +147,7 @@ class Normalizer:
 
 
 def _augment(images: torch.Tensor | list[torch.Tensor], operations: Operations) -> None:
-    """Change the images of a batch in place, or each view of them."""
+    """Augment the images of a batch, or of each view, in place."""
     views = images if isinstance(images, list) else [images]
     of_views = operations.reshape(len(views[0]), len(views), -1)
     for number, view in enumerate(views):
@@ -155,12 +155,12 @@ def _augment(images: torch.Tensor | list[torch.Tensor], operations: Operations) 
 
 
 def images_of(batch: Any) -> torch.Tensor:
-    """Return the images of a batch that is mixed: the first tensor of four dimensions, of a dict that of its image.
+    """Return the images of a batch to mix: the first four-dimensional tensor, or a dict's ``image``.
 
     Raises
     ------
     ValueError
-        If there is none.
+        If there is no such tensor.
     """
     where = batch.get("image", batch) if isinstance(batch, Mapping) else batch
     for tensor in _tensors(where):
@@ -194,7 +194,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def map_tensors(value: Any, function: Any) -> Any:
-    """Apply `function` to every tensor in nested tuples, lists and dicts; leave everything else."""
+    """Apply `function` to every tensor in nested tuples, lists and dicts; leave everything else unchanged."""
     if isinstance(value, torch.Tensor):
         return function(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -207,9 +207,9 @@ def map_tensors(value: Any, function: Any) -> Any:
 
 
 class _Wrapper:
-    """Passes on the length, the epoch and the state of an iterable.
+    """Forwards the length, the epoch and the state of an iterable.
 
-    The state belongs to the item that was returned last, even if more items were fetched since.
+    The state is that after the last returned item, even if more items have been fetched since.
     """
 
     def __init__(self, source: Iterable[Any]) -> None:
@@ -248,7 +248,7 @@ class _Wrapper:
         return TypeError(f"{type(self.source).__name__} cannot be resumed: it has no state_dict; packer's Loader has")
 
     def _begin(self) -> Iterator[tuple[Any, Any]]:
-        """Begin a pass over the source; return its items, each with the state after it."""
+        """Begin a pass over the source, and return its items, each with the state after it."""
         items = iter(self.source)
         self._state = self._state_now()
         return ((item, self._state_now()) for item in items)
@@ -267,7 +267,7 @@ class _Wrapper:
 
 
 def usable_device(device: torch.device | str) -> torch.device:
-    """Return a device; ValueError where torch cannot use it here."""
+    """Return a device; ValueError if torch cannot use it here."""
     found = torch.device(device)
     if found.type == "cuda" and not torch.cuda.is_available():
         raise OptionError(f"device {str(found)!r}: torch finds no CUDA device here; with 'cpu' the same script runs")
@@ -295,9 +295,9 @@ class CUDAPrefetcher(_Wrapper):
     device : torch.device or str, optional
         By default the current CUDA device, or the CPU if there is none.
     normalize : (sequence of float, sequence of float), optional
-        Mean and standard deviation of each channel, in units of 0 to 1: images become ``(image / 255 - mean) / std``.
-        Images are the (N, C, H, W) uint8 tensors of a batch with one channel for every mean, or with 3 channels without
-        `normalize`. If a batch has no tensor of four dimensions, images are its (C, H, W) uint8 tensors.
+        Mean and standard deviation of each channel, for pixels scaled to 0 to 1: images become ``(image / 255 - mean) /
+        std``. Images are the (N, C, H, W) uint8 tensors of a batch with one channel for every mean, or with 3 channels
+        without `normalize`. If a batch has no tensor of four dimensions, images are its (C, H, W) uint8 tensors.
     dtype : torch.dtype, optional
         The type of the images; by default float32 with `normalize`, otherwise uint8.
     channels_last : bool

@@ -1,8 +1,8 @@
-"""Workers of a Loader that are processes, which share the memory of the batches.
+"""Workers of a Loader that are processes and share the memory of the batches.
 
-Python's lock lets one thread of a process at a time run Python code. With dozens of cores that lock limits a process,
-and several processes go on scaling. Each process runs `Threads`. A request says which images go to which part of the
-shared memory, and the answer says only that they are there.
+Python's lock lets only one thread of a process run Python code at a time. With dozens of cores this lock limits the
+speed of one process, while several processes still scale. Each process runs `Threads`. A request names images and their
+part of the shared memory; the response confirms that they are written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PATIENCE = 5  # seconds that a process gets to end
 
 
 class _Region(NamedTuple):
-    """The part of the shared memory that a batch has: where it begins, in bytes, and how the batch is laid out."""
+    """The part of the shared memory that a batch uses: its offset in bytes, and the layout of the batch."""
 
     begin: int
     layout: Layout
@@ -53,20 +53,20 @@ class _Region(NamedTuple):
 
 
 class Processes(Workers):
-    """Makes batches in several processes, each with threads of its own.
+    """Makes batches in several processes, each with its own threads.
 
-    The processes are spawned, and get the pickled dataset when a pass begins. They stay until `close`, or until
-    `owner` is collected, and end by themselves when this process dies. They belong to this process alone: a fork of it
-    makes new ones.
+    The processes are spawned, and receive the pickled dataset when a pass begins. They run until `close` is called or
+    `owner` is deleted, and end when this process dies. They belong to this process only: a fork starts new ones.
 
     Parameters
     ----------
     owner : object
-        The processes end with it.
+        The object with which the processes end.
     settings : WorkerSettings
-        Each process has one thread at least. Where batches are held until they are copied, the memory is page-locked.
+        The settings; each process has at least one thread. If batches are held until they are copied, the memory is
+        page-locked.
     size : int
-        Bytes of the largest batch; 0 where only items are made.
+        The size of the largest batch in bytes; 0 if only items are made.
     """
 
     def __init__(self, owner: object, settings: WorkerSettings, size: int) -> None:
@@ -100,7 +100,7 @@ class Processes(Workers):
 
     @property
     def usable(self) -> bool:
-        """Whether all processes live and are this process's, and enough memory is free of batches that are held."""
+        """Whether all processes are alive and belong to this process, and held batches leave enough memory free."""
         enough = not self.size or self._free() >= self._count
         return self._broken is None and self._pid == os.getpid() and enough
 
@@ -158,14 +158,14 @@ class Processes(Workers):
         ]
 
     def _hand_out(self, memory: Tensors) -> Tensors:
-        """Return the batch itself, or a copy where the batches that are in work at a time need its memory."""
+        """Return the batch itself, or a copy if batches in progress need its memory."""
         self._filling -= 1
         if self._free() + self._filling >= self._count:
             return memory
         return {name: tensor.clone() for name, tensor in memory.items()}
 
     def forget(self) -> None:
-        """Let go of the processes, in a fork: they and their requests belong to the process that started them."""
+        """Forget the processes in a fork, because they and their requests belong to the process that started them."""
         for process in self._processes:
             process.forget()
 
@@ -183,7 +183,7 @@ class Processes(Workers):
         return future
 
     def _dispatch(self) -> None:
-        """Send requests to the processes with the least to do. The caller holds the lock."""
+        """Send requests to the processes with the least work. The caller must hold the lock."""
         while self._queue:
             process = min(self._processes, key=lambda process: len(process.running))
             if len(process.running) >= _SENT:
@@ -193,7 +193,7 @@ class Processes(Workers):
                 process.send(future, request)
 
     def _read(self, process: _Process) -> None:
-        """Take a process's answers until it ends."""
+        """Receive the responses of a process until it ends."""
         try:
             while True:
                 number, failed, drew = process.connection.recv()
@@ -208,7 +208,7 @@ class Processes(Workers):
             self._fail(process)
 
     def _fail(self, process: _Process) -> None:
-        """Fail all requests, because a process ended."""
+        """Make all requests fail, because a process ended."""
         error = WorkerError(process.cause_of_end())
         with self._lock:
             self._broken = self._broken or error
@@ -232,7 +232,7 @@ class Processes(Workers):
 
 
 def _pickled(settings: Mapping[str, Any]) -> bytes:
-    """Return the values of settings, pickled; TypeError that names the one that cannot be."""
+    """Return the pickled values of settings; TypeError, with its name, for a value that cannot be pickled."""
     cannot = pickle.PicklingError, AttributeError, TypeError
     try:
         return pickle.dumps(tuple(settings.values()))
@@ -249,17 +249,17 @@ def _pickled(settings: Mapping[str, Any]) -> bytes:
 
 
 def _as_bytes(choices: Choices) -> Choices | bytes:
-    """Return crops as bytes, whose dtype takes longer to pickle than they do; other choices as they are."""
+    """Return crops as bytes, because pickling their dtype takes longer than the data; other choices unchanged."""
     return choices.tobytes() if choices.dtype.names else choices
 
 
 def _shares(threads: int, processes: int) -> list[int]:
-    """Return how many threads each process has; one at least."""
+    """Return the number of threads of each process, at least one."""
     return [max(threads // processes + (number < threads % processes), 1) for number in range(processes)]
 
 
 class _Process:
-    """A worker process, the thread that reads its answers, and the futures of pending requests by their numbers."""
+    """A worker process, the thread that reads its responses, and the futures of pending requests by number."""
 
     def __init__(
         self, read: Callable[[_Process], None], memory: SharedMemory, threads: int, images: int, resizable: bool
@@ -286,19 +286,19 @@ class _Process:
             theirs.close()  # or the connection would not end with the process
 
     def send(self, future: Future[Any], request: tuple[Any, ...]) -> None:
-        """Send a request, whose answer `future` gets."""
+        """Send a request; `future` gets the response."""
         self._count += 1
         self.running[self._count] = future
         with contextlib.suppress(OSError):  # the process died, and the thread that reads its answers finds that out
             self.connection.send((*request, self._count))
 
     def forget(self) -> None:
-        """Let go of the process, in a fork: as a child of ours, `multiprocessing` would kill it when the fork ends."""
+        """Forget the process in a fork: otherwise `multiprocessing` would kill it as a child when the fork ends."""
         self.connection.close()
         getattr(multiprocessing.process, "_children", set()).discard(self.process)
 
     def cause_of_end(self) -> str:
-        """Wait for the process to end, and return why it did."""
+        """Wait for the process to end, and return the reason why it ended."""
         self.process.join(_PATIENCE)
         self.connection.close()
         code = self.process.exitcode
@@ -315,10 +315,10 @@ class _Process:
 
 @contextlib.contextmanager
 def _without_rendezvous() -> Iterator[None]:
-    """Hide from a process where the ranks meet.
+    """Hide the address at which ranks meet from a new process.
 
-    Where the program's script does its work without ``if __name__ == "__main__":``, the process would join the ranks,
-    and wait for ever. So it ends with an error, for which `cause_of_end` has the remedy.
+    If the user's script does its work without ``if __name__ == "__main__":``, the process would otherwise join the
+    ranks and wait forever. Now it ends with an error, and `cause_of_end` names the remedy.
     """
     address = os.environ.pop("MASTER_ADDR", None)
     try:
@@ -329,7 +329,7 @@ def _without_rendezvous() -> Iterator[None]:
 
 
 def _resolve(future: Future[Any], failed: bool, data: bytes) -> None:
-    """Resolve a future with a process's answer."""
+    """Resolve a future with the response of a process."""
     try:
         answer = pickle.loads(data)
     except Exception as unreadable:  # an item of a class that cannot be unpickled
@@ -344,16 +344,16 @@ def _resolve(future: Future[Any], failed: bool, data: bytes) -> None:
 
 
 class _RemoteTraceback(Exception):  # noqa: N818
-    """The cause of an error that was raised in another process: shows the traceback from there."""
+    """The cause of an error that was raised in another process; it shows the traceback from that process."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
 
 
 def _after(futures: Sequence[Future[Any]], begin: Callable[[], Sequence[Future[Any]]]) -> Future[list[Any]]:
-    """Return a future that is done when the futures are done that `begin` returns, which is called after all others.
+    """Call `begin` when all `futures` are done; return a future that is done when those from `begin` are.
 
-    It has no results of its own. Where a future fails or is cancelled, `begin` is not called.
+    The future has no results of its own. If one of `futures` fails or is cancelled, `begin` is not called.
     """
     whole: Future[list[Any]] = Future()
     left = [begin]  # `begin` holds the memory of a batch, and is let go of: futures hold their callbacks
@@ -379,7 +379,7 @@ def _after(futures: Sequence[Future[Any]], begin: Callable[[], Sequence[Future[A
 
 
 def _when_all(futures: Sequence[Future[Any]], call: Callable[[BaseException | None, bool], None]) -> None:
-    """Call, when all futures are done, with the first error of one, if any, and whether one was cancelled."""
+    """When all futures are done, call `call` with their first error, if any, and whether one was cancelled."""
     if not futures:
         call(None, False)
         return
@@ -424,7 +424,7 @@ def serve(connection: Connection, pixels: npt.NDArray[np.uint8], threads: int, i
 
 
 class _Server:
-    """The requests that a process serves, as methods."""
+    """The requests that a process serves, one method each."""
 
     def __init__(self, pixels: npt.NDArray[np.uint8], threads: int, images: int, resizable: bool) -> None:
         self._pixels = pixels
@@ -464,7 +464,7 @@ class _Server:
 def _answer(
     connection: Connection, answers: queue.SimpleQueue[tuple[int, Sequence[BatchFuture]]], server: _Server
 ) -> None:
-    """Send the result or the error of each request back, when all of its work has ended."""
+    """Send back the result or the error of each request when all of its work has ended."""
     while True:
         number, futures = answers.get()
         for future in futures:
@@ -482,7 +482,7 @@ def _answer(
 
 
 def _pickled_error(error: BaseException) -> bytes:
-    """Return an error with the text of its traceback, pickled; as a RuntimeError where it cannot be pickled."""
+    """Return a pickled error with the text of its traceback; as a RuntimeError if it cannot be pickled."""
     text = "".join(traceback.format_exception(error))
     try:
         data = pickle.dumps((error, text))

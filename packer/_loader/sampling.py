@@ -1,4 +1,4 @@
-"""Sampling of a Loader: the order of the samples, the seed of their crops, and states to resume from."""
+"""The sampling of a Loader: the order of the samples, the seed for their crops, and states to resume from."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _warned = set[str]()
 
 
 class SamplingState:
-    """The order of the samples of a Loader, and the seed of their crops, from which a state is taken.
+    """The order of a Loader's samples and the seed for their crops, which make up a state.
 
-    Each random decision has one owner: the sampler's seed decides the order, and the dataset's seed the crops; one
-    without a seed gets the Loader's. The sampler's epoch decides both.
+    Each kind of random choice depends on one seed: the order on the sampler's seed, and crops on the dataset's seed. If
+    one of these has no seed, the Loader's seed is used. Both also depend on the sampler's epoch.
 
     Parameters
     ----------
     images : LoaderDataset
     sampler : OrderSampler or iterable of int, optional
-        As for `Loader`.
+        The same as for `Loader`.
     shuffle : bool
     seed : int, optional
-        As for `Loader`.
+        The same as for `Loader`.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class SamplingState:
     Raises
     ------
     TypeError, ValueError
-        If the sampler is none, or contradicts the other arguments.
+        If `sampler` is not a sampler, or contradicts the other arguments.
     """
 
     def __init__(self, images: LoaderDataset, sampler: Any, *, shuffle: bool, seed: int | None) -> None:
@@ -80,7 +80,7 @@ class SamplingState:
 
     @property
     def sampler(self) -> Any:
-        """The user's sampler, which decides the order."""
+        """The user's sampler, which determines the order."""
         return self.order.indices if isinstance(self.order, IterableOrder) else self.order
 
     @sampler.setter
@@ -91,7 +91,7 @@ class SamplingState:
 
     @property
     def images(self) -> LoaderDataset:
-        """The dataset that is read."""
+        """The dataset to read."""
         return self._images
 
     @images.setter
@@ -101,16 +101,16 @@ class SamplingState:
 
     @property
     def resumes(self) -> bool:
-        """Whether the pass that has begun resumes from a state, so that it has not all of its epoch."""
+        """Whether the running pass resumed from a state, so that it is shorter than an epoch."""
         return isinstance(self.order, OrderSampler) and self.order.start > 0
 
     @property
     def block(self) -> int:
-        """How many neighbours are all read soon when one of them is read."""
+        """The number of neighbouring samples that are all read soon after one of them is read."""
         return self.order.block if isinstance(self.order, BlockShuffleSampler) else 1
 
     def chunks(self, size: int) -> Iterator[Ints]:
-        """Begin a pass, and return an iterator over its indices with their turns, as arrays of up to `size`."""
+        """Begin a pass, and return an iterator over its indices with turns, in arrays of up to `size`."""
         warn_of_random_order(self.images, self.sampler)
         if isinstance(self.order, IterableOrder):
             return in_turns(self.order.chunks(size), len(self.images))
@@ -118,14 +118,14 @@ class SamplingState:
 
     @property
     def crop_seed(self) -> int:
-        """The seed of the crops: that of a state, or the dataset's, or else the Loader's."""
+        """The seed for crops: from a loaded state, otherwise the dataset's, otherwise the Loader's."""
         if self._restored is not None:
             return self._restored
         seed = self.images.traits().seed
         return self._seed if seed is None else seed
 
     def agree_on_seed(self, seeds_transforms: bool = False) -> None:
-        """Let all ranks have the seed that rank 0 drew, if anything depends on it. All ranks call this."""
+        """Give all ranks the seed that rank 0 drew, if anything depends on it. All ranks must call this."""
         shuffles = self._chose_order and isinstance(self.order, ShuffleSampler)
         world = rank_and_world()[1]
         if self._is_agreed or world == self._agreed_among:
@@ -139,7 +139,7 @@ class SamplingState:
             self.sampler.seed = self._seed
 
     def state(self, done: int, batch_size: int) -> dict[str, Any]:
-        """Return the state after `done` samples of this rank; TypeError where the order has none."""
+        """Return the state after `done` samples of this rank; TypeError if the order has no state."""
         return {
             "version": _VERSION,
             "sampler": self.order.state_dict(done),
@@ -155,12 +155,12 @@ class SamplingState:
         return {**state, "sampler": {**state["sampler"], "epoch": self.order.epoch + 1, "start": 0}}
 
     def load(self, state: Mapping[str, Any], batch_size: int | None) -> None:
-        """Let the next pass resume from a state; errors as for `Loader.load_state_dict`.
+        """Let the next pass resume from a state. Raises the same errors as `Loader.load_state_dict`.
 
         Parameters
         ----------
         batch_size : int, optional
-            The state must have this one; without it, any.
+            The batch size that the state must have; None accepts any.
         """
         if isinstance(self.order, IterableOrder):
             raise OptionTypeError(f"only packer's samplers go on at any sample, not {self.sampler!r}")
@@ -186,13 +186,13 @@ class SamplingState:
             warn(f"the state is of a run that made other images of the samples: {then!r}, and here it is {now!r}")
 
     def _take(self, crop_seed: int) -> None:
-        """Let the crops have the seed of a state, which all ranks load. The dataset's seed stays."""
+        """Use the seed of a state, which all ranks load, for crops. The dataset's own seed does not change."""
         self._is_agreed = True
         self._restored = crop_seed
 
 
 def _require_samples(order: OrderSampler | IterableOrder, images: LoaderDataset) -> None:
-    """Raise ValueError where an order is of other samples than there are."""
+    """Raise ValueError if an order does not fit the number of samples."""
     if isinstance(order, OrderSampler):
         order.require_samples(len(images))
     if isinstance(order, MixSampler) and isinstance(images, ConcatBatches):
@@ -200,7 +200,7 @@ def _require_samples(order: OrderSampler | IterableOrder, images: LoaderDataset)
 
 
 def warn_of_random_order(images: LoaderDataset, sampler: object) -> None:
-    """Warn once in this process that a random order over a pack at a URL fetches its samples one by one."""
+    """Warn once in this process that a random order over a pack at a URL fetches samples one by one."""
     if images.fetching(1) is None or not isinstance(sampler, ShuffleSampler | RandomSampler) or _warned:
         return
     _warned.add("random order")
@@ -213,21 +213,21 @@ def warn_of_random_order(images: LoaderDataset, sampler: object) -> None:
 
 
 def _with_turns(draws: Iterable[tuple[Ints, Ints | None]], length: int) -> Iterator[Ints]:
-    """Yield indices with their turns, as `in_turns`, of the draws of packer's samplers."""
+    """Yield indices with turns, like `in_turns`, from the results of a packer sampler's `draws`."""
     for samples, turns in draws:
         yield samples if turns is None else samples + turns * length
 
 
 def in_turns(chunks: Iterable[Ints], length: int) -> Iterator[Ints]:
-    """Yield the indices of an epoch with their turns, as `Turns.of` gives them."""
+    """Convert the indices of an epoch to indices with turns, by `Turns.of`."""
     turns = Turns(length)
     return (turns.of(indices) for indices in chunks)
 
 
 class Turns:
-    """Counts how often each of `length` samples has come in an epoch.
+    """Counts the occurrences of each of `length` samples in an epoch.
 
-    A sampler may give a sample several times, as one with weights does. The turn gives the sample another crop each
+    A sampler, such as a weighted one, may return a sample several times. The turn gives the sample another crop each
     time.
     """
 
@@ -235,7 +235,7 @@ class Turns:
         self._length, self._times = length, np.zeros(length, np.int64)
 
     def of(self, indices: Sequence[int] | Ints) -> Ints:
-        """Return the next indices, plus `length` for each time that a sample came before.
+        """Return the next indices; to each index, `length` is added for each earlier occurrence of the sample.
 
         Raises
         ------
@@ -249,7 +249,7 @@ class Turns:
 
 
 def order_of(sampler: Any) -> OrderSampler | IterableOrder:
-    """Return one of packer's samplers as it is, and any other iterable of indices as a IterableOrder."""
+    """Return one of packer's samplers unchanged, and any other iterable of indices as an IterableOrder."""
     # A subclass with an `__iter__` of its own has no places to resume at.
     if isinstance(sampler, OrderSampler) and type(sampler).__iter__ is OrderSampler.__iter__:
         return sampler
@@ -261,19 +261,19 @@ class IterableOrder:
 
     It cannot be resumed.
 
-    Where `torch.distributed` is initialised, each rank gets its share: rank r of w takes the places r, r + w, … of rank
-    0's indices, and the first indices come again at the end where their number is no multiple of w. Samplers that
-    divide themselves, as `DistributedSampler` does, are left to it.
+    If `torch.distributed` is initialised, each rank gets its share: rank r of w takes the places r, r + w, … of rank
+    0's indices. If the number of indices is not a multiple of w, the first indices are repeated at the end. Samplers
+    that divide the indices themselves, as `DistributedSampler` does, are not divided again.
 
     Parameters
     ----------
     indices : iterable of int
-        Asked again for each pass. Its `set_epoch` and `epoch` are used where it has them.
+        The indices; iterated anew for each pass. Its `set_epoch` and `epoch` are used if it has them.
 
     Raises
     ------
     TypeError
-        If `indices` can be iterated once only, or not at all, or is text.
+        If `indices` can be iterated only once, or not at all, or is a text.
     """
 
     def __init__(self, indices: Iterable[int]) -> None:
@@ -316,7 +316,7 @@ class IterableOrder:
 
     @property
     def whole(self) -> int:
-        """How many indices this rank gets in an epoch."""
+        """The number of indices that this rank gets in an epoch."""
         return len(self)
 
     def chunks(self, size: int) -> Iterator[Ints]:
@@ -325,7 +325,7 @@ class IterableOrder:
         Raises
         ------
         ValueError
-            If the ranks were given different lists of indices.
+            If the ranks have different lists of indices.
         """
         self._begun_in = self.epoch
         indices: Iterable[int] = map(_index, self.indices)
@@ -333,7 +333,7 @@ class IterableOrder:
 
     @property
     def _ranks(self) -> int:
-        """The number of ranks among which the indices are divided here."""
+        """The number of ranks among which this class divides the indices."""
         divides_itself = isinstance(self.indices, OrderSampler) or hasattr(self.indices, "num_replicas")
         return 1 if divides_itself else rank_and_world()[1]
 
@@ -352,7 +352,7 @@ class IterableOrder:
         return padded[rank::world].tolist()  # type: ignore[no-any-return]
 
     def state_dict(self, done: int = 0) -> dict[str, Any]:
-        """Raise TypeError: only the iterable knows where it stands."""
+        """Raise TypeError, because the position inside the iterable is unknown."""
         raise OptionTypeError(
             f"an epoch in the order of sampler={type(self.indices).__name__} cannot be resumed, so it has no state; "
             "only packer's samplers go on at any sample, such as packer.ShuffleSampler, packer.BlockShuffleSampler and "

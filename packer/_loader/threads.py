@@ -1,7 +1,7 @@
-"""Workers of a Loader that are threads of this process, and the base of all workers.
+"""Workers of a Loader that are threads of this process, and the base class of all workers.
 
-A batch is cut into slices, which threads take from one queue. Between two slices a thread runs few lines of Python: it
-finds the caches full of pixels then, and each line takes several times as long as by itself.
+A batch is divided into slices, which threads take from one queue. Between two slices a thread runs only a few lines of
+Python, because the CPU's caches are then full of pixels, and each line takes several times as long as usual.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ class WorkerSettings(NamedTuple):
     processes : int
         Number of processes; 0 for threads of this process.
     threads : int
-        Number of threads, of all processes together; 0 where the calling thread makes each batch itself.
+        Number of threads in all processes together; 0 if the calling thread makes each batch itself.
     resizable : bool
-        Whether the number of threads may change between two batches. The random numbers of transforms are then a
-        function of nothing, however many threads there are.
+        Whether the number of threads may change between two batches. The random numbers of transforms are then not
+        reproducible, whatever the number of threads.
     images : int
-        How many images are in work at a time; slices are cut of them.
+        The number of images in progress at a time, which are divided into slices.
     batches : int
-        How many batches are in work at a time.
+        The number of batches in progress at a time.
     pinned : bool
         Whether the memory of batches is page-locked.
     held : bool
-        Whether batches that are handed out are held until a device has copied them.
+        Whether returned batches are held until a device has copied them.
     """
 
     processes: int
@@ -72,8 +72,8 @@ class WorkerSettings(NamedTuple):
 class Workers(abc.ABC):
     """Makes the batches of jobs.
 
-    The order of calls: `begin`; `submit` for each job, and later `finish`, in the same order; `end`, when no work is
-    running any more. Then `begin` may come again. `resize` may come between two jobs.
+    Call the methods in this order: `begin`; `submit` for each job, and later `finish`, in the same order; `end`, when
+    no work is running any more. Then `begin` may be called again. `resize` may be called between two jobs.
     """
 
     size: int = 0
@@ -89,26 +89,26 @@ class Workers(abc.ABC):
 
     @property
     def usable(self) -> bool:
-        """Whether `begin` may come again."""
+        """Whether `begin` may be called again."""
         return True
 
     @abc.abstractmethod
     def begin(self, dataset: LoaderDataset, transform: Transform, batch_transform: BatchTransform = None) -> None:
-        """Begin a pass over a dataset, with a transform of images that replaces the dataset's, and one of batches."""
+        """Begin a pass over a dataset; `transform`, if not None, replaces the dataset's own transform."""
 
     def fetch_ahead(self, dataset: LoaderDataset, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
         """Yield chunks of indices; samples at a URL are fetched while earlier chunks are read, if that helps.
 
-        When one of `block` neighbours is read, which begin at a multiple of `block`, all of them are read soon.
+        The samples form blocks of `block` neighbours; when one sample of a block is read, all others are read soon.
         """
         return chunks
 
     @abc.abstractmethod
     def resize(self, threads: int) -> None:
-        """Use so many threads for all later work; the present ones finish the work that was submitted before."""
+        """Use `threads` threads for all later work; the present threads finish the work already submitted."""
 
     def submit(self, job: BatchJob) -> None:
-        """Begin to work at a job, in its memory if it has some."""
+        """Begin a job, in its own memory if it has some."""
         layout = job.plan.layout
         if layout is None or job.choices is None:
             job.futures = self._make_items(job)
@@ -118,7 +118,7 @@ class Workers(abc.ABC):
         job.futures = self._decode(job, layout, job.memory, job.choices)
 
     def finish(self, job: BatchJob) -> Any:
-        """Wait for a job and return its batch, in which other samples may replace those that cannot be read."""
+        """Wait for a job and return its batch, in which other samples may replace unreadable ones."""
         plan = job.plan
         try:
             results = job.results()
@@ -141,25 +141,25 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def _allocate(self, count: int, layout: Layout) -> Tensors:
-        """Return memory for a batch of `count` samples, of any content."""
+        """Return uninitialized memory for a batch of `count` samples."""
 
     @abc.abstractmethod
     def _decode(self, job: BatchJob, layout: Layout, memory: Tensors, choices: Choices) -> Sequence[BatchFuture]:
-        """Begin to decode the samples of a job into memory, and to postprocess them.
+        """Begin to decode the samples of a job into memory and to postprocess them.
 
-        The results of the futures are the values that the batch has beside its memory, see `LoaderDataset.begin`.
+        The results of the futures are the values of the batch that are not in its memory; see `LoaderDataset.begin`.
         """
 
     @abc.abstractmethod
     def _make_items(self, job: BatchJob) -> Sequence[BatchFuture]:
-        """Begin to make the items of a job; the futures' results are these, in the order of the job's indices."""
+        """Begin to make the items of a job; they are the futures' results, in the order of the job's indices."""
 
     def _hand_out(self, memory: Tensors) -> Tensors:
-        """Return a batch that is done, or a copy, which the loop may keep as long as it likes."""
+        """Return a finished batch, or a copy of it, which the loop may keep as long as it likes."""
         return memory
 
     def _warn_of_draws(self) -> None:
-        """Warn once where transforms draw random numbers in an order that no run repeats."""
+        """Warn once if the random numbers that transforms draw are not reproducible."""
         if self.drew and not self._warned:
             self._warned = True
             warn(
@@ -173,21 +173,21 @@ class Workers(abc.ABC):
         """End the pass."""
 
     def close(self) -> None:
-        """End for good: `begin` cannot come again."""
+        """End permanently; `begin` cannot be called afterwards."""
 
 
 class Threads(Workers):
-    """Makes batches on threads of this process, which live for a pass.
+    """Makes batches on threads of this process; the threads end with the pass.
 
     Parameters
     ----------
     threads, images, pinned, resizable
-        As in `WorkerSettings`.
+        The same as in `WorkerSettings`.
     slots : list of Slot
-        Memory for batches. Where no free slot is large enough, new memory replaces one that is free.
+        Memory for batches. If no free slot is large enough, new memory replaces a free slot.
     alone : bool
-        Whether nobody else in this process draws random numbers. Those that one thread draws for the transforms of a
-        sample are then a function of seed, epoch and sample.
+        Whether no other code in this process draws random numbers. With a single thread, the random numbers for the
+        transforms of a sample then depend only on seed, epoch and sample.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class Threads(Workers):
 
     @classmethod
     def with_memory(cls, settings: WorkerSettings, size: int) -> Threads:
-        """Return threads with memory for batches of `size` bytes: those in work, and those that the loop keeps."""
+        """Return threads with memory for batches of `size` bytes: those in progress and those that the loop keeps."""
         count = 0 if settings.pinned else settings.batches + BATCHES_THE_LOOP_MAY_KEEP
         slots = [Slot(fresh(size)) for _ in range(count)]
         workers = cls(settings.threads, settings.images, slots, settings.pinned, resizable=settings.resizable)
@@ -261,7 +261,7 @@ class Threads(Workers):
         return slot.tensors(layout, count)
 
     def _new_slot(self, size: int) -> Slot:
-        """Return new memory, which replaces a slot that is too small, if there is one."""
+        """Return new memory; it replaces a slot that is too small, if there is one."""
         slot = Slot(fresh(size))
         for number in [number for number, other in enumerate(self._slots) if other.free][:1]:
             self._slots[number] = slot
@@ -312,7 +312,7 @@ class Threads(Workers):
 
 
 def _fetched_ahead(dataset: LoaderDataset, chunks: Iterator[Ints], fetching: Fetching) -> Iterator[Ints]:
-    """Yield chunks of indices as `Workers.fetch_ahead`."""
+    """Yield chunks of indices as `Workers.fetch_ahead` does."""
     length, waiting = len(dataset), deque[Ints]()
     together, most = fetching
     ordered, first = np.zeros(-(-length // together), bool), True
@@ -335,18 +335,18 @@ _Piece = tuple["SlicedFuture", int]
 
 
 class SlicedFuture:
-    """The result of work at a batch that is cut into slices, with methods of a `concurrent.futures.Future`.
+    """The result of work that is divided into slices, with the methods of a `concurrent.futures.Future`.
 
     Parameters
     ----------
     put : callable
-        Takes the pieces of the future, in their order, and has threads call `do` and `done` for each.
+        Takes the pieces of the future in order; threads then call `do` and `done` for each piece.
     function : callable
         See `SliceFunction`.
     slices : sequence of slice
     then : (callable, sequence of slice), optional
-        Another function and its slices, which come when all slices before are done, and whose results follow. They do
-        not come where a slice failed, or the future was cancelled.
+        Another function and its slices, which run after all of `slices` are done; their results follow. They do not run
+        if a slice failed or the future was cancelled.
     """
 
     def __init__(
@@ -371,7 +371,7 @@ class SlicedFuture:
         self._slices, self._left, self._made = slices, len(slices), dict[int, Sequence[Any]]()
 
     def do(self, number: int) -> None:
-        """Do one slice; `done` has to come after that."""
+        """Run one slice; call `done` afterwards."""
         function = self._function
         if function is None or self._cancelled:
             return
@@ -384,7 +384,7 @@ class SlicedFuture:
             del self, function  # the error holds this frame, and the future the error
 
     def done(self) -> _Piece | None:
-        """Note that a slice is done; return the piece that the same thread goes on with, if there is one."""
+        """Record that a slice is done; return the piece with which the same thread continues, if there is one."""
         with self._lock:
             self._left -= 1
             if self._left:
@@ -392,7 +392,7 @@ class SlicedFuture:
         return self._end()
 
     def _end(self) -> _Piece | None:
-        """Go on with the second function, or notify the waiting threads."""
+        """Continue with the second function, or notify the waiting threads."""
         then, self._then, self._function = self._then, None, None  # they hold the memory of a batch
         if self._made:
             self._results += [result for number in sorted(self._made) for result in self._made[number]]
@@ -406,17 +406,17 @@ class SlicedFuture:
         return None
 
     def cancel(self) -> bool:
-        """Leave out the slices that no thread has begun with; return False, as others may be in work."""
+        """Cancel the slices that no thread has begun; return False, because others may be in progress."""
         self._cancelled = True
         return False
 
     def exception(self) -> BaseException | None:
-        """Wait until no thread is at work any more; return the error of the first slice that failed, or None."""
+        """Wait until no thread is working on it; return the error of the first failed slice, or None."""
         with self._ended:
             return self._failed[min(self._failed)] if self._failed else None
 
     def result(self) -> list[Any]:
-        """Wait for all slices; return their results, or raise the error of the first that failed, or CancelledError."""
+        """Wait for all slices; return their results, or raise the error of the first failed one, or CancelledError."""
         with self._ended:
             if not self._failed and not self._cancelled:
                 return self._results
@@ -427,13 +427,13 @@ class SlicedFuture:
 
 
 class ThreadPool:
-    """Threads that do pieces of futures, in the order in which they come.
+    """Threads that run pieces of futures in the order of submission.
 
     Parameters
     ----------
     most : int
-        How many threads there are, when there was enough to do for all; 0 where the calling thread does each piece at
-        once.
+        The maximum number of threads, which start when they are needed; with 0, the calling thread runs each piece
+        immediately.
     """
 
     def __init__(self, most: int) -> None:
@@ -444,7 +444,7 @@ class ThreadPool:
         _RUNNING.add(self)
 
     def put(self, pieces: Sequence[_Piece]) -> None:
-        """Have pieces done. One thread at a time calls this."""
+        """Submit pieces. Only one thread at a time may call this."""
         for piece in pieces:
             if self._stopped:
                 _leave_out(piece)
@@ -469,7 +469,7 @@ class ThreadPool:
             self._most = len(self._threads)
 
     def end(self) -> None:
-        """Let the threads end when they have done all pieces that were put."""
+        """Let the threads end after all submitted pieces."""
         self._pieces.put(None)
 
     def join(self) -> None:
@@ -480,7 +480,7 @@ class ThreadPool:
         _RUNNING.discard(self)
 
     def stop(self) -> None:
-        """Leave out the pieces that no thread has begun with, now and later, and wait until the threads have ended."""
+        """Skip all pieces that no thread has begun, also later ones, and wait until the threads have ended."""
         self._stopped = True
         with contextlib.suppress(queue.Empty):
             while True:
@@ -492,7 +492,7 @@ class ThreadPool:
 
 
 def _work(pieces: queue.SimpleQueue[_Piece | None]) -> None:
-    """Do pieces until there is None."""
+    """Run pieces from the queue until None arrives."""
     while (piece := pieces.get()) is not None:
         _do(piece)
         del piece  # its future holds the memory of a batch
@@ -500,7 +500,7 @@ def _work(pieces: queue.SimpleQueue[_Piece | None]) -> None:
 
 
 def _do(piece: _Piece | None) -> None:
-    """Do a piece, and those that the same thread goes on with."""
+    """Run a piece, and the pieces with which the same thread continues."""
     while piece is not None:
         future, number = piece
         future.do(number)
@@ -509,7 +509,7 @@ def _do(piece: _Piece | None) -> None:
 
 
 def _leave_out(piece: _Piece) -> None:
-    """Let a future end without a piece: a thread that waits for it would wait for ever."""
+    """Let a future end without a piece, because a thread that waits for it would otherwise wait forever."""
     future, _ = piece
     future.cancel()
     future.done()
@@ -519,7 +519,7 @@ _RUNNING: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
 
 
 def _stop_all() -> None:
-    """End all threads before Python does: they may be writing into memory that is freed then."""
+    """End all threads before Python ends, because they may be writing into memory that is then freed."""
     for pool in list(_RUNNING):
         pool.stop()
 

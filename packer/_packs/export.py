@@ -73,9 +73,9 @@ def export(
     Field values that came from files are written to files of the same names, if the field's template has a separate
     file for each sample. Other images, masks, bytes and arrays (``.npy``) become files in a directory with the field's
     name. If a template leads out of the directory of the images, as ``../masks/{stem}.png`` does, the images are
-    written to ``directory/images`` and the other files next to it, so that nothing lies outside `directory`. Scalars,
-    classes, labels, text, JSON, boxes and keypoints become one line for each sample in ``metadata.jsonl``, next to the
-    images.
+    written to ``directory/images`` and the other files next to it, so that nothing is written outside `directory`.
+    Scalars, classes, labels, text, JSON, boxes and keypoints become one line for each sample in ``metadata.jsonl``,
+    next to the images.
 
     The same call continues an interrupted export: complete files are kept, and incomplete files are written again. A
     file with any other content is not changed. While an export runs, the empty file ``packer-export.lock`` in the
@@ -86,7 +86,8 @@ def export(
     path : path
         The pack.
     directory : path
-        Created if missing; must contain only files of this export. ``~`` is the user's home.
+        The directory for the files. It is created if missing, and must contain only files of this export. ``~`` is the
+        user's home directory.
     workers : int, optional
         The number of threads that read and encode; by default the number of CPUs that affinity, cgroup and SLURM allow.
     progress : bool or callable, optional
@@ -119,7 +120,7 @@ def export_and_say(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[int, str | None]:
-    """Export, as `export` does; return the number of files, and the command that makes a pack with fields again."""
+    """Do the same as `export`; also return the command that makes the pack again if it has fields."""
     require_count("workers", workers)
     root = Path(os.path.abspath(os.path.expanduser(directory)))
     with open_pack(path) as reader:
@@ -137,7 +138,7 @@ def export_and_say(
 
 @dataclass(frozen=True)
 class _Plan:
-    """The layout of an export, and its pack."""
+    """The layout of an export, and the pack to export."""
 
     reader: Reader
     root: Path
@@ -151,12 +152,12 @@ class _Plan:
 
     @property
     def tables(self) -> list[str]:
-        """The files that say something of all samples."""
+        """The files with values of all samples: tables of labels and of metadata."""
         return [name for name in (self.layout.labels, self.layout.metadata) if name is not None]
 
 
 def _plan(reader: Reader, root: Path, *, labels: bool) -> _Plan:
-    """Plan the export; CorruptPackError if a name must not become a file, or two samples have the same name."""
+    """Plan the export; CorruptPackError if a name is not allowed as a file, or two samples have the same name."""
     for index, name in enumerate(reader.names):
         problem = name_problem(name)
         if problem is not None:
@@ -171,7 +172,7 @@ def _plan(reader: Reader, root: Path, *, labels: bool) -> _Plan:
 
 
 def _refuse_paths(reader: Reader, files: Files, room: int) -> None:
-    """Raise CorruptPackError if a path must not become a file, or a file would be another one's directory."""
+    """Raise CorruptPackError if a path is not allowed, or a file would have the path of another file's directory."""
     for number, name in enumerate(files):
         problem = path_problem(name)
         if problem is None and len(encode_name(name)) > room:
@@ -188,7 +189,7 @@ def _refused(reader: Reader, index: int, problem: str) -> CorruptPackError:
 
 
 def _refuse_bad_rows(reader: Reader) -> None:
-    """Refuse rows that point outside of the data, and rows that share data: a small pack could fill a disk."""
+    """Refuse rows that point outside the data, and rows that share data, with which a small pack could fill a disk."""
     reader.require_distinct_files()
     table, extent = reader.stored(), sum(size for _, _, size in reader.data_files())
     for part in spans(len(table)):
@@ -203,7 +204,7 @@ def _refuse_bad_rows(reader: Reader) -> None:
 def _labels_follow(reader: Reader) -> bool:
     """Tell whether every sample's first directory is the name of its class, or there are no labels at all.
 
-    CorruptPackError if a sample has no such label as the manifest says.
+    Raises CorruptPackError if a sample's label does not fit the manifest.
     """
     label, classes = reader.table.label, reader.manifest.classes
     if reader.manifest.label_type != "class":
@@ -219,7 +220,7 @@ def _labels_follow(reader: Reader) -> bool:
 
 
 def _make_root(root: Path) -> None:
-    """Make the directory and those above it where they are missing."""
+    """Create the directory and its parents if they are missing."""
     with writing_to(root):
         missing = [folder for folder in (root, *root.parents) if not os.path.lexists(folder)]
         root.mkdir(parents=True, exist_ok=True)
@@ -229,7 +230,7 @@ def _make_root(root: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(root: Path, name: str) -> Iterator[None]:
-    """Hold the lock of a directory that is exported into: a file without bytes, which a killed process may leave."""
+    """Hold the lock of the export's directory: an empty file, which a killed process may leave behind."""
 
     def refuse_to_wait() -> None:
         raise PackLockedError(f"{printable(root)}: another process is exporting to this directory")
@@ -263,7 +264,7 @@ def _write(plan: _Plan, tree: SafeTree, workers: int | None, progress: Callable[
 
 
 def _refuse_other_files(plan: _Plan, tree: SafeTree) -> None:
-    """Raise DestinationError if the directory holds something that an interrupted export has not left there."""
+    """Raise DestinationError if the directory contains anything that this export would not write."""
     if all(entry == (plan.layout.lock, False) for entry in tree.entries()):
         return
     is_file = known(plan.layout.files)
@@ -285,7 +286,7 @@ def _not_of_export(root: Path, name: str) -> DestinationError:
 
 
 def _refuse_equal_names(reader: Reader, files: Files) -> None:
-    """Raise an error if two names are one on a file system that ignores case, or how accents are encoded."""
+    """Raise an error if two names are equal on a file system that ignores case or the encoding of accents."""
     for number, first in repeats(Folded(files)):
         problem = f"to this file system its name is that of {printable(files[first])}"
         raise _refused(reader, files.sample(number), problem)
@@ -295,7 +296,7 @@ def _refuse_equal_names(reader: Reader, files: Files) -> None:
 
 
 def _refuse_equal_classes(plan: _Plan) -> None:
-    """Raise an error if the file system treats the directories of two classes, which decide labels, as one."""
+    """Raise an error if two classes, which are directories here, have equal names on the file system."""
     first: dict[str, str] = {}
     for name in plan.reader.manifest.classes if plan.classes else ():
         if (other := first.setdefault(folded(name), name)) != name:
@@ -323,7 +324,7 @@ def _fetched(reader: Reader, batches: Iterable[range]) -> Iterator[range]:
 
 
 def _batches(sizes: Ints) -> Iterator[range]:
-    """Yield the indices of samples to read at a time: few where they are large, for all are held in memory."""
+    """Yield the indices of samples to read at a time: few if they are large, because all are held in memory."""
     start = held = 0
     for number, size in enumerate(itertools.chain.from_iterable(part.tolist() for part in blocks(sizes))):
         if number > start and (number - start == _BATCH or held + size > _BATCH_BYTES):
@@ -376,7 +377,7 @@ def labels_as_csv(reader: Reader, names: FileNames) -> Iterator[bytes]:
 
 
 def _labels(reader: Reader, indices: range) -> list[Any]:
-    """Return the classes of samples, None if there is none, or their numbers."""
+    """Return the label of each sample: the name of its class, None without a label, or a number."""
     labels = reader.table.label[indices.start : indices.stop].tolist()
     classes = reader.manifest.classes
     if reader.manifest.label_type != "class":
@@ -387,9 +388,9 @@ def _labels(reader: Reader, indices: range) -> list[Any]:
 def metadata_lines(reader: Reader, files: Files, workers: int | None, *, labels: bool) -> Iterator[bytes]:
     """Yield the lines of ``metadata.jsonl``, many at a time.
 
-    Each has the image's `file_name`, where `labels` its `label`, the paths of those further images and masks that no
-    template leads to, as ``NAME_file_name``, and the values of the fields that are not files. A value that is not there
-    is null. A number that is infinite is 1e999.
+    Each line has the image's `file_name`; with `labels`, its `label`; as ``NAME_file_name``, the paths of image fields
+    and masks without a template; and the values of fields that are not files. A missing value is null. An infinite
+    number is 1e999.
     """
     are_files = {one.field.name for one in files.fields}
     fields = [field for field in reader.fields.values() if field.name not in are_files]
@@ -409,7 +410,7 @@ def metadata_lines(reader: Reader, files: Files, workers: int | None, *, labels:
 
 
 def _paths(files: Files, one: FieldFiles, indices: range) -> list[str | None]:
-    """Return where the files of a field lie, seen from the images."""
+    """Return the paths of a field's files, relative to the directory of the images."""
     out = "../" * files.folder.count("/")
     rows = np.searchsorted(one.samples, np.arange(indices.start, indices.stop)).tolist()
     return [
@@ -419,7 +420,7 @@ def _paths(files: Files, one: FieldFiles, indices: range) -> list[str | None]:
 
 
 def _field_values(reader: Reader, field: Field, indices: range) -> Iterator[Any]:
-    """Yield the values of a field as JSON has them."""
+    """Yield the values of a field in their JSON form."""
     named = dict(zip(field.ids or range(len(field.classes)), field.classes, strict=False))
     if not field.is_blob:
         values, present = reader.column(field.name)
@@ -435,7 +436,7 @@ def _field_values(reader: Reader, field: Field, indices: range) -> Iterator[Any]
 
 
 def _json_value(field: Field, value: Any, named: Mapping[int, str]) -> Any:
-    """Return a value as JSON has it; an id by the name of its class, where it has one."""
+    """Return a value in its JSON form; an id is replaced by the name of its class, if it has one."""
     if field.kind == "class":
         return named.get(value, value)
     if field.kind == "labels":
@@ -454,14 +455,15 @@ def _as_json(value: Any) -> str:
 
 
 def command_again(reader: Reader, layout: ExportLayout, root: Path) -> str | None:
-    """Return the `packer convert` line that makes a pack with the same values of an export.
+    """Return the `packer convert` command that makes a pack with the same values from an export.
 
-    None if no line does: the images became PNG, or got other names; or a field of files has no value at all.
+    Return None if no command can: the images were converted to PNG, or got other names, or a field with files has no
+    value at all.
 
     Parameters
     ----------
     reader : Reader
-        The pack, whose classes the new pack takes.
+        The exported pack; the new pack takes its classes.
     layout : ExportLayout
         The layout of the export.
     root : Path
@@ -501,7 +503,7 @@ def _of_labels(reader: Reader, layout: ExportLayout, root: Path) -> Iterator[str
 
 
 def _columns(reader: Reader, layout: ExportLayout) -> Iterator[str]:
-    """Yield the fields that the lines of metadata have."""
+    """Yield the fields that the lines of ``metadata.jsonl`` contain."""
     files = {one.field.name: one for one in layout.files.fields}
     for field in reader.fields.values():
         if field.name not in files:
@@ -511,7 +513,7 @@ def _columns(reader: Reader, layout: ExportLayout) -> Iterator[str]:
 
 
 def _templates(layout: ExportLayout) -> Iterator[str]:
-    """Yield the fields that are files by a template: their own, or that of their directory in the export."""
+    """Yield the fields whose files have a template: their own, or one for their directory in the export."""
     out = "../" * layout.files.folder.count("/")
     for one in layout.files.fields:
         name, kind = one.field.name, one.field.kind
@@ -534,31 +536,31 @@ _OF_CAPTIONS = ("captions", "caption_id", "caption_members")
 
 
 def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the annotations of a pack that was made of files in COCO's format, equal to those of the files.
+    """Return the annotations of a pack made from files in COCO's format; they equal those in the files.
 
-    Images and annotations come in the order of the pack, that of the images' ids. Coordinates, heights and widths are
-    those of the pack's images, which may have been resized; ``area`` stays the file's number.
+    Images and annotations have the order of the pack, which is the order of the images' ids. Coordinates, heights and
+    widths refer to the images in the pack, which may have been resized; ``area`` keeps the number from the file.
 
     Parameters
     ----------
     reader : Reader
-        A pack, open.
+        The open pack.
     captions : bool
-        Whether the annotations are the captions, which have ids of their own; otherwise those of objects.
+        Whether to return the captions, which have their own ids, instead of the annotations of objects.
     names : sequence of str, optional
         A file name for each sample; by default the sample's name, or ``file_name`` as the file spelled it.
 
     Returns
     -------
     dict
-        ``images``, those of which the files spoke; ``annotations``, where the pack has such; ``categories`` and all
-        other members of the files, such as ``info`` and ``licenses``. If there are several files, the
-        first one's count.
+        ``images``, which lists the images named in the files; ``annotations``, if the pack has any; ``categories``; and
+        all other members of the files, such as ``info`` and ``licenses``. If several files have a member, the first one
+        is used.
 
     Raises
     ------
     OptionError
-        If the pack was not made of such files.
+        If the pack was not made from such files.
     CorruptPackError, PackError
         If the pack is damaged, or its fields contradict each other.
     """
@@ -592,7 +594,7 @@ def _image(reader: Reader, index: int, values: dict[str, Any], names: Sequence[s
 
 
 def _members(reader: Reader, captions: bool) -> dict[str, Any]:
-    """Return the members of files that are of no image: those with categories of objects, the others of captions."""
+    """Return the members that belong to no image, from the files with objects or from those with captions."""
     every = [entry["members"] for entry in reader.manifest.about]
     about = [members for members in every if bool(members.get("categories")) != captions] or every
     found: dict[str, Any] = {}
@@ -604,7 +606,7 @@ def _members(reader: Reader, captions: bool) -> dict[str, Any]:
 
 
 def _categories(reader: Reader, about: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the categories with the members that files gave them; at least their ids and names."""
+    """Return the categories with their members in the files; at least their ids and names."""
     field = reader.fields["category"]
     known: dict[int, dict[str, Any]] = {
         id: {"id": id, "name": name} for id, name in zip(field.ids, field.classes, strict=True)

@@ -1,10 +1,10 @@
 """The layout of an export: unique file names for images and fields, and the names of the tables.
 
-Nothing is written outside of the directory, whatever a pack contains. A field's template is used if it yields a
-different file for each value. If templates lead out of the directory of the images, the images are placed deeper by as
-many levels: with ``../masks/{stem}.png`` the masks are in ``masks`` and the images in ``images``. So the templates lead
-from the images to the files as they did when the pack was made. Names are compared by their hashes, so that not all are
-held in memory.
+Nothing is written outside the directory, whatever a pack contains. A field's template is used if it yields a different
+file for each value. If templates lead out of the directory of the images, the images are placed deeper by as many
+levels: with ``../masks/{stem}.png`` the masks are in ``masks`` and the images in ``images``. So the templates still
+lead from the images to the files, as when the pack was made. Names are compared by their hashes, so that not all names
+are held in memory.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ExportLayout(NamedTuple):
     ----------
     files : Files
     labels, metadata : str or None
-        The file of labels, and that of the other values of fields.
+        The file of labels, and the file of field values that are not files.
     lock : str
     """
 
@@ -85,14 +85,14 @@ class ExportLayout(NamedTuple):
 
 @dataclass(frozen=True)
 class Files:
-    """All files of samples: first the images, then those of each field.
+    """The files of all samples: first the image files, then the files of each field.
 
     Attributes
     ----------
     folder : str
-        The directory of the images, with a slash at its end; empty if that is the directory of the export.
+        The directory of the images, ending in a slash; empty if it is the directory of the export.
     images : FileNames
-        Relative to `folder`.
+        The names of the image files, relative to `folder`.
     fields : sequence of FieldFiles
     """
 
@@ -119,7 +119,7 @@ class Files:
         raise IndexError(number)
 
     def sample(self, number: int) -> int:
-        """Return which sample a file is of."""
+        """Return the index of the sample to which a file belongs."""
         samples = [np.arange(len(self.images)), *(files.samples for files in self.fields)]
         for indices in samples:
             if number < len(indices):
@@ -136,11 +136,11 @@ class FieldFiles:
     ----------
     field : Field
     samples : (K,) int64 array
-        Which samples have a value.
+        The indices of the samples that have a value.
     names : Names
-        Where each of these values lies, relative to the directory of the export.
+        The path of each of these values, relative to the directory of the export.
     followed : bool
-        Whether the field's template says where.
+        Whether these paths follow from the field's template.
     """
 
     field: Field
@@ -156,9 +156,9 @@ def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> 
     ----------
     reader : Reader
     images : FileNames
-        The names of the images' files.
+        The names of the image files.
     room : int
-        Number of bytes that a path below the directory may have.
+        The maximum length, in bytes, of a path below the directory.
     labels : bool
         Whether there is a file of labels.
     """
@@ -219,7 +219,7 @@ def _files(reader: Reader, images: FileNames, *, follow: bool) -> Files:
 
 
 def _by_template(field: Field, images: Names) -> Names | None:
-    """Return where a field's template leads from the images, without detours; None if it is not to be followed."""
+    """Return the normalised paths that a field's template yields; None if the template must not be used."""
     if not field.file or len(field.file) > _LONGEST_TEMPLATE:
         return None
     template = FileField(field.name, field.kind, field.file)
@@ -231,14 +231,14 @@ def _by_template(field: Field, images: Names) -> Names | None:
 
 
 def _each(paths: Callable[[Iterable[str]], list[str]], images: Names) -> Iterator[str]:
-    """Yield the path of each image's file, made some at a time."""
+    """Yield the result of `paths` for all images, called for some images at a time."""
     rest = iter(images)
     while some := list(itertools.islice(rest, _BATCH)):
         yield from paths(some)
 
 
 def _plain(path: str) -> str:
-    """Return a path without detours; ValueError if it leads too far out, or is malformed."""
+    """Return a normalised path; ValueError if it leads too far out, or is malformed."""
     plain = posixpath.normpath(path)
     level = _level(plain)
     if level > _MOST_LEVELS or path_problem("/".join(plain.split("/")[level:])):
@@ -247,12 +247,12 @@ def _plain(path: str) -> str:
 
 
 def _level(path: str) -> int:
-    """Return how many levels a path leads out, which has no detours."""
+    """Return the number of levels by which a normalised path leads out of its directory."""
     return len(list(itertools.takewhile("..".__eq__, path.split("/"))))
 
 
 def _own_names(reader: Reader, field: Field, samples: Ints) -> Iterator[str]:
-    """Yield where the values of a field lie that has no template: in a directory of its name, by the images' names."""
+    """Yield the paths for a field without a template: a directory with its name, and in it the images' names."""
     suffix = ".npy" if field.kind == "array" else _OTHER
     if field.kind not in PIXELS:
         yield from (f"{field.name}/{reader.names[index]}{suffix}" for index in samples.tolist())
@@ -268,7 +268,7 @@ def _suffix_of(image: Buffer) -> str:
 
 
 def _meet(files: Files, room: int) -> bool:
-    """Tell whether two files would be one, or one is another's directory, or a path is too long."""
+    """Tell whether two files would have one path, a file is another file's directory, or a path is too long."""
     if not files.fields:
         return False
     if any(len(encode_name(name)) > room for name in files):
@@ -277,17 +277,18 @@ def _meet(files: Files, room: int) -> bool:
 
 
 class FileNames:
-    """The name of every sample's file: the sample's own, with a suffix added where it has none that fits.
+    """The name of every sample's file: the sample's name, with a suffix added if it has no suitable one.
 
-    Samples such as ``x.jpg`` and ``x.jpg.png`` may have one file name. Then the sample whose unchanged name it is keeps
-    the name, otherwise the first does; the others are numbered. Only the numbered names are held in memory.
+    Two samples such as ``x.jpg`` and ``x.jpg.png`` may get the same file name. The sample whose unchanged name this is
+    keeps it; if there is none, the first sample does. The other names are numbered. Only the numbered names are held in
+    memory.
 
     Parameters
     ----------
     names : Names
-        No two alike.
+        The names of the samples, all different.
     suffixes : tuple of str
-        Endings that fit; the first is the one that is added. None of them, and the names stay.
+        The suitable suffixes; the first one is added. If empty, names do not change.
     """
 
     def __init__(self, names: Names, suffixes: tuple[str, ...] = ()) -> None:
@@ -314,7 +315,7 @@ class FileNames:
         return not self._suffixes or name.lower().endswith(self._suffixes)
 
     def _number(self) -> None:
-        """Number the files that would have another one's name."""
+        """Number the files whose name another file has already."""
         alike: dict[int, list[int]] = {}
         for index, first in repeats(self):
             alike.setdefault(first, [first]).append(index)
@@ -336,7 +337,7 @@ class FileNames:
 
 
 class Folded:
-    """Files in a file system that ignores case and the encoding of accents."""
+    """Files on a file system that ignores case and the encoding of accents."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -352,15 +353,15 @@ class Folded:
 
 
 def known(names: Texts) -> Callable[[str], bool]:
-    """Return a test whether a file has a name: by hashes of 8 bytes, which no other name has by chance."""
+    """Return a function that tells whether a name exists; it compares 8-byte hashes, which do not collide by chance."""
     taken = _ordered(names)
     return lambda name: _holds(taken, hash(name))
 
 
 def free_name(names: Iterable[str], stem: str, suffix: str) -> str:
-    """Return a name that no file and no directory has: `stem` and `suffix`, or the same with a number.
+    """Return an unused name for a file or directory: `stem` and `suffix`, with a number if necessary.
 
-    Nor does one have the name on a file system that ignores case, or how accents are encoded.
+    The name is also unused on a file system that ignores case or the encoding of accents.
     """
     taken = np.fromiter((hash(folded(name.partition("/")[0])) for name in names), np.int64)
     taken.sort()
@@ -368,9 +369,9 @@ def free_name(names: Iterable[str], stem: str, suffix: str) -> str:
 
 
 def below_files(names: Texts) -> Iterator[tuple[int, str]]:
-    """Yield the index of every name that lies below another name, as ``x/a/b.jpg`` does below ``x/a``, and the other.
+    """Yield the indices of each name below another name, as ``x/a/b.jpg`` is below ``x/a``, and of the other.
 
-    Takes 8 bytes of memory a name.
+    This takes 8 bytes of memory for each name.
     """
     files = _ordered(names)
 
@@ -403,7 +404,7 @@ def _candidates(stem: str, suffix: str) -> Iterator[str]:
 
 
 def _candidate(stem: str, suffix: str) -> str:
-    """Return `stem` and `suffix`, with the stem cut where that would be too long for a file."""
+    """Return `stem` and `suffix`; the stem is cut if the name would be too long for a file."""
     folder, slash, last = stem.rpartition("/")
     cut = encode_name(last)[: _LONGEST - len(suffix)]
     return folder + slash + (last if cut == encode_name(last) else cut.decode("utf-8", "ignore")) + suffix

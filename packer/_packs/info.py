@@ -1,17 +1,17 @@
 """The figures of a pack, and its digest: packs with equal digests yield the same samples in the same order.
 
 The digest does not depend on formats, parts, settings or versions, so it compares conversions that were made in
-different ways. It is the SHA-256 of hashes, one after the other, each a SHA-256 too: that of the classes, as `Names`
-stores them (`ends` as int64, then `blob`), and those of the samples in their order. A sample's is taken of five int64
-(length of the name, label, height, width, length of the data), of the name and of the data. Numbers are little-endian.
-Where labels are no class ids, the word "int" or "float" comes before all hashes, and a float label stands as its
-float64.
+different ways. It is the SHA-256 of a sequence of hashes, each a SHA-256 too: first the hash of the classes, as `Names`
+stores them (`ends` as int64, then `blob`), then the hashes of the samples in their order. The hash of a sample covers
+five int64 (length of the name, label, height, width, length of the data), the name and the data. Numbers are
+little-endian. If labels are not class ids, the word "int" or "float" precedes all hashes, and a float label is hashed
+as its float64.
 
-Where there are fields, the hash of their descriptions follows that of the classes: of a JSON array with the member of
-the manifest for each, without its `file`, in ASCII and without spaces, the members of objects in the order of their
-names. And the hash of a sample covers, after its data, an int64 and some bytes for each field: of a number, its size in
-bytes and the number as its column has it; of other values, the length of the value and the value; -1 if there is no
-value.
+If there are fields, the hash of their descriptions follows the hash of the classes. It covers a JSON array with each
+field's entry in the manifest, without its `file`, in ASCII and without spaces, with the members of objects in the order
+of their names. The hash of a sample then also covers, after its data, an int64 and some bytes for each field: for a
+number, its size in bytes and the number in the form of its column; for other values, the length of the value and the
+value; for a missing value, only -1.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ class PackInfo:
     samples : int
     codec : str
     settings, source, versions : dict
-        From the manifest: settings and source of the samples, and versions of the libraries that made them.
+        Members of the manifest: settings and source of the samples, and versions of the libraries that encoded them.
     bytes, bytes_of_samples : int
         Size of the pack on the disk, and of the images alone.
     label_type : {"class", "int", "float"}
         Whether the labels are class ids, or numbers without classes.
     classes : list of ClassCount
-        In the order of their ids.
+        The classes and their counts, in the order of their ids.
     least_label, most_label : int or float, optional
         The lowest and the highest label, if labels are numbers without classes; otherwise None.
     unlabeled : int
@@ -94,7 +94,7 @@ class PackInfo:
     tiled : int
         Number of samples that are tiled JPEGs.
     findings : dict of str to int
-        The counts of the conversion's audit, without the tiles.
+        The counts of findings in the conversion's audit, without those about tiles.
     skipped : list of dict
         ``{"name", "reason"}`` of every image that was left out.
     account : list of dict, optional
@@ -146,7 +146,7 @@ class PackInfo:
 
 @dataclass(frozen=True)
 class ClassCount:
-    """A class, and how many samples it has."""
+    """A class, and the number of its samples."""
 
     name: str
     samples: int
@@ -163,16 +163,16 @@ class SideCount:
 
 @dataclass(frozen=True)
 class FieldInfo:
-    """A field, and the figures of its values.
+    """A field, and figures about its values.
 
     Attributes
     ----------
     name, kind, dtype, rank, classes, ids, file
-        The field's; see `packer._fields.Field`.
+        The properties of the field; see `packer._fields.Field`.
     missing : int
         Number of samples that have no value.
     bytes : int
-        Size of all values: of blobs, or in the table.
+        The size of all values in bytes: of the blobs, or of the numbers in the table.
     """
 
     name: str
@@ -228,7 +228,7 @@ def _info(reader: Reader) -> PackInfo:
 
 
 def _own_size(reader: Reader) -> int:
-    """Return the bytes of a pack, without those of the files of others that an index lists."""
+    """Return the size of a pack in bytes, without the files that an index lists."""
     return reader.place.size([name for name in reader.file_names() if reader.place_of(name) is None])
 
 
@@ -248,7 +248,7 @@ def digest(
     workers: int | None = None,
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> str:
-    """Return the digest of a pack, 64 hexadecimal digits. Every sample is compared with its checksum.
+    """Return the digest of a pack, as 64 hexadecimal digits, after checking the checksum of every sample.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ def _hashes(reader: Reader, indices: range) -> bytes:
 
 
 def _values(reader: Reader, field: Field, indices: range) -> Iterator[Buffer | None]:
-    """Yield the bytes of a field's value of each sample, None if there is none."""
+    """Yield the bytes of a field's value for each sample; None if it is missing."""
     if not field.is_blob:
         values, present = reader.column(field.name)
         for index in indices:

@@ -128,7 +128,7 @@ class Repaired:
     Attributes
     ----------
     samples : list of str
-        Names of the samples that were repaired, or whose fields were.
+        Names of the samples that were repaired, or whose field values were repaired.
     left : list of Damage
         The remaining damage, with the reason for each.
     """
@@ -172,7 +172,7 @@ class _Origin:
             self._recipe = f"how the pack's samples were made is not known: {printable(error)}"
 
     def made_again(self, damage: Damage) -> Buffer | Damage:
-        """Return the original bytes of a sample or a value; or the damage, with the reason why they are unavailable."""
+        """Return the original bytes of a sample or a value, or the damage with the reason why there are none."""
         assert damage.index is not None
         problem = name_problem(damage.name)
         number = self._numbers.get(damage.index)
@@ -201,7 +201,7 @@ class _Origin:
                 reader.close()
 
     def _images(self, number: int, damage: Damage) -> Iterator[Buffer]:
-        """Yield candidates for a sample's bytes: those of the origin, and the result of converting them."""
+        """Yield candidates for a sample's bytes: the bytes in the origin, and the result of converting them."""
         data, _ = self._source.read(number, ReadBuffer())
         yield data
         if isinstance(self._recipe, str):
@@ -213,7 +213,7 @@ class _Origin:
             yield prepare_sample(data, damage.name, self._recipe, stored).data
 
     def _values(self, number: int, damage: Damage) -> Iterator[Buffer]:
-        """Yield candidates for a value's bytes: those of the copy, or of the field's file."""
+        """Yield candidates for a value's bytes, from the copy of the pack or from the field's file."""
         field = self._reader.fields[damage.field]
         if isinstance(self._source, PackSource):
             names = [own.name for own in self._source.fields if own.is_blob]
@@ -255,7 +255,7 @@ class _Origin:
 
 
 def _opened(reader: Reader, root: Path, wanted: set[int]) -> tuple[Source, dict[int, int]]:
-    """Open the origin; return it, and the index in it of each required sample."""
+    """Open the origin; return it, and the index of each wanted sample in it."""
     try:
         copy = pack_source(root)
     except (NotAPackError, PackNotFoundError):
@@ -279,13 +279,13 @@ class _Patches:
         self._open: dict[int, PatchFile] = {}
 
     def are_inside(self, damage: Damage) -> bool:
-        """Tell whether the row of a sample leads to bytes in the data of one file."""
+        """Tell whether the row of a sample points to bytes inside the data of one file."""
         offset, size, _ = _range_of(self._reader, damage)
         number = self._file_at(offset)
         return 0 <= number < len(self._files) and 0 <= size <= int(self._starts[number + 1]) - offset
 
     def write(self, damage: Damage, data: Buffer) -> None:
-        """Replace bytes that `are_inside`."""
+        """Replace the damaged bytes, for which `are_inside` must be true."""
         offset, _, _ = _range_of(self._reader, damage)
         number = self._file_at(offset)
         name, begin, _ = self._files[number]
@@ -300,13 +300,13 @@ class _Patches:
         return int(np.searchsorted(self._starts, offset, side="right")) - 1
 
     def close(self) -> None:
-        """Return once everything is on the disk."""
+        """Sync everything to the disk, and close the files."""
         for file in self._open.values():
             file.close()
 
 
 def _fits(reader: Reader, damage: Damage) -> bool:
-    """Tell whether the bytes in the pack match the checksum in the table; then something else is wrong."""
+    """Tell whether the bytes in the pack match the checksum in the table, so that the damage is elsewhere."""
     if damage.field and not reader.fields[damage.field].is_blob:
         return True
     try:
@@ -326,7 +326,7 @@ def _matches(reader: Reader, damage: Damage, data: Buffer) -> bool:
 
 
 def _stored(reader: Reader, damage: Damage) -> Buffer:
-    """Return the bytes of a damaged sample or value as the pack has them."""
+    """Return the bytes of a damaged sample or value that are now in the pack."""
     assert damage.index is not None
     if not damage.field:
         return reader.read(damage.index)
@@ -334,7 +334,7 @@ def _stored(reader: Reader, damage: Damage) -> Buffer:
 
 
 def _range_of(reader: Reader, damage: Damage) -> tuple[int, int, int]:
-    """Return the offset of the bytes that are damaged, as a row's `offset` counts; their size and their checksum."""
+    """Return the offset of the damaged bytes, counted like a row's `offset`, their size and their checksum."""
     assert damage.index is not None
     row = reader.table.row(damage.index)
     if not damage.field:

@@ -1,4 +1,4 @@
-"""A writer of files below one directory, which never writes outside of it and never overwrites a file."""
+"""A writer of files below one directory: it never writes outside the directory, and never overwrites a file."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _PROBE = re.compile("packer-(Probe|\u00e9|e\u0301)-[0-9a-f]{16}")  # the files o
 class SafeTree:
     """A directory `root` to which files and directories are added safely.
 
-    Each part of a name is opened from the directory above it, and none that is a symbolic link: so a link that stands
-    there, or is put there meanwhile, leads nowhere. (On Windows, which knows no such opening, the caller's finding that
-    the directory is empty must do.) Names that lead elsewhere are DestinationErrors.
+    Each part of a name is opened relative to the directory above it, and symbolic links are refused. So a link, even
+    one created meanwhile, cannot redirect a write. (Windows has no such call; there, the caller must have found the
+    directory empty.) Names that lead elsewhere raise DestinationError.
 
     Parameters
     ----------
     root : Path
-        Must exist.
+        The directory, which must exist.
     """
 
     def __init__(self, root: Path) -> None:
@@ -62,7 +62,7 @@ class SafeTree:
             folder = folder.rpartition("/")[0]
 
     def entries(self) -> Iterator[tuple[str, bool]]:
-        """Yield the name of everything in the directory, and whether it is a directory. No link is followed."""
+        """Yield the name of each entry in the directory, and whether it is a directory. Links are not followed."""
         with writing_to(self._root):
             for folder, folders, files in os.walk(self._root, onerror=_fail):
                 above = os.path.relpath(folder, self._root).replace(os.sep, "/") + "/"
@@ -74,25 +74,25 @@ class SafeTree:
                     yield above + name, not os.path.islink(os.path.join(folder, name))
 
     def write(self, name: str, data: Buffer) -> None:
-        """Write a file, unless it is there; see `write_blocks`."""
+        """Write a file, unless it exists; see `write_blocks`."""
         self.write_blocks(name, lambda: [data])
 
     def write_blocks(self, name: str, blocks: Callable[[], Iterable[Buffer]]) -> None:
-        """Write a file of several blocks, unless it is there.
+        """Write a file of several blocks, unless it exists.
 
-        A file that is there and holds the beginning of the content, as an interrupted process leaves it, is
+        An existing file that contains only the beginning of the content, as an interrupted process leaves it, is
         rewritten.
 
         Parameters
         ----------
         name : str
         blocks : callable
-            Gives the blocks, which may be made meanwhile; called again for a file that is there.
+            Returns the blocks, which may be generated lazily; called again if the file exists.
 
         Raises
         ------
         DestinationError
-            If something else is there.
+            If the file exists with other content, or something else has its name.
         """
         self._require_inside(name)
         if folder := name.rpartition("/")[0]:
@@ -109,7 +109,7 @@ class SafeTree:
                 file.writelines(blocks())
 
     def _is_there(self, name: str, blocks: Iterable[Buffer]) -> bool:
-        """Return whether a file holds all blocks, and not only their beginning; DestinationError if neither."""
+        """Tell whether a file contains all blocks (True) or only their beginning; DestinationError if neither."""
         fd = self._open(name, _THERE)
         with open(fd, "rb") as file:
             if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -128,7 +128,7 @@ class SafeTree:
         )
 
     def sync(self, names: Iterable[str]) -> None:
-        """Return once these files, and the directories that something was added to, are on the disk."""
+        """Sync these files, and the directories to which entries were added, to the disk."""
         rest = iter(names)
         with ThreadPoolExecutor(_SYNCED_AT_ONCE, thread_name_prefix="packer-sync") as pool:
             while some := list(itertools.islice(rest, 8 * _SYNCED_AT_ONCE)):
@@ -143,7 +143,7 @@ class SafeTree:
         sync_directory(self._root)
 
     def folds_names(self) -> bool:
-        """Tell whether the file system treats names as equal that differ in case, or in the encoding of accents."""
+        """Tell whether names that differ only in case or in the encoding of accents are equal on the file system."""
         token = secrets.token_hex(8)
         for written, other in [("packer-Probe", "packer-probe"), ("packer-\u00e9", "packer-e\u0301")]:
             with writing_to(self._root):
@@ -180,7 +180,7 @@ class SafeTree:
             os.unlink(self._root / name)
 
     def _removed_probe(self, name: str) -> bool:
-        """Tell whether a file was a probe of a process that was killed. Then the file is gone."""
+        """Tell whether a file is a probe that a killed process left behind; if so, remove it."""
         if _PROBE.fullmatch(name) is None or os.lstat(self._root / name).st_size:
             return False
         self._unlink(name)

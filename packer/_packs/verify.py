@@ -157,8 +157,7 @@ class Verification(list[Damage]):
     path : str
         The pack.
     notes : sequence of str
-        For an intact pack: the reason if samples were not read, and then the things in the source that are not in the
-        pack.
+        For an intact pack: the reason if samples were not read, then the losses from the source.
     """
 
     def __init__(self, damage: Iterable[Damage] = (), path: str = "", notes: Sequence[str] = ("",)) -> None:
@@ -172,7 +171,7 @@ class Verification(list[Damage]):
         return html(self._blocks())
 
     def _blocks(self) -> Iterator[Block]:
-        """Yield the damage: first whole columns and files, then samples, which are fewer if there is a common cause."""
+        """Yield the damage: first whole columns and files, then samples; fewer samples if there is a common cause."""
         if not self:
             unread, *lost = self.notes
             yield f"{self.path}: intact{unread}"
@@ -186,7 +185,7 @@ class Verification(list[Damage]):
 
 
 def listed(items: Sequence[object], most: int = _LISTED_AT_MOST) -> Iterator[str]:
-    """Yield a line for each of the first items, and their number beyond them."""
+    """Yield a line for each of the first items, and a line with the number of further items."""
     yield from (f"  {item}" for item in items[:most])
     if len(items) > most:
         yield f"  … and {count(len(items) - most)} more"
@@ -207,7 +206,7 @@ def notes_of(reader: Reader, *, quick: bool = False) -> list[str]:
 
 
 def _check_table(reader: Reader) -> Iterator[Damage]:
-    """Compare the columns with their checksums, and look for wrong rows in those that fit: in others all may be."""
+    """Check the columns' checksums, and look for wrong rows in columns that match; others may be wrong throughout."""
     damaged = set()
     for column in reader.table.column_names():
         try:
@@ -230,7 +229,7 @@ def _check_table(reader: Reader) -> Iterator[Damage]:
 
 
 def _first(found: Iterator[Damage]) -> Iterator[Damage]:
-    """Yield the first rows with one kind of error, and report the number of others."""
+    """Yield the first rows with one kind of error, and the number of further rows."""
     shown = sorted(itertools.islice(found, _LISTED), key=lambda item: item.index or 0)
     yield from shown
     if more := sum(1 for _ in found):
@@ -354,7 +353,7 @@ def _damage(reader: Reader, error: PackError, index: int, field: str = "") -> Da
 
 
 def _file_problem(reader: Reader, error: PackError) -> str | None:
-    """Return the defect of a file of a pack of several, in which no sample can be read; None for other errors."""
+    """Return the defect of a whole file in a pack of several files; None if the error concerns only a sample."""
     cause = error.__cause__
     if not isinstance(cause, CorruptPackError) or cause.path == reader.path:
         return None
@@ -383,11 +382,11 @@ def _wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, P
 
 
 def _blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str) -> str | None:
-    """Return why bytes are not a value of a field in a sample with an image of this size; None if they are.
+    """Return the reason why bytes are not a valid value of a field for an image of this size; None if they are.
 
-    A further image and a mask are looked at as a conversion looks at an image. Both have the size of the image, and so
-    has the mask of run lengths; a further image, after it is turned where `exif` is ``"apply"``. Boxes and the visible
-    keypoints lie in the image, or up to `MARGIN` outside of it.
+    Image fields and masks are checked like images in a conversion. They must have the size of the image, and so must
+    the mask that run lengths encode; with ``exif="apply"``, image fields must have it after their rotation. Boxes and
+    visible keypoints must lie in the image, or at most `MARGIN` outside it.
     """
     if field.kind in PIXELS:
         return _pixels_problem(field, blob, (height, width), exif)
@@ -439,7 +438,7 @@ _FITS: Mapping[str, Callable[[Any, int, int], str | None]] = {
 
 
 def disagreements(reader: Reader, library: str, progress: ProgressCallback | None = None) -> Iterator[Damage]:
-    """Yield the differences between a pack as a library reads it and as packer reads it, which found no damage.
+    """Yield the differences between the samples that a library reads and those that packer reads without damage.
 
     Parameters
     ----------
@@ -447,16 +446,16 @@ def disagreements(reader: Reader, library: str, progress: ProgressCallback | Non
     library : str
         One of `LIBRARIES`.
     progress : callable, optional
-        Called with the number of samples that were compared, and their total.
+        Called with the number of samples compared so far and their total.
 
     Raises
     ------
     OptionError
         If the library does not read packs of this format.
     MissingDependencyError
-        If it is not installed.
+        If the library is not installed.
     PackError
-        If it cannot read the pack here, whatever the pack is.
+        If the library cannot read the pack on this machine, which does not mean that the pack is damaged.
     """
     if reader.manifest.format != LIBRARIES[library] or reader.manifest.parts:
         raise OptionError(

@@ -1,4 +1,4 @@
-"""Iteration over the samples of a pack: on threads, in order, in memory that does not grow with the pack."""
+"""Iteration over the samples of a pack: on threads, in order, and with memory that does not grow with the pack."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ def over_samples(
     progress: Callable[[int, int], None] | None = None,
     before: Callable[[range], None] | None = None,
 ) -> Iterator[_R]:
-    """Yield ``work(indices)`` of all samples, some dozens at a time, as `in_order` does.
+    """Yield ``work(indices)`` for all samples in order, some dozens of samples at a time.
 
     Parameters
     ----------
     work : callable
-        Its results live for several calls; they must not hold the samples' data.
+        Takes a range of indices. Several results are held at a time, so they must not contain the samples' data.
     count : int
         Number of samples.
     workers : int, optional
-        Threads; by default as many as `available_cpus` counts.
+        The number of threads; by default as many as `available_cpus` counts.
     progress : callable, optional
-        Called with the number of samples that are done, after the result for them was used, and their total.
+        Called with the number of samples whose results have been used, and their total.
     before : callable, optional
-        Called with the indices of each batch, some batches before there is work on it, such as `Reader.ahead_whole`.
+        Called with the indices of each batch, some batches before `work` is called for it; for example
+        `Reader.ahead_whole`.
     """
     batches = _batches(count, before)
     done = 0
@@ -62,7 +63,7 @@ _HELD = 2 << 20  # bytes of blobs that are read at a time
 
 
 def blobs_of(reader: Reader, indices: range, name: str) -> Iterator[Buffer | None]:
-    """Yield the bytes of a field of each sample, None if it has none; PackError if they cannot be read."""
+    """Yield the bytes of a field for each sample, None if missing; PackError if they cannot be read."""
     for _, blob in blobs_or_errors(reader, indices, name):
         if isinstance(blob, PackError):
             raise blob
@@ -72,10 +73,10 @@ def blobs_of(reader: Reader, indices: range, name: str) -> Iterator[Buffer | Non
 def blobs_or_errors(
     reader: Reader, indices: range, name: str
 ) -> Iterator[tuple[int, Buffer | CorruptPackError | None]]:
-    """Yield the index of each sample with its bytes of a field, None if it has none, or the error of reading them.
+    """Yield each sample's index and its bytes of a field, None if missing, or the error from reading them.
 
-    All are read at once where they are small and undamaged. Bytes that the machine cannot read, such as for too many
-    open files, are no damage: the PackError is raised.
+    All values are read at once if they are small and undamaged. If the machine cannot read bytes, for example because
+    of too many open files, this is no damage, and the PackError is raised.
     """
     positions = np.arange(indices.start, indices.stop)
     _, sizes, _ = reader.locate_blobs(positions, name)

@@ -54,7 +54,7 @@ def read_each(
     Parameters
     ----------
     names : mapping
-        The names of the images, by the argument of `read`.
+        A mapping from each argument of `read` to the name of its image.
     read : callable
         Raises SourceError for annotations that cannot be used.
     where : str

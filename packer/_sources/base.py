@@ -62,7 +62,7 @@ class OtherFiles:
     Attributes
     ----------
     counts : dict of str to int
-        Number of files that have each suffix, in lower case; ``"(none)"`` where a name has no suffix.
+        The number of files with each suffix, in lower case; ``"(none)"`` for names without a suffix.
     names : list of str, optional
         Paths relative to the source, unordered; None if there are more than a report lists.
     """
@@ -85,7 +85,7 @@ class OtherFiles:
                 self.names = None
 
     def without(self, name: str) -> OtherFiles:
-        """Return the files without one that was read after all."""
+        """Return the files without one file that was read after all."""
         if self.names is not None and name not in self.names:
             return self
         counts = dict(self.counts)
@@ -240,7 +240,7 @@ class BlobColumn:
     field : Field
     blob : (B,) uint8 array
     starts, sizes : (N,) int64 arrays
-        Where each value lies in `blob`. The size is -1 if there is no value.
+        The location of each value in `blob`. The size is -1 if the value is missing.
     """
 
     field: Field
@@ -283,13 +283,13 @@ class BlobColumn:
 
 @dataclass(frozen=True, eq=False)
 class FileColumn:
-    """The values of a field that lie in files.
+    """The values of a field that are stored in files.
 
     Attributes
     ----------
     field : Field
     root : Path
-        The directory that the paths are relative to.
+        The directory to which the paths are relative.
     paths : BlobColumn
         The path of each value, with forward slashes.
     """
@@ -342,7 +342,7 @@ class FileColumn:
 
 @dataclass(frozen=True, eq=False)
 class RangeColumn:
-    """The values of a field that lie in files of a container.
+    """The values of a field that are stored in files of a container.
 
     Attributes
     ----------
@@ -350,7 +350,7 @@ class RangeColumn:
     files : ForeignFiles
     ranges : Ranges
     copied : (B,) uint8 array
-        The values that are not a range of a file.
+        The bytes of values that are not a range of a file.
     """
 
     field: Field
@@ -376,7 +376,7 @@ class RangeColumn:
 
 
 def read_range(files: ForeignFiles, ranges: Ranges, copied: npt.NDArray[np.uint8], index: int) -> bytes | None:
-    """Return the bytes of a range; None if the value is missing. Errors as `ForeignFiles.read`."""
+    """Return the bytes of a range; None if missing. Raises the same errors as `ForeignFiles.read`."""
     file, offset, size = int(ranges.file[index]), int(ranges.offset[index]), int(ranges.size[index])
     if size < 0:
         return None
@@ -388,7 +388,7 @@ Column = NumberColumn | BlobColumn | FileColumn | RangeColumn
 
 
 def joined(column: Column, rows: Ints) -> Column:
-    """Return the values of some rows; no value for row -1."""
+    """Return the values of some rows; the value for row -1 is missing."""
     if not (rows < 0).any():
         return column.taken(rows)
     there = column.taken(np.maximum(rows, 0))
@@ -416,7 +416,7 @@ _BLOCK = 65536  # rows of a digest at a time
 
 @dataclass(frozen=True, slots=True)
 class StoredSample:
-    """Codec, size and EXIF policy of a sample.
+    """The codec, size and EXIF policy of a sample in a pack.
 
     Attributes
     ----------
@@ -444,7 +444,7 @@ class ComputedFields:
         The first of the source's `fields`.
     compute : callable
         Takes the source, the index of an image, its column values by name, and a buffer; returns a value for each
-        field. Errors as `Source.values`.
+        field. Raises the same errors as `Source.values`.
     """
 
     fields: tuple[Field, ...]
@@ -462,7 +462,7 @@ SIZE_FIELDS = {"coco": "image_info"}
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """An ordered list of images with their labels; here, of files.
+    """An ordered list of images with their labels; in this base class, the images are files.
 
     Attributes
     ----------
@@ -481,7 +481,7 @@ class Source:
     label_type : str
         One of `packer._codecs.LABEL_TYPES`.
     others : OtherFiles
-        The files that were not looked at.
+        The files that were not examined.
     fields : tuple of Field
         The fields other than image and label.
     columns : tuple of Column
@@ -489,11 +489,11 @@ class Source:
     lines : (N,) int64 array, optional
         The line of a table that names each image.
     about : tuple of dict
-        Annotations that belong to no image, as JSON values: the manifest's `about`.
+        Annotations that belong to no image, as JSON values, for the manifest's `about`.
     doubts : tuple of dict
         Files that may lack images, and unusable samples, in the form of the manifest's `skipped`.
     account : Account, optional
-        The fate of everything seen during the listing; None for a listing by an older packer.
+        The outcome for everything seen during the listing; None for a listing by an older packer.
     computed : ComputedFields, optional
         Fields without columns.
     size_field : str
@@ -539,15 +539,15 @@ class Source:
         return self.root
 
     def between(self, start: int, stop: int) -> Source:
-        """Return a source of images `start` to `stop` - 1; the classes stay."""
+        """Return a source of images `start` to `stop` - 1, with the same classes."""
         return self.taken(slice(start, stop))
 
     def taken(self, rows: Rows) -> Source:
-        """Return a source of some images; the classes stay."""
+        """Return a source of some images, with the same classes."""
         return replace(self, **{name: _rows_of(getattr(self, name), rows) for name in self._by_row})
 
     def without(self, names: Container[str]) -> Source:
-        """Return a source without the images of some names."""
+        """Return a source without the images that have these names."""
         remaining = np.array([name not in names for name in self.names], bool)
         return self if remaining.all() else self.taken(np.flatnonzero(remaining))
 
@@ -607,23 +607,23 @@ class Source:
         return self._with(account=None if self.account is None else Account(), doubts=())
 
     def limited(self, count: int) -> Source:
-        """Return a source of the first `count` images; the classes stay."""
+        """Return a source of the first `count` images, with the same classes."""
         return self.between(0, min(count, len(self)))
 
     def sampled(self, count: int) -> Source:
-        """Return a source of `count` images, evenly spread over the list and in its order; the classes stay."""
+        """Return a source of `count` images, evenly spread over the list and in its order, with the same classes."""
         return self if count >= len(self) else self.taken(spread(count, len(self)))
 
     def sizes(self) -> Ints | None:
-        """Return the size of each image in bytes; None if not known yet."""
+        """Return the size of each image in bytes; None if the sizes are not known yet."""
         return None if self.stamps is None else self.stamps[:, 0].clip(0)
 
     def stamped(self) -> Source:
-        """Return the source with stamps: its own, or the present ones of its files."""
+        """Return the source with stamps: its own, or new ones from its files."""
         return self._with(stamps=self.present_stamps()) if self.stamps is None else self
 
     def present_stamps(self) -> Stamps:
-        """Return the present stamps of all images, each with the files of its fields; SourceError as `take_stamps`."""
+        """Return the present stamps of images and their fields' files. Raises the same errors as `take_stamps`."""
         stamps = take_stamps(self.root, self.names)
         files = [column for column in self.columns if isinstance(column, FileColumn)]
         if not files:
@@ -638,12 +638,12 @@ class Source:
 
     @property
     def whole_files(self) -> bool:
-        """Whether each image is a whole file of its name below `root`, with the stamp of that file."""
+        """Whether each image is a whole file below `root` with the image's name, and has the stamp of that file."""
         return self.stamps is not None and not any(isinstance(column, FileColumn) for column in self.columns)
 
     @property
     def tree(self) -> Path | None:
-        """Return the directory in which any file may be, or become, an image; None if there is none."""
+        """Return the directory in which any file may be, or may later become, an image; None if there is none."""
         return self.root
 
     def inputs(self) -> Iterator[str]:
@@ -750,7 +750,7 @@ class Source:
             raise ImageError(f"{field}: {error}", self.names[index]) from error
 
     def _read(self, index: int, path: str, buffer: ReadBuffer, what: str = "") -> tuple[memoryview, Stamp]:
-        """Read a file of image `index`; errors as `read`, naming the file if it is not the image."""
+        """Read a file of image `index`. Raises the same errors as `read`; they name the file if it is not the image."""
         try:
             return buffer.read(path)
         except OSError as error:
@@ -771,20 +771,20 @@ class Source:
             raise ImageChangedError(f"changed since it was listed: {what}", self.names[index])
 
     def require_undamaged(self) -> None:
-        """Raise SourceError if the list of the images is damaged; this one was made in memory."""
+        """Raise SourceError if the list of images is damaged; here it was made in memory, so do nothing."""
 
     def describe(self) -> dict[str, str]:
-        """Return kind and digest of names, labels, classes and the values of fields, for the manifest."""
+        """Return the kind, and a digest of names, labels, classes and field values, for the manifest."""
         return {"kind": self.kind, "sha256": self._sha256}
 
     @cached_property
     def _sha256(self) -> str:
-        """The digest of the list, cached: a million images take a second."""
+        """The digest of the list. It is cached, because it takes a second for a million images."""
         digest = listing_digest(self.classes, self.names, self.labels, self.label_type, self.columns, self.about)
         return digest if self.computed is None else self.computed.digest(digest)
 
     def _with(self, **changes: Any) -> Self:
-        """Return the source with other members that do not affect its digest."""
+        """Return the source with changed members; these must not affect its digest."""
         other = replace(self, **changes)
         if (known := vars(self).get("_sha256")) is not None:
             vars(other)["_sha256"] = known

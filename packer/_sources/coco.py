@@ -2,8 +2,8 @@
 
 Several files about the same images are joined, and checked for consistency. A field of objects has a row for each
 annotation, in the order of the files. It is null for images that the files with objects do not list, and empty for
-listed images without an object. Ids that are texts get numbers, from 1 on in the order of the files, and are kept in
-``members``; images keep theirs.
+listed images without an object. Ids that are texts get numbers, from 1 on in the order of the files, and the texts are
+kept in ``members``; the ids of images do not change.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CocoImage:
     Attributes
     ----------
     members : dict
-        Its entry in the list of images, without its id.
+        The image's entry in the list of images, without its id.
     objects, captions : dict of Id to dict, optional
         Annotations by their ids, in the order of the files; None if no file has annotations of that sort.
     """
@@ -63,7 +63,7 @@ class CocoImage:
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Height and width, if the entry has them."""
+        """Height and width of the image, if the entry has them."""
         height, width = self.members.get("height"), self.members.get("width")
         return None if height is None or width is None else (height, width)
 
@@ -76,13 +76,14 @@ class Joined:
     ----------
     images : dict of Id to CocoImage
     categories : dict of Id to dict
-        In the order of the files.
+        The categories, in the order of the files.
     about : list of dict
-        For each file ``file``, its name, and its ``members`` other than images and annotations, such as licenses.
+        For each file, its name as ``file``, and as ``members`` its members other than images and annotations, such as
+        licenses.
     unusable : dict of Id to SourceError
-        By id, images that are unusable, or have an unusable annotation, and the reason.
+        The reasons why images are unusable, or have an unusable annotation, by id.
     kinds : dict of str to type
-        By the name of a list in the files, whether its ids are numbers or texts.
+        The type of the ids, number or text, by the name of a list in the files.
     """
 
     images: dict[Id, CocoImage] = field(default_factory=dict)
@@ -110,8 +111,8 @@ def read_joined(files: Sequence[Path], bad: BadSamples | None = None) -> Joined:
     ----------
     files : sequence of Path
     bad : BadSamples, optional
-        Collects unusable images and annotations, except images with bad annotations, which `Joined` has; by default the
-        first one is an error.
+        Collects unusable images and annotations, except images with bad annotations, which are in `Joined.unusable`; by
+        default the first one is an error.
 
     Raises
     ------
@@ -153,7 +154,7 @@ class _File:
             self._joined.about.append({"file": self._path.name, "members": members})
 
     def _require_annotations(self, document: Any) -> None:
-        """Raise SourceError if a file is something else, naming what it is."""
+        """Raise SourceError if a document is not a file of annotations; the message names its actual type."""
         if isinstance(document, list) and document and isinstance(document[0], dict) and "image_id" in document[0]:
             raise self._refused(
                 "it is a list of results (image_id, category_id, score), which have no images: name the file of "
@@ -252,7 +253,7 @@ class _File:
             self._join(image.objects.setdefault(id, {}), entry, what)
 
     def _problem(self, entry: dict[str, Any], image: CocoImage) -> str | None:
-        """Return the problem of an annotation."""
+        """Return the problem of an annotation, if there is one."""
         if isinstance(entry.get("segmentation"), _Unsound):
             return f"{entry['segmentation']}. {_REMEDY}"
         if _is_caption(entry):
@@ -306,7 +307,7 @@ def _shortened(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _id(value: Any) -> Id | None:
-    """Return an id; None if it is neither a whole number, which tools write as 1.0 too, nor a text."""
+    """Return an id; None if it is neither a text nor a whole number, which some tools write as 1.0."""
     if type(value) is float and value.is_integer():
         return int(value)
     return value if type(value) is int or (isinstance(value, str) and is_text(value)) else None
@@ -322,7 +323,7 @@ def _are_numbers(values: Any) -> bool:
 
 
 def _place_problem(entry: dict[str, Any], size: tuple[int, int] | None) -> str | None:
-    """Return why a segmentation or box is not inside an image of this size."""
+    """Return the reason why a segmentation or box is not inside an image of this size."""
     of_mask = None if entry.get("segmentation") is None else entry["segmentation"].size
     if None not in (of_mask, size) and of_mask != size:
         return f"its run lengths are of the size {of_mask}, and its image of {size}: height and width"
@@ -485,7 +486,7 @@ def _with_ids(annotations: dict[Id, dict[str, Any]] | None) -> Annotations | Non
 
 
 def _members(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any] | None:
-    """Return the members of an annotation that no field has.
+    """Return the members of an annotation that are not in any field.
 
     These are unknown members, nulls, text ids, and keypoints that float32 would round.
     """
@@ -534,22 +535,23 @@ def coco_source(
 ) -> Source:
     """List the images in COCO annotation files, in the order of their ids.
 
-    Torchvision's ``CocoDetection`` has that order too. The images have no labels: -1.
+    Torchvision's ``CocoDetection`` uses the same order. All images get the label -1.
 
     Parameters
     ----------
     root : Path
-        The directory that ``file_name`` counts from.
+        The directory to which ``file_name`` is relative.
     files : sequence of Path
-        Files of the same images, such as instances, captions and person_keypoints. Annotations of one id are one.
+        Files about the same images, such as instances, captions and person_keypoints. Annotations with the same id are
+        joined to one.
     masks : bool
         Whether the annotations of each image are drawn into the field ``mask``: a PNG of categories, with 8 bits if all
         are below 256, otherwise 16. Pixels without annotation are 0. Crowds are drawn below other annotations, and
         larger masks below smaller ones.
     on_missing : {"error", "skip"}
-        The treatment of images without a file.
+        What happens to images without a file: an error, or they are left out.
     rule : ImageRule, optional
-        Which files below `root` count as images: those without an entry are counted.
+        The rule that decides which files below `root` are images; images without an entry are counted.
     bad : BadSamples, optional
         Collects the images with an unusable annotation; by default the first of them is an error.
 
@@ -680,7 +682,7 @@ def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_mis
 
 
 def _masks(joined: Joined, images: Sequence[CocoImage], shown: str) -> tuple[Field]:
-    """Return the field that masks are drawn into; SourceError if they cannot be drawn."""
+    """Return the field into which masks are drawn; SourceError if they cannot be drawn."""
     if not any(entry.get("segmentation") for image in images for entry in (image.objects or {}).values()):
         raise SourceError(f"{shown}: {option('masks', True)} draws segmentations, and no annotation has one")
     if not joined.categories:

@@ -42,13 +42,13 @@ class ContainerSource(Source):
     ----------
     files : ForeignFiles
     images : Ranges
-        Where the image of each sample lies.
+        The location of each sample's image.
     shapes : (N, 2) int64 array
-        Height and width of pixels; 0 of encoded images.
+        Height and width of images that are pixels; 0 for encoded images.
     pixels : PixelLayout, optional
         The layout of pixels, if images are not encoded.
     copied : (B,) uint8 array
-        The bytes that are no range of a file.
+        The bytes of images that are not a range of a file.
     seals : Seals, optional
         The checksums in the files.
     """
@@ -92,12 +92,12 @@ class ContainerSource(Source):
         return there if there == NO_STAMP else (int(self.images.size[index]), there[1])
 
     def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
-        """Return image `index`, pixels as a PNG.
+        """Return image `index`; pixels are returned as a PNG.
 
         Raises
         ------
         ImageError
-            If its file has changed, or its pixels have the wrong size.
+            If the image's file has changed, or its pixels have the wrong size.
         SourceError
             If the disk fails.
         """
@@ -110,18 +110,18 @@ class ContainerSource(Source):
         return memoryview(data), (int(self.images.size[index]), stamp_in(self.files.stamps, self._file(index))[1])
 
     def require_pixels(self, index: int) -> None:
-        """Raise ImageError if image `index` does not have as many bytes as its pixels; none is read."""
+        """Raise ImageError if the number of bytes of image `index` does not fit its pixels; nothing is read."""
         assert self.pixels is not None
         size, (height, width) = int(self.images.size[index]), self.shapes[index].tolist()
         if height < 1 or width < 1 or size != self.pixels.size(height, width):
             raise ImageError(f"{size} bytes are no pixels of {width} x {height}", self.names[index])
 
     def is_pixels(self, index: int) -> bool:
-        """Tell whether image `index` is pixels, and not encoded."""
+        """Tell whether image `index` is stored as pixels and not encoded."""
         return self.pixels is not None and bool(self.shapes[index].any())
 
     def read_pixels(self, index: int) -> npt.NDArray[np.uint8]:
-        """Return the (height, width, 3) RGB pixels of image `index`; errors as `read`."""
+        """Return the (height, width, 3) RGB pixels of image `index`. Raises the same errors as `read`."""
         assert self.pixels is not None
         data, (height, width) = self._bytes(index), self.shapes[index].tolist()
         try:
@@ -188,9 +188,9 @@ class ContainerSource(Source):
 
 
 def require_whole(source: Source) -> None:
-    """Raise SourceError if files of a source may lack images, or a list omits unusable ones.
+    """Raise SourceError if files of a source may lack images, or a list omits unusable images.
 
-    The message has the option that accepts the rest.
+    The message names the option that accepts the remaining images.
     """
     for doubt in source.doubts:
         if isinstance(source, ContainerSource):
@@ -226,14 +226,15 @@ def container_source(
     classes : sequence of str, optional
         Class names in the order of their ids.
     progress, in_place, bad : optional
-        As `list_samples` takes them.
+        The same as for `list_samples`.
     unlabeled : bool
-        Whether the user said that there are samples without labels.
+        Whether the user has allowed samples without labels.
 
     Raises
     ------
     SourceError
-        If the files are damaged, or not of one kind; or no sample has a label, and something looks like one.
+        If the files are damaged or of different kinds; or if no sample has a label, but a key or column looks like
+        labels.
     """
     container = open_container(paths, keys)
     if container is None:
@@ -252,9 +253,9 @@ def listed_container(
     unlabeled: bool = False,
     bad: BadSamples | None = None,
 ) -> ContainerSource:
-    """List the samples of an open container, none of them compressed if they stay in place.
+    """List the samples of an open container; with `in_place`, samples must not be compressed.
 
-    Errors as `container_source`.
+    Raises the same errors as `container_source`.
     """
     if not container.files:
         raise SourceError(
@@ -296,7 +297,7 @@ def listed_container(
 
 
 def _account_for_tables(container: Container, directory: Path) -> None:
-    """Account for files in a directory that are named like labels and do not belong to the container."""
+    """Account for files in a directory that have names like label files and do not belong to the container."""
     own = {name.rpartition("/")[2] for name in container.files}
     with os.scandir(directory) as entries:
         names = sorted(entry.name for entry in entries if entry.is_file() and entry.name not in own)
@@ -308,7 +309,7 @@ def _account_for_tables(container: Container, directory: Path) -> None:
 
 
 def _stamps(files: ForeignFiles, images: Ranges, stamps: Stamps) -> Stamps:
-    """Return the stamps of images in files with these stamps."""
+    """Return the stamps of images from the stamps of their files."""
     there = stamps[files.packed.origins(images.file)]
     return np.where(there == NO_STAMP, there, np.stack([images.size, there[:, 1]], 1))
 

@@ -1,8 +1,8 @@
 """Labels and fields from Hugging Face's ``metadata.csv``, ``.jsonl`` or ``.parquet`` in a tree of images.
 
-``file_name`` is the path of an image, relative to SRC; ``NAME_file_name`` is the path of a further file. ``label``, or
-``labels`` with a single label in each row, is the label. ``objects`` has boxes, x y width height, and their categories.
-Every other column is a field, whose kind follows from its cells.
+``file_name`` is the path of an image, relative to SRC; ``NAME_file_name`` is the path of another file of the image.
+``label``, or ``labels`` with a single label in each row, is the label. ``objects`` has boxes, x y width height, and
+their categories. Every other column is a field, whose kind follows from its cells.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def metadata_of(root: Path, bad: BadSamples | None = None) -> LabelTable | None:
     Raises
     ------
     SourceError
-        If there are several, or the table cannot be read.
+        If there are several tables, or the table cannot be read.
     MissingDependencyError
         If the file is Parquet, and pyarrow is not installed.
     """
@@ -102,19 +102,19 @@ def metadata_source(
     ----------
     root : Path
     table : LabelTable
-        What `metadata_of` returned.
+        The table that `metadata_of` returned.
     rule : ImageRule, optional
-        Which files count as images; by default those that ImageFolder takes.
+        The rule that decides which files are images; by default ImageFolder's.
     classes : sequence of str, optional
         Class names in the order of their ids.
     has_classes : bool
         Whether directories and the table have labels; otherwise all images have the label -1.
     on_missing : {"error", "null", "skip"}
-        The treatment of images without a row, or without a file that their row names.
+        What happens to images without a row, or without a file that their row names.
     files_of : callable, optional
-        As for `imagefolder_source`, in addition to the files that the table names.
+        The same as for `imagefolder_source`, in addition to the files that the table names.
     allow_empty : bool
-        As for `imagefolder_source`; if the table has the labels, directories are not classes and may be empty.
+        The same as for `imagefolder_source`; if the table has the labels, directories are not classes and may be empty.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def metadata_source(
 
 
 def _leave_out_strangers(rows: TableRows, columns: Iterable[Column]) -> bool:
-    """Leave out rows with files outside of the tree: the table was found there, not named by the user."""
+    """Leave out rows with files outside the tree, because the table was found in the tree and not named by the user."""
     for column in columns:
         if not isinstance(column, FileColumn):
             continue
@@ -211,7 +211,7 @@ def _tell_of_labels(source: Source, table: LabelTable, kinds: Mapping[str, str])
 
 
 def _joined(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
-    """Return the images to keep, and the row of each, -1 without a row."""
+    """Return the images to keep, and the row of each image, -1 if it has none."""
     row_of = {name: row for row, name in enumerate(rows.names)}
     image_rows = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
     table = rows.table.path.name
@@ -237,7 +237,7 @@ def _joined(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, I
 
 
 def _labelled(source: Source, rows: TableRows, image_rows: Ints) -> Source:
-    """Return the source with the labels of the table in place of the directories'."""
+    """Return the source with labels from the table instead of the directories."""
     meaning = rows.meaning(())
     labels = np.where(image_rows < 0, UNLABELED, meaning.labels[image_rows])
     notes = [note for note in source.notes if "every label is -1" not in note]

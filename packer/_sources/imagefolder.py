@@ -49,7 +49,7 @@ class ImageRule:
     Attributes
     ----------
     extensions : tuple of str
-        The suffixes of images, in lower case here, matched in any case. ImageFolder has the same argument.
+        The suffixes of images, stored in lower case and matched in any case. ImageFolder has the same argument.
     any_image : bool
         Whether all other files are opened, and count if they begin like an image.
     skip_hidden : bool
@@ -69,7 +69,7 @@ class ImageRule:
         Raises
         ------
         OptionTypeError, OptionError
-            If there are none, or one is not text, or is empty.
+            If there are no suffixes, or a suffix is not a text or is empty.
         """
         if extensions is None:
             return cls(any_image=any_image, skip_hidden=skip_hidden)
@@ -110,9 +110,10 @@ class Walk:
     others : OtherFiles
         The files that are not images.
     account : Account
-        The hidden files and directories, and leftovers of the system.
+        The account of hidden files and directories, and of leftovers of the system.
     beside : dict of str to str
-        Files at the top, or in a directory there, that may contain labels, with the option that reads each.
+        Files in the root, or in one of its subdirectories, that may contain labels, with the option that reads each
+        file.
     """
 
     def __init__(self, root: Path, rule: ImageRule) -> None:
@@ -126,7 +127,7 @@ class Walk:
         self.beside: dict[str, str] = {}
 
     def all_images(self) -> list[str]:
-        """Return all images below the root, first those directly in the root; errors as `subdirectories`."""
+        """Return all images below the root, those directly in it first. Raises the same errors as `subdirectories`."""
         folders = list(filter(self.enters, subdirectories(self._root)))
         hidden = {folder: self.images_below(folder) for folder in folders if is_hidden(folder)}
         self.account.taken("directory", _HIDDEN_TAKEN, [folder for folder, images in hidden.items() if images])
@@ -253,7 +254,7 @@ def is_hidden(name: str) -> bool:
 
 
 def _begins(path: str) -> bytes:
-    """Return the first bytes of a file; none of one that cannot be read."""
+    """Return the first bytes of a file; no bytes if it cannot be read."""
     try:
         with open(open_regular(path), "rb", buffering=0) as file:
             return file.read(_HEAD)
@@ -295,21 +296,21 @@ def imagefolder_source(
     classes : sequence of str, optional
         Class names in the order of their ids; the default is the sorted names of the subdirectories.
     rule : ImageRule, optional
-        Which files count as images; by default those that ImageFolder takes.
+        The rule that decides which files are images; by default ImageFolder's.
     files_of : callable, optional
         Returns the files that belong to fields. These are not images themselves, and a directory without other images
         is not a class.
     allow_empty : bool
-        Whether a class may have no image; always allowed if `classes` are given. ImageFolder has the same argument, and
-        raises by default, like the requests of conversions.
+        Whether a class may have no image, which is always allowed if `classes` are given. ImageFolder has the same
+        argument; its default, and that of conversions, is False.
     bad : BadSamples, optional
         Collects the images of classes that are not in `classes`; by default such a class is an error.
 
     Raises
     ------
     SourceError
-        If `root` is not a directory, a directory in it cannot be listed, it has no images, or has a class that is not
-        in `classes`, or `classes` name one twice; or if a class has no image.
+        If `root` is not a directory, a directory in it cannot be listed, it has no images, or it has a class that is
+        not in `classes`; if `classes` contain a name twice; or if a class must have an image and has none.
     """
     walk = Walk(root, rule or ImageRule())
     folders = list(filter(walk.enters, subdirectories(root)))
@@ -362,7 +363,7 @@ def imagefolder_source(
 
 
 def _account_for_training(root: Path, folders: Sequence[str], account: Account) -> None:
-    """Account for classes that only the training images have, because ImageFolder numbers both separately."""
+    """Account for classes that only the training directory has, because ImageFolder numbers each split separately."""
     if root.absolute().name.lower() not in SPLITS or root.absolute().name.lower() in _TRAINING:
         return
     try:
@@ -417,7 +418,7 @@ def _without_left(listed: dict[str, list[str]], walk: Walk) -> Account:
 def _without_files(
     root: Path, listed: Mapping[str, list[str]], files_of: FilesOf, notes: list[str]
 ) -> dict[str, list[str]]:
-    """Return the images of each class without files of fields, and without directories that contain only those."""
+    """Return the images of each class, without files of fields and directories that contain only such files."""
     owners = files_of(name for names in listed.values() for name in names)
     images = {folder: [name for name in names if name not in owners] for folder, names in listed.items()}
     if any(listed.values()) and not any(images.values()):
@@ -460,9 +461,9 @@ def split_directories(root: Path) -> list[str]:
 
 
 def refuse_splits(root: Path, destination: Path) -> None:
-    """Raise SourceError, with the command to use instead, if `root` holds splits and not classes.
+    """Raise SourceError, with the command to use instead, if `root` contains splits and not classes.
 
-    That is assumed if two directories, or all, have names of splits; a single class may well be called ``train``.
+    This is assumed if two directories, or all, have names of splits; a single class may well be called ``train``.
     """
     splits = split_directories(root)
     folders = [folder for folder in class_directories(root) if not is_hidden(folder)]
@@ -486,7 +487,7 @@ def unlabeled_source(root: Path, rule: ImageRule | None = None) -> Source:
     ----------
     root : Path
     rule : ImageRule, optional
-        Which files count as images; by default those that ImageFolder takes.
+        The rule that decides which files are images; by default ImageFolder's.
 
     Raises
     ------
@@ -516,7 +517,7 @@ def images_without_labels(
 ) -> Source:
     """Return a source of the images found by a walk, each with the label -1.
 
-    Its fields are the computed ones, followed by those of columns; `members` are further members of the source.
+    Its fields are the computed fields, then the fields of `columns`; `members` are further members of the source.
     """
     listed = Names.of(names)
     members |= {"columns": tuple(columns), "computed": computed, "others": walk.others, "account": walk.account}

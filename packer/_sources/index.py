@@ -49,7 +49,7 @@ class IndexLocations:
     copied : (B,) uint8 array
     pixels : PixelLayout, optional
     shapes : (N, 2) int64 array
-        Height and width of images that are pixels; 0 of encoded images.
+        Height and width of images that are pixels; 0 for encoded images.
     """
 
     files: ForeignFiles
@@ -83,7 +83,7 @@ class IndexLocations:
 
     @functools.cached_property
     def directory(self) -> Descriptor:
-        """The directory that the files are relative to."""
+        """The directory to which the files' paths are relative."""
         return Descriptor(os.open(self.files.root, os.O_RDONLY))
 
     @functools.cached_property
@@ -93,7 +93,7 @@ class IndexLocations:
         return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
     def holds_all(self, fields: Iterable[Field]) -> bool:
-        """Tell whether all values that are bytes lie in files."""
+        """Tell whether all values that are bytes are stored in files."""
         return all(field.name in self.ranges for field in fields if field.is_blob)
 
     def offsets(self, ranges: Ranges, rows: slice) -> Ints:
@@ -226,7 +226,7 @@ def _records(
 
 
 def _located(source: Source, locations: IndexLocations, rows: range) -> tuple[Ints, Ints, object]:
-    """Return the locations of images for C, and an object to keep until they were read."""
+    """Return the locations of images for C, and an object that must be held until they are read."""
     images, files = locations.images.taken(slice(rows.start, rows.stop)), locations.files
     if not isinstance(source, ContainerSource):
         numbers = images.file.tolist()
@@ -258,7 +258,7 @@ class _Looking:
     copied: list[int]
 
     def at_all(self, found: Surveyed, seen: npt.NDArray[np.bool_]) -> None:
-        """Inspect the images that C skipped, and the values of all."""
+        """Inspect the images that C skipped, and the field values of all images."""
         source, buffer = self.source, ReadBuffer()
         for row, index in enumerate(found.rows):
             buffer.reset()
@@ -325,14 +325,14 @@ def build_index(
         Files, or samples of a container.
     directory : Path
     destination : Path
-        The final path of the directory, which relative paths refer to.
+        The final path of the directory, to which relative paths refer.
     checksums : bool
         Whether each sample is read and its checksum stored.
     exif : {"ignore", "apply"}
-        Whether images are turned by their EXIF orientation.
+        Whether images are rotated by their EXIF orientation.
     on_error : {"fail", "skip", "keep"}
-        What to do with an image that cannot be read: stop; leave it out and list it in the manifest; or include it with
-        a size of 1 x 1, so that reading it reports the error.
+        What happens at an image that cannot be read: ``"fail"`` stops; ``"skip"`` leaves it out and lists it in the
+        manifest; ``"keep"`` includes it with a size of 1 x 1, so that reading it reports the error.
     keys : mapping, optional
         The keys with which a container was opened, for the manifest's settings.
     progress : callable, optional
@@ -341,7 +341,7 @@ def build_index(
     Raises
     ------
     ImageError
-        With ``on_error="fail"``, for the first image that cannot be read.
+        If ``on_error="fail"``, for the first image that cannot be read.
     OptionError
         If the source is a pack, or has fields computed from annotations.
     SourceError

@@ -44,7 +44,7 @@ def in_known_classes(
 ) -> dict[str, list[str]]:
     """Return the images of known classes; images of other classes are bad samples.
 
-    SourceError if bad samples are an error, or all are bad.
+    Raises SourceError if bad samples are an error, or all samples are bad.
     """
     unknown = [name for name in listed if name not in set(classes)]
     if unknown and not bad.skip:
@@ -150,7 +150,7 @@ def meaning_of(
 
 
 def _meaning(texts: Sequence[str], label_type: str | None, classes: Sequence[str] | None, refuse: Refuse) -> Meaning:
-    """Return what labels mean, as `meaning_of`."""
+    """Return the meaning of labels, as `meaning_of` does."""
     if label_type in ("int", "float"):
         return _numbers(texts, label_type, refuse)
     distinct = Counter(texts)
@@ -206,7 +206,7 @@ def _problem(text: str, label_type: str | None, classes: Sequence[str] | None) -
 
 
 def _require_text(texts: Sequence[str], distinct: Iterable[str], refuse: Refuse) -> None:
-    """Raise SourceError if a label is not UTF-8, so that only escapes are left of it; a path may be any bytes."""
+    """Raise SourceError if a label is not UTF-8, unlike a path, which may be any bytes."""
     for text in distinct:
         if not text.isascii() and _ESCAPED.search(text):
             raise refuse(texts.index(text), f"is no UTF-8. {_AS_UTF_8}")
@@ -314,12 +314,12 @@ def account_for_labels(source: Source, why: str = "they have no label", *, chose
     why : str
         The reason for the missing labels.
     chosen : bool
-        Whether the user said that there are images without labels.
+        Whether the user has allowed images without labels.
 
     Raises
     ------
     SourceError
-        If no image has a label, something looks like labels, and the user did not choose this.
+        If no image has a label, a file or column looks like labels, and the user has not allowed this.
     """
     account = source.account
     if account is None or source.label_type != "class":
@@ -369,8 +369,8 @@ def _remarks(distinct: Iterable[str]) -> list[str]:
 def _lists_of_words(names: Sequence[str]) -> list[str]:
     """Return names that may be space-separated lists; none if most names of several words are not.
 
-    Names of classes share words as well: they end alike, as do golden retriever and curly retriever, or begin alike.
-    In lists a word also occurs alone, or both first and last, or all words occur again.
+    Class names can share words as well: they have the same end, like golden retriever and curly retriever, or the same
+    beginning. In lists, however, a word also occurs alone, or both first and last, or all words occur again.
     """
     split = {name: name.split() for name in names}
     several = {name: words for name, words in split.items() if len(words) > 1}
@@ -412,7 +412,7 @@ def with_given_classes(
     pack, table : Path
         The pack, and the table whose lines `source` knows; for messages.
     remedy : str
-        The end of the message on classes that the pack has not.
+        The end of the message about classes that the pack lacks.
 
     Raises
     ------
@@ -497,7 +497,7 @@ _GRAY, _PALETTE = 0, 3
 
 
 def notes_on_gray_files(source: Source, texts: Iterable[str]) -> Iterator[str]:
-    """Yield a note on each field of ``NAME=TEMPLATE`` that became an image, and whose first file may be a mask."""
+    """Yield a note on each field ``NAME=TEMPLATE`` that was taken for an image, but whose first file may be a mask."""
     columns = {column.field.name: column for column in source.columns}
     for text in texts:
         name, _, template = text.partition("=")
@@ -507,7 +507,7 @@ def notes_on_gray_files(source: Source, texts: Iterable[str]) -> Iterator[str]:
 
 
 def _is_gray(column: FileColumn) -> bool:
-    """Tell whether the first file is a PNG of one channel of 8 bits at most, or of a palette."""
+    """Tell whether the first file is a PNG with a palette, or with one channel of at most 8 bits."""
     path = next((path for path in map(column.path, range(len(column))) if path is not None), None)
     if path is None:
         return False

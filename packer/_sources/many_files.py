@@ -102,6 +102,6 @@ class ManyFiles:
 
 @functools.lru_cache(maxsize=1024)
 def _info(kind: int, height: int, width: int, orientation: int, findings: int) -> ImageInfo:
-    """Return what C found of an image; most sources have many images of one size."""
+    """Return C's results for an image as an ImageInfo; cached, because many images have the same size."""
     words = tuple(words for bit, words in FINDINGS.items() if findings & bit)
     return ImageInfo(KINDS[kind], height, width, orientation, words)

@@ -1,7 +1,7 @@
 """Images in object storage: below a URL, with one folder for each class as in ImageFolder, or at the URLs in a table.
 
-An object is identified by its size and its ETag, like a file by its size and its time. Many are read at once, because
-each request has a latency.
+An object is identified by its size and its ETag, like a file by its size and its time. Many objects are read at once,
+because each request has a latency.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class ObjectSource(Source):
     Attributes
     ----------
     base : str
-        The URL that names are relative to.
+        The URL to which names are relative.
     etags : Names
         The ETag of each object when it was listed; empty if the store sent none.
     urls : Names, optional
-        The URL of each object, if it is not `base` and its name.
+        The URL of each object, if it is not `base` followed by the name.
     """
 
     is_local: ClassVar[bool] = False
@@ -133,7 +133,7 @@ def versions_of(urls: Sequence[str]) -> list[Version | None]:
     Raises
     ------
     SourceError
-        If a store cannot be reached or refuses.
+        If a store cannot be reached or refuses a request.
     """
     with ThreadPoolExecutor(_LOOKED_AT_ONCE, thread_name_prefix="packer-head") as pool:
         try:
@@ -160,11 +160,11 @@ def prefix_source(
     classes : sequence of str, optional
         Class names in the order of their ids; the default is the sorted names of the folders.
     rule : ImageRule, optional
-        Which names count as images; by default those that ImageFolder takes.
+        The rule that decides which names are images; by default ImageFolder's.
     unlabeled : bool
-        Whether all images are taken without classes, each with the label -1, in the order of their names.
+        Whether to take all images without classes, each with the label -1, in the order of their names.
     bad : BadSamples, optional
-        As for `imagefolder_source`.
+        The same as for `imagefolder_source`.
 
     Raises
     ------
@@ -241,7 +241,7 @@ def _system_files(base: str, listed: Mapping[str, Version]) -> list[str]:
 
 
 def _tell_of_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) -> None:
-    """Report which classes and images are hidden, as ImageFolder takes them too."""
+    """Report hidden classes and images, which are included because ImageFolder includes them too."""
     tops = dict.fromkeys(name.partition("/")[0] for name in names)
     classes = [] if unlabeled else list(filter(is_hidden, tops))
     account.taken("class", HIDDEN_CLASS, classes)
@@ -252,7 +252,7 @@ def _tell_of_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) 
 
 
 def _listed(base: str) -> Iterator[tuple[str, Version]]:
-    """Yield names and versions of what lies below a URL; SourceError if a name is invalid for a sample."""
+    """Yield names and versions of the objects below a URL; SourceError if a name is invalid for a sample."""
     try:
         listed = list_in_parallel(base)
     except RemoteError as error:
@@ -272,7 +272,7 @@ def _in_tree(name: str) -> tuple[str, str, str]:
 
 
 def _refuse_splits(base: str, folders: Sequence[str], names: Sequence[str]) -> None:
-    """Raise SourceError if a URL holds splits and not classes, as `refuse_splits` does of a directory."""
+    """Raise SourceError if there are splits and not classes below a URL, like `refuse_splits` for a directory."""
     deep = {parts[0] for name in names if len(parts := PurePosixPath(name).parts) > 2}
     splits = [folder for folder in folders if folder.lower() in SPLITS and folder in deep]
     if len(splits) > 1 or (splits and len(splits) == len(folders)):

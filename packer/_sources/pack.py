@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PackSource(Source):
-    """The samples of packs. The checksum of each sample is compared when it is read.
+    """The samples of packs. The checksum of each sample is checked when the sample is read.
 
     Attributes
     ----------
@@ -43,7 +43,8 @@ class PackSource(Source):
     repeated : frozenset of int
         The samples that repeat the name of an earlier one; always empty for several packs.
     overlapping : frozenset of int
-        The samples that share bytes with an earlier one: otherwise a few bytes could become any number of samples.
+        The samples that share bytes with an earlier one; they are refused, because a few bytes could otherwise become
+        any number of samples.
     united : Manifest
         The combined manifest of the packs.
     condition : str
@@ -61,7 +62,7 @@ class PackSource(Source):
     condition: str = ""
 
     def taken(self, rows: Rows) -> PackSource:
-        """Return a source of some samples, in their order; the classes stay."""
+        """Return a source of some samples, in their order, with the same classes."""
         part = super().taken(rows)
         assert isinstance(part, PackSource)
         united = replace(self.united, source=part.describe())
@@ -72,16 +73,16 @@ class PackSource(Source):
         return replace(part, united=united)
 
     def limited(self, count: int) -> PackSource:
-        """Return a source of the first `count` samples; the classes stay."""
+        """Return a source of the first `count` samples, with the same classes."""
         if count >= len(self):
             return self
         part = self.taken(slice(0, count))
         return replace(part, united=replace(part.united, skipped=[], findings={}))
 
     def where(self, condition: str) -> PackSource:
-        """Return a source of the samples that meet a condition, in their order; the classes stay.
+        """Return a source of the samples that meet a condition, in their order, with the same classes.
 
-        The condition refers to labels as the packs have them.
+        The condition refers to the labels in the packs, before any renumbering.
 
         Raises
         ------
@@ -100,16 +101,16 @@ class PackSource(Source):
         return replace(self, condition=condition, account=account).taken(rows)
 
     def describe(self) -> dict[str, str]:
-        """Return kind and digest of names, labels and classes, and the condition, for the manifest."""
+        """Return the kind, a digest of names, labels and classes, and the condition, for the manifest."""
         return super().describe() | ({"where": self.condition} if self.condition else {})
 
     def sizes(self) -> Ints:
-        """Return how many bytes the image of each sample has."""
+        """Return the number of bytes of each sample's image."""
         sizes: Ints = np.concatenate([reader.table.size for reader in self.readers])[np.asarray(self.samples)]
         return sizes
 
     def stamped(self) -> PackSource:
-        """Return the source: its samples have checksums, and its packs identities."""
+        """Return the source unchanged, because its samples have checksums and its packs have identities."""
         return self
 
     @property
@@ -149,11 +150,11 @@ class PackSource(Source):
         return self._of_pack(index, read)
 
     def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
-        """Return the values of sample `index`; errors as for `read`, which name the field."""
+        """Return the values of sample `index`. Raises the same errors as `read`; they name the field."""
         return tuple(self.value(index, field.name) for field in self.fields)
 
     def value(self, index: int, name: str) -> Stored:
-        """Return the value of one field of sample `index`; errors as for `values`."""
+        """Return the value of one field of sample `index`. Raises the same errors as `values`."""
 
         def value(reader: Reader, number: int) -> Stored:
             stored = reader.value(number, name)
@@ -192,7 +193,7 @@ class PackSource(Source):
             raise CorruptPackError(reason, reader.path, number, name)
 
     def _of_pack(self, index: int, read: Callable[[Reader, int], _T]) -> _T:
-        """Read something of sample `index`; errors as of `read`."""
+        """Call `read` for sample `index` in its pack. Raises the same errors as the method `read`."""
         reader, number = self._located(index)
         try:
             return read(reader, number)
@@ -203,7 +204,7 @@ class PackSource(Source):
             raise SourceError(str(error)) from error
 
     def _located(self, index: int) -> tuple[Reader, int]:
-        """Return the reader of sample `index`, and the index in it."""
+        """Return the reader of sample `index`, and the sample's index in that reader."""
         number, sample = self._reader_of(index)
         return self.readers[number], sample
 
@@ -280,22 +281,22 @@ def pack_source(
     Parameters
     ----------
     *paths : path
-        One pack or more, of any formats.
+        One or more packs, of any formats.
     class_map : {"same", "union"}
-        Whether the packs must have the same classes, or the first pack's classes are followed by additional ones of the
-        others.
+        ``same``: the packs must have the same classes. ``union``: additional classes of the other packs follow those of
+        the first pack.
     classes : sequence of str, optional
-        Class names in the order of their ids, instead of the packs'.
+        Class names in the order of their ids, instead of the class names in the packs.
     prefixes : sequence of str, optional
         A directory prepended to the sample names of each pack; one for each pack, or none.
 
     Raises
     ------
     SourceError
-        If the classes differ, a class is not in `classes`, two samples have one name, or the packs differ in the
+        If the classes differ, a class is not in `classes`, two samples have the same name, or the packs differ in the
         meaning of their bytes.
     PackError
-        If a pack cannot be opened, or several of its files are one.
+        If a pack cannot be opened, or several of its files are the same file.
     """
     if class_map not in CLASS_MAPS:
         raise OptionError(f"class_map is one of {', '.join(CLASS_MAPS)}, not {class_map!r}")
@@ -381,7 +382,7 @@ def _require_same_classes(readers: Sequence[Reader]) -> None:
 
 
 def _labels(reader: Reader, classes: Sequence[str]) -> Labels:
-    """Return the labels of a pack, ids as indices into `classes`; -1 also for labels that reading refuses."""
+    """Return the labels of a pack, with ids as indices into `classes`; -1 for labels that reading will refuse."""
     own = reader.manifest.classes
     if own == list(classes):
         return reader.table.label
@@ -439,7 +440,7 @@ def _require_unique(names: Names, readers: Sequence[Reader], prefixes: Sequence[
 
 
 def _distinct_stems(readers: Sequence[Reader]) -> list[str]:
-    """Return a name for each pack, no two alike: that of its file, and a number where others have the same."""
+    """Return a unique name for each pack: the name of its file, with a number if other packs have the same."""
     stems = [Path(reader.path).stem for reader in readers]
     numbered = [stem if stems.count(stem) == 1 else f"{stem}-{number}" for number, stem in enumerate(stems, 1)]
     if len(set(numbered)) < len(stems):  # such as `train-2` next to two `train`

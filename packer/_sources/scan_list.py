@@ -9,8 +9,8 @@ checksums   a uint32 for every 4096 images: the CRC-32C of their labels, then of
 names       bytes; labels, ends and names are as in `Source`
 fields      if there are any; see below
 
-Numbers are little-endian. A stamp has a checksum of its own because it may be replaced by `MENDABLE`. The images of a
-part are compared with the checksums of their blocks, so that a task reads only the blocks of the list that it needs.
+Numbers are little-endian. A stamp has its own checksum because it may be replaced by `MENDABLE`. The images of a part
+are checked against the checksums of their blocks, so that a task reads only the blocks of the list that it needs.
 
 An interrupted conversion, and the tasks of a job, use this list to detect files that have changed since.
 
@@ -438,13 +438,13 @@ def let_mend(path: Path, source: Source, index: int) -> None:
     ----------
     path : Path
     source : Source
-        That of the list.
+        The source of the list.
     index : int
 
     Raises
     ------
     PackError, SourceError, DestinationError
-        If that fails.
+        If the list cannot be read or written.
     """
     if source.stamps is None or not same_stamp(stamp_in(source.stamps, index), source.stamp(index)):
         return

@@ -88,14 +88,15 @@ def with_files(
     source : Source
     file_fields : sequence of FileField
     on_missing : {"error", "null", "skip"}
-        The treatment of an image that lacks one of the files.
+        What happens to an image that lacks one of the files.
     skip : bool
         Whether invalid files make bad samples; otherwise the first one is an immediate error.
 
     Raises
     ------
     SourceError
-        If files are missing, all or some, or the first one is not a value of its kind, or a name is taken.
+        If all or some files are missing, the first file is not a value of its kind, or the name of a field is already
+        used.
     """
     source = _without_own_files(source, file_fields)
     columns = [
@@ -110,14 +111,14 @@ def with_files(
 
 
 def with_columns(source: Source, columns: Sequence[Column], on_missing: str, *, skip: bool = False) -> Source:
-    """Return a source with more fields, possibly with values in files; errors as `with_files`."""
+    """Return a source with more fields; values may be in files. Raises the same errors as `with_files`."""
     files = [column for column in columns if isinstance(column, FileColumn)]
     source = source.having(*(column for column in columns if not isinstance(column, FileColumn)))
     return looked_up(source, files, on_missing, skip=skip) if files else source
 
 
 def looked_up(source: Source, columns: Sequence[FileColumn], on_missing: str, *, skip: bool = False) -> Source:
-    """Return a source with fields, after looking up their files; errors as `with_files`."""
+    """Return a source with fields, after looking up their files. Raises the same errors as `with_files`."""
     present, missing = Present(source.root), Missing(source, on_missing)
     for column in columns:
         field, paths = column.field, [column.get(index) for index in range(len(column))]
@@ -163,7 +164,7 @@ class Present:
     Parameters
     ----------
     root : Path
-        What paths are relative to.
+        The directory to which paths are relative.
     """
 
     def __init__(self, root: Path) -> None:
@@ -209,7 +210,7 @@ class Missing:
         self._notes: list[str] = []
 
     def note(self, field: str, paths: Sequence[str | None], there: npt.NDArray[np.bool_]) -> None:
-        """Record the missing files of a field; SourceError if none may be. A value without a path is not missing."""
+        """Record the missing files of a field; SourceError if not allowed. A value without a path is not missing."""
         lacking = np.flatnonzero(~there & np.array([path is not None for path in paths], bool))
         if not len(lacking):
             return
@@ -218,7 +219,7 @@ class Missing:
         self.lack(lacking, f"{field} file", shown)
 
     def lack(self, lacking: npt.NDArray[np.int64], what: str, shown: str) -> None:
-        """Record the images that lack something; SourceError if none may."""
+        """Record the images that lack a file or a row; SourceError if this is not allowed."""
         lack = f"{len(lacking)} of {len(self._names)} images {'has' if len(lacking) == 1 else 'have'} no {what}"
         if self._on_missing == "error":
             raise SourceError(
@@ -235,7 +236,7 @@ class Missing:
             self._notes.append(f"{lack} and null instead: {shown}")
 
     def settled(self, source: Source) -> Source:
-        """Return a source without the images to leave out, with notes on what is missing."""
+        """Return a source without the images to leave out, with notes on missing files and rows."""
         if not self._kept.any():
             raise SourceError(
                 f"{printable(source.root)}: {option('on_missing', 'skip')} leaves no image: {self._account.lines()[0]}"
@@ -257,7 +258,8 @@ def _kind_of_file(name: str, path: str) -> str:
 def _as_first(field: Field, paths: Iterable[str]) -> Field:
     """Return an array field with the dtype and rank of the first readable ``.npy`` file.
 
-    Unreadable files before it are bad samples, reported when they are read. SourceError if none can be read.
+    Unreadable files before it are bad samples, which are reported when they are read. Raises SourceError if no file can
+    be read.
     """
     first: SourceError | None = None
     for path in paths:

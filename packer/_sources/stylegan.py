@@ -28,7 +28,7 @@ _MOST = 1 << 28  # bytes of labels
 def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: ImageRule | None = None) -> Source | None:
     """List the images of a directory with the labels of its ``dataset.json``; None if another tool wrote it.
 
-    It may declare that there are no labels.
+    The file may declare that there are no labels.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
     classes : sequence of str, optional
         Class names in the order of their ids; by default classes are called by their numbers.
     rule : ImageRule, optional
-        Which files count as images.
+        The rule that decides which files are images.
 
     Raises
     ------

@@ -77,7 +77,8 @@ class FileColumns:
     names : mapping of int to str
         The names without an exactly equal file, by row.
     alone : bool
-        Whether the table has no other names: then all may lack a common directory, or have additional ones.
+        Whether the table has no other names. In that case all names may lack a common directory, or have additional
+        directories.
 
     Attributes
     ----------
@@ -170,9 +171,9 @@ def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
     Parameters
     ----------
     files : collection of str
-        The files that no name is.
+        The files that no name matches.
     names : sequence of str
-        The names that are no file.
+        The names that match no file.
     """
     note = next(FileColumns(files, dict(enumerate(names)), alone=False).notes(), "")
     return f" But {note.replace(' of the table', '')}." if note else ""
@@ -213,9 +214,9 @@ def csv_source(
         A CSV file in UTF-8, with a header line; or ``.jsonl``, or ``.parquet``.
     options : TableOptions, optional
     on_missing : {"error", "null", "skip"}
-        The treatment of images without a file that a column names.
+        What happens to images without a file that a column names.
     files_of : callable, optional
-        Which files belong to other fields, as for `imagefolder_source`.
+        Returns the files that belong to other fields, as for `imagefolder_source`.
 
     Raises
     ------
@@ -363,7 +364,7 @@ class TableRows:
             )
 
     def match(self, present: TreeImages) -> None:
-        """Replace names by those of the matching files."""
+        """Replace names by the names of the matching files."""
         unknown = {name for name in set(self.names) - present.images if name and not present.has(name)}
         rows = enumerate(self.names) if unknown or self._outside else ()
         missing = {row: name for row, name in rows if row in self._outside or name in unknown}
@@ -437,7 +438,7 @@ class TableRows:
             self.require_sound()
 
     def meaning(self, header: Sequence[str]) -> Meaning:
-        """Interpret the labels; without a label column, images are unlabeled. Errors as `meaning_of`."""
+        """Interpret the labels; there are none without a label column. Raises the same errors as `meaning_of`."""
         if self._label_column is None:
             return Meaning(np.full(len(self.names), UNLABELED, np.int64))
         if not any(self.labels):
@@ -492,7 +493,7 @@ class TableRows:
         self.labels = [self.labels[row] for row in rows] if self.labels else []
 
     def _repeated(self, row: int, first: int) -> None:
-        """Leave out a repeated row of an image, and the first too if they contradict each other; or raise the error."""
+        """Leave out an image's repeated row, and the first row too if the two differ; or raise the error."""
         left = self.table.left
         if self.lines[first] in left:
             left[self.lines[row]] = left[self.lines[first]]
@@ -528,7 +529,7 @@ class TableRows:
             self.names.append(name)
 
     def _name_of(self, cell: Any) -> str:
-        """Return a number as a name, for ids in JSON or Parquet; empty if it cannot be one."""
+        """Return a cell as a name, also an id in JSON or Parquet that is a number; empty if it cannot be a name."""
         return str(cell) if isinstance(cell, (int, np.integer)) and not isinstance(cell, bool) else ""
 
     def _relative(self, name: str) -> str:
@@ -573,7 +574,7 @@ def _is_text(label: str) -> bool:
 
 
 def _outside(name: str) -> str:
-    """Return the problem of a path outside of the source."""
+    """Return the message about a path outside the source."""
     problem = f"{printable(name)} is not a path inside SRC"
     if os.path.isabs(name) or PureWindowsPath(name).drive:
         problem += (
@@ -657,7 +658,7 @@ def url_table_source(base: str | None, table: Path, options: TableOptions) -> So
     Parameters
     ----------
     base : str, optional
-        The URL that paths are relative to; by default the common beginning of all URLs.
+        The URL to which paths are relative; by default the common beginning of all URLs.
     table : Path
         A file, as for `csv_source`.
     options : TableOptions
@@ -665,7 +666,7 @@ def url_table_source(base: str | None, table: Path, options: TableOptions) -> So
     Raises
     ------
     SourceError
-        As for `csv_source`; if a cell is not a URL, or a store cannot be reached.
+        The same as for `csv_source`; also if a cell is not a URL, or a store cannot be reached.
     """
     rows = _UrlRows(base, open_table(table, options), options)
     header = rows.table.header()
@@ -697,7 +698,7 @@ def url_table_source(base: str | None, table: Path, options: TableOptions) -> So
 
 
 def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
-    """Return an account of the images below the URL that the table does not name, or of why they are unknown."""
+    """Return an account of the images below the URL that the table does not name, or why they are unknown."""
     account, suffixes = Account(), ImageRule().extensions
     if base is None or parse(base).scheme in ("http", "https"):  # HTTP servers do not list their files
         return account, []
@@ -727,7 +728,7 @@ class _UrlRows(TableRows):
     Attributes
     ----------
     base : str
-        The URL that all names are relative to.
+        The URL to which all names are relative.
     urls : list of str
     """
 

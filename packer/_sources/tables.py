@@ -137,7 +137,7 @@ class TableOptions:
     has_header : bool
         Whether the first line names the columns.
     bad : BadSamples
-        Takes the rows that cannot be used; by default the first of them is an error.
+        Collects the unusable rows; by default the first of them is an error.
     """
 
     path_column: str | None = None
@@ -434,7 +434,7 @@ def _rows_of(reader: Any) -> Iterator[tuple[list[str], int]]:
 
 
 def _by_chunks(rows: Iterator[tuple[_Row, int]]) -> Iterator[tuple[list[_Row], Sequence[int]]]:
-    """Yield some thousand rows at a time, and their lines."""
+    """Yield some thousands of rows at a time, and their lines."""
     while some := list(islice(rows, _CHUNK)):
         yield [row for row, _ in some], array("q", (line for _, line in some))
 
@@ -475,7 +475,7 @@ class ColumnSpec:
     dtype : str
         The dtype of a scalar or an array; otherwise empty.
     rank : int, optional
-        How many axes an array has; by default as many as the first value.
+        The number of axes of an array; by default that of the first value.
     """
 
     name: str
@@ -771,7 +771,7 @@ _WIDER = {
 
 
 def kinds_of(table: LabelTable, header: Sequence[str]) -> dict[str, str]:
-    """Return the kind of each column's cells: a dtype of scalars, text, json or bytes; nothing if all are null."""
+    """Return the kind of each column's cells: a dtype of scalars, text, json or bytes. Columns of nulls are omitted."""
     found: dict[str, str] = {}
     for chunk in table.chunks(header):
         for name, cells in chunk.columns.items():

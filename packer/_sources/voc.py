@@ -46,13 +46,13 @@ class Annotation:
     Attributes
     ----------
     text : bytes
-        The whole file as JSON, in the shape that torchvision's ``VOCDetection`` gives.
+        The whole file as JSON, in the form of torchvision's ``VOCDetection``.
     names : list of str
         The classes of the objects.
     boxes : list of list of float
-        Their boxes xmin ymin xmax ymax, as the file has them.
+        The boxes of the objects, xmin ymin xmax ymax, with the numbers of the file.
     switches : list of dict of str to int
-        Their members that are 0 or 1, such as ``difficult``.
+        The members of the objects that are 0 or 1, such as ``difficult``.
     """
 
     text: bytes
@@ -61,21 +61,22 @@ class Annotation:
     switches: list[dict[str, int]]
 
     def flags(self, name: str) -> list[int | None]:
-        """Return what each object says of a flag; None if it says nothing."""
+        """Return the value of a flag for each object; None for an object without it."""
         return [one.get(name) for one in self.switches]
 
 
 class _ProblemError(ValueError):
-    """A file holds no annotation; the message says why."""
+    """A file is not an annotation; the message has the reason."""
 
 
 def read_annotation(path: Path) -> Annotation:
-    """Read a file.
+    """Read a file of annotations.
 
     Raises
     ------
     SourceError
-        If it cannot be read, is no XML, declares entities, or has an object without a name or a box in its image.
+        If the file cannot be read, is not XML, declares entities, or has an object without a name or without a box
+        inside its image.
     """
     try:
         with open(open_regular(path), "rb") as file:
@@ -90,7 +91,7 @@ def read_annotation(path: Path) -> Annotation:
 
 
 def _in_utf_8(data: bytes) -> bytes:
-    """Return XML in UTF-8, whatever encoding it claims to have: expat knows four, and of others bytes alone."""
+    """Convert XML of any declared encoding to UTF-8; expat itself supports few encodings of several bytes."""
     marked = encoding_of(data)
     declared = _DECLARED.match(data)
     if marked != "utf-8-sig" or data.startswith(codecs.BOM_UTF8) or data[:4] in _UTF_16:
@@ -122,9 +123,9 @@ def _decoded(data: bytes, encoding: str) -> str:
 
 
 def _parsed(data: bytes) -> ElementTree.Element:
-    """Parse XML in UTF-8, whatever it says of its encoding, and without a DTD.
+    """Parse XML in UTF-8, regardless of its declared encoding; refuse a DTD.
 
-    A DTD may declare entities that grow without end, or that lie in other files.
+    A DTD may declare entities that expand without limit, or that refer to other files.
     """
 
     def refuse(*declared: Any) -> None:
@@ -160,7 +161,7 @@ def _annotation(root: ElementTree.Element) -> Annotation:
 
 
 def _members(element: ElementTree.Element) -> Any:
-    """Return an element as JSON: its text, or its members by their names, lists if there are several of a name."""
+    """Return an element as JSON: its text, or its members by name; members with the same name become a list."""
     children: dict[str, list[Any]] = {f"@{name}": [value] for name, value in element.attrib.items()}
     for child in element:
         children.setdefault(child.tag, []).append(_members(child))
@@ -173,7 +174,7 @@ def _members(element: ElementTree.Element) -> Any:
 
 
 def _size(root: ElementTree.Element) -> tuple[float, float] | None:
-    """Return the width and the height that the file says; None if it says none, or 0 as some tools do."""
+    """Return the width and the height in the file; None if they are missing, or 0 as some tools write."""
     sides = [_number(root.findtext(f"size/{name}")) for name in ("width", "height")]
     return (sides[0], sides[1]) if sides[0] and sides[1] else None
 
@@ -220,7 +221,7 @@ def voc_source(
     bad: BadSamples | None = None,
     unlabeled: bool = False,
 ) -> Source:
-    """List images with annotations in Pascal VOC's layout. They have no labels: -1.
+    """List images with annotations in Pascal VOC's layout. All images get the label -1.
 
     Parameters
     ----------
@@ -229,21 +230,22 @@ def voc_source(
     directory : Path
         The directory with ``Annotations``, such as ``VOCdevkit/VOC2012``.
     split : str, optional
-        Which images, in which order: ``train`` is ``ImageSets/Main/train.txt``, or ``ImageSets/Segmentation/train.txt``
-        where the first is missing; ``Segmentation/train`` is the second. By default all, by their names.
+        The list of the images and their order: ``train`` is ``ImageSets/Main/train.txt``, or
+        ``ImageSets/Segmentation/train.txt`` if the first file is missing; ``Segmentation/train`` is always the second
+        file. By default all images, in the order of their names.
     on_missing : {"error", "skip"}
-        The treatment of images of the split whose files are not there.
+        What happens to images of the split whose files do not exist.
     rule : ImageRule, optional
-        Which files count as images.
+        The rule that decides which files are images.
     bad : BadSamples, optional
-        Takes the images whose annotations cannot be used; by default the first of them is an error.
+        Collects the images with unusable annotations; by default the first of them is an error.
     unlabeled : bool
-        Whether the user said that there are images without annotations.
+        Whether the user has allowed images without annotations.
 
     Raises
     ------
     SourceError
-        If a directory or a file is missing, or a file is not what VOC's layout says.
+        If a directory or a file is missing, or a file does not follow VOC's layout.
     """
     annotations = directory / "Annotations"
     if not os.path.isdir(annotations):
@@ -285,7 +287,7 @@ def voc_source(
 
 
 def _by_stem(names: Iterable[str], root: Path) -> dict[str, str]:
-    """Return images by their names without suffixes, which are the names of their annotations."""
+    """Return images by their names without suffixes, which are also the names of their annotation files."""
     images: dict[str, str] = {}
     for name in names:
         stem = PurePosixPath(name).stem
@@ -295,7 +297,7 @@ def _by_stem(names: Iterable[str], root: Path) -> dict[str, str]:
 
 
 def _chosen(directory: Path, split: str, images: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the stems that a split names, in its order: of images that are there, and of others."""
+    """Return the stems that a split names, in its order: those of existing images, and those of missing images."""
     folders = [""] if "/" in split else ["Main", "Segmentation"]
     paths = [directory / "ImageSets" / folder / f"{split}.txt" for folder in folders]
     path = next(filter(os.path.isfile, paths), None)
@@ -323,7 +325,7 @@ def _chosen(directory: Path, split: str, images: Iterable[str]) -> tuple[list[st
 def _of_objects(
     read: Sequence[Annotation | None], annotations: Path, present: Iterable[str], *, skip: bool
 ) -> list[Column]:
-    """Return the columns of the files of annotations."""
+    """Return the columns of the annotation files' contents."""
     classes = _classes(read, annotations, present, skip=skip)
     category = Field("category", "labels", classes=tuple(classes), ids=tuple(range(1, len(classes) + 1)))
     columns: list[Column] = [

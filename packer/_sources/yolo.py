@@ -55,12 +55,12 @@ class Label:
         The line of each object.
     classes : list of int
     boxes : (K, 2, 2) array of points
-        Left top, and right bottom; of a polygon those around it.
+        The top left and bottom right corners of each box; for a polygon, of the box around it.
     polygons : list of (P, 2) arrays of points, or of None
-        None if there is a box alone.
+        The polygon of each object; None if it has only a box.
     keypoints : (K, P, 2) array of points
     visible : (K, P) float64 array
-        As the file says; where it says nothing, 2, or 0 of a point with a coordinate below 0.
+        The visibility in the file; if it is missing, 2, or 0 for a point with a negative coordinate.
     """
 
     lines: list[int]
@@ -72,18 +72,18 @@ class Label:
 
 
 def read_label(text: str, keypoints: tuple[int, int] | None = None) -> Label:
-    """Read the text of a file.
+    """Read the text of a label file.
 
     Parameters
     ----------
     text : str
     keypoints : (int, int), optional
-        How many keypoints each object has, and how many numbers each of them: 2, or 3 with the visibility.
+        The number of keypoints of each object, and the number of values of each keypoint: 2, or 3 with the visibility.
 
     Raises
     ------
     ValueError
-        If a line is none of these; the message begins with the number of the line.
+        If a line is not an object in one of these forms; the message begins with the number of the line.
     """
     lines: list[int] = []
     classes: list[int] = []
@@ -112,7 +112,7 @@ def read_label(text: str, keypoints: tuple[int, int] | None = None) -> Label:
 
 
 def require_inside(label: Label, height: int, width: int) -> None:
-    """Raise ValueError if a box lies outside of its image, which has a size when it is upright."""
+    """Raise ValueError if a box lies outside its image; `height` and `width` are those of the upright image."""
     beside = MARGIN / np.array([width, height])
     outside = ((label.boxes < -beside) | (label.boxes > 1 + beside)).any((1, 2))
     for row in np.flatnonzero(outside)[:1].tolist():
@@ -123,7 +123,7 @@ def require_inside(label: Label, height: int, width: int) -> None:
 
 
 def turned(points: Points, orientation: int) -> Points:
-    """Return the places in a file of points of its upright image, as the file's EXIF orientation says."""
+    """Convert points of an upright image to points of the image in its file, by the EXIF orientation."""
     across, down, offset = _TURNS[orientation]
     moved: Points = points @ np.array((across, down), np.float64).T + offset
     return moved
@@ -174,10 +174,11 @@ def yolo_source(
     bad: BadSamples | None = None,
     unlabeled: bool = False,
 ) -> Source:
-    """List images with labels in YOLO's layout. The images have no labels of their own: -1.
+    """List images with annotations in YOLO's layout. All images get the label -1.
 
-    The labels of ``a/images/b/c.jpg`` are in ``a/labels/b/c.txt``; those of a path without ``images`` lie next to it.
-    Their positions are of the image as EXIF turns it. The fields have pixels of the image as it lies in its file.
+    The label file of ``a/images/b/c.jpg`` is ``a/labels/b/c.txt``; for a path without ``images`` it is next to the
+    image. Its positions refer to the image after rotation by EXIF. The fields have positions in pixels of the image
+    before rotation.
 
     Parameters
     ----------
@@ -186,21 +187,21 @@ def yolo_source(
     data : Path
         The file with ``names``, ``kpt_shape`` and the paths of splits.
     split : str, optional
-        Which images: ``train`` are those below the path or the paths of that name in `data`, or that a list there
-        names. By default all below `root`.
+        The split to list: for ``train``, the images below the path or paths of that name in `data`, or in the list that
+        it names. By default all images below `root`.
     on_missing : {"error", "skip"}
-        The treatment of images that a list names and that are not there.
+        What happens to images that a list names but that do not exist.
     rule : ImageRule, optional
-        Which files count as images.
+        The rule that decides which files are images.
     bad : BadSamples, optional
-        Takes the images whose labels cannot be used; by default the first of them is an error.
+        Collects the images with unusable labels; by default the first of them is an error.
     unlabeled : bool
-        Whether the user said that there are images without labels.
+        Whether the user has allowed images without label files.
 
     Raises
     ------
     SourceError
-        If a file or directory is missing, or a file is not what YOLO's layout says.
+        If a file or directory is missing, or a file does not follow YOLO's layout.
     MissingDependencyError
         If PyYAML is not installed.
     """
@@ -246,7 +247,7 @@ def _values_in_pixels(  # noqa: PLR0917
     stored: Mapping[str, Stored],
     buffer: ReadBuffer,
 ) -> Sequence[Stored]:
-    """Return the fields of an image, whose positions become pixels when its size is known."""
+    """Return the field values of an image; its size is needed to convert positions to pixels."""
     text = stored[_TEXT]
     if text is None:
         return (None,) * len(derived)
@@ -262,7 +263,7 @@ def _values_in_pixels(  # noqa: PLR0917
 
 
 def _stray_labels(root: Path, names: Iterable[str]) -> list[str]:
-    """Return the files of labels, in directories of labels, of which there is no image."""
+    """Return the label files, in directories of labels, that have no image."""
     expected: dict[str, set[str]] = {}
     for name in names:
         folder, _, file = _label_path(os.path.join(root, name)).rpartition(os.sep)
@@ -299,7 +300,7 @@ class _Description:
             self.keypoints = (shape[0], shape[1])
 
     def read(self, text: str) -> Label:
-        """Read the text of a file of labels; ValueError if it is invalid, or has a class that `names` has not."""
+        """Read the text of a label file; ValueError if it is invalid, or has a class that `names` lacks."""
         label = read_label(text, self.keypoints)
         for number in label.classes:
             if number not in self._classes:
@@ -307,7 +308,7 @@ class _Description:
         return label
 
     def fields(self, *, polygons: bool) -> tuple[Field, ...]:
-        """Return the fields that labels become."""
+        """Return the fields in which labels are stored."""
         fields = [
             Field("boxes", "boxes"),
             Field("category", "labels", classes=tuple(self._classes.values()), ids=tuple(self._classes)),
@@ -319,7 +320,7 @@ class _Description:
         return tuple(fields)
 
     def chosen(self, root: Path, names: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Return which of the images below `root` belong to the split, and which it names that are not there."""
+        """Return the images below `root` that belong to the split, and the missing images that it names."""
         entry: Any = self._members.get(self._split or "")
         paths: list[Any] = entry if isinstance(entry, list) else [entry]
         if not paths or not all(isinstance(path, str) and path for path in paths):
@@ -344,13 +345,13 @@ class _Description:
         return list(dict.fromkeys(found_names)), missing
 
     def _bases(self) -> list[Path]:
-        """Return the directories that paths may count from, as ultralytics takes them: that of `path` first."""
+        """Return the directories to which paths may be relative, as in ultralytics; the one of `path` comes first."""
         own, dataset = self._path.parent, str(self._members.get("path") or "").replace("\\", "/")
         # Last, where the directory of another machine is named, the place of the file itself.
         return [own / dataset, Path(dataset).expanduser(), own] if dataset else [own]
 
     def _existing(self, path: str) -> Path:
-        """Return the directory or the list of images that a split names; ultralytics tries ``../`` without too."""
+        """Return the directory or the list that a split names, also without its ``../``, as ultralytics tries."""
         path = path.replace("\\", "/")
         spellings = [path, *([path[3:]] if path.startswith("../") else [])]
         tried = [base / spelling for base in self._bases() for spelling in spellings]
@@ -365,12 +366,12 @@ class _Description:
         raise self._refused(f"{self._split}: no directory or list of images {shown}. Mend path or {self._split}.")
 
     def _paths_of(self, line: str, listed: Path) -> Iterator[str]:
-        """Yield the possible paths for a line of a list: relative to the list, dataset, or present directory."""
+        """Yield the possible paths for a line of a list, relative to the list, data set or current directory."""
         for base in dict.fromkeys([listed.parent, *self._bases(), Path()]):
             yield os.path.join(os.path.realpath((base / line).parent), os.path.basename(line))
 
     def _listed(self, path: Path) -> list[str]:
-        """Return the images that a list names, a line an image."""
+        """Return the images that a list names, one in each line."""
         try:
             lines = [line.strip() for line in file_text(path).splitlines()]
         except (OSError, ValueError) as error:
@@ -428,14 +429,14 @@ def _members(path: Path) -> dict[str, Any]:
 
 
 def _label_path(image: str) -> str:
-    """Return where the labels of an image lie, by its absolute path."""
+    """Return the path of an image's label file, from the absolute path of the image."""
     path = os.path.abspath(image)
     above, images, below = path.rpartition(f"{os.sep}images{os.sep}")
     return os.path.splitext(f"{above}{os.sep}labels{os.sep}{below}" if images else path)[0] + ".txt"
 
 
 def _text(image: str, described: _Description) -> str | None:
-    """Return the text of the labels of an image, which is sound; None if there is no file."""
+    """Return the text of an image's label file after checking it; None if there is no file."""
     path = _label_path(image)
     try:
         text = file_text(Path(path))
@@ -452,13 +453,13 @@ def _text(image: str, described: _Description) -> str | None:
 
 
 def _require_inside(label: Label, image: str) -> None:
-    """Raise ValueError if a box lies outside of the image in a file; of no image, who converts it is told."""
+    """Raise ValueError if a box lies outside its image; an unreadable image is reported by the conversion."""
     with contextlib.suppress(ImageError, OSError), open(open_regular(image), "rb") as file:
         require_inside(label, *inspect(file.read()).size_shown("apply"))
 
 
 def _in_pixels(label: Label, width: int, height: int, orientation: int) -> dict[str, Any]:
-    """Return the values of fields, in pixels of an image as it lies in its file."""
+    """Return the field values, in pixels of the image in its file, before any rotation."""
     size = np.array([width, height], np.float64)
     corners = turned(label.boxes, orientation) * size
     shapes = [None if one is None else turned(one, orientation) * size for one in label.polygons]

@@ -133,8 +133,7 @@ def is_pointwise(transform: Any) -> bool:
 
 
 def begins_with_pil(transform: Callable[[Any], Any]) -> bool | None:
-    """Tell whether torchvision's or timm's transform accepts PIL images; None for transforms of other libraries.
-    """
+    """Tell whether torchvision's or timm's transform accepts PIL images; None for transforms of other libraries."""
     first = next(_leaves(transform), None)
     kind = kind_of(first)
     if kind is None:

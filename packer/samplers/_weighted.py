@@ -121,7 +121,7 @@ class _Grouped(OrderSampler):
     sizes : (D,) int64 array
         The number of members of each group, 1 or more.
     shares : (D,) float64 array
-        Above 0; the sum is 1.
+        The shares, each above 0; the sum is 1.
     """
 
     def __init__(self, length: int, sizes: Ints, shares: Floats, **settings: Any) -> None:
@@ -341,7 +341,7 @@ class Interleaving:
     Parameters
     ----------
     shares : (D,) float64 array
-        Above 0; the sum is 1.
+        The shares, each above 0; the sum is 1.
     seed : int
     """
 

@@ -45,7 +45,7 @@ def test_a_tree_that_leads_elsewhere_is_found_by_liblmdb_too(pack: Path) -> None
 
 def test_other_packs_and_libraries_are_refused(pack: Path, tmp_path: Path) -> None:
     packer.convert(pack, tmp_path / "pack.h5")
-    with pytest.raises(packer.OptionError, match="library='liblmdb' is for one file of the format lmdb"):
+    with pytest.raises(packer.OptionError, match="library='liblmdb' applies only to a single file of the format lmdb"):
         packer.verify(tmp_path / "pack.h5", library="liblmdb")
     with pytest.raises(ValueError, match="library is 'liblmdb', not 'mdb'"):
         packer.verify(pack, library="mdb")

@@ -120,7 +120,7 @@ def test_another_conversion_does_not_go_on_with_it(
 
 
 def test_what_does_not_fit_a_url_is_refused_in_a_line(photo_tree: Path, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="scratch= is for a URL"):
+    with pytest.raises(OptionError, match="scratch= applies only if DST is a URL"):
         packer.convert(photo_tree, tmp_path / "t.lmdb", scratch=tmp_path)
     with pytest.raises(DestinationError, match=r"s3://bucket/name: the suffix decides the format"):
         packer.convert(photo_tree, "s3://bucket/name")
