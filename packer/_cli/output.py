@@ -282,7 +282,7 @@ class ProgressDisplay:
     unit : str
         What is counted: images, bytes, files, or the seconds of work with a fixed duration.
     lines : bool
-        Whether to show lines on a terminal too, because another program writes there, which would garble a bar.
+        Whether to print lines on a terminal too, because another program writes there, which would mix with a bar.
     """
 
     def __init__(self, what: str, *, quiet: bool = False, unit: str = "images", lines: bool = False) -> None:

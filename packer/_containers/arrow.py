@@ -9,7 +9,7 @@ a signature and a footer. The arrays of a record batch lie in the order of the s
 Each has a node, its length and the count of missing values, and the buffers of its type: a bitmap of the values
 present, their offsets, the values.
 
-A column may hold indices into a dictionary, a message of its own, like the categories of pandas. In a stream, a
+A column may hold indices into a dictionary, which is a separate message, like the categories of pandas. In a stream, a
 dictionary applies to the batches after it until another one replaces it, and a delta adds values to it. In a file it
 applies to all batches.
 """
@@ -297,7 +297,7 @@ def _begin(file: PackFile) -> int:
 
 
 def _stream_end(file: PackFile) -> int:
-    """Return the end of the stream: before the footer of a file."""
+    """Return the end of the stream, which in a file is before the footer."""
     if not _begin(file):
         return file.size
     tail = file.read(max(0, file.size - 10), min(10, file.size))

@@ -90,7 +90,7 @@ class FeatureValues:
     ids : bool
         Whether all ints were nonnegative.
     most : int
-        The most values that a list had.
+        The largest number of values in a list.
     one_hot : bool
         Whether each list was one-hot: a single 1 and otherwise 0.
     values : list

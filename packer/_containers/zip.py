@@ -1,4 +1,4 @@
-"""Zip archives of images: trees of class directories, and those of StyleGAN and Swin.
+"""Zip archives of images: trees of class directories, and the archives of StyleGAN and Swin.
 
 =====================  ===============================================================================================
 in the archive         labels and order

@@ -167,7 +167,7 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close the files, also without a commit."""
+        """Close the files, whether or not the pack was committed."""
 
     def layout(self) -> dict[str, Any]:
         """Return the manifest's `layout`, with which a reader finds the data; called just before `commit`."""

@@ -124,7 +124,7 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
     ----------
     pack : PackFiles
     copy : Path
-        In a directory that no other process writes into.
+        The path of the copy, in a directory that no other process writes into.
     progress : callable, optional
         Called with the number of bytes copied and their total.
 

@@ -570,7 +570,7 @@ def _divided(info: LoaderInfo, made: _Made, watch: Watch, count: int) -> dict[st
 
 
 def _reading_files(paths: Sequence[str]) -> Cost:
-    """Return the cost of reading files again: the calls, without the disk."""
+    """Return the cost of reading files again: the calls, without waiting for the disk."""
     begin = moment()
     for path in paths:
         with open(path, "rb") as file:
@@ -692,8 +692,8 @@ def fewer_workers(
 ) -> float:
     """Return the speed-up of a pass of `batches` with fewer workers.
 
-    Both include the start of workers and use the same batches, in turn, as long as time allows. If whole batches would
-    take too long, they are smaller.
+    Both passes include the start of workers and use the same batches, in turn, as long as time allows. If whole batches
+    would take too long, they are smaller.
 
     Parameters
     ----------

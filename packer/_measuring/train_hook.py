@@ -375,7 +375,7 @@ class _State:
     ----------
     file : Path
     seconds : float
-        That the measurement may take after the first batch.
+        The time limit of the measurement, counted from the first batch.
     show : callable, optional
     """
 

@@ -169,7 +169,7 @@ class Trials:
         return np.concatenate([trial.positions for trial in self._counted])
 
     def _work(self, trial: TrialConversion) -> float:
-        """Return the work of a trial, by the image and by the byte, in units in which all N images are N."""
+        """Return the work for the images of a trial, in units of the work for an average image."""
         return len(trial) * (1 + self.by_bytes * self._unlike(trial)) + self._idle(len(trial))
 
     def _unlike(self, trial: TrialConversion) -> float:

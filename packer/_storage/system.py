@@ -194,7 +194,7 @@ def _directory(package: str) -> str:
 
 
 def python_command(code: str, *packages: str) -> list[str]:
-    """Return a command that runs code in a new Python process, started fast: without ``site`` and variables.
+    """Return a command that runs code in a new Python process, without ``site`` and variables, to start fast.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The samples of one pack, or of several in a row, for the viewer: numbered, with columns over all.
+"""The samples of one or more packs for the viewer, numbered through all packs, with columns over all of them.
 
 `find_duplicates` finds samples with identical image bytes by the checksums in the table, so that only candidates are
 read: a sample's checksum is the CRC-32C of its image, and then of its label, height, width and name (`packer._table`).
