@@ -253,7 +253,7 @@ else:
 def test_what_is_no_pack_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     for path in (tmp_path / "photos", f"{tmp_path}/photos/"):
-        with pytest.raises(NotAPackError, match=f"packer convert {tmp_path}/photos {tmp_path}/photos.lmdb, or"):
+        with pytest.raises(NotAPackError, match=f"`packer convert {tmp_path}/photos {tmp_path}/photos.lmdb`, or"):
             open_pack(path)
 
 
@@ -310,7 +310,7 @@ OPEN_BY_PATH = {
     "_storage/remote/upload.py": "what `open_regular` has opened",
     "_storage/remote/tables.py": "locks of the cache",
     "_storage/stamps.py": "what `open_regular` has opened",
-    "_datasets/open.py": "locks, by `open_regular`",
+    "_storage/scratch.py": "locks, by `open_regular`",
     "_storage/locks.py": "by `open_regular`",
     "_containers/contract.py": "what `open_regular` has opened",
     "_containers/pickle_lmdb.py": "what `open_regular` has opened",
