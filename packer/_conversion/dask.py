@@ -141,7 +141,7 @@ def convert_on(
 ) -> list[Part]:
     """Make the parts that are missing, and return them; `packer._conversion.partition.finish` joins them.
 
-    A part whose worker fails or is lost is made again, on another worker if there is one.
+    A part whose worker fails or is lost is made again, on another worker if another one is available.
 
     Parameters
     ----------

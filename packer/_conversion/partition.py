@@ -162,7 +162,8 @@ class Partition:
         request : mapping
             The source and the choice of its images, as JSON values: tasks that join must have the same values.
         share : bool
-            Whether joining tasks use the existing list, instead of listing the source again. At a URL they always do.
+            Whether joining tasks use the existing list, instead of listing the source again. At a URL, they always use
+            the existing list.
         compare : bool
             Whether joining tasks check immediately whether any file has changed; otherwise changes are found when files
             are read. For a job at a URL that is always so, because another node may have begun the job.

@@ -321,7 +321,7 @@ class SourceRequest(SourceOptions):
 
     @property
     def allows_empty(self) -> bool:
-        """Whether a class directory may be empty without the option, which it may be in a list."""
+        """Whether a class directory may be empty even if the option is not given, as in a list."""
         return True
 
     def bad_samples(self) -> BadSamples:

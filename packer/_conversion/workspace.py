@@ -645,9 +645,10 @@ def check_outside(destination: Path, source: Path | None) -> None:
 
 
 def check_inputs(destination: Path, inputs: Iterable[str | os.PathLike[str]]) -> None:
-    """Raise DestinationError if one of the files or directories that are read is `destination`, or lies in it.
+    """Raise DestinationError if one of the input files or directories is `destination` or lies inside it.
 
-    Replacing it would delete what may be the only copy. Paths on a disk are compared through links.
+    Replacing the destination could then delete the only copy of an input. Paths on a disk are compared after resolving
+    links.
     """
     if urls.is_url(destination):
         own = str(urls.parse(destination))
@@ -682,7 +683,7 @@ def _replaces(destination: Path, path: str | os.PathLike[str]) -> DestinationErr
 
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
-    """Raise DestinationError if a report cannot be written, or would replace a file in `keep` or another file."""
+    """Raise DestinationError if a report cannot be written, or would replace `keep` or a file that is no report."""
     require_output(report, "report", (b"{",))
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:

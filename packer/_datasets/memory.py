@@ -137,7 +137,7 @@ class Layout(NamedTuple):
         return {name: np.ndarray(shape, dtype, memory, begin, steps) for name, (dtype, shape, steps, begin) in places}
 
     def as_tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Tensors:
-        """Return the arrays that `arrays` returned as tensors on the same memory."""
+        """Convert the result of the method `arrays` to tensors on the same memory."""
         if torch.is_inference_mode_enabled():  # the threads that write into the tensors are not in that mode
             with torch.inference_mode(False):
                 return self.as_tensors(arrays)

@@ -201,7 +201,7 @@ def _build(
 
 
 def _wait() -> None:
-    """Do nothing while another process holds the lock: it is making the index."""
+    """Wait for the lock without a message; the process that holds it is making the index."""
 
 
 def _tree(root: Path) -> Source | None:

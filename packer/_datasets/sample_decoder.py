@@ -184,7 +184,7 @@ class SampleDecoder:
             raise self.named(row.number, error) from error
 
     def _cut_by_library(self, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
-        """Decode any image that C did not decode, by a library, into a (1, 3, height, width) tensor."""
+        """Use a library to decode an image that C did not decode into a (1, 3, height, width) tensor."""
         try:
             if self.raw:
                 top, left, height, width = from_corner(box, touched(box))

@@ -40,7 +40,7 @@ class Picture:
 
 
 def thumbnails(decoder: BatchDecoder, rows: Ints, side: int, quality: int = SMALL_QUALITY) -> list[Picture]:
-    """Return pictures of rows of a pack, at most `side` pixels wide and high; one by one if all at once fails.
+    """Return pictures of rows of a pack, at most `side` pixels wide and high. A failed batch is made one by one.
 
     A single picture may also fail for lack of memory, which torch raises as a RuntimeError; the others are still shown.
     """

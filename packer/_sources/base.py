@@ -1,4 +1,4 @@
-"""The source: an ordered list of images with labels and fields, and reading them. The base class reads files.
+"""The source: an ordered list of images with labels and fields, and methods to read them. The base class reads files.
 
 Each field has a column of values: numbers or bytes in memory, separate files, or ranges of a container's files.
 `OtherFiles` counts the files of a tree without an image suffix, and `ReadBuffer` is the memory that files are read
@@ -311,17 +311,17 @@ class FileColumn:
         return replace(self, paths=self.paths.taken(rows))
 
     def get(self, index: int) -> str | None:
-        """Return the path of a value, relative to the root; None if there is no value."""
+        """Return the path of a value, relative to the root; None if the value is missing."""
         path = self.paths.get(index)
         return None if path is None else decode_name(path)
 
     def path(self, index: int) -> str | None:
-        """Return the location of a value; None if there is no value."""
+        """Return the location of a value; None if the value is missing."""
         path = self.get(index)
         return None if path is None else os.path.join(self.root, path)
 
     def names(self) -> Names:
-        """Return all paths relative to the root; empty ones if there is no value."""
+        """Return all paths relative to the root; empty paths for missing values."""
         return Names.of(self.get(index) or "" for index in range(len(self)))
 
     def stored(self, data: memoryview) -> Stored:

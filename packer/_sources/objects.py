@@ -61,7 +61,7 @@ class ObjectSource(Source):
     urls: Names | None = None
 
     def present_stamps(self) -> Stamps:
-        """Return the stamps of the objects from the listing, which is recent."""
+        """Return the objects' stamps at the time of the listing, which was made recently."""
         assert self.stamps is not None
         return self.stamps
 

@@ -91,7 +91,7 @@ def read_annotation(path: Path) -> Annotation:
 
 
 def _in_utf_8(data: bytes) -> bytes:
-    """Convert XML of any declared encoding to UTF-8; expat itself supports few encodings of several bytes."""
+    """Convert XML of any declared encoding to UTF-8, because expat supports few multi-byte encodings."""
     marked = encoding_of(data)
     declared = _DECLARED.match(data)
     if marked != "utf-8-sig" or data.startswith(codecs.BOM_UTF8) or data[:4] in _UTF_16:

@@ -107,7 +107,7 @@ def kind_of(transform: object) -> str | None:
 
 
 def steps_of(transform: Any) -> list[Any] | None:
-    """Return the transforms that a chain applies one after the other; None if it is no chain."""
+    """Return the transforms that a chain applies one after the other; None if it is not a chain."""
     kind = kind_of(transform)
     if kind not in _CHAINS:
         return None
