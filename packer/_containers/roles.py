@@ -148,7 +148,7 @@ _LONGEST_TEXT = 64  # characters of the name of a class
 def add_candidates(
     account: Account, what: str, values: Mapping[str, Sequence[Any]], option: str = "--key label={}"
 ) -> None:
-    """Add the keys that look like labels to an account, for containers without a key for the labels.
+    """List the keys that look like labels in the account of a container that has no key for labels.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The recipe of a conversion, which decides the bytes of its samples; and the geometric change of an image."""
+"""The recipe of a conversion: the settings that decide the bytes of its samples."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ def own_directory(directory: Path) -> Path:
 def own_directories(directory: Path) -> list[Path]:
     """Return the existing directories that `own_directory` may have returned for `directory`.
 
-    Raises DestinationError for a directory that does not exist, or that `own_directory` refuses, because a stranger
-    could redirect it.
+    Raises DestinationError if the directory does not exist, or if `own_directory` refuses it, since another user could
+    redirect it.
     """
     with writing_to(directory), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         _require_trusted_link(directory)

@@ -117,7 +117,7 @@ class ListedFiles(SpreadData):
         return super()._file(number)  # the error describes the change
 
     def locate(self, offset: Ints, size: Ints) -> Locations:
-        """Return the locations of bytes; a sample that is a whole file is opened when it is read."""
+        """Return where the bytes of samples are. A sample that is a whole file is not opened before it is read."""
         numbers = np.clip(np.searchsorted(self.starts, offset, side="right") - 1, 0, len(self.starts) - 2)
         whole = (offset == self.starts[numbers]) & (size == self.starts[numbers + 1] - offset) & (size > 0)
         whole &= numbers < len(self._names)

@@ -458,7 +458,7 @@ class PthReader(SpreadReader):
         return [MANIFEST_FILE, TABLE_FILE, *self._data.names()]
 
     def check_structure(self) -> Iterable[str]:
-        """Check the members that neither the table nor the samples' checksums cover against the zips' CRC-32."""
+        """Check, by the zips' CRC-32, the members that neither the table nor the checksums of samples cover."""
         samples = {name: _member_of_samples(name) for name in self._data.names()}
         for name in [TABLE_FILE, *samples]:
             try:

@@ -147,7 +147,7 @@ class Catalog:
         return self._labels
 
     def seed_of(self, pack: int, seed: int) -> int:
-        """Return the seed of a pack's crops if the Loader, or the dataset of all packs, has `seed`."""
+        """Return the seed of one pack's crops, derived from the `seed` of the Loader or of the dataset of all packs."""
         from packer._datasets.concat import ConcatImageDataset
 
         return self.dataset._seed_of(pack, seed) if isinstance(self.dataset, ConcatImageDataset) else seed

@@ -88,7 +88,7 @@ class Bagz(Container):
 
 
 def _begin(file: ContainerFile) -> int:
-    """Return the offset of the ends of the records."""
+    """Return the offset at which the list of the records' ends begins."""
     if not file.size:
         return 0
     begin = _LIMIT.unpack(file.read(file.size - 8, 8))[0] if file.size >= _LIMIT.size else file.size + 1

@@ -365,7 +365,7 @@ class Interleaving:
         return streams, numbers
 
     def _in_runs(self, places: Ints, begins: Ints) -> tuple[Ints, Ints]:
-        """Return streams and numbers at ascending places; `begins` are the indices at which runs of places begin."""
+        """Return the stream of each ascending place, and its number there; each run begins at an index in `begins`."""
         ends = np.append(begins[1:], len(places))
         sent = self._sent_before(np.maximum(places[begins] - self._slack, 0))
         counts = self._sent_before(places[ends - 1] + 1 + self._slack) - sent
