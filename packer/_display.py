@@ -44,7 +44,7 @@ class Bar(NamedTuple):
         return "█" * max(1, round(_WIDTH * self.number / max(self.largest, 1)))
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """Rows of cells.
 
     Attributes
@@ -65,13 +65,13 @@ class Table(NamedTuple):
     indent: str = "  "
 
 
-class Pictures(NamedTuple):
+class Thumbnails(NamedTuple):
     """JPEGs, each with a caption, or with an error in place of its bytes; text output leaves them out."""
 
     pictures: Sequence[tuple[bytes, str, str]]
 
 
-Block = str | Heading | Code | Table | Pictures
+Block = str | Heading | Code | TextTable | Thumbnails
 
 
 def legible(value: object) -> str:
@@ -129,7 +129,7 @@ def _lines(block: Block) -> Iterator[str]:
         yield f"  {printable(block.title)}"
     elif isinstance(block, Code):
         yield from map(printable, block.lines)
-    elif isinstance(block, Table):
+    elif isinstance(block, TextTable):
         for row in [block.head, *block.rows] if block.head else block.rows:
             cells = (f"{printable(cell):{column}}" for cell, column in zip(row, block.columns, strict=True))
             yield f"{block.indent}{'  '.join(cells)}".rstrip()
@@ -192,13 +192,13 @@ def _element(block: Block) -> str:
         return f"<h4>{safe(block.title)}</h4>"
     if isinstance(block, Code):
         return f"<pre><code>{escape(textwrap.dedent(text([block])))}</code></pre>"
-    if isinstance(block, Table):
+    if isinstance(block, TextTable):
         return _table(block)
-    assert isinstance(block, Pictures)
+    assert isinstance(block, Thumbnails)
     return "".join(map(_figure, block.pictures))
 
 
-def _table(table: Table) -> str:
+def _table(table: TextTable) -> str:
     def row(cells: Sequence[str | Bar], tag: str) -> str:
         return "".join(
             f"<{tag}{_class(cell, column)}>{safe(cell).strip()}</{tag}>"

@@ -17,7 +17,7 @@ from PIL import Image
 
 import packer
 from packer import _display
-from packer._display import Bar, Code, Heading, Pictures, Table, html, text
+from packer._display import Bar, Code, Heading, TextTable, Thumbnails, html, text
 from packer.testing.photos import draw_imagefolder
 from tests.command import packer_many
 
@@ -55,10 +55,10 @@ class Page(HTMLParser):
 
 texts = st.text(st.characters(codec=None), max_size=30)  # type: ignore[arg-type]
 tables = st.lists(st.tuples(texts, st.builds(Bar, st.integers(0, 9), st.integers(0, 9)), texts), max_size=4).map(
-    lambda rows: Table(rows, (">8", "30", ""))
+    lambda rows: TextTable(rows, (">8", "30", ""))
 )
 blocks = texts | st.builds(Heading, texts) | st.builds(Code, st.lists(texts)) | tables
-pictures = st.builds(Pictures, st.lists(st.tuples(st.binary(max_size=4), texts, texts), max_size=3))
+pictures = st.builds(Thumbnails, st.lists(st.tuples(st.binary(max_size=4), texts, texts), max_size=3))
 
 
 @given(st.lists(blocks | pictures, max_size=6))
@@ -66,17 +66,17 @@ def test_whatever_blocks_hold_they_are_lines_and_plain_elements(shown: list[Any]
     lines = text(shown).split("\n")
     assert all(line.isprintable() for line in lines)
     expected = sum(
-        {str: 1, Heading: 1, Pictures: 0}.get(type(one), len(getattr(one, "rows", getattr(one, "lines", ()))))
+        {str: 1, Heading: 1, Thumbnails: 0}.get(type(one), len(getattr(one, "rows", getattr(one, "lines", ()))))
         for one in shown
     )
     assert len(lines) == max(expected, 1)
     page = Page(html(shown))
-    assert page.tags.count("tr") == sum(len(one.rows) for one in shown if isinstance(one, Table))
-    assert page.tags.count("figure") == sum(len(one.pictures) for one in shown if isinstance(one, Pictures))
+    assert page.tags.count("tr") == sum(len(one.rows) for one in shown if isinstance(one, TextTable))
+    assert page.tags.count("figure") == sum(len(one.pictures) for one in shown if isinstance(one, Thumbnails))
 
 
 def test_a_table_is_aligned_and_a_bar_is_as_long_as_its_number() -> None:
-    table = Table([("a", Bar(10, 20)), ("bcd", Bar(20, 20))], (">5", ""), ("name", "bar"))
+    table = TextTable([("a", Bar(10, 20)), ("bcd", Bar(20, 20))], (">5", ""), ("name", "bar"))
     assert text([table]) == f"   name  bar\n      a  {'█' * 15}\n    bcd  {'█' * 30}"
     assert Page(html([table])).text == f"namebara{'█' * 15}bcd{'█' * 30}"
 

@@ -7,6 +7,7 @@ import functools
 import importlib
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -232,6 +233,16 @@ def test_no_format_needs_torch_to_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", ["packer._images.geometry", "packer.crops"])
 def test_arithmetic_on_rectangles_needs_no_pillow(module: str) -> None:
     assert "PIL" not in imported_after(f"import {module}")
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    classes = Counter(
+        node.name
+        for path in MODULES.values()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in classes.items() if count > 1] == []
 
 
 def test_functions_are_short() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from packer._datasets.batch_decoder import BatchDecoder
 from packer._datasets.thumbnails import thumbnails
-from packer._display import Block, Pictures, Table, count, counted, here, legible
+from packer._display import Block, TextTable, Thumbnails, count, counted, here, legible
 from packer._formats.index import IndexReader
 from packer._storage.system import in_units
 from packer.errors import PackerError
@@ -50,7 +50,7 @@ def of_dataset(dataset: ImageDataset) -> Iterator[Block]:
     if manifest.fields:
         rows.append(("fields", some([field.name for field in manifest.fields])))
     rows += [("items", str(dataset._pipeline)), ("decoding", _decoding(dataset))]
-    yield Table(rows, ("<8", ""))
+    yield TextTable(rows, ("<8", ""))
 
 
 def of_several(dataset: ConcatImageDataset) -> Iterator[Block]:
@@ -62,7 +62,7 @@ def of_several(dataset: ConcatImageDataset) -> Iterator[Block]:
     yield f"{type(dataset).__name__} of {held}"
     topics = ["packs", *([""] * (len(packs) - 1))]
     rows = [*zip(topics, packs, strict=True), ("items", str(dataset.datasets[0]._pipeline))]
-    yield Table(rows, ("<8", ""))
+    yield TextTable(rows, ("<8", ""))
 
 
 def some(names: Sequence[str]) -> str:
@@ -82,7 +82,7 @@ def pictures(dataset: ImageDataset) -> Iterator[Block]:
         captions = [_caption(dataset, place) for place in places.tolist()]
     except (PackerError, OSError):  # a table that is damaged, or a pack that is gone: the text is shown all the same
         return
-    yield Pictures([(one.jpeg, caption, one.error) for one, caption in zip(found, captions, strict=True)])
+    yield Thumbnails([(one.jpeg, caption, one.error) for one, caption in zip(found, captions, strict=True)])
 
 
 def _caption(dataset: ImageDataset, place: int) -> str:

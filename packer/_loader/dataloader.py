@@ -33,7 +33,7 @@ from packer._datasets.concat import UnreadableError, readable
 from packer._datasets.description import named, one_line
 from packer._datasets.memory import require_same_process
 from packer._datasets.protocol import ItemsError, TorchDataset
-from packer._display import Table, text
+from packer._display import TextTable, text
 from packer._loader.batch import BatchJob, BatchPlan
 from packer._loader.loader import WorkerCache
 from packer._loader.prefetch import Normalizer
@@ -109,7 +109,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     def __repr__(self) -> str:
         workers = f"num_workers={self.num_workers}, batch_size={self.batch_size}"
         rows = [("dataset", named(self.dataset)), ("order", one_line(self.sampler))]
-        return text([f"{type(self).__name__}: {workers}", Table(rows, ("<7", ""))])
+        return text([f"{type(self).__name__}: {workers}", TextTable(rows, ("<7", ""))])
 
     def __iter__(self) -> _BaseDataLoaderIter:
         plan = self._plan()

@@ -22,7 +22,7 @@ from packer._datasets.concat import readable
 from packer._datasets.description import named, one_line
 from packer._datasets.memory import require_same_process
 from packer._datasets.pipeline import require_callable
-from packer._display import Block, Table, counted, html, text
+from packer._display import Block, TextTable, counted, html, text
 from packer._loader.autotune import ThreadTuner
 from packer._loader.batch import BatchJob, BatchPlan, cancel, chunk_size
 from packer._loader.collate import collation_of
@@ -395,7 +395,7 @@ class Loader:
         given = {name: value for name in names if (value := getattr(self, name))}
         given |= {name: value for name, value in self._numbers.items() if name != "channels_last" and value is not None}
         rows += [(name, " ".join(repr(value).split())) for name, value in given.items()]
-        yield Table(rows, (f"<{max(len(name) for name, _ in rows)}", ""))
+        yield TextTable(rows, (f"<{max(len(name) for name, _ in rows)}", ""))
 
 
 @dataclass

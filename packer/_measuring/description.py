@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from packer._display import Block, Code, Table, count, counted, duration
+from packer._display import Block, Code, TextTable, count, counted, duration
 from packer._storage.remote.urls import is_url
 from packer._storage.system import in_units
 
@@ -56,7 +56,7 @@ def _rates(measured: Benchmark) -> Iterator[Block]:
         rates = {rate.threads: f"{rate.median:,.0f}{_spread(rate)}" for rate in measured.of(side)}
         rows.append([side, *(rates.get(threads, "") for threads in counts)])
     columns = [f"<{max(map(len, [title, *sides]))}", *([">15"] * len(counts))]
-    yield Table(rows, columns, [title, *(counted(threads, "thread") for threads in counts)], indent="")
+    yield TextTable(rows, columns, [title, *(counted(threads, "thread") for threads in counts)], indent="")
     ways = [side for side in sides if measured.fastest(side).way != LIMIT]
     if len(ways) > 1 and (ratio := measured.ratio(ways[0], ways[-1])) is not None:
         yield ""
@@ -76,7 +76,7 @@ def _steps(measured: Benchmark) -> Iterator[Block]:
         before[key] = costs
         rows.append((rate.side, f"{rate.median:>9,.0f}{_spread(rate):6}", cost))
     columns = f"<{max(map(len, measured.sides))}", "<15", ""
-    yield Table(rows, columns, ("", "images a second", "ms an image of a thread"), indent="")
+    yield TextTable(rows, columns, ("", "images a second", "ms an image of a thread"), indent="")
     for path in measured.images:
         ours, theirs = (
             [rate.side for rate in measured.rates if (rate.path, rate.way) == (path, way)] for way in _SIDES
@@ -105,7 +105,7 @@ def of_tuning(found: Tuning) -> Iterator[Block]:
         )
     yield ""
     tried = sorted(found.trials, key=lambda trial: trial.median)
-    yield Table([(f"{found.batch / trial.median:,.0f}", str(trial.settings)) for trial in tried], (">9", ""))
+    yield TextTable([(f"{found.batch / trial.median:,.0f}", str(trial.settings)) for trial in tried], (">9", ""))
     yield from (f"  {note}" for note in found.notes)
     yield ""
     yield Code([found.line])
@@ -132,7 +132,7 @@ def of_estimate(found: Estimate) -> Iterator[Block]:
     about = "" if found.looked_at == found.images else f"about, by {count(found.looked_at)} of them, "
     yield f"{words[2]}: {counted(found.images, 'image')}, {about}{in_units(found.bytes_in.value)}; {tried} tried"
     yield _expected(found)
-    yield Table(list(_told(found, skips="--on-error skip" in " ".join(words))), ("<10", ""))
+    yield TextTable(list(_told(found, skips="--on-error skip" in " ".join(words))), ("<10", ""))
     yield from (f"  {note}" for note in found.notes)
     if found.alternatives:
         yield ""
@@ -146,7 +146,7 @@ def of_estimate(found: Estimate) -> Iterator[Block]:
             )
             for other in found.alternatives
         ]
-        yield Table(rows, (f"<{width}", ">10", "<24", ">10"), ("with other options", "size", "", "time"))
+        yield TextTable(rows, (f"<{width}", ">10", "<24", ">10"), ("with other options", "size", "", "time"))
     if found.not_tried:
         yield f"  not tried, for want of time or room: {', '.join(found.not_tried)}"
     yield ""
@@ -154,7 +154,7 @@ def of_estimate(found: Estimate) -> Iterator[Block]:
     yield Code([f"  {found.command}", *([] if parts is None else [f"  {parts}    # in each job, K from 0"])])
 
 
-def _expected(found: Estimate) -> Table:
+def _expected(found: Estimate) -> TextTable:
     """Return size and time."""
     seconds = found.seconds
     with_threads = f"{_between(seconds, duration)}, with {counted(found.workers, 'thread')}"
@@ -166,7 +166,7 @@ def _expected(found: Estimate) -> Table:
         many = found.seconds_on_jobs
         serving = f"{_between(many, duration)}, where the disk serves all"
         rows.append((f"on {found.jobs} jobs", duration(many.value), serving))
-    return Table(rows, ("<10", "<8", ""))
+    return TextTable(rows, ("<10", "<8", ""))
 
 
 def _told(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:

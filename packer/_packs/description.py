@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from packer._conversion import words
-from packer._display import Bar, Block, Heading, Table, count, counted, here
+from packer._display import Bar, Block, Heading, TextTable, count, counted, here
 from packer._storage.system import in_units
 from packer.errors import spelled
 
@@ -63,7 +63,7 @@ def _sizes(pack: PackInfo) -> Iterator[str]:
         yield f"  {files}; {in_units(pack.bytes)} of index {checks} checksums"
 
 
-def _sides(pack: PackInfo) -> Table:
+def _sides(pack: PackInfo) -> TextTable:
     most = max((row.samples for row in pack.shorter_side), default=1)
     rows = [
         (
@@ -73,7 +73,7 @@ def _sides(pack: PackInfo) -> Table:
         )
         for row in pack.shorter_side
     ]
-    return Table(rows, (">14", "30", ""))
+    return TextTable(rows, (">14", "30", ""))
 
 
 def _labels(pack: PackInfo, all_classes: bool) -> Iterator[Block]:
@@ -87,16 +87,16 @@ def _labels(pack: PackInfo, all_classes: bool) -> Iterator[Block]:
         yield f"  {counted(pack.unlabeled, 'sample')} without a label (-1)"
 
 
-def _classes(classes: Sequence[ClassCount], all_classes: bool) -> Table:
+def _classes(classes: Sequence[ClassCount], all_classes: bool) -> TextTable:
     rows = [(str(label), one.name, count(one.samples)) for label, one in enumerate(classes)]
     if not all_classes and len(rows) > _MOST_CLASSES:
         rows[5:-3] = [("…", f"{len(rows) - 8} more ({spelled(_ALL_CLASSES)} lists all)", "")]
-    return Table(rows, (">14", "", ""))
+    return TextTable(rows, (">14", "", ""))
 
 
-def _fields(fields: Sequence[FieldInfo], all_classes: bool) -> Table:
+def _fields(fields: Sequence[FieldInfo], all_classes: bool) -> TextTable:
     width = max(14, *(len(field.name) for field in fields))
-    return Table([(field.name, _field(field, all_classes)) for field in fields], (f">{width}", ""))
+    return TextTable([(field.name, _field(field, all_classes)) for field in fields], (f">{width}", ""))
 
 
 def _field(field: FieldInfo, all_classes: bool) -> str:
