@@ -34,7 +34,7 @@ def process_directory(prefix: str) -> Path:
         parent = SHARED_MEMORY
     _remove_abandoned(parent, prefix)
     key = os.getpid(), prefix, parent
-    if key not in _made or not _made[key].is_dir():  # as some systems remove what is in memory when a user logs out
+    if key not in _made or not os.path.isdir(_made[key]):  # some systems empty the memory when a user logs out
         _made[key] = _make(parent, prefix)
     return _made[key]
 
