@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from packer._storage.remote import client
 from tests.upload.stores import Moto, Proxy
@@ -49,6 +52,17 @@ def bucket(s3: Any) -> str:
     name = f"bucket-{uuid.uuid4().hex[:12]}"
     s3.create_bucket(Bucket=name)
     return name
+
+
+@pytest.fixture(scope="module")
+def large_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a tree of six images of 3 MB: their pack has three parts, and every second image is sent in two pieces."""
+    root = tmp_path_factory.mktemp("large")
+    for number in range(6):
+        path = root / f"class{number % 2}" / f"{number}.bmp"
+        path.parent.mkdir(exist_ok=True)
+        Image.frombytes("RGB", (1000, 1000), os.urandom(3_000_000)).save(path)
+    return root
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 import packer
 from packer.errors import DestinationError, OptionError, RemoteError, ResumeError
@@ -34,17 +32,6 @@ def stored(s3: Any, bucket: str, key: str) -> dict[str, bytes]:
 
 def only_files(path: Path) -> dict[str, bytes]:
     return {name: data for name, data in content(path).items() if data is not None}
-
-
-@pytest.fixture(scope="module")
-def large_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a tree of images that become a pack of three parts."""
-    root = tmp_path_factory.mktemp("large")
-    for number in range(6):
-        path = root / f"class{number % 2}" / f"{number}.bmp"
-        path.parent.mkdir(exist_ok=True)
-        Image.frombytes("RGB", (1000, 1000), os.urandom(3_000_000)).save(path)
-    return root
 
 
 @pytest.mark.parametrize(("name", "options"), [("t.lmdb", {}), ("t.pth", {"shard_size": 2000}), ("t.h5", {"parts": 2})])

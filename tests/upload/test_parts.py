@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 import subprocess
@@ -78,17 +77,6 @@ def test_two_nodes_make_all_parts_at_once(s3: Any, bucket: str, photo_tree: Path
         packer.open_pack(tmp_path / name) as here,
     ):
         assert [bytes(there.read(index)) for index in range(15)] == [bytes(here.read(index)) for index in range(15)]
-
-
-@pytest.fixture(scope="module")
-def large_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a tree of images of which every second one is a part that is sent in two pieces."""
-    root = tmp_path_factory.mktemp("large")
-    for number in range(6):
-        path = root / f"class{number % 2}" / f"{number}.bmp"
-        path.parent.mkdir(exist_ok=True)
-        Image.frombytes("RGB", (1000, 1000), os.urandom(3_000_000)).save(path)
-    return root
 
 
 MOMENTS = {"a piece of a part": "partNumber=1", "the whole part": "uploadId", "the table": "table.bin"}
