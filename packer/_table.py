@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._codecs import LABEL_TYPES
-from packer._fields import Field, Stored
+from packer._fields import KINDS, NO_VALUE, Field, Stored
 from packer.errors import CorruptPackError, PackError
 
 _SHARED_FROM = 1 << 16  # bytes; a smaller vector costs less than a page of address space for itself
@@ -421,9 +421,6 @@ class Sample:
         return [self.data, *blobs]
 
 
-NO_VALUE = -1
-"""The number in the column of a class, or of a blob's size, for a sample without a value."""
-
 _LARGEST = 1 << 61
 
 _CHECKED_FIELDS, _CHECKED_WITH_FLOAT = struct.Struct("<qii"), struct.Struct("<dii")
@@ -456,10 +453,10 @@ def field_columns(fields: Sequence[Field], values: Sequence[Stored], name: bytes
     """Return a row of the fields' columns, in the order of `column_types`, for a sample with these values and name."""
     row: list[int | float] = []
     for one, stored in zip(fields, values, strict=True):
-        if one.kind == "class":
-            row.append(NO_VALUE if stored is None else int(stored))
-        elif one.kind == "scalar":
+        if KINDS[one.kind].has_null:
             row += (0, 1) if stored is None else (stored, 0)  # type: ignore[arg-type]
+        elif not one.is_blob:
+            row.append(NO_VALUE if stored is None else int(stored))
         elif stored is None:
             row += (NO_VALUE, 0)
         else:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from packer._account import Account
 from packer._codecs import IMAGE_SUFFIXES
 from packer._containers.blocks import ContainerFile, reading, source_errors
-from packer._fields import KINDS, OF_SCALARS, RESERVED, Field, Stored
+from packer._fields import KINDS, OF_SCALARS, RESERVED, Field, Stored, declared_field
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import PointerError, StrangeFileError, cause_of, open_regular
 from packer._storage.stamps import ABOUT_THE_FILE
@@ -491,7 +491,7 @@ class ChosenField(NamedTuple):
             raise ValueError(f"say its dtype, such as --key {self.name}:int64={self.key}: {', '.join(OF_SCALARS)}")
         if self.kind == "array":
             raise ValueError("its values are no arrays")
-        return Field(self.name, "scalar", self.kind) if self.kind in OF_SCALARS else Field(self.name, self.kind)
+        return declared_field(self.name, self.kind)
 
 
 def field_name(key: str, taken: Collection[str]) -> str:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from packer._account import Account
 from packer._containers.contract import Chosen, ChosenField, Container, Entry, Packed, Piece, field_name, suffix_of
 from packer._containers.roles import NAMES, are_whole, has_label_name, is_label_name
-from packer._fields import OF_SCALARS, Field, Stored
+from packer._fields import KINDS, OF_SCALARS, Field, Stored
 from packer._fields.encoding import parsed_json
 from packer._storage.packfile import PackFile
 from packer.errors import OptionError, SourceError, printable
@@ -335,8 +335,8 @@ def _field(name: str, kind: str, feature: Any) -> Field:
 def _stored(of: Field, value: Any) -> Stored:
     if value is None or (of.kind == "scalar" and isinstance(value, float) and math.isnan(value)):
         return None
-    if of.kind in ("class", "labels"):
-        if of.kind == "labels":
+    if KINDS[of.kind].has_classes:
+        if of.is_blob:
             return of.encode([number for number in value if number is not None])
         return None if value == -1 else of.encode(value)
     if of.kind == "text" and not isinstance(value, str):

@@ -23,7 +23,7 @@ from packer._containers.contract import MOST_THINGS, Budget, Chosen, Entry, Piec
 from packer._containers.lmdb import COUNTS, DATA, First, LMDBContainer, LMDBValue, failing, shown_key, text_of
 from packer._containers.roles import NAMES, add_candidates
 from packer._containers.safe_pickle import Array, Blob, is_pickle, unpickled
-from packer._fields import DTYPES, Field, Stored
+from packer._fields import DTYPES, KINDS, Field, Stored
 from packer._storage.lmdb_tree import MOST_KEY, LMDBTree
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import open_regular
@@ -266,7 +266,7 @@ def _stored(field: Field, value: Any, unit: int, file: PackFile, budget: Budget)
         budget.spend(elements.size if isinstance(elements, Blob) else len(elements))
     if field.kind in ("image", "mask", "bytes", "text") and isinstance(value, (Array, Blob)):
         return Piece(unit, elements.offset, elements.size) if isinstance(elements, Blob) else elements
-    if field.kind in ("image", "mask"):
+    if KINDS[field.kind].form == "pixels":
         if not isinstance(value, bytes):
             raise ValueError(f"{type(value).__name__} is no image")
         return value

@@ -28,7 +28,7 @@ from packer._containers.contract import (
     suffix_at,
     suffix_of,
 )
-from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
+from packer._fields import KINDS, MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer.errors import OptionError, SourceError, printable
 
 LABEL_SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".jsonl")
@@ -182,7 +182,7 @@ def _repeat(key: str, values: Sequence[Any]) -> bool:
     return (small or short) and 2 <= len(set(values)) <= len(values) // 2
 
 
-_BLOBS = ("image", "mask", "bytes", "text", "json")
+_BLOBS = tuple(name for name, kind in KINDS.items() if kind.file == "content")
 
 LOOKED_AT = 64
 """Samples by whose values labels are known."""

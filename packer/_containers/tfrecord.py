@@ -58,7 +58,7 @@ from packer._containers.protobuf import (
     one_int,
 )
 from packer._containers.roles import NAMES, one_hot
-from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
+from packer._fields import KINDS, MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
 from packer._table import Buffer
@@ -249,7 +249,7 @@ def field_of(
         if kind != dtype:
             raise ValueError(f"it has {TYPES[seen.type]}, and no {kind}")
         return Field(name, "scalar", dtype)
-    return Field(name, kind, classes=tuple(classes) if kind in ("class", "labels") else ())
+    return Field(name, kind, classes=tuple(classes) if KINDS[kind].has_classes else ())
 
 
 def _kind_of(seen: FeatureValues, has_classes: bool) -> str:

@@ -53,7 +53,7 @@ from packer._containers.contract import (
 )
 from packer._containers.roles import NAMES, add_candidates, one_hot, whole
 from packer._containers.tar import TarMember, TarWalk, begins_tar
-from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
+from packer._fields import KINDS, MOST_FIELDS, OF_SCALARS, Field, Stored, declared_field
 from packer._fields.encoding import parsed_json
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file
 from packer._storage.packfile import PackFile
@@ -327,9 +327,6 @@ def _list(document: Any, name: str, path: Path) -> list[Any]:
     return shards
 
 
-AS_THEY_ARE = ("text", "json", "bytes", "image", "mask")
-"""The kinds of fields whose values are files' own bytes."""
-
 _INT = re.compile(rb"\s*([+-]?[0-9]{1,19})\s*")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf|nan", re.IGNORECASE)
 _MOST_OF_HEADER = 10_000  # bytes
@@ -353,16 +350,16 @@ def class_of(data: bytes) -> int | str:
 
 
 def stored_value(field: Field, data: bytes) -> Stored:
-    """Convert a file's value to the form stored in a pack, for kinds not in `AS_THEY_ARE`.
+    """Convert a file's value to the form stored in a pack, for kinds whose values are not files' own bytes.
 
     Raises
     ------
     ValueError
         If it is not a value of the kind.
     """
-    if field.kind == "array":
+    if KINDS[field.kind].file == "npy":
         return field.encode(npy_array(data))
-    if field.kind in ("scalar", "class"):
+    if not field.is_blob:
         match = _INT.fullmatch(data)
         if match:
             return field.encode(int(match[1]))
@@ -850,7 +847,7 @@ def _field(extension: str, taken: set[str], first: FirstSamples) -> Field:
             kind = "bytes"  # such as complex numbers, or text
     if extension in ALWAYS_LABELS and not first.content(extension).strip().isdigit():
         kind = "text"  # such as several numbers
-    return Field(name, "scalar", kind) if kind in OF_SCALARS else Field(name, kind)
+    return declared_field(name, kind)
 
 
 def _kind(extension: str) -> str:
@@ -1078,7 +1075,7 @@ class _Entries:
         return name
 
     def _value(self, field: Field, member: TarMember) -> Piece | Stored:
-        if field.kind in AS_THEY_ARE:
+        if KINDS[field.kind].file == "content":
             return Piece(self._unit, member.offset, member.size)
         try:
             return stored_value(field, bytes(self._window.read(member.offset, member.size)))

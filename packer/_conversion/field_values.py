@@ -7,7 +7,7 @@ keypoints and polygons get new coordinates; and run lengths are treated as the m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from packer._conversion.recipe import Change, Recipe
-from packer._fields import MARGIN, PIXELS, Field, Stored
+from packer._fields import KINDS, MARGIN, Field, Stored
 from packer._fields.coco import counts_of_mask, mask_of, runs_of, text_of
 from packer._images.decode import apply_orientation
 from packer._images.encode import encode, encode_png
@@ -50,28 +50,15 @@ def prepare_values(
     prepared: list[Stored] = []
     for field, stored in zip(fields, values, strict=True):
         try:
-            prepared.append(None if stored is None else _prepared(field, stored, change, recipe))
+            follows = stored is not None and KINDS[field.kind].is_spatial
+            prepared.append(_PREPARED[field.kind](field, stored, change, recipe) if follows else stored)
         except (ImageError, ValueError) as error:
             reason = error.args[0] if isinstance(error, ImageError) else str(error)
             raise ImageError(f"field {field.name!r}: {reason}") from error
     return tuple(prepared)
 
 
-def _prepared(field: Field, stored: Stored, change: Change, recipe: Recipe) -> Stored:
-    if field.kind in PIXELS:
-        assert not isinstance(stored, (int, float))
-        data: Buffer = stored if stored is not None else b""
-        return _mask(data, change, recipe) if field.kind == "mask" else _image(data, change, recipe)
-    if field.kind == "boxes":
-        return field.encode(_boxes(field.decode(stored), change))
-    if field.kind == "keypoints":
-        return field.encode(_keypoints(field.decode(stored), change))
-    if field.kind == "segmentation":
-        return _segmentation(field, stored, change)
-    return stored
-
-
-def _mask(data: Buffer, change: Change, recipe: Recipe) -> Buffer:
+def _mask(field: Field, data: Buffer, change: Change, recipe: Recipe) -> Buffer:
     info = inspect(data, recipe.max_pixels)
     if info.kind in _LOSSY:
         raise ImageError(f"a mask is never lossy, and this one is {info.kind.upper()}: save it as PNG")
@@ -85,7 +72,7 @@ def _mask(data: Buffer, change: Change, recipe: Recipe) -> Buffer:
     return _png(pixels, data)
 
 
-def _image(data: Buffer, change: Change, recipe: Recipe) -> Buffer:
+def _image(field: Field, data: Buffer, change: Change, recipe: Recipe) -> Buffer:
     info = inspect(data, recipe.max_pixels)
     _require_size("image", info.size_shown(change.exif), change.upright)
     turned = change.exif == "apply" and info.orientation != 1
@@ -100,7 +87,11 @@ def _image(data: Buffer, change: Change, recipe: Recipe) -> Buffer:
     return _png(pixels, data if ids else None)
 
 
-def _boxes(boxes: npt.NDArray[np.float32], change: Change) -> npt.NDArray[np.float32]:
+def _boxes(field: Field, stored: Stored, change: Change, recipe: Recipe) -> Stored:
+    return field.encode(_moved_boxes(field.decode(stored), change))
+
+
+def _moved_boxes(boxes: npt.NDArray[np.float32], change: Change) -> npt.NDArray[np.float32]:
     _require_inside("box", boxes.reshape(-1, 2), change.size, 2)
     if change.orientation == 1 and change.box is None:
         return boxes
@@ -120,7 +111,11 @@ def _boxes(boxes: npt.NDArray[np.float32], change: Change) -> npt.NDArray[np.flo
     return moved.boxes
 
 
-def _keypoints(keypoints: npt.NDArray[np.float32], change: Change) -> npt.NDArray[np.float32]:
+def _keypoints(field: Field, stored: Stored, change: Change, recipe: Recipe) -> Stored:
+    return field.encode(_moved_keypoints(field.decode(stored), change))
+
+
+def _moved_keypoints(keypoints: npt.NDArray[np.float32], change: Change) -> npt.NDArray[np.float32]:
     seen = keypoints.reshape(-1, 3)
     _require_inside("keypoint", np.where(seen[:, 2:] > 0, seen[:, :2], 0), change.size, 1)
     if change.orientation == 1 and change.box is None:
@@ -132,12 +127,22 @@ def _keypoints(keypoints: npt.NDArray[np.float32], change: Change) -> npt.NDArra
     return keypoints if change.box is None else move_keypoints(keypoints, change.box)
 
 
-def _segmentation(field: Field, stored: Stored, change: Change) -> Stored:
+def _segmentation(field: Field, stored: Stored, change: Change, recipe: Recipe) -> Stored:
     segmentations = field.decode(stored)
     require_size_of_runs(segmentations, change.size)
     if change.orientation == 1 and change.box is None:
         return stored
     return field.encode(moved_segmentations(segmentations, change))
+
+
+_PREPARED: Mapping[str, Callable[[Field, Any, Change, Recipe], Stored]] = {
+    "mask": _mask,
+    "image": _image,
+    "boxes": _boxes,
+    "keypoints": _keypoints,
+    "segmentation": _segmentation,
+}
+"""The functions that check and change a value, for each spatial kind."""
 
 
 def _require_size(what: str, found: tuple[int, int], size: tuple[int, int]) -> None:

@@ -34,7 +34,7 @@ from packer._conversion.options import (
 )
 from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import check_destination, check_inputs, check_report
-from packer._fields import PIXELS, Condition
+from packer._fields import KINDS, Condition
 from packer._formats import FORMATS, Format, format_for, open_pack, recognise
 from packer._images.geometry import MAX_PIXELS
 from packer._images.resize import ResizeSpec
@@ -272,13 +272,13 @@ class SourceRequest(SourceOptions):
 
     def _contradictions(self) -> Iterator[str]:
         """Yield contradictions between options for labels or files, and options without effect."""
-        rule, kinds = self.rule, {spec.kind for spec in self.table_columns}
+        rule, kinds = self.rule, [KINDS[spec.kind] for spec in self.table_columns]
         numbers = option("label_type", self.label_type) if self.label_type in ("int", "float") else None
         if numbers and self.unlabeled:
             yield f"{option('unlabeled', True)} is for class ids: no number of {numbers} means that there is no label"
         none = numbers or (option("no_classes", True) if self.no_classes else None)
         none = none or (option("unlabeled", True) if self.unlabeled and self.labels is None else None)
-        if self.classes_from is not None and none and not kinds & {"class", "labels"}:
+        if self.classes_from is not None and none and not any(kind.has_classes for kind in kinds):
             yield f"{option('classes_from')} is for class ids: with {none} there are no classes"
         if self.no_classes and (self.label_type or self.label_column):
             others = f"{option('label_type')} and {option('label_column')}"
@@ -286,7 +286,7 @@ class SourceRequest(SourceOptions):
         if kinds and not self._names_table:
             yield f"{option('columns')} says what a column of a table becomes: say which file with {option('labels')}"
         if self.on_missing in ("null", "skip") and not self.annotations and not self.file_fields:
-            if self._names_table and not kinds & set(PIXELS):
+            if self._names_table and not any(kind.form == "pixels" for kind in kinds):
                 yield _NO_FIELDS
             if not self._names_table and self.no_metadata:
                 yield _NO_FIELDS

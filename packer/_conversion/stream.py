@@ -27,7 +27,7 @@ from packer._conversion.field_values import prepare_values
 from packer._conversion.pipeline import Batch, prepare, sample_of
 from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import RecordEntry
-from packer._fields import KINDS, OF_SCALARS, PIXELS, Field, Stored
+from packer._fields import KINDS, OF_SCALARS, Field, Stored, declared_field
 from packer._fields.encoding import short
 from packer._images.encode import encode_png
 from packer._images.probe import inspect
@@ -83,6 +83,7 @@ def _declared_fields(fields: Mapping[str, str | Field] | None) -> Iterator[Field
 
     ``array:float32:2`` is an array of float32 with two axes; one axis is the default.
     """
+    known = [*OF_SCALARS, *(name for name, kind in KINDS.items() if "" in kind.dtypes)]
     for name, declaration in (fields or {}).items():
         if isinstance(declaration, Field):
             if declaration.name != name:
@@ -92,15 +93,12 @@ def _declared_fields(fields: Mapping[str, str | Field] | None) -> Iterator[Field
         kind, *more = declaration.split(":")
         if kind == "array" and 1 <= len(more) <= 2 and more[-1].isdecimal() == (len(more) == 2):
             yield Field(name, "array", more[0], int(more[1]) if len(more) == 2 else 1)
-        elif kind in OF_SCALARS and not more:
-            yield Field(name, "scalar", kind)
-        elif kind in KINDS and kind not in ("scalar", "array") and not more:
-            yield Field(name, kind)
+        elif kind in known and not more:
+            yield declared_field(name, kind)
         else:
-            known = ", ".join([*OF_SCALARS, *(one for one in KINDS if one not in ("scalar", "array"))])
             raise OptionError(
-                f"field {name!r}: {declaration!r} is no kind: kinds are {known}, and array:DTYPE[:AXES], such as "
-                "'array:float32:2'"
+                f"field {name!r}: {declaration!r} is no kind: kinds are {', '.join(known)}, and array:DTYPE[:AXES], "
+                "such as 'array:float32:2'"
             )
 
 
@@ -311,7 +309,7 @@ class StreamSample:
         for field in self._source.fields:
             value = self._sample.get(field.name)
             try:
-                if field.kind in PIXELS and value is not None:
+                if KINDS[field.kind].form == "pixels" and value is not None:
                     value = _encoded_image(value, field.name)
                 stored.append(field.encode(value))
             except ValueError as error:

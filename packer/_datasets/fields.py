@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from packer._fields import PIXELS, Field, Stored
+from packer._fields import KINDS, Field, Stored
 from packer._fields.coco import mask_of, runs_of
-from packer._fields.field import BOXES, Sizes, fields_of_boxes
+from packer._fields.field import BOXES, Sizes, fields_of_boxes, names_of_boxes
 from packer._formats import Reader
 from packer._images.geometry import Box, Crops
 from packer._images.masks import AFFINE, cut_image, cut_mask, decode_mask, moved, nearest
@@ -34,12 +34,6 @@ OWN = ("image", "label", "name", "index")
 
 VISIBILITY = "_visibility"
 """The end of the name of visibilities, after that of their keypoints."""
-
-_POSITIONS = ("boxes", "keypoints")
-_BY_CROP = ("image", "mask", *_POSITIONS)
-_LISTS = ("labels", "array", "keypoints")
-_ONE_A_BOX = ("labels", "array", "json", "keypoints", "segmentation")
-_FILLABLE = "a value of the field, or a number around and in the place of a mask"
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,7 @@ class Parts:
         keys: list[str] = []
         for name in self.names:
             keys.append(name)
-            if name in self.fields and self.fields[name].kind == "keypoints":
+            if name in self.fields and KINDS[self.fields[name].kind].has_visibilities:
                 keys.append(name + VISIBILITY)
         return tuple(keys)
 
@@ -97,7 +91,7 @@ class Parts:
     @property
     def cropped(self) -> tuple[str, ...]:
         """The fields whose values a crop changes."""
-        return tuple(field.name for field in self.fields.values() if field.kind in _BY_CROP)
+        return tuple(name for name, field in self.fields.items() if KINDS[field.kind].is_cropped)
 
     @property
     def further_images(self) -> tuple[str, ...]:
@@ -105,7 +99,7 @@ class Parts:
 
     @property
     def positions(self) -> tuple[str, ...]:
-        return tuple(field.name for field in self.fields.values() if field.kind in _POSITIONS)
+        return tuple(name for name in self.cropped if KINDS[self.fields[name].kind].form == "rows")
 
     def require_step(self, step: Crop | Augmentation) -> None:
         """Raise ValueError if a crop, or an augmentation that moves pixels, cannot be applied to all fields.
@@ -113,15 +107,16 @@ class Parts:
         It cannot be applied to segmentations. It cannot be applied to lists either if the step may remove boxes and
         `per_box` does not specify whether each list has an entry for each box.
         """
-        kinds = {name: self.fields[name].kind for name in self.names if name in self.fields}
-        if drawn := [name for name, kind in kinds.items() if kind == "segmentation" and not self.is_target]:
+        kinds = {name: KINDS[self.fields[name].kind] for name in self.names if name in self.fields}
+        drawn = [name for name, kind in kinds.items() if kind.is_spatial and not kind.is_cropped]
+        if drawn and not self.is_target:
             changes = "cut" if isinstance(step, Crop) else "move"
             raise OptionError(
                 f"{step!r} does not {changes} the polygons and runs of {', '.join(drawn)}: leave these out of fields=, "
                 "or say target='coco', which gives their masks"
             )
-        boxes = [name for name, field in self.fields.items() if field.kind == "boxes"]
-        others = [name for name in self.names if name in self.fields and self.fields[name].kind in _LISTS]
+        boxes = names_of_boxes(self.fields)
+        others = [name for name, kind in kinds.items() if kind.is_list]
         if boxes and others and self.per_box is None:
             raise OptionError(
                 f"{step!r} leaves out boxes ({', '.join(boxes)}): say with per_box= which of {', '.join(others)} have "
@@ -187,7 +182,9 @@ def parts_of(  # noqa: PLR0917
         _modes(known, mode),
         {name: _filling(known, name, value) for name, value in (fill or {}).items()},
         min_visible,
-        output in (None, "tensor", "pil") and any(read[name].kind in _BY_CROP for name in read) and _has_tv_tensors(),
+        output in (None, "tensor", "pil")
+        and any(KINDS[field.kind].is_cropped for field in read.values())
+        and _has_tv_tensors(),
     )
 
 
@@ -279,7 +276,7 @@ def _names(known: Mapping[str, Field], fields: str | Iterable[str]) -> tuple[str
 
 def _per_box(known: Mapping[str, Field], per_box: Iterable[str] | Mapping[str, Iterable[str]]) -> dict[str, str]:
     """Return the box field for each field that has an entry for each box."""
-    boxes = [name for name, field in known.items() if field.kind == "boxes"]
+    boxes = names_of_boxes(known)
     if isinstance(per_box, str):
         raise OptionTypeError(f"per_box is a sequence of names of fields, not {per_box!r}: say per_box=({per_box!r},)")
     if not isinstance(per_box, Mapping):
@@ -291,21 +288,23 @@ def _per_box(known: Mapping[str, Field], per_box: Iterable[str] | Mapping[str, I
     for name, of in found.items():
         if of not in boxes:
             raise OptionError(f"per_box: {of!r} is no field of boxes")
-        if name not in known or known[name].kind not in _ONE_A_BOX:
-            raise OptionError(f"per_box: {name!r} is no field that has an entry for each box: {', '.join(_ONE_A_BOX)}")
-        if known[name].kind == "array" and known[name].rank == 0:
+        if name not in known or not KINDS[known[name].kind].has_entries:
+            able = ", ".join(name for name, kind in KINDS.items() if kind.has_entries)
+            raise OptionError(f"per_box: {name!r} is no field that has an entry for each box: {able}")
+        if KINDS[known[name].kind].form == "array" and known[name].rank == 0:
             raise OptionError(f"per_box: {name!r} has arrays without axes")
     return found
 
 
 def _modes(known: Mapping[str, Field], mode: str | Mapping[str, str]) -> dict[str, str]:
+    images = [name for name, field in known.items() if field.kind == "image"]
     own_modes = {} if isinstance(mode, str) else {name: one for name, one in mode.items() if name != "image"}
     for name, one in own_modes.items():
-        if name not in known or known[name].kind != "image":
+        if name not in images:
             raise OptionError(f"mode: {name!r} is no field of images")
         if one not in MODES:
             raise OptionError(f"mode: {name!r} is decoded as one of {', '.join(MODES)}, not {one!r}")
-    return {name: own_modes.get(name, "unchanged") for name, field in known.items() if field.kind == "image"}
+    return {name: own_modes.get(name, "unchanged") for name in images}
 
 
 def _filling(known: Mapping[str, Field], name: str, value: Any) -> Any:
@@ -316,11 +315,11 @@ def _filling(known: Mapping[str, Field], name: str, value: Any) -> Any:
     try:
         if field.kind == "mask":
             return int(np.uint16(value))
-        if field.kind == "scalar" and field.dtype.startswith("float"):
+        if not field.is_blob and field.dtype.startswith("float"):
             return float(value)  # also NaN, which no value is
-        if field.kind == "image" or value is None:
-            raise OptionError(f"fill is {_FILLABLE}")
-        if field.kind == "class":
+        if KINDS[field.kind].form == "pixels" or value is None:
+            raise OptionError("fill is a value of the field, or a number around and in the place of a mask")
+        if not field.is_blob and KINDS[field.kind].has_classes:
             return int(value)
         return field.decode(field.encode(value))
     except (TypeError, ValueError, OverflowError) as error:
@@ -331,7 +330,7 @@ def _require_no_other(known: Mapping[str, Field], names: Sequence[str]) -> None:
     """Raise ValueError if a field has the same name as the key of another field's visibilities."""
     for name in names:
         other = name + VISIBILITY
-        if name in known and known[name].kind == "keypoints" and other in names:
+        if name in known and KINDS[known[name].kind].has_visibilities and other in names:
             raise OptionError(f"an item cannot have {other!r} twice: it is the visibility of {name!r}, and a field")
 
 
@@ -408,26 +407,31 @@ def target_in_form(target: dict[str, Any], size: tuple[int, int]) -> dict[str, A
 
 
 def _shown(field: Field, value: Any, output: str, size: tuple[int, int], wrapped: bool) -> Any:
-    if field.kind == "image":
-        if output == "bytes":
-            return value
-        shown = in_form(output, value)
-        return _tv().Image(shown) if wrapped and output == "tensor" else shown
     if output == "numpy" or not isinstance(value, np.ndarray):
         return value
-    tensor = as_tensor(value[None] if field.kind == "mask" else value)
+    if field.kind == "image" and output == "pil":
+        return in_form(output, value)
+    tensor = tensor_of(field, value)
     return _wrapped(field, tensor, size) if wrapped else tensor
 
 
-def _wrapped(field: Field, tensor: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
-    made: torch.Tensor = tensor
-    if field.kind == "mask":
-        made = _tv().Mask(tensor)
-    elif field.kind == "boxes":
-        made = _tv().BoundingBoxes(tensor, format="XYXY", canvas_size=size)
-    elif field.kind == "keypoints" and hasattr(_tv(), "KeyPoints"):  # not so before torchvision 0.23
-        made = _tv().KeyPoints(tensor, canvas_size=size)
-    return made
+def tensor_of(field: Field, value: Any) -> torch.Tensor:
+    """Return an array as a tensor; pixels become channels first."""
+    tensor = as_tensor(np.asarray(value))
+    if KINDS[field.kind].form != "pixels":
+        return tensor
+    return tensor[None] if tensor.ndim == 2 else tensor.permute(2, 0, 1)
+
+
+def _wrapped(field: Field, tensor: torch.Tensor, size: tuple[int, int]) -> Any:
+    tv = _tv()
+    if field.kind == "boxes":
+        return tv.BoundingBoxes(tensor, format="XYXY", canvas_size=size)
+    if field.kind == "keypoints" and hasattr(tv, "KeyPoints"):  # not so before torchvision 0.23
+        return tv.KeyPoints(tensor, canvas_size=size)
+    if KINDS[field.kind].form == "pixels":
+        return tv.Mask(tensor) if field.kind == "mask" else tv.Image(tensor)
+    return tensor
 
 
 def _tv() -> Any:
@@ -562,8 +566,10 @@ class FieldDecoder:
         sizes = self.sizes(rows, None)
         found: list[Values] = [{} for _ in range(len(rows))]
         for (name, field), of_field in zip(self._parts.fields.items(), self._stored(rows), strict=True):
-            kind = "encoded" if encoded and field.kind in PIXELS else field.kind
-            decode: _Decode = _DECODERS.get(kind, FieldDecoder._plain)
+            kind = KINDS[field.kind]
+            decode: _Decode = _DECODERS[field.kind] if kind.is_cropped else FieldDecoder._plain
+            if encoded and kind.form == "pixels":
+                decode = FieldDecoder._encoded
             for place, stored in enumerate(of_field):
                 try:
                     value = decode(self, field, stored, sizes[place], boxes[place])
@@ -664,7 +670,7 @@ class FieldDecoder:
                 values = moved_boxes(values, operations, sizes, min_visible=self._parts.min_visible)
             elif field.kind == "keypoints":
                 values = moved_keypoints(values, operations, sizes)
-            elif field.kind in ("mask", "image"):
+            elif KINDS[field.kind].form == "pixels":
                 fill = (self._parts.fill.get(name) or 0) if field.kind == "mask" else None
                 for place, pixels in enumerate(values):
                     try:
@@ -688,7 +694,7 @@ class FieldDecoder:
         for name in kept:
             values[name] = values[name].boxes
         for name, field in self._parts.fields.items():
-            if field.kind == "keypoints":
+            if KINDS[field.kind].has_visibilities:
                 points = values[name]
                 values[name] = None if points is None else np.ascontiguousarray(points[..., :2])
                 values[name + VISIBILITY] = None if points is None else np.ascontiguousarray(points[..., 2])
@@ -696,7 +702,7 @@ class FieldDecoder:
     def _warn_of_whole(self, values: Values, kept: Mapping[str, npt.NDArray[np.bool_]]) -> None:
         """Warn once about a list that keeps all its entries, one for each original box, although boxes were removed."""
         for name, field in self._parts.fields.items():
-            if field.kind not in ("labels", "array", "keypoints") or name in (self._parts.per_box or {}):
+            if not KINDS[field.kind].is_list or name in (self._parts.per_box or {}):
                 continue
             value = values.get(name)
             for boxes, own in kept.items():
@@ -758,12 +764,12 @@ class FieldDecoder:
 
 
 _DECODERS: Mapping[str, _Decode] = {
-    "encoded": FieldDecoder._encoded,
     "mask": FieldDecoder._mask,
     "image": FieldDecoder._image,
     "boxes": FieldDecoder._boxes,
     "keypoints": FieldDecoder._keypoints,
 }
+"""The methods that decode a value and crop it, for each kind that is cropped."""
 
 
 def _windows(crops: Crops) -> tuple[Ints, Ints]:

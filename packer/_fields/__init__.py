@@ -1,6 +1,7 @@
 """The fields of a sample, in addition to image and label."""
 
-from packer._fields.field import DTYPES, KINDS, MARGIN, MOST_FIELDS, OF_SCALARS, PIXELS, RESERVED, Field, Stored
+from packer._fields.field import MARGIN, MOST_FIELDS, RESERVED, Field, Stored, declared_field
+from packer._fields.kinds import DTYPES, KINDS, NO_VALUE, OF_SCALARS
 from packer._fields.where import Column, Condition
 
 __all__ = [
@@ -8,11 +9,12 @@ __all__ = [
     "KINDS",
     "MARGIN",
     "MOST_FIELDS",
+    "NO_VALUE",
     "OF_SCALARS",
-    "PIXELS",
     "RESERVED",
     "Column",
     "Condition",
     "Field",
     "Stored",
+    "declared_field",
 ]

@@ -18,46 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._fields import encoding
+from packer._fields.encoding import short
+from packer._fields.kinds import DTYPES, KINDS, OF_SCALARS
 from packer.errors import OptionError
 
 Stored = int | float | bytes | bytearray | memoryview | None
 """A value as a pack holds it: a number of a scalar or a class, bytes of any other kind; None if it is missing."""
-
-KINDS = (
-    "scalar",
-    "class",
-    "labels",
-    "text",
-    "json",
-    "bytes",
-    "array",
-    "image",
-    "mask",
-    "boxes",
-    "keypoints",
-    "segmentation",
-)
-
-PIXELS = ("image", "mask")
-"""The kinds whose blob is an encoded image."""
-
-DTYPES: Mapping[str, str] = {
-    "bool": "|u1",
-    "int8": "|i1",
-    "int16": "<i2",
-    "int32": "<i4",
-    "int64": "<i8",
-    "uint8": "|u1",
-    "uint16": "<u2",
-    "float16": "<f2",
-    "float32": "<f4",
-    "float64": "<f8",
-}
-"""The dtypes of scalars and arrays, as NumPy calls them, and how they are stored."""
-
-OF_SCALARS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
-"""The dtypes of scalars."""
 
 MOST_FIELDS = 200
 """Fields that a pack may have."""
@@ -136,12 +102,14 @@ class Field:
             )
         if self.kind not in KINDS:
             raise OptionError(f"field {self.name!r}: a kind is one of {', '.join(KINDS)}, not {self.kind!r}")
-        dtypes = {"scalar": OF_SCALARS, "array": tuple(DTYPES)}.get(self.kind, ("",))
-        if self.dtype not in dtypes:
-            raise OptionError(f"field {self.name!r}: {self.dtype!r} is not a dtype of the kind {self.kind}: {dtypes}")
-        if not 0 <= self.rank <= 8 or (self.rank and self.kind != "array"):
+        kind = KINDS[self.kind]
+        if self.dtype not in kind.dtypes:
+            raise OptionError(
+                f"field {self.name!r}: {self.dtype!r} is not a dtype of the kind {self.kind}: {kind.dtypes}"
+            )
+        if not 0 <= self.rank <= 8 or (self.rank and "rank" not in kind.properties):
             raise OptionError(f"field {self.name!r}: the kind {self.kind} has no {self.rank} axes")
-        if (self.classes or self.ids) and self.kind not in ("class", "labels"):
+        if (self.classes or self.ids) and not kind.has_classes:
             raise OptionError(f"field {self.name!r}: the kind {self.kind} has no classes")
         if any(number <= _NO_CLASS for number in self.ids):
             raise OptionError(f"field {self.name!r}: {min(self.ids)} is not the id of a class: ids are 0 or more")
@@ -151,7 +119,7 @@ class Field:
     @property
     def is_blob(self) -> bool:
         """Whether values are stored as bytes after the image, instead of as numbers in the table."""
-        return self.kind not in ("scalar", "class")
+        return KINDS[self.kind].form != "number"
 
     def columns(self) -> dict[str, str]:
         """Return the field's columns in the table, with their dtypes.
@@ -160,11 +128,11 @@ class Field:
         blob has a column of sizes in bytes, -1 if missing, and one of checksums.
         """
         column = f"field.{self.name}"
-        if self.kind == "scalar":
+        if self.is_blob:
+            return {f"{column}.size": "<i8", f"{column}.crc32c": "<u4"}
+        if KINDS[self.kind].has_null:
             return {column: DTYPES[self.dtype], f"{column}.null": "|u1"}
-        if self.kind == "class":
-            return {column: "<i8"}
-        return {f"{column}.size": "<i8", f"{column}.crc32c": "<u4"}
+        return {column: "<i8"}
 
     def to_json(self) -> dict[str, Any]:
         """Return the field in the form of the manifest."""
@@ -197,18 +165,14 @@ class Field:
         """
         if value is None:
             return None
+        kind = KINDS[self.kind]
         try:
-            if self.kind == "scalar":
-                return encoding.scalar(value, self.dtype)
-            if self.kind == "class":
-                return self._id(value)
-            if self.kind == "labels":
-                return np.array([self._id(one) for one in value], "<i8").tobytes()
-            if self.kind == "array":
-                return encoding.array_bytes(encoding.of_dtype(value, DTYPES[self.dtype], self.dtype), self.rank)
-            return encoding.ENCODERS[self.kind](value)
+            if kind.has_classes:
+                value = [self._id(one) for one in value] if self.is_blob else self._id(value)
+            stored: Stored = kind.encode(value, *self._properties)
+            return stored
         except (TypeError, OverflowError) as error:
-            raise ValueError(f"{encoding.short(value)} is not a value of the kind {self.kind}: {error}") from error
+            raise ValueError(f"{short(value)} is not a value of the kind {self.kind}: {error}") from error
 
     def decode(self, stored: Stored) -> Any:
         """Return the value from its stored form, see the table in the class; None is returned unchanged.
@@ -218,34 +182,33 @@ class Field:
         ValueError
             If the bytes are not a result of `encode`.
         """
-        if stored is None or self.kind == "class":
-            return stored
-        if self.kind == "scalar":
-            return bool(stored) if self.dtype == "bool" else stored
-        assert not isinstance(stored, (int, float))
-        data = bytes(stored)
-        if self.kind == "array":
-            return encoding.array_of(data, self.rank, DTYPES[self.dtype]).astype(self.dtype, copy=False)
-        return encoding.DECODERS[self.kind](data)
+        if stored is None:
+            return None
+        data = bytes(stored) if self.is_blob else stored  # type: ignore[arg-type]
+        return KINDS[self.kind].decode(data, *self._properties)
 
     def misfit(self, stored: Stored) -> str | None:
         """Return why a stored form is not a result of `encode`; None if it is one. Encoded images are not examined."""
-        if stored is None or self.kind in PIXELS:
+        kind = KINDS[self.kind]
+        if stored is None or kind.form == "pixels":
             return None
-        if self.kind == "scalar":
+        if kind.has_null:
             assert isinstance(stored, (int, float))
             wrong = stored not in (0, 1) if self.dtype == "bool" else math.isnan(stored)
             return f"{stored} is no {self.dtype}" if wrong else None
         try:
             value = self.decode(stored)
-            if self.kind in ("json", "boxes", "keypoints", "segmentation"):
-                self.encode(value)
+            if kind.has_classes:
+                unknown = np.atleast_1d(np.asarray(value, np.int64))[~self.knows(value)]
+                return f"{unknown[0]} is not an id of its classes" if len(unknown) else None
+            self.encode(value)
         except ValueError as error:
             return str(error)
-        if self.kind in ("class", "labels"):
-            unknown = np.atleast_1d(np.asarray(value, np.int64))[~self.knows(value)]
-            return f"{unknown[0]} is not an id of its classes" if len(unknown) else None
         return None
+
+    @property
+    def _properties(self) -> list[Any]:
+        return [getattr(self, name) for name in KINDS[self.kind].properties]
 
     @functools.cached_property
     def _ids_of_classes(self) -> dict[str, int]:
@@ -272,18 +235,23 @@ class Field:
         if isinstance(value, str):
             if not self.classes:
                 fields = f"{{{self.name!r}: packer.Field({self.name!r}, {self.kind!r}, classes=(...))}}"
-                raise ValueError(
-                    f"{encoding.short(value)} is not an id, and the classes have no names: pass fields={fields}"
-                )
+                raise ValueError(f"{short(value)} is not an id, and the classes have no names: pass fields={fields}")
             number = self._ids_of_classes.get(value)
             if number is None:
                 count = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
-                raise ValueError(f"{encoding.short(value)} is not one of its {count}")
+                raise ValueError(f"{short(value)} is not one of its {count}")
             return number
         number = operator.index(value)
         if not self.knows(number).all():
             raise ValueError(f"{number} is not an id of its classes")
         return number
+
+
+def declared_field(name: str, spelling: str) -> Field:
+    """Return the field of a kind, or of the dtype of a scalar; an array has the usual dtype and no axes."""
+    if spelling in OF_SCALARS:
+        return Field(name, "scalar", spelling)
+    return Field(name, spelling, KINDS[spelling].dtype if spelling in KINDS else "")
 
 
 Sizes = Callable[[str], npt.NDArray[np.int64]]
@@ -326,6 +294,10 @@ _LAYOUTS = (
 _HUB = "labels"  # the categories of the Hub's `objects`, whose table is checked to have one for each bbox
 
 
+def names_of_boxes(known: Mapping[str, Field]) -> list[str]:
+    return [name for name, field in known.items() if field.kind == "boxes"]
+
+
 def fields_of_boxes(known: Mapping[str, Field], sizes: Sizes) -> tuple[str, ...] | None:
     """Return the names of the fields with an entry for each of a pack's ``boxes``; None if this is unknown.
 
@@ -338,7 +310,7 @@ def fields_of_boxes(known: Mapping[str, Field], sizes: Sizes) -> tuple[str, ...]
     known : mapping of str to Field
     sizes : callable
     """
-    if BOXES not in known or [name for name, field in known.items() if field.kind == "boxes"] != [BOXES]:
+    if names_of_boxes(known) != [BOXES]:
         return None
     for marks, of_boxes in _LAYOUTS:
         if all(name in known and known[name].kind == kind for name, kind in marks.items()):

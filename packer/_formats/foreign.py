@@ -24,14 +24,14 @@ from typing import Any, ClassVar, NamedTuple
 import google_crc32c
 import numpy as np
 
-from packer._fields import Field, Stored
+from packer._fields import KINDS, Field, Stored
 from packer._formats.contract import AGAIN, NOTHING, Contents, Frame, GrowingFiles, Placed, Writer, not_of_journal
 from packer._formats.index import DATA_FILE, INDEX_DIRECTORY, IndexReader, file_columns, write_files
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, Spool, remove, writing_to
 from packer._storage.packfile import PackFile
 from packer._storage.stamps import ANY_TIME
-from packer._table import NO_VALUE, Ints, Names, Sample, Table, column_checksum, encode_name
+from packer._table import Ints, Names, Sample, Table, column_checksum, encode_name
 from packer.errors import CorruptPackError, DestinationError, PackError
 
 COPIED_FROM = 1 << 60
@@ -244,13 +244,11 @@ def _places(table: Table) -> Iterator[tuple[Ints, Ints]]:
 
 def stored_value(written: Table, one: Field, index: int, read: Callable[[int, int], bytes]) -> Stored:
     """Return the stored value of a row's field."""
-    column = f"field.{one.name}"
-    if one.is_blob:
-        size, offset = (int(written.more[f"{column}.{what}"][index]) for what in ("size", "offset"))
-        return None if size == NO_VALUE else read(offset, size)
-    value: int | float = written.more[column][index].item()
-    missing = value == NO_VALUE if one.kind == "class" else written.more[f"{column}.null"][index]
-    return None if missing else value
+    row = [written.more[column][index] for column in one.columns()]
+    if KINDS[one.kind].missing(row):
+        return None
+    value: int | float = row[0].item()
+    return read(int(written.more[f"field.{one.name}.offset"][index]), int(value)) if one.is_blob else value
 
 
 class FramedReader(IndexReader):

@@ -27,16 +27,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from packer._fields import Field, Stored
+from packer._fields import KINDS, NO_VALUE, Field, Stored
 from packer._formats.contract import IMAGE, NOTHING, Contents, Frame
 from packer._formats.foreign import DEFAULT_SHARD_SIZE, ShardWriter
-from packer._table import NO_VALUE, Buffer, Sample, Table, encode_name
+from packer._table import Buffer, Sample, Table, encode_name
 from packer.errors import DestinationError, printable
 
 _MOST = (1 << 32) - 1
 _BYTES_A_PLACE = 1 << 12
 _IMAGES = {"jpeg": "jpeg", "png": "png", "raw": "ndarray:uint8"}
-_BLOBS = {"text": "str", "json": "json", "segmentation": "json"}
+_BLOBS = {"": "bytes", "text": "str", "json": "json"}  # by the syntax
 _NUMBERS = {"int": struct.Struct("<q"), "float32": struct.Struct("<f"), "float64": struct.Struct("<d")}
 
 
@@ -132,11 +132,10 @@ class MDSWriter(ShardWriter):
 
 
 def _encoding(one: Field) -> str:
-    if one.kind == "class":
-        return "int"
-    if one.kind == "scalar":
-        return one.dtype if one.dtype in _NUMBERS else "json"
-    return _BLOBS.get(one.kind, "bytes")
+    kind = KINDS[one.kind]
+    if one.is_blob:
+        return _BLOBS[kind.syntax]
+    return "int" if kind.has_classes else one.dtype if one.dtype in _NUMBERS else "json"
 
 
 def _missing(encoding: str) -> bytes:

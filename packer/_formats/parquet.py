@@ -31,7 +31,7 @@ import numpy as np
 
 from packer._containers.parquet import BINARY, I32, STRUCT, Encoded, binary, i32, i64, listed, struct
 from packer._containers.protobuf import varint
-from packer._fields import Field
+from packer._fields import KINDS, Field
 from packer._formats.contract import NOTHING, Contents, Frame
 from packer._formats.foreign import ShardWriter
 from packer._table import Buffer, Sample, Table, encode_name
@@ -227,8 +227,6 @@ _SCALARS: Mapping[str, tuple[int, int | None]] = {
     "float32": (FLOAT, None),
     "float64": (DOUBLE, None),
 }
-_TEXTS = ("text", "json", "segmentation")
-_PICTURES = ("image", "mask")
 
 
 class ParquetWriter(ShardWriter):
@@ -299,7 +297,7 @@ class ParquetWriter(ShardWriter):
             yield sample.height, 1
             yield sample.width, 1
         for one, stored in zip(self._contents.fields, sample.fields, strict=True):
-            if one.kind in _PICTURES:
+            if KINDS[one.kind].form == "pixels":
                 yield stored, 0 if stored is None else 2
                 yield None, 0 if stored is None else 1
             else:
@@ -312,7 +310,9 @@ def _nodes(contents: Contents) -> list[Node]:
     nodes: list[Node] = [_picture("image"), (ParquetColumn(("label",), label),)]
     if contents.codec == "raw":
         nodes += [(ParquetColumn((name,), INT32),) for name in ("height", "width")]
-    return nodes + [_picture(one.name) if one.kind in _PICTURES else (_leaf(one),) for one in contents.fields]
+    return nodes + [
+        _picture(one.name) if KINDS[one.kind].form == "pixels" else (_leaf(one),) for one in contents.fields
+    ]
 
 
 def _picture(name: str) -> Node:
@@ -320,11 +320,9 @@ def _picture(name: str) -> Node:
 
 
 def _leaf(one: Field) -> ParquetColumn:
-    if one.kind == "scalar":
-        return ParquetColumn((one.name,), *_SCALARS[one.dtype])
-    if one.kind == "class":
-        return ParquetColumn((one.name,), INT64)
-    return ParquetColumn((one.name,), BYTE_ARRAY, _UTF8 if one.kind in _TEXTS else None)
+    if one.is_blob:
+        return ParquetColumn((one.name,), BYTE_ARRAY, _UTF8 if KINDS[one.kind].syntax else None)
+    return ParquetColumn((one.name,), *_SCALARS[one.dtype or "int64"])
 
 
 def _features(contents: Contents) -> dict[str, Any]:
@@ -339,11 +337,13 @@ def _features(contents: Contents) -> dict[str, Any]:
         features["image"] = {"bytes": _of_type("binary"), "path": _of_type("string")}
         features |= {name: _of_type("int32") for name in ("height", "width")}
     for one in contents.fields:
-        if one.kind == "class":
-            features[one.name] = _classes(() if one.ids else one.classes)
+        kind = KINDS[one.kind]
+        if kind.form == "pixels":
+            features[one.name] = image
+        elif one.is_blob:
+            features[one.name] = _of_type("string" if kind.syntax else "binary")
         else:
-            kind = one.dtype if one.kind == "scalar" else "string" if one.kind in _TEXTS else "binary"
-            features[one.name] = image if one.kind in _PICTURES else _of_type(kind)
+            features[one.name] = _of_type(one.dtype) if one.dtype else _classes(() if one.ids else one.classes)
     return {"info": {"features": features}}
 
 

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._fields import Column, Field, Stored
+from packer._fields import KINDS, NO_VALUE, Column, Field, Stored
 from packer._formats.contract import Locations, PackAccess
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, sync_directory
 from packer._storage.packfile import LOCATION, MEMORY, NOWHERE, Descriptor, PackFile
 from packer._storage.place import Place, place_of
-from packer._table import LONGEST_NAME, NO_VALUE, Buffer, Ints, Labels, Names, Row, Table, Vector, value_checksum
+from packer._table import LONGEST_NAME, Buffer, Ints, Labels, Names, Row, Table, Vector, value_checksum
 from packer.errors import CorruptPackError, NoSampleError, NotAPackError, PackError, printable
 
 _MOST_TOGETHER = 1 << 26  # bytes: larger blobs are read one by one
@@ -315,11 +315,11 @@ class Reader(PackAccess):
         """Return the mask of present values of a scalar or a class, (N,)."""
         self.require_table()
         if name not in self._checked_columns:
-            for column in self.fields[name].columns():
+            field = self.fields[name]
+            for column in field.columns():
                 self.require_column(column)
-            values = self.table.more[f"field.{name}"]
-            missing = self.table.more.get(f"field.{name}.null")
-            self._checked_columns[name] = values != NO_VALUE if missing is None else missing == 0
+            columns = [self.table.more[column] for column in field.columns()]
+            self._checked_columns[name] = ~KINDS[field.kind].missing(columns)
         return self._checked_columns[name]
 
     def blobs(self, positions: Ints, name: str) -> list[Buffer | None]:
@@ -480,18 +480,6 @@ def table_from(columns: Mapping[str, npt.NDArray[Any] | Vector], manifest: Manif
 
 _SIZES = ("height", "width", "size")
 _OWN = ("label", "name", *_SIZES)
-_CALLED = {
-    "labels": "lists of ids",
-    "json": "JSON",
-    "bytes": "bytes",
-    "array": "arrays",
-    "image": "images",
-    "mask": "masks",
-    "boxes": "boxes",
-    "keypoints": "keypoints",
-    "segmentation": "segmentations",
-}
-"""The names of values that are neither numbers nor texts, for messages."""
 
 
 class PackColumns(Mapping[str, Column]):
@@ -562,17 +550,15 @@ class PackColumns(Mapping[str, Column]):
         return Column(labels, labels >= 0, {name: label for label, name in enumerate(self._classes)})
 
     def _field(self, field: Field) -> Column:
+        kind = KINDS[field.kind]
         if not field.is_blob:
             values, present = self._reader.column(field.name)
-            values, present = values[self._which], present[self._which]
-            if field.kind == "class":
-                return Column(
-                    values, present, dict(zip(field.classes, field.ids or range(len(field.classes)), strict=True))
-                )
-            return Column(values.view(bool) if field.dtype == "bool" else values, present)
-        if field.kind != "text":
+            values = values.view(bool) if field.dtype == "bool" else values
+            ids = dict(zip(field.classes, field.ids or range(len(field.classes)), strict=True))
+            return Column(values[self._which], present[self._which], ids if kind.has_classes else None)
+        if kind.syntax != "text":
             present = self._own(f"field.{field.name}.size") >= 0
-            return Column(present, present, of=_CALLED[field.kind])
+            return Column(present, present, of=kind.values)
         texts = self._read(field)
         present = np.fromiter((text is not None for text in texts), bool, len(texts))
         return Column(_texts([text or "" for text in texts]), present)

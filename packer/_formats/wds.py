@@ -27,7 +27,7 @@ import numpy as np
 
 from packer._codecs import IMAGE_SUFFIXES
 from packer._containers.contract import suffix_of
-from packer._fields import Field
+from packer._fields import KINDS, Field
 from packer._formats.contract import IMAGE, NOTHING, Contents, Frame
 from packer._formats.foreign import ShardWriter
 from packer._storage.safe_open import name_problem
@@ -83,7 +83,7 @@ def _pax(keyword: bytes, value: bytes) -> bytes:
 
 _PLAIN = "!#$&'()*+,-/:;=@[]^_{}~"
 _NETPBM = re.compile(rb"P[1-6]\s")
-_SUFFIXES = {"text": "txt", "json": "json", "segmentation": "json"}
+_SUFFIXES = {"": "bin", "text": "txt", "json": "json"}  # by the syntax
 
 
 def key_of(name: str) -> str:
@@ -169,13 +169,13 @@ class WebDatasetWriter(ShardWriter):
 
 def _number(one: Field, stored: int | float) -> tuple[str, bytes, None]:
     """Return the member of a scalar or a class."""
-    if one.kind == "class":
+    if KINDS[one.kind].has_classes:
         return f"{one.name}.cls", b"%d" % stored, None
     return f"{one.name}.json", json.dumps(one.decode(stored)).encode("ascii"), None
 
 
 def _extension(one: Field, stored: Buffer) -> str:
-    return _image_extension(stored) if one.kind in ("image", "mask") else _SUFFIXES.get(one.kind, "bin")
+    return _image_extension(stored) if KINDS[one.kind].form == "pixels" else _SUFFIXES[KINDS[one.kind].syntax]
 
 
 def _image_extension(data: Buffer) -> str:

@@ -9,17 +9,14 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from packer._datasets.fields import Parts, Values, as_tensor, tensor_dtype
+from packer._datasets.fields import Parts, Values, as_tensor, tensor_dtype, tensor_of
 from packer._datasets.memory import IMAGES, images_in
-from packer._fields import Field
+from packer._fields import KINDS, Field
 from packer._storage.system import require_count
 from packer.errors import OptionError
 
 _COUNT = "_count"
 """The suffix of a padded field's name in the name of its counts."""
-
-_RAGGED = ("labels", "boxes", "keypoints")
-_PADDABLE = (*_RAGGED, "array")
 
 Pad = int | Mapping[str, int | None] | None
 
@@ -139,26 +136,19 @@ class Collation:
         if field is None:
             images = all(isinstance(value, torch.Tensor) for value in values)
             return values if key == "name" else self._stacked(key, values) if images else default_collate(values)
-        if field.kind in ("text", "json", "bytes", "segmentation"):
+        form = KINDS[field.kind].form
+        if form == "object":
             return values
-        if field.kind in _RAGGED or (field.kind == "array" and self._as_list(field.name)):
+        if form == "rows" or self._as_list(field.name):
             return [None if value is None else _tensor(value) for value in values]
         self._require_all(key, values)
-        if field.kind in ("scalar", "class"):
+        if form == "number":
             return torch.tensor(values, dtype=getattr(torch, field.dtype or "int64"))
-        return self._stacked(key, [self._pixels(field, value) for value in values])
+        tensors = [value if isinstance(value, torch.Tensor) else tensor_of(field, value) for value in values]
+        return self._stacked(key, tensors)
 
     def _as_list(self, name: str) -> bool:
         return name in (self._parts.per_box or {}) or self._lengths.get(name, 0) is None
-
-    def _pixels(self, field: Field, value: Any) -> torch.Tensor:
-        """Return the tensor to stack; arrays of pixels become channels first, like the tensors in items."""
-        if isinstance(value, torch.Tensor):
-            return value
-        tensor = _tensor(value)
-        if field.kind == "mask":
-            return tensor[None]
-        return tensor.permute(2, 0, 1) if field.kind == "image" else tensor
 
     def _stacked(self, key: str, tensors: list[torch.Tensor]) -> torch.Tensor:
         for place, tensor in enumerate(tensors):
@@ -214,13 +204,12 @@ class Collation:
 def _lengths(parts: Parts, pad: Pad) -> dict[str, int | None]:
     """Return the length to which each field is padded; None for arrays that become lists."""
     fields = {name: parts.fields[name] for name in parts.names if name in parts.fields}
-    paddable = [
-        name for name, field in fields.items() if field.kind in _PADDABLE and (field.kind != "array" or field.rank)
-    ]
+    forms = {name: KINDS[field.kind].form for name, field in fields.items()}
+    paddable = [name for name, form in forms.items() if form == "rows" or (form == "array" and fields[name].rank)]
     if pad is None:
         return {}
     if not isinstance(pad, Mapping):
-        alike = [name for name in paddable if fields[name].kind in _RAGGED or name in (parts.per_box or {})]
+        alike = [name for name in paddable if forms[name] == "rows" or name in (parts.per_box or {})]
         pad = dict.fromkeys(alike, pad)
         if not pad:
             raise OptionError("pad: the items have no fields of boxes, labels or keypoints")

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._codecs import CODECS, UNLABELED
-from packer._fields import PIXELS, Field
+from packer._fields import KINDS, Field
 from packer._fields.coco import annotations_of, captions_of, image_of
 from packer._formats import Reader, open_pack
 from packer._images.encode import encode
@@ -37,6 +37,7 @@ from packer._packs.export_layout import (
     below_files,
     known,
     layout_of,
+    value_suffix,
 )
 from packer._packs.safe_tree import SafeTree
 from packer._packs.walk import blobs_of, over_samples
@@ -351,7 +352,7 @@ def _content(reader: Reader, index: int) -> Buffer:
 def _values(reader: Reader, files: FieldFiles, batch: range) -> list[Buffer]:
     samples = files.samples[batch.start : batch.stop]
     values = [blob or b"" for blob in reader.blobs(samples, files.field.name)]
-    if files.field.kind != "array":
+    if KINDS[files.field.kind].file != "npy":
         return values
     try:
         return [_npy(files.field.decode(value)) for value in values]
@@ -394,7 +395,7 @@ def metadata_lines(reader: Reader, files: Files, workers: int | None, *, labels:
     """
     are_files = {one.field.name for one in files.fields}
     fields = [field for field in reader.fields.values() if field.name not in are_files]
-    beside = [one for one in files.fields if one.field.kind in PIXELS and not one.followed]
+    beside = [one for one in files.fields if KINDS[one.field.kind].form == "pixels" and not one.followed]
 
     def lines(indices: range) -> bytes:
         columns: dict[str, Sequence[Any]] = {"file_name": [files.images[index] for index in indices]}
@@ -437,11 +438,10 @@ def _field_values(reader: Reader, field: Field, indices: range) -> Iterator[Any]
 
 def _json_value(field: Field, value: Any, named: Mapping[int, str]) -> Any:
     """Return a value in its JSON form; an id is replaced by the name of its class, if it has one."""
-    if field.kind == "class":
-        return named.get(value, value)
-    if field.kind == "labels":
-        return [named.get(label, label) for label in value.tolist()]
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    plain = value.tolist() if isinstance(value, np.ndarray) else value
+    if not KINDS[field.kind].has_classes:
+        return plain
+    return [named.get(label, label) for label in plain] if isinstance(plain, list) else named.get(plain, plain)
 
 
 def _line(row: Mapping[str, Any]) -> str:
@@ -508,7 +508,7 @@ def _columns(reader: Reader, layout: ExportLayout) -> Iterator[str]:
     for field in reader.fields.values():
         if field.name not in files:
             yield f"{field.name}:{field.dtype if field.kind == 'scalar' else field.kind}"
-        elif field.kind in PIXELS and not files[field.name].followed:
+        elif KINDS[field.kind].form == "pixels" and not files[field.name].followed:
             yield f"{field.name}={field.name}_file_name:{field.kind}"
 
 
@@ -519,8 +519,8 @@ def _templates(layout: ExportLayout) -> Iterator[str]:
         name, kind = one.field.name, one.field.kind
         if one.followed:
             yield f"{name}:{kind}={one.field.file}"
-        elif kind not in PIXELS:
-            yield f"{name}:{kind}={out}{name}/{{path}}{'.npy' if kind == 'array' else '.bin'}"
+        elif KINDS[kind].form != "pixels":
+            yield f"{name}:{kind}={out}{name}/{{path}}{value_suffix(one.field)}"
 
 
 _OF_IMAGES = ("image_id", "image_info")

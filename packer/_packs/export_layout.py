@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from packer._fields import PIXELS, Field
+from packer._fields import KINDS, Field
 from packer._formats import Reader
 from packer._packs.walk import blobs_of
 from packer._sources.scan_list import Hashes, Texts, hashes_of, repeats
@@ -33,14 +33,6 @@ _LONGEST_NUMBER = "-999999999999"
 
 
 _REMEMBERED = 1 << 12  # directories; names mostly come one directory after the other
-
-
-_ALWAYS = ("image", "mask", "bytes", "array")
-"""The kinds whose values are files, as JSON cannot hold them exactly."""
-
-
-_BY_TEMPLATE = (*_ALWAYS, "text", "json")
-"""The kinds whose values are files where the field has a template."""
 
 
 _MOST_LEVELS = 4
@@ -167,7 +159,7 @@ def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> 
         files = _files(reader, images, follow=False)
     is_file = {one.field.name for one in files.fields}
     others = any(name not in is_file for name in reader.fields) or any(
-        one.field.kind in PIXELS and not one.followed for one in files.fields
+        KINDS[one.field.kind].form == "pixels" and not one.followed for one in files.fields
     )
 
     def named(stem: str, suffix: str) -> str:
@@ -185,11 +177,13 @@ def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> 
 def _files(reader: Reader, images: FileNames, *, follow: bool) -> Files:
     found: list[tuple[Field, Ints, Names | None]] = []
     for field in reader.fields.values():
-        if field.kind in _BY_TEMPLATE and (field.file or field.kind in _ALWAYS):
+        kind = KINDS[field.kind]
+        always = not kind.syntax  # as JSON cannot hold the values exactly
+        if kind.file and (field.file or always):
             samples = np.flatnonzero(reader.table.more[f"field.{field.name}.size"] >= 0)
             own = Names.of(reader.names[index] for index in samples.tolist())
             names = _by_template(field, own) if follow else None
-            if names is not None or field.kind in _ALWAYS:
+            if names is not None or always:
                 found.append((field, samples, names))
     levels = max((_level(name) for _, _, names in found for name in names or ()), default=0)
     if any(names is None for _, _, names in found):
@@ -253,13 +247,18 @@ def _level(path: str) -> int:
 
 def _own_names(reader: Reader, field: Field, samples: Ints) -> Iterator[str]:
     """Yield the paths for a field without a template: a directory with its name, and in it the images' names."""
-    suffix = ".npy" if field.kind == "array" else _OTHER
-    if field.kind not in PIXELS:
+    if KINDS[field.kind].form != "pixels":
+        suffix = value_suffix(field)
         yield from (f"{field.name}/{reader.names[index]}{suffix}" for index in samples.tolist())
         return
     for index in samples.tolist():
         for blob in blobs_of(reader, range(index, index + 1), field.name):
             yield f"{field.name}/{reader.names[index]}{_suffix_of(blob or b'')}"
+
+
+def value_suffix(field: Field) -> str:
+    """Return the suffix of the files of a field whose values are not images."""
+    return ".npy" if KINDS[field.kind].file == "npy" else _OTHER
 
 
 def _suffix_of(image: Buffer) -> str:

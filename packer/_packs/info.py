@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from packer._display import html, text
-from packer._fields import Field
+from packer._fields import KINDS, NO_VALUE, Field
 from packer._formats import Reader, open_pack
 from packer._formats.index import IndexReader
 from packer._manifest import TILED
@@ -36,7 +36,7 @@ from packer._packs.description import description
 from packer._packs.walk import blobs_of, over_samples
 from packer._storage.progress import shown_progress
 from packer._storage.system import require_count
-from packer._table import NO_VALUE, Buffer, Names, Table
+from packer._table import Buffer, Names, Table
 
 _EDGES = [0, 32, 64, 128, 192, 224, 256, 320, 384, 512, 768, 1024, 2048, 4096, 1 << 31]
 
@@ -233,8 +233,8 @@ def _own_size(reader: Reader) -> int:
 
 
 def _field(field: Field, table: Table) -> FieldInfo:
-    values, *others = (table.more[column] for column in field.columns())
-    missing = others[0] != 0 if field.kind == "scalar" else values == NO_VALUE
+    columns = [table.more[column] for column in field.columns()]
+    missing, values = KINDS[field.kind].missing(columns), columns[0]
     size = np.maximum(values, 0).sum() if field.is_blob else values.nbytes
     return FieldInfo(**vars(field), missing=int(missing.sum()), bytes=int(size))
 

@@ -18,7 +18,7 @@ from packer._codecs import UNLABELED
 from packer._conversion.field_values import require_size_of_runs
 from packer._conversion.words import losses
 from packer._display import Block, count, counted, html, text
-from packer._fields import MARGIN, PIXELS, Field
+from packer._fields import KINDS, MARGIN, NO_VALUE, Field
 from packer._formats import Reader, open_pack
 from packer._formats.lmdb import sample_key
 from packer._images.probe import inspect
@@ -27,7 +27,7 @@ from packer._sources.scan_list import repeats
 from packer._storage.progress import shown_progress
 from packer._storage.safe_open import name_problem
 from packer._storage.system import require_count
-from packer._table import NO_VALUE, Buffer, are_pixels, decode_name, spans
+from packer._table import Buffer, are_pixels, decode_name, spans
 from packer.errors import (
     CorruptPackError,
     ImageError,
@@ -49,9 +49,6 @@ _LISTED = 100  # rows of a table that are wrong in the same way; in a hostile on
 
 
 ProgressCallback = Callable[[int, int], None]
-
-
-Wrong = npt.NDArray[np.bool_]
 
 
 def verify(
@@ -286,42 +283,30 @@ def _where(count: int, wrong: Callable[[slice], npt.NDArray[np.bool_]]) -> Itera
 def _wrong_rows(reader: Reader, field: Field) -> Iterator[Damage]:
     """Yield the rows of a field's columns with impossible values."""
     columns = [reader.table.stored(column) for column in field.columns()]
-    is_wrong, reason = _ROWS.get(field.kind, _ROWS["blob"])(field)
     for part in spans(len(reader)):
-        for row in np.flatnonzero(is_wrong(*(column[part] for column in columns))).tolist():
+        wrong, reason = _wrong(field, [column[part] for column in columns])
+        for row in np.flatnonzero(wrong).tolist():
             index = part.start + row
             numbers = tuple(column[index].item() for column in columns)
             problem = f"field {field.name!r}: {reason.format(*numbers)}"
             yield Damage(problem, index, reader._name_in_error(index), field.name)
 
 
-def _scalar_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
-    def is_wrong(values: npt.NDArray[np.generic], missing: npt.NDArray[np.uint8]) -> Wrong:
-        wrong = missing > 1
-        if field.dtype == "bool":
-            wrong |= (missing == 0) & (values > 1)  # type: ignore[operator]
-        elif values.dtype.kind == "f":
-            wrong |= (missing == 0) & np.isnan(values)
-        return np.asarray(wrong)
-
-    return is_wrong, f"its row in the table says {{0}} and {{1}}, which is no {field.dtype} and no missing one"
-
-
-def _class_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
-    def is_wrong(ids: npt.NDArray[np.int64]) -> Wrong:
-        return np.asarray((ids != NO_VALUE) & ~field.knows(ids))
-
-    return is_wrong, "{0} is not an id of its classes"
-
-
-def _blob_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
-    def is_wrong(sizes: npt.NDArray[np.int64], checksums: npt.NDArray[np.uint32]) -> Wrong:
-        return np.asarray((sizes < NO_VALUE) | ((sizes == NO_VALUE) & (checksums != 0)))
-
-    return is_wrong, "its row in the table says {0} bytes and the checksum {1}"
-
-
-_ROWS = {"scalar": _scalar_rows, "class": _class_rows, "blob": _blob_rows}
+def _wrong(field: Field, columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.bool_], str]:
+    """Return the mask of rows that no value has, and the reason, in which ``{0}`` and ``{1}`` are the row's numbers."""
+    if field.is_blob:
+        sizes, checksums = columns
+        wrong = (sizes < NO_VALUE) | ((sizes == NO_VALUE) & (checksums != 0))
+        return wrong, "its row in the table says {0} bytes and the checksum {1}"
+    if KINDS[field.kind].has_classes:
+        return (columns[0] != NO_VALUE) & ~field.knows(columns[0]), "{0} is not an id of its classes"
+    values, missing = columns
+    wrong = missing > 1
+    if field.dtype == "bool":
+        wrong |= (missing == 0) & (values > 1)
+    elif values.dtype.kind == "f":
+        wrong |= (missing == 0) & np.isnan(values)
+    return wrong, f"its row in the table says {{0}} and {{1}}, which is no {field.dtype} and no missing one"
 
 
 def _check_samples(
@@ -388,10 +373,11 @@ def _blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str
     the mask that run lengths encode; with ``exif="apply"``, image fields must have it after their rotation. Boxes and
     visible keypoints must lie in the image, or at most `MARGIN` outside it.
     """
-    if field.kind in PIXELS:
+    kind = KINDS[field.kind]
+    if kind.form == "pixels":
         return _pixels_problem(field, blob, (height, width), exif)
-    problem, fits = field.misfit(blob), _FITS.get(field.kind)
-    return fits(field.decode(blob), height, width) if problem is None and fits is not None else problem
+    problem = field.misfit(blob)
+    return _FITS[field.kind](field.decode(blob), height, width) if problem is None and kind.is_spatial else problem
 
 
 def _pixels_problem(field: Field, blob: Buffer, size: tuple[int, int], exif: str) -> str | None:
@@ -399,10 +385,11 @@ def _pixels_problem(field: Field, blob: Buffer, size: tuple[int, int], exif: str
         info = inspect(blob)
     except ImageError as error:
         return error.reason
-    found = (info.height, info.width) if field.kind == "mask" else info.size_shown(exif)
+    is_mask = field.kind == "mask"
+    found = (info.height, info.width) if is_mask else info.size_shown(exif)
     if found == size:
         return None
-    kind = "a mask" if field.kind == "mask" else "an image"
+    kind = "a mask" if is_mask else "an image"
     return f"{kind} of {found[1]} x {found[0]} pixels, and its image has {size[1]} x {size[0]}"
 
 

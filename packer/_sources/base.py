@@ -24,7 +24,7 @@ import numpy.typing as npt
 from packer._account import Account
 from packer._codecs import LABEL_TYPES
 from packer._containers import ForeignFiles, Ranges
-from packer._fields import DTYPES, Field, Stored
+from packer._fields import DTYPES, KINDS, Field, Stored
 from packer._images.signatures import SUFFIXES
 from packer._manifest import Manifest
 from packer._storage.packfile import LARGEST_READ
@@ -326,12 +326,13 @@ class FileColumn:
 
     def stored(self, data: memoryview) -> Stored:
         """Convert a file's bytes to the value stored in a pack; ValueError if they are not a value of the field."""
-        if self.field.kind == "array":
+        kind = KINDS[self.field.kind]
+        if kind.file == "npy":
             array = npy_array(data)
             if array.dtype.name != self.field.dtype:
                 raise ValueError(f"it is an array of {array.dtype}, and the first file's is of {self.field.dtype}")
             return self.field.encode(array)
-        if self.field.kind in ("text", "json"):
+        if kind.syntax:
             self.field.decode(data)
         return data
 

@@ -22,7 +22,7 @@ import numpy as np
 from packer._account import BadSamples
 from packer._codecs import UNLABELED
 from packer._containers.roles import NAMES, has_label_name
-from packer._fields import MOST_FIELDS, Field
+from packer._fields import MOST_FIELDS, OF_SCALARS, Field
 from packer._fields.encoding import parsed_json
 from packer._sources.base import Column, FileColumn, Source, joined
 from packer._sources.imagefolder import FilesOf, ImageRule, imagefolder_source, unlabeled_source
@@ -265,7 +265,7 @@ def _specs(header: Sequence[str], kinds: dict[str, str], own: set[str | None]) -
         elif column.endswith(_OF_FILES) and kind == "text":
             name = column.removesuffix(_OF_FILES)
             kind = "mask" if "mask" in name.lower() else "image"
-        elif kind not in ("text", "json", "bytes"):
+        elif kind in OF_SCALARS:
             kind, dtype = "scalar", kind
         try:
             Field(name, kind, dtype)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._containers import ForeignFiles, PixelLayout, Ranges
-from packer._fields import Field, Stored
+from packer._fields import KINDS, Field, Stored
 from packer._formats.index import as_stored, base_from, write_index
 from packer._images.native.records import CAN_SURVEY, FINDINGS, SURVEY, survey as survey_in_c
 from packer._images.probe import inspect
@@ -70,9 +70,8 @@ class IndexLocations:
                 )
             ranges = {column.field.name: column.ranges for column in source.columns if isinstance(column, RangeColumn)}
             return cls(source.files, source.images, ranges, source.copied, source.pixels, source.shapes)
-        columns = [
-            column for column in source.columns if isinstance(column, FileColumn) and column.field.kind != "array"
-        ]
+        of_files = (column for column in source.columns if isinstance(column, FileColumn))
+        columns = [column for column in of_files if KINDS[column.field.kind].file == "content"]
         listed = _Listed(source, columns)
         stamps = take_stamps(listed.root, listed.names)
         ranges = {column.field.name: listed.ranges(column, stamps) for column in columns}

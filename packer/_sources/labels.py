@@ -21,7 +21,7 @@ import numpy.typing as npt
 from packer import _account
 from packer._account import REPORTED, BadSamples
 from packer._codecs import LABEL_TYPES, UNLABELED
-from packer._fields import Field
+from packer._fields import KINDS, Field
 from packer._images.png import SIGNATURE
 from packer._sources.base import BlobColumn, Column, FileColumn, NumberColumn, Source, some
 from packer._storage.safe_open import open_regular
@@ -420,7 +420,7 @@ def with_given_classes(
     SourceError
         If a field has a class that the pack's field lacks, or has other classes and fixed ids.
     """
-    known = {(field.name, field.kind): field for field in fields if field.kind in ("class", "labels")}
+    known = {(field.name, field.kind): field for field in fields if KINDS[field.kind].has_classes}
     columns = {}
     for column in source.columns:
         own = column.field

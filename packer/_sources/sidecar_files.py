@@ -14,13 +14,12 @@ import numpy.typing as npt
 
 from packer._account import REPORTED, Account
 from packer._codecs import IMAGE_SUFFIXES
-from packer._fields import Field
+from packer._fields import KINDS, Field, declared_field
 from packer._sources.base import Column, FileColumn, Source, npy_array
 from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, option, printable
 
 ON_MISSING = ("error", "null", "skip")
-_KINDS = ("image", "mask", "text", "json", "bytes", "array")
 _BY_SUFFIX = {".txt": "text", ".json": "json", ".npy": "array"}
 _SHOWN = 5
 _TRIED = 100  # files
@@ -52,10 +51,11 @@ class FileField:
         if not sign or not template:
             raise OptionError(f"{mention} is no field: say NAME=TEMPLATE, such as 'mask=../masks/{{stem}}.png'")
         kind = kind or _kind_of_file(name, template)
-        if kind not in _KINDS:
-            raise OptionError(f"{mention}: files are of the kinds {', '.join(_KINDS)}, not {printable(kind)!r}")
+        able = [name for name, one in KINDS.items() if one.file]
+        if kind not in able:
+            raise OptionError(f"{mention}: files are of the kinds {', '.join(able)}, not {printable(kind)!r}")
         try:
-            Field(name, kind, "float32" if kind == "array" else "")
+            declared_field(name, kind)
             used = {placeholder.partition("%")[0] for _, placeholder in _pieces(template) if placeholder is not None}
         except ValueError as error:
             raise OptionError(f"{mention}: {printable(error)}") from error
@@ -101,7 +101,7 @@ def with_files(
     source = _without_own_files(source, file_fields)
     columns = [
         FileColumn.of(
-            Field(field.name, field.kind, "float32" if field.kind == "array" else "", file=field.template),
+            replace(declared_field(field.name, field.kind), file=field.template),
             source.root,
             field.paths(source.names),
         )
@@ -131,7 +131,7 @@ def looked_up(source: Source, columns: Sequence[FileColumn], on_missing: str, *,
                 f"The template is relative to {printable(source.root)}: correct it."
             )
         missing.note(field.name, paths, there)
-        if field.kind == "array":
+        if KINDS[field.kind].file == "npy":
             found_paths = [paths[at] or "" for at in np.flatnonzero(there)[: _TRIED if skip else 1].tolist()]
             field = _as_first(field, (os.path.join(source.root, path) for path in found_paths or [""]))
         found = (path if is_there else None for path, is_there in zip(paths, there.tolist(), strict=True))

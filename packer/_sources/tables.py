@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import BadSamples
-from packer._fields import DTYPES, KINDS, OF_SCALARS, PIXELS, Field, Stored
+from packer._fields import DTYPES, KINDS, OF_SCALARS, Field, Stored
 from packer._fields.encoding import parsed_json, short
 from packer._sources.base import BlobColumn, Column, FileColumn, NumberColumn
 from packer._storage.safe_open import open_regular
@@ -455,7 +455,6 @@ def _arrow_cells(column: Any) -> Cells:
     return listed
 
 
-_JSON = ("json", "array", "boxes", "keypoints", "segmentation")
 _WHOLE = re.compile(r"0|[1-9][0-9]*")
 _LAST_ID = str(2**63 - 1)
 _BETWEEN_LABELS = re.compile(r"[;|]")
@@ -501,8 +500,8 @@ class ColumnSpec:
         column = ":".join(parts)
         try:
             if kind not in KINDS or (kind == "scalar" and not dtype):
-                raise ValueError(f"a kind is one of {', '.join([*OF_SCALARS, *KINDS[1:]])}, not {kind!r}")
-            dtype = dtype or ("float32" if kind == "array" else "")
+                raise ValueError(f"a kind is one of {', '.join([*OF_SCALARS, *list(KINDS)[1:]])}, not {kind!r}")
+            dtype = dtype or KINDS[kind].dtype
             Field(name if sign else column, kind, dtype, rank or 0)
         except ValueError as error:
             raise OptionError(f"{mention}: {printable(error)}. 'NAME=COLUMN:KIND' gives another name.") from error
@@ -638,7 +637,7 @@ class _Classes(TableReading):
         self._counts = array("q")  # labels of each row, -1 if they are missing
 
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
-        several = self.spec.kind == "labels"
+        several = self._field.is_blob
         values = self._values(cells, lines, self._several if several else lambda cell: [self._one(cell)])
         for labels, line in zip(values, lines, strict=True):
             self._counts.append(-1 if labels is None else len(labels))
@@ -658,7 +657,7 @@ class _Classes(TableReading):
         codes, counts = np.frombuffer(self._codes, np.int64), np.frombuffer(self._counts, np.int64)
         flat = id_of[codes]
         field = Field(self.spec.name, self.spec.kind, classes=tuple(names))
-        if self.spec.kind == "labels":
+        if field.is_blob:
             blob = np.frombuffer(flat.astype("<i8").tobytes(), np.uint8)
             return BlobColumn.packed(field, blob, np.where(counts < 0, counts, 8 * counts))
         values = np.zeros(len(counts), np.int64)
@@ -700,7 +699,7 @@ class _Bytes(TableReading):
         super().__init__(spec, table)
         self._blob = bytearray()
         self._sizes = array("q")
-        self._ranked = spec.kind != "array" or spec.rank is not None
+        self._ranked = KINDS[spec.kind].form != "array" or spec.rank is not None
 
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
         for stored in self._values(cells, lines, self._stored):
@@ -712,12 +711,12 @@ class _Bytes(TableReading):
         return BlobColumn.packed(self._field, blob, sizes)
 
     def _stored(self, cell: Any) -> Stored:
-        if self._table.of_texts and self.spec.kind in _JSON:
-            cell = parsed_json(cell)
         if self._table.of_texts and self.spec.kind == "bytes":
             raise ValueError(
                 f"a CSV file holds no bytes: say {option('fields')} for files beside the images, or use Parquet"
             )
+        if self._table.of_texts and KINDS[self.spec.kind].syntax != "text":
+            cell = parsed_json(cell)
         if not self._ranked:
             self._field = Field(self.spec.name, "array", self.spec.dtype, np.asarray(cell).ndim)
             self._ranked = True
@@ -746,11 +745,11 @@ class _Paths(TableReading):
 
 def reading_of(spec: ColumnSpec, table: LabelTable) -> TableReading:
     """Return the reading for the cells of a column."""
-    if spec.kind == "scalar":
-        return _Scalars(spec, table)
-    if spec.kind in ("class", "labels"):
+    kind = KINDS[spec.kind]
+    if kind.has_classes:
         return _Classes(spec, table)
-    return _Paths(spec, table) if spec.kind in PIXELS else _Bytes(spec, table)
+    readings: dict[str, type[TableReading]] = {"number": _Scalars, "pixels": _Paths}
+    return readings.get(kind.form, _Bytes)(spec, table)
 
 
 _FORMS = {

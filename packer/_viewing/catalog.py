@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._display import legible
-from packer._fields import Condition, Field
+from packer._fields import KINDS, Condition, Field
 from packer._formats import Reader
 from packer._formats.reader import PackColumns
 from packer._manifest import TILED
@@ -238,7 +238,7 @@ class Catalog:
 
 
 def _is_category(field: Field) -> bool:
-    return field.kind in ("class", "labels") or (field.kind, field.dtype) == ("scalar", "bool")
+    return KINDS[field.kind].has_classes or (not field.is_blob and field.dtype == "bool")
 
 
 def class_names(field: Field, ids: Sequence[int]) -> list[str]:

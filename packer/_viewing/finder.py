@@ -130,7 +130,7 @@ class Finder:
         self._labels = {
             name: Postings(len(catalog), labels_of(catalog, name))
             for name, field in catalog.categories.items()
-            if field.kind == "labels"
+            if field.is_blob  # labels, of which a sample has several
         }
         self._kept: OrderedDict[Query, QueryResult] = OrderedDict()
         self._lock = threading.Lock()
@@ -165,7 +165,7 @@ class Finder:
     def categories(self, name: str, seconds: float = 0.0) -> CategoryCounts:
         """Return the number of samples in each class of a field, after reading further samples for some seconds."""
         field = self._field(name)
-        if field.kind != "labels":
+        if not field.is_blob:
             return CategoryCounts(_ranked(_column_counts(self._catalog, name)))
         index = self._labels[name]
         index.advance(seconds)
@@ -180,7 +180,7 @@ class Finder:
     def _indexes(self, query: Query) -> list[Postings]:
         """Return the inverted indexes that a query needs."""
         found = [self.findings] if query.finding not in ("", DAMAGED) else []
-        return found + [self._labels[name] for name, _ in query.categories if self._field(name).kind == "labels"]
+        return found + [self._labels[name] for name, _ in query.categories if self._field(name).is_blob]
 
     def _find(self, query: Query, unread: int) -> QueryResult:
         mask = self._mask(query)
@@ -209,7 +209,7 @@ class Finder:
             found = self._damage.indices() if query.finding == DAMAGED else self.findings.of(query.finding)
             masks.append(self._at(found))
         for name, value in query.categories:
-            if self._field(name).kind == "labels":
+            if self._field(name).is_blob:
                 masks.append(self._at(self._labels[name].of(value)))
             else:
                 masks.append(_column_equals(catalog, name, value))
@@ -230,7 +230,7 @@ def _columns(catalog: Catalog, name: str) -> Iterator[tuple[npt.NDArray[Any], np
     """Yield for each pack the values of a field with one number per sample, a mask of those present, and the field."""
     for reader in catalog.readers:
         field = reader.fields.get(name)
-        if field is None or field.kind not in ("class", "scalar"):
+        if field is None or field.is_blob:
             yield np.zeros(len(reader), np.int64), np.zeros(len(reader), bool), None
         else:
             yield *reader.column(name), field

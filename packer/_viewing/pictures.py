@@ -19,7 +19,7 @@ from PIL import Image
 
 from packer._datasets.batch_decoder import BatchDecoder
 from packer._datasets.thumbnails import Picture, thumbnails
-from packer._fields import PIXELS, Field
+from packer._fields import KINDS, Field
 from packer._fields.coco import Runs, runs_of, segmentation_problem
 from packer._formats import Reader
 from packer._images.encode import encode, encode_png
@@ -301,10 +301,7 @@ class _Large(NamedTuple):
 def _value(reader: Reader, row: int, field: Field) -> Any:
     """Return a value, or the error if it cannot be read."""
     try:
-        stored = reader.value(row, field.name)
-        if field.kind in PIXELS or field.kind == "bytes":
-            return stored
-        return field.decode(stored)
+        return field.decode(reader.value(row, field.name))
     except (PackError, ValueError) as error:
         return error
 
@@ -321,35 +318,36 @@ def _objects(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int
     found: dict[int, _Objects] = {}
     for field in fields.values():
         ids = values[field.name]
-        if field.kind == "labels" and isinstance(ids, np.ndarray) and len(ids) not in found:
+        if KINDS[field.kind].has_classes and isinstance(ids, np.ndarray) and len(ids) not in found:
             drawn = ids[:_MOST_SHAPES].tolist()
             found[len(ids)] = _Objects(class_names(field, drawn), drawn)
     return found
 
 
 def _described(field: Field, value: Any, objects: Mapping[int, _Objects], shape: tuple[int, int]) -> dict[str, Any]:
+    kind = KINDS[field.kind]
     entry: dict[str, Any] = {"name": field.name, "kind": field.kind}
-    picture = {"picture": field.kind} if field.kind in PIXELS else {}
+    picture = {"picture": field.kind} if kind.form == "pixels" else {}
     if value is None:
         return entry | {"text": "none"}
     if isinstance(value, Exception):
         return entry | {"error": str(value)}
     if isinstance(value, _Large):
         return entry | picture | {"text": in_units(value.size) + ("" if picture else ", too much to be shown here")}
-    if field.kind in PIXELS or field.kind == "bytes":
+    if isinstance(value, bytes):
         return entry | picture | {"text": in_units(len(value))}
-    if field.kind in ("boxes", "keypoints", "segmentation"):
+    if kind.is_spatial:
         drawn = value[:_MOST_SHAPES]
-        shapes = _segmented(drawn, shape) if field.kind == "segmentation" else _placed(field.kind, drawn)
+        shapes = _segmented(drawn, shape) if isinstance(drawn, list) else {field.kind: _near(drawn)}
         more = f", of which {_MOST_SHAPES} are drawn" if len(value) > _MOST_SHAPES else ""
         classes = objects.get(len(value), _Objects([], []))
         return entry | shapes | {"text": f"{len(value)}{more}"} | classes._asdict()
     return entry | {"text": _words(field, value)}
 
 
-def _placed(kind: str, value: Any) -> dict[str, Any]:
-    numbers = np.nan_to_num(value.astype(np.float64))
-    return {kind: np.round(np.clip(numbers, -_FARTHEST, _FARTHEST), 2).tolist()}
+def _near(coordinates: npt.NDArray[Any]) -> Any:
+    numbers = np.nan_to_num(coordinates.astype(np.float64))
+    return np.round(np.clip(numbers, -_FARTHEST, _FARTHEST), 2).tolist()
 
 
 def _segmented(value: list[Any], shape: tuple[int, int]) -> dict[str, Any]:
@@ -376,15 +374,16 @@ def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
 
 def _words(field: Field, value: Any) -> str:
     """Return a value in words if it is not drawn."""
-    if field.kind == "class" or (field.kind, field.dtype) == ("scalar", "bool"):
-        return class_names(field, [value])[0]
-    if field.dtype == "float32" and field.kind == "scalar":
-        return str(np.float32(value))
-    if field.kind == "labels":
+    kind = KINDS[field.kind]
+    if not field.is_blob:
+        if kind.has_classes or field.dtype == "bool":
+            return class_names(field, [value])[0]
+        return str(np.float32(value) if field.dtype == "float32" else value)
+    if kind.has_classes:
         text = ", ".join(class_names(field, value[:_MOST_SHAPES].tolist())) or "none"
-    elif field.kind == "array":
+    elif isinstance(value, np.ndarray):
         extremes = f", {value.min()} to {value.max()}" if value.size and value.dtype.kind != "b" else ""
         text = f"{' x '.join(map(str, value.shape))} {value.dtype}{extremes}"
     else:
-        text = json.dumps(value, indent=1, ensure_ascii=False) if field.kind == "json" else str(value)
+        text = json.dumps(value, indent=1, ensure_ascii=False) if kind.syntax == "json" else str(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} … ({len(text):,} characters)"

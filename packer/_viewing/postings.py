@@ -17,6 +17,7 @@ import numpy as np
 
 from packer._conversion.pipeline import SMALLER, audit
 from packer._conversion.recipe import Recipe
+from packer._fields import KINDS
 from packer._formats import Reader
 from packer._images.probe import inspect
 from packer._manifest import TILED
@@ -111,7 +112,7 @@ def labels_of(catalog: Catalog, name: str) -> Callable[[int], Iterable[str]]:
     def terms(index: int) -> list[str]:
         pack, row = catalog.locate(index)
         field, names = fields[pack], known[pack]
-        if field is None or field.kind != "labels":
+        if field is None or not (field.is_blob and KINDS[field.kind].has_classes):
             return [NO_CLASS]
         try:
             ids = field.decode(catalog.readers[pack].value(row, name))

@@ -281,10 +281,10 @@ def _joined(first: ColumnType | None, second: ColumnType | None) -> ColumnType |
 def _value(file: ContainerFile, value: Any, unit: int, name: str, roles: Roles) -> Value:
     field = roles.fields.get(name)
     if not isinstance(value, Span):
-        if value is not None and field is not None and field.kind not in ("scalar", "class"):
+        if value is not None and field is not None and field.is_blob:
             raise ValueError(f"{name} is a number, and in the first samples it is {field.kind}")
         return value  # type: ignore[no-any-return]
-    if field is not None and field.kind in ("scalar", "class"):
+    if field is not None and not field.is_blob:
         raise ValueError(f"{name} is no number, as it is in the first samples")
     if value.kind != "array":
         return Piece(unit, value.offset, value.size)

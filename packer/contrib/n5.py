@@ -921,7 +921,7 @@ def _stored(field: Field, array: N5Array, start: int, stop: int) -> list[Stored]
     """Return the values of rows as a pack holds them."""
     rows = array.rows(start, stop)
     with errors_in(f"{printable(array.path)}: rows {start} to {stop}"):
-        if field.dtype.startswith("float") and field.kind == "scalar":
+        if field.dtype.startswith("float") and not field.is_blob:
             return [None if math.isnan(value) else field.encode(value) for value in rows.tolist()]  # NaN
         return [field.encode(value) for value in (rows if field.rank else rows.tolist())]
 

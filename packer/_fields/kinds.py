@@ -1,0 +1,258 @@
+"""The kinds of fields. No I/O.
+
+Everything in which kinds differ is declared here, in `KINDS`: other rooms ask it, and do not compare names. What needs
+torch or Pillow is in their rooms, in tables with an entry for each kind that `is_spatial` or `is_cropped`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._fields.coco import segmentation_problem
+from packer._fields.encoding import decoded_json, decoded_text, encoded_json, encoded_text, parsed_json, short
+
+DTYPES: Mapping[str, str] = {
+    "bool": "|u1",
+    "int8": "|i1",
+    "int16": "<i2",
+    "int32": "<i4",
+    "int64": "<i8",
+    "uint8": "|u1",
+    "uint16": "<u2",
+    "float16": "<f2",
+    "float32": "<f4",
+    "float64": "<f8",
+}
+"""The dtypes of scalars and arrays, as NumPy calls them, and how they are stored."""
+
+OF_SCALARS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
+"""The dtypes of scalars."""
+
+NO_VALUE = -1
+"""The number in the column of a class, or of a blob's size, for a sample without a value."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of field.
+
+    Attributes
+    ----------
+    values : str
+        The values in words, for messages.
+    form : {"number", "rows", "array", "pixels", "object"}
+        A number is stored in a column of the table, all other values as blobs: an array with a row for each of any
+        number of things; another array; an encoded image, whose pixels are an array; or an object that is no array.
+    encode, decode : callable
+        Return the stored form of a value, in which classes are ids, and the value from its stored form. They take the
+        value and the field's `properties`, and raise ValueError if it is invalid.
+    properties : tuple of str
+        The properties of a field that determine its values: ``dtype``, or ``dtype`` and ``rank``.
+    dtypes : tuple of str
+        The dtypes that a field may have.
+    dtype : str
+        The dtype of a field for which none is given.
+    has_classes : bool
+        Whether values are ids of classes.
+    has_entries : bool
+        Whether a value may have an entry for each box of another field.
+    has_null : bool
+        Whether a column marks missing values. Other numbers and sizes are `NO_VALUE` if a value is missing.
+    has_visibilities : bool
+        Whether an item has the visibilities of points as a second value.
+    is_spatial : bool
+        Whether a value refers to pixels of the image: a conversion that turns or resizes the image changes it.
+    syntax : {"", "text", "json"}
+        The syntax of a blob that is UTF-8.
+    file : {"", "content", "npy"}
+        What a file with a value is: the blob, or an array in NumPy's format; empty if no file has a value.
+    """
+
+    values: str
+    form: str
+    encode: Callable[..., Any]
+    decode: Callable[..., Any]
+    properties: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ("",)
+    dtype: str = ""
+    has_classes: bool = False
+    has_entries: bool = False
+    has_null: bool = False
+    has_visibilities: bool = False
+    is_spatial: bool = False
+    syntax: str = ""
+    file: str = ""
+
+    @property
+    def is_cropped(self) -> bool:
+        """Whether crops, and augmentations that move pixels, change a value: they do not change objects."""
+        return self.is_spatial and self.form != "object"
+
+    @property
+    def is_list(self) -> bool:
+        """Whether a value is an array that may have an entry for each box."""
+        return self.has_entries and self.form in ("rows", "array")
+
+    def missing(self, columns: list[Any]) -> npt.NDArray[np.bool_]:
+        """Return the mask of missing values from the columns of a field, see `Field.columns`, or from rows of these."""
+        return np.asarray(columns[1] != 0 if self.has_null else columns[0] == NO_VALUE)
+
+
+def _scalar(value: Any, dtype: str) -> int | float:
+    if dtype == "bool":
+        if not isinstance(value, (bool, np.bool_)) and value not in (0, 1):
+            raise ValueError(f"{short(value)} is neither true nor false")
+        return int(value)
+    if dtype.startswith("float"):
+        number = float(value)
+        if math.isnan(number):
+            raise ValueError("NaN is no number. A missing value is null: None, or an empty cell")
+        with np.errstate(over="ignore"):
+            rounded = float(np.array(number).astype(dtype))
+        if math.isinf(rounded) and not math.isinf(number):
+            raise ValueError(f"{number} is too large for {dtype}")
+        return rounded
+    number = operator.index(value.item() if isinstance(value, np.generic) else value)
+    range_of = np.iinfo(dtype)
+    if not range_of.min <= number <= range_of.max:
+        raise ValueError(f"{number} does not fit into {dtype}")
+    return number
+
+
+def _scalar_of(stored: float, dtype: str) -> int | float:
+    return bool(stored) if dtype == "bool" else stored
+
+
+def _labels(ids: Sequence[int]) -> bytes:
+    return np.array(ids, "<i8").tobytes()
+
+
+def _labels_of(data: bytes) -> npt.NDArray[np.int64]:
+    if len(data) % 8:
+        raise ValueError(f"{len(data)} bytes are no ids")
+    return np.frombuffer(data, "<i8").astype(np.int64, copy=False)
+
+
+def _content(value: Any) -> bytes:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise ValueError(f"{short(value)} is no bytes")
+    return bytes(value)
+
+
+def _array(value: Any, dtype: str, rank: int) -> bytes:
+    array = _of_dtype(value, DTYPES[dtype], dtype)
+    if array.ndim != rank:
+        raise ValueError(f"the array has {array.ndim} axes, and the field's arrays have {rank}")
+    return np.array(array.shape, "<i8").tobytes() + np.ascontiguousarray(array).tobytes()
+
+
+def _array_of(data: bytes, dtype: str, rank: int) -> npt.NDArray[Any]:
+    return _elements(data, DTYPES[dtype], rank).astype(dtype, copy=False)
+
+
+def _of_dtype(value: Any, stored: str, dtype: str) -> npt.NDArray[Any]:
+    """Return a value as an array of a dtype that represents each element exactly, or as the nearest float."""
+    array = np.asarray(value)
+    target: Any = np.dtype(stored) if dtype != "bool" else np.dtype(bool)
+    if array.dtype != target:
+        if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and target.kind != "f"):
+            raise ValueError(f"an array of {array.dtype} is none of {dtype}")
+        with np.errstate(over="ignore"):
+            changed = array.astype(target)
+        if target.kind == "f" and (lost := np.isinf(changed) & np.isfinite(array)).any():
+            raise ValueError(f"{array[lost].flat[0]} is too large for {dtype}")
+        if target.kind != "f" and not np.array_equal(changed, array):
+            raise ValueError(f"some elements of the array do not fit into {dtype}")
+        array = changed
+    return array.astype(stored, copy=False)
+
+
+def _elements(data: bytes, dtype: str, rank: int) -> npt.NDArray[Any]:
+    if len(data) < 8 * rank:
+        raise ValueError(f"{len(data)} bytes hold no shape of {rank} axes")
+    shape = np.frombuffer(data, "<i8", rank).tolist()
+    if min(shape, default=0) < 0 or math.prod(shape) * np.dtype(dtype).itemsize != len(data) - 8 * rank:
+        raise ValueError(f"{len(data) - 8 * rank} bytes are no elements of an array of {shape}")
+    elements: npt.NDArray[Any] = np.frombuffer(data, dtype, offset=8 * rank)
+    return np.reshape(elements, shape)
+
+
+def _numbers(value: Any, shape: Sequence[int | None], what: str) -> npt.NDArray[Any]:
+    """Return finite float32 numbers of a shape; an empty value of another shape becomes an empty array."""
+    array: npt.NDArray[Any] = np.asarray(value, "<f4")
+    fits = array.ndim == len(shape) and all(size in (None, have) for size, have in zip(shape, array.shape, strict=True))
+    if array.size == 0 and not fits:
+        return np.zeros([size or 0 for size in shape], "<f4")
+    if not fits:
+        raise ValueError(f"numbers of the shape {array.shape} are no {what}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{what} are finite numbers")
+    return array
+
+
+def _boxes(value: Any) -> bytes:
+    boxes = _numbers(value, (None, 4), "boxes, (K, 4): x y x y in pixels")
+    if (boxes[:, 2:] < boxes[:, :2]).any():
+        raise ValueError("a box ends before it begins: boxes are x y x y, left, top, right, bottom")
+    return boxes.tobytes()
+
+
+def _boxes_of(data: bytes) -> npt.NDArray[np.float32]:
+    if len(data) % 16:
+        raise ValueError(f"{len(data)} bytes are no boxes")
+    return np.frombuffer(data, "<f4").reshape(-1, 4).astype(np.float32, copy=False)
+
+
+def _keypoints(value: Any) -> bytes:
+    points = _numbers(value, (None, None, 3), "keypoints, (K, P, 3): x y visibility")
+    return np.array(points.shape[:2], "<i8").tobytes() + points.tobytes()
+
+
+def _keypoints_of(data: bytes) -> npt.NDArray[np.float32]:
+    return _elements(data[:16] + np.array([3], "<i8").tobytes() + data[16:], "<f4", 3).astype(np.float32, copy=False)
+
+
+def _segmentation(value: Any) -> bytes:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"{short(value)} is no list of segmentations, of each object one")
+    for number, one in enumerate(value):
+        if problem := segmentation_problem(one):
+            raise ValueError(f"segmentation {number}: {problem}")
+    return encoded_json(value)
+
+
+def _segmentation_of(data: bytes) -> list[Any]:
+    value = parsed_json(decoded_text(data))
+    if not isinstance(value, list):
+        raise ValueError(f"{len(data)} bytes are no list of segmentations")
+    return value
+
+
+KINDS: Mapping[str, Kind] = {
+    "scalar": Kind("numbers", "number", _scalar, _scalar_of, ("dtype",), OF_SCALARS, has_null=True),
+    "class": Kind("ids", "number", int, int, has_classes=True),
+    "labels": Kind("lists of ids", "rows", _labels, _labels_of, has_classes=True, has_entries=True),
+    "text": Kind("texts", "object", encoded_text, decoded_text, syntax="text", file="content"),
+    "json": Kind("JSON", "object", encoded_json, decoded_json, has_entries=True, syntax="json", file="content"),
+    "bytes": Kind("bytes", "object", _content, bytes, file="content"),
+    "array": Kind(
+        "arrays", "array", _array, _array_of, ("dtype", "rank"), tuple(DTYPES), "float32", has_entries=True, file="npy"
+    ),
+    "image": Kind("images", "pixels", _content, bytes, is_spatial=True, file="content"),
+    "mask": Kind("masks", "pixels", _content, bytes, is_spatial=True, file="content"),
+    "boxes": Kind("boxes", "rows", _boxes, _boxes_of, is_spatial=True),
+    "keypoints": Kind(
+        "keypoints", "rows", _keypoints, _keypoints_of, has_entries=True, has_visibilities=True, is_spatial=True
+    ),
+    "segmentation": Kind(
+        "segmentations", "object", _segmentation, _segmentation_of, has_entries=True, is_spatial=True, syntax="json"
+    ),
+}
+"""All kinds by their names, as manifests and options spell these."""
