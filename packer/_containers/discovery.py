@@ -1,4 +1,7 @@
-"""Recognition of directories as containers of one kind and one split; images take precedence.
+"""Discovery of containers: the paths that a user names, and the container to which they belong.
+
+Containers are tried in the order of their registry. Containers of other packages come after packer's own, or before
+them for a name that only they claim.
 
 A directory of images may also contain a file of another tool, such as an archive of the images or an array about them.
 It still counts as a directory of images, as in ImageFolder. Files of several splits, such as ``train-*.tar`` and
@@ -7,76 +10,180 @@ It still counts as a directory of images, as in ImageFolder. Files of several sp
 
 from __future__ import annotations
 
+import glob
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from packer._codecs import IMAGE_SUFFIXES
-from packer._containers.contract import Container
-from packer._containers.registry import containers_of_directory
-from packer.errors import SourceError, printable
+from packer._containers.contract import Container, head_of, natural
+from packer.errors import MissingDependencyError, PackerError, SourceError, printable, warn
+from packer.plugins import ContainerDescriptor
+from packer.plugins._registries import CONTAINERS
+
+_T = TypeVar("_T")
+
+Found = tuple[type[Container], list[Path]]
+"""A container, and the paths that its `open` takes."""
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_LOOKED_AT = 100
+"""In so many directories files of containers are looked for."""
 
 _TRAINED_ON = {"train", "training", "trainval"}
 _EVALUATION_SPLITS = {"val", "valid", "validation", "minival", "test", "testing", "testdev", "dev", "eval", "holdout"}
 _SPLITS = frozenset(_TRAINED_ON | _EVALUATION_SPLITS)
 
 
-def one_set(paths: Sequence[Path]) -> None:
-    """Refuse the files of a directory if their names indicate several splits.
-
-    A user who names a directory may not know its files; a user who gives a pattern does.
+def find_container(paths: Sequence[Path]) -> Found | None:
+    """Return the container of files or of a directory, and the paths for its `open`; None if no container fits.
 
     Raises
     ------
     SourceError
-        If there are several splits; the message gives a pattern for each of them.
+        If there are several paths and one is not a file, they are not of one kind, or the files of a directory are of
+        several kinds or splits.
     """
-    patterns = splits_of(paths)
-    if patterns:
-        shown = ", ".join(patterns[:4]) + (", …" if len(patterns) > 4 else "")
-        directory = Path(os.path.commonpath([path.parent for path in paths]))
-        example = printable(directory / patterns[0])
-        raise SourceError(
-            f"{printable(directory)}: has files of several splits: {shown}. Name one, such as '{example}'"
-        )
+    of_each = {path: _kind_of(path) for path in paths}
+    first = of_each[paths[0]][0]
+    for path, (kind, _) in of_each.items() if len(paths) > 1 else ():
+        if kind is None:
+            raise SourceError(
+                f"{printable(path)}: no file of another tool, and only such files are read several at a time. "
+                f"Pass the directory that holds them all: {printable(_directory_of(paths))}"
+            )
+        if first is not None and kind is not first:
+            raise SourceError(
+                f"{printable(path)}: is {kind.kind}, and {printable(paths[0])} is {first.kind}. Pass files of one kind."
+            )
+    return None if first is None else (first, [file for path in paths for file in of_each[path][1]])
 
 
-def notes_on_splits(paths: Sequence[Path]) -> list[str]:
-    """Return the note on chosen files of several splits."""
-    patterns = splits_of(paths)
-    return [f"files of several splits: {', '.join(patterns)}"] if patterns else []
+def _directory_of(paths: Sequence[Path]) -> Path:
+    """Return the directory that holds all of some paths."""
+    return Path(os.path.commonpath([path.parent for path in paths]))
 
 
-def splits_of(paths: Sequence[Path]) -> list[str]:
-    """Return a pattern for the files of each split, relative to their common directory; none for a single split.
+def open_container(paths: Sequence[Path], keys: Mapping[str, str] | None = None) -> Container | None:
+    """Open files or a directory as a container; None if no container fits.
 
-    Words such as ``train`` and ``val`` in the files' names identify the splits.
+    If a pattern names files of several splits, the container gets a note about it. Raises the same errors as
+    `find_container` and `Container.open`.
     """
-    if not paths:
-        return []
-    directory = os.path.commonpath([path.parent for path in paths])
-    names: dict[frozenset[str], list[str]] = {}
-    for path in paths:
-        name = path.relative_to(directory).as_posix()
-        names.setdefault(_SPLITS.intersection(re.findall("[a-z]+", name.lower())), []).append(name)
-    return [printable(common_pattern(of_split)) for of_split in names.values()] if len(names) > 1 else []
+    found = find_container(paths)
+    if found is None:
+        return None
+    container = found[0].open(found[1], dict(keys or {}))
+    if container.units_are_files:
+        container.notes += notes_on_splits([container.root / name for name in container.files[: container.units]])
+    return container
 
 
-def common_pattern(names: Sequence[str]) -> str:
-    """Return a pattern that matches names: numbers that differ become ``*``."""
-    parts = [re.split("([0-9]+)", name) for name in names]
-    if len({tuple(of_name[::2]) for of_name in parts}) > 1:
-        first, last = min(names), max(names)
-        common = next(count for count in range(len(last)) if first[count : count + 1] != last[count])
-        return f"{first[:common]}*"
-    return "".join(at[0] if len(set(at)) == 1 else "*" for at in zip(*parts, strict=True))
+def named_paths(src: str | os.PathLike[str]) -> list[Path]:
+    """Return the paths that a string names: the existing file or directory of that name, or a pattern's matches.
+
+    A pattern contains ``*``, ``?`` or ``[...]``, or braces such as ``{000..127}`` and ``{a,b}``; every path that braces
+    expand to must exist. The paths are absolute, and numbers in them sort as numbers. Empty if nothing matches.
+    """
+    text = os.path.abspath(os.path.expanduser(os.fspath(src)))
+    if os.path.lexists(text):
+        return [Path(text)]
+    found: list[Path] = []
+    for name in _without_braces(text):
+        matches = sorted(map(Path, glob.glob(name)), key=natural) if glob.has_magic(name) else [Path(name)]
+        if not matches or not os.path.lexists(matches[0]):
+            if name != text:
+                raise SourceError(f"{printable(name)}: there is no such file, which {printable(text)} names")
+            return []
+        found += matches
+    return found
 
 
-_LOOKED_AT = 100
-"""In so many directories files of containers are looked for."""
+def _without_braces(text: str) -> list[str]:
+    """Expand the braces in a string, as a shell does, and return the resulting strings."""
+    match = _BRACES.search(text)
+    if match is None:
+        return [text]
+    numbers = re.fullmatch(r"([0-9]+)\.\.([0-9]+)", match[1])
+    if numbers:
+        first, last = int(numbers[1]), int(numbers[2])
+        if last - first > 10**6:
+            raise SourceError(f"{printable(text)}: names more than a million files")
+        choices = [f"{number:0{len(numbers[1])}d}" for number in range(first, last + 1)]
+    else:
+        choices = match[1].split(",")
+    return [
+        rest for choice in choices for rest in _without_braces(text[: match.start()] + choice + text[match.end() :])
+    ]
 
-Found = tuple[type[Container], list[Path]]
+
+def _kind_of(path: Path) -> tuple[type[Container] | None, list[Path]]:
+    """Return the container of a file or a directory, and its files."""
+    if os.path.isdir(path):
+        of, files = one_of(path, [*containers_of_directory(path, names_to_recognise(path))]) or (None, list[Path]())
+        if len({file.parent for file in files}) == 1:  # otherwise directories are classes
+            one_set(files)
+        return of, files
+    return container_of_file(path) if os.path.isfile(path) else None, [path]
+
+
+def container_of_file(path: Path) -> type[Container] | None:
+    """Return the container of a file; None if no container recognises it.
+
+    Raises the same errors as `ContainerDescriptor.container` and `Container.recognise_file`.
+    """
+    head = head_of(path)
+    for row in _fitting(path.name, lambda row: row.fits_file(path, head)):
+        if _answer(row, lambda kind: kind.recognise_file(path, head)):
+            return row.container()
+    return None
+
+
+def containers_of_directory(path: Path, names: Collection[str], *, strict: bool = True) -> Iterator[Found]:
+    """Yield the containers that recognise a directory with entries of these names, and the files that each would open.
+
+    Raises the same errors as `ContainerDescriptor.container` and `Container.recognise_directory`. Unless `strict`,
+    containers that refuse the directory are left out.
+    """
+    lines = "\n".join(names)
+    for row in _fitting(lines, lambda row: row.fits_name(lines) or row.fits_below(path, names)):
+        try:
+            files = _answer(row, lambda kind: kind.recognise_directory(path, names))
+        except (SourceError, MissingDependencyError):
+            if strict:
+                raise
+            continue
+        if files:
+            yield row.container(), files
+
+
+def _fitting(names: str, fits: Callable[[ContainerDescriptor], bool]) -> Iterator[ContainerDescriptor]:
+    """Yield the matching containers, in the order of the table; `names` has one name in each line."""
+    own = list(filter(fits, CONTAINERS.own.values()))
+    first = []
+    if not any(row.fits_name(names) for row in own):
+        first = [row for row in CONTAINERS.plugins.values() if row.fits_name(names) and not row.last]
+    yield from first
+    yield from (row for row in own if not row.last)
+    later = [row for row in CONTAINERS.plugins.values() if row not in first and fits(row)]
+    yield from (row for row in later if not row.last)
+    yield from (row for row in (*own, *later) if row.last)
+
+
+def _answer(row: ContainerDescriptor, ask: Callable[[type[Container]], _T]) -> _T | None:
+    """Return a container's answer; None, with a warning, if the code of another package fails."""
+    kind = row.container()
+    if not row.plugin:
+        return ask(kind)
+    try:
+        return ask(kind)
+    except PackerError:
+        raise
+    except Exception as error:
+        warn(f"the plug-in {row.name} ({row.plugin}) fails at recognising files: {type(error).__name__}: {error}")
+        return None
 
 
 def names_to_recognise(path: Path) -> list[str]:
@@ -116,6 +223,64 @@ def one_of(path: Path, found: Sequence[Found]) -> Found | None:
                 f"such as '{pattern_of(files)}'"
             )
     return found[0] if found else None
+
+
+def one_set(paths: Sequence[Path]) -> None:
+    """Refuse the files of a directory if their names indicate several splits.
+
+    A user who names a directory may not know its files; a user who gives a pattern does.
+
+    Raises
+    ------
+    SourceError
+        If there are several splits; the message gives a pattern for each of them.
+    """
+    patterns = splits_of(paths)
+    if patterns:
+        shown = ", ".join(patterns[:4]) + (", …" if len(patterns) > 4 else "")
+        directory = _directory_of(paths)
+        example = printable(directory / patterns[0])
+        raise SourceError(
+            f"{printable(directory)}: has files of several splits: {shown}. Name one, such as '{example}'"
+        )
+
+
+def notes_on_splits(paths: Sequence[Path]) -> list[str]:
+    """Return the note on chosen files of several splits."""
+    patterns = splits_of(paths)
+    return [f"files of several splits: {', '.join(patterns)}"] if patterns else []
+
+
+def splits_of(paths: Sequence[Path]) -> list[str]:
+    """Return a pattern for the files of each split, relative to their common directory; none for a single split.
+
+    Words such as ``train`` and ``val`` in the files' names identify the splits.
+    """
+    if not paths:
+        return []
+    directory = _directory_of(paths)
+    names: dict[frozenset[str], list[str]] = {}
+    for path in paths:
+        name = path.relative_to(directory).as_posix()
+        names.setdefault(_SPLITS.intersection(re.findall("[a-z]+", name.lower())), []).append(name)
+    return [printable(common_pattern(of_split)) for of_split in names.values()] if len(names) > 1 else []
+
+
+def common_pattern(names: Sequence[str]) -> str:
+    """Return a pattern that matches names: numbers that differ become ``*``."""
+    parts = [re.split("([0-9]+)", name) for name in names]
+    if len({tuple(of_name[::2]) for of_name in parts}) > 1:
+        first, last = min(names), max(names)
+        common = next(count for count in range(len(last)) if first[count : count + 1] != last[count])
+        return f"{first[:common]}*"
+    return "".join(at[0] if len(set(at)) == 1 else "*" for at in zip(*parts, strict=True))
+
+
+def files_to_name(directory: Path) -> str:
+    """Return a note on container files in a directory that is read as something else; empty if there are none."""
+    patterns = containers_near(directory)
+    shown = ", ".join(f"'{pattern}'" for pattern in patterns[:4]) + (", …" if len(patterns) > 4 else "")
+    return f". Files of other tools are read by their names: {shown}" if patterns else ""
 
 
 def containers_near(path: Path) -> list[str]:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Collection
 from pathlib import Path
 
-from packer._containers.registry import container_of_file
+from packer._containers.discovery import container_of_file
 from packer._formats.contract import Writer
 from packer._formats.reader import Reader, read_manifest
 from packer._manifest import Manifest
