@@ -37,7 +37,7 @@ from packer._containers import find_container, named_paths
 from packer._formats import open_pack
 from packer._packs.verify import verify
 from packer._sources.base import ReadBuffer
-from packer._sources.container import ContainerSource, listed_container
+from packer._sources.container import ContainerSource, container_source
 from packer._storage.scratch import process_directory
 from packer.errors import PackerError
 
@@ -171,7 +171,7 @@ def _use(target: Path, made: Path, *, deep: bool) -> str:
     found = find_container(paths) if (paths := named_paths(target)) else None
     if found is None:
         return ""
-    source = listed_container(found[0].open(found[1], {}))
+    source = container_source(found[0].open(found[1], {}))
     _require_inside(source)
     data = [_read(source, index) for index in range(min(_ROWS, len(source)))]
     if deep:

@@ -436,7 +436,6 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
     """
     from packer._conversion.request import SourceRequest, is_pack
     from packer._conversion.workspace import check_destination, check_inputs, check_outside
-    from packer._sources.container import refuse_derived
     from packer._sources.scan_list import KIND, write_listing
     from packer._storage.files import require_output
 
@@ -450,7 +449,7 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
     with output.ProgressDisplay(listing.name, quiet=quiet) as display:
         display.phase(f"listing {src.name}", "files")
         source = request.open(None, request.classes())
-        refuse_derived(source)
+        source.require_listable()
         if not source.is_local:
             raise click.UsageError(f"{printable(src)}: images at URLs need no list: convert them directly")
         display.phase(None)

@@ -41,7 +41,6 @@ from packer._formats import FORMATS, Format, Writer, check_readable, format_for
 from packer._formats.contract import Contents
 from packer._manifest import Manifest, schema_for
 from packer._sources.base import Source, listing_digest
-from packer._sources.container import require_whole
 from packer._sources.index import none_readable
 from packer._sources.objects import AT_ONCE
 from packer._storage.files import disk_size
@@ -206,7 +205,7 @@ def convert(
     check_inputs(destination, source.inputs())
     source.require_undamaged()
     if on_error == "fail":
-        require_whole(source)
+        source.require_whole()
     made_of = provenance(source, recipe)
     writer_class = _writer_for(source, row, options)
     types = column_types(source.label_type, source.fields, apart=writer_class.apart)

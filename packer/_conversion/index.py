@@ -18,7 +18,6 @@ from packer._formats import INDEX, check_readable
 from packer._formats.index import move_index
 from packer._manifest import Manifest
 from packer._sources.base import Source
-from packer._sources.container import require_whole
 from packer._sources.index import build_index
 from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
@@ -58,7 +57,7 @@ class IndexRequest(IndexOptions, SourceRequest):
         source = self.open(None, self.classes())
         check_inputs(destination, source.inputs())
         if self.on_error == "fail":
-            require_whole(source)
+            source.require_whole()
         with Workspace(destination) as workspace:
             remove(workspace.pack)  # left by a process that died: an index is rebuilt
             workspace.pack.mkdir()

@@ -35,7 +35,6 @@ from packer._conversion.resume import compare_source, setting_differences, start
 from packer._conversion.workspace import check_inputs
 from packer._manifest import Manifest
 from packer._sources.base import Source
-from packer._sources.container import refuse_derived
 from packer._sources.pack import pack_source
 from packer._sources.scan_list import ListedSource, is_listing, listed_source
 from packer._storage.remote.urls import is_url
@@ -467,7 +466,7 @@ def _opening(partition: Partition, request: ConversionRequest) -> Callable[[], S
 
     def opened() -> Source:
         source = request.open(partition.destination, classes)
-        refuse_derived(source)
+        source.require_listable()
         return source
 
     return opened

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 from packer._account import Account, BadSamples
 from packer._codecs import LOSSY
-from packer._containers import find_container, named_paths, parse_keys
+from packer._containers import find_container, named_paths, open_container, parse_keys
+from packer._containers.dataset_json import DATASET_JSON
 from packer._conversion.convert import (
     ConversionProgress,
     Summary,
@@ -39,9 +40,13 @@ from packer._formats import FORMATS, Format, format_for, open_pack, recognise
 from packer._images.geometry import MAX_PIXELS
 from packer._images.resize import ResizeSpec
 from packer._sources.base import Source
-from packer._sources.container import container_source
-from packer._sources.hf_metadata import metadata_of, metadata_source
-from packer._sources.imagefolder import ImageRule, imagefolder_source, refuse_splits, unlabeled_source
+from packer._sources.imagefolder import (
+    ImageRule,
+    imagefolder_source,
+    metadata_files,
+    refuse_splits,
+    unlabeled_source,
+)
 from packer._sources.labels import (
     account_for_classes,
     account_for_labels,
@@ -53,7 +58,6 @@ from packer._sources.objects import prefix_source
 from packer._sources.pack import pack_source
 from packer._sources.scan_list import is_listing, listed_source
 from packer._sources.sidecar_files import FileField, files_among, with_files
-from packer._sources.stylegan import stylegan_source
 from packer._sources.table_source import csv_source, url_table_source
 from packer._sources.tables import ColumnSpec, TableOptions, default_delimiter
 from packer._storage.place import place_of
@@ -212,7 +216,8 @@ class SourceRequest(SourceOptions):
     @cached_property
     def container_keys(self) -> dict[str, str]:
         """The keys of a container, by role or field; OptionError if one is invalid."""
-        return parse_keys(texts_of("keys", self.keys))
+        texts = list(texts_of("keys", self.keys))
+        return parse_keys(texts) if texts else {}
 
     @cached_property
     def file_fields(self) -> tuple[FileField, ...]:
@@ -432,8 +437,17 @@ class SourceRequest(SourceOptions):
         paths, keys, source = named_paths(self.src), self.container_keys, None
         if paths and not of_directories:
             refuse_of_container(self.src, next(map(self.mention, self.given(("no_metadata", "on_missing"))), ""))
-            unlabeled, bad = self.unlabeled or self.no_classes, self.bad_samples()
-            source = container_source(paths, keys, classes, in_place=self.in_place, unlabeled=unlabeled, bad=bad)
+            if (container := open_container(paths, keys)) is not None:
+                from packer._sources.container import container_source
+
+                source = container_source(
+                    container,
+                    classes,
+                    directory=paths[0] if len(paths) == 1 and os.path.isdir(paths[0]) else None,
+                    in_place=self.in_place,
+                    unlabeled=self.unlabeled or self.no_classes,
+                    bad=self.bad_samples(),
+                )
         if source is None and keys and not paths:
             raise SourceError(f"{printable(self.src)}: no such file or directory")
         if source is None and keys:
@@ -464,25 +478,32 @@ class SourceRequest(SourceOptions):
             options = self.table_options(classes)
             return csv_source(self.src, self.labels, options, on_missing=self.on_missing or "error", files_of=files_of)
         no_classes = self.unlabeled or self.no_classes
-        table = None if self.no_metadata else metadata_of(self.src, self.bad_samples())
-        if table is not None:
-            return metadata_source(
-                self.src,
-                table,
-                self.rule,
-                classes,
-                has_classes=not no_classes,
-                on_missing=self.on_missing or "error",
-                files_of=files_of,
-                allow_empty=self.allow_empty or self.allows_empty,
-            )
+        metadata = [] if self.no_metadata else metadata_files(self.src)
+        if tables := [name for name in metadata if name != DATASET_JSON]:
+            from packer._sources.hf_metadata import metadata_of, metadata_source
+
+            table = metadata_of(self.src, tables, self.bad_samples())
+            if table is not None:
+                return metadata_source(
+                    self.src,
+                    table,
+                    self.rule,
+                    classes,
+                    has_classes=not no_classes,
+                    on_missing=self.on_missing or "error",
+                    files_of=files_of,
+                    allow_empty=self.allow_empty or self.allows_empty,
+                )
         if self.on_missing in ("null", "skip") and not self.file_fields:
             raise OptionError(_NO_FIELDS)
         if no_classes:
             return unlabeled_source(self.src, self.rule)
-        made = None if self.no_metadata else stylegan_source(self.src, classes, self.rule)
-        if made is not None:
-            return made
+        if DATASET_JSON in metadata:
+            from packer._sources.stylegan import stylegan_source
+
+            made = stylegan_source(self.src, classes, self.rule)
+            if made is not None:
+                return made
         if not is_split:
             refuse_splits(self.src, destination)
         return imagefolder_source(

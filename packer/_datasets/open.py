@@ -22,7 +22,7 @@ from packer._datasets.image_dataset import ImageDataset
 from packer._formats import FORMATS, open_pack
 from packer._formats.index import IndexReader
 from packer._sources.base import Source
-from packer._sources.container import listed_container
+from packer._sources.container import container_source
 from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, require_images_in_classes
 from packer._sources.index import build_index
 from packer._sources.stylegan import stylegan_source
@@ -159,7 +159,7 @@ def _made(
     """Make an index at the path `index`, replacing an older index."""
     if source is None:
         assert container is not None
-        source = listed_container(container, in_place=True, unlabeled=options.unlabeled)
+        source = container_source(container, in_place=True, unlabeled=options.unlabeled)
     _warn_of_losses(source)
     partial = index.with_name(f"{index.name}.partial")
     remove(partial)

@@ -44,7 +44,7 @@ from packer._storage.stamps import (
 )
 from packer._storage.system import available_memory
 from packer._table import Ints, Labels, Names, blocks, decode_name, encode_name
-from packer.errors import ImageChangedError, ImageError, SourceError, option, printable, recorded
+from packer.errors import ImageChangedError, ImageError, OptionError, SourceError, option, printable, recorded
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -773,6 +773,27 @@ class Source:
 
     def require_undamaged(self) -> None:
         """Raise SourceError if the list of images is damaged; here it was made in memory, so do nothing."""
+
+    def require_whole(self) -> None:
+        """Raise SourceError if the list omits unusable images, or files of the source may lack images.
+
+        The message names the option that accepts the remaining images.
+        """
+        if self.doubts:
+            more = f" ({len(self.doubts):,} such samples)" if len(self.doubts) > 1 else ""
+            raise SourceError(
+                f"{printable(self.doubts[0]['reason']).rstrip('.')}{more}. To leave out such samples and list them: "
+                f"{option('on_error', 'skip')}"
+            )
+
+    def require_listable(self) -> None:
+        """Raise OptionError if a list of the images, as `packer scan` writes it, would lack what the source has."""
+        if self.computed is not None:
+            names = ", ".join(field.name for field in self.computed.fields)
+            raise OptionError(
+                f"a list of images does not hold the fields {names}, which are computed from the images' annotations: "
+                f"convert without `packer scan` and {option('parts')}"
+            )
 
     def describe(self) -> dict[str, str]:
         """Return the kind, and a digest of names, labels, classes and field values, for the manifest."""

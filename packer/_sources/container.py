@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeVar
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import BadSamples
-from packer._containers import Container, ForeignFiles, PixelLayout, Ranges, Seals, list_samples, open_container
+from packer._containers import Container, ForeignFiles, PixelLayout, Ranges, Seals, list_samples
 from packer._containers.roles import LABEL_SUFFIXES, is_label_name
 from packer._fields import Stored
 from packer._images.encode import encode_png
@@ -186,45 +186,39 @@ class ContainerSource(Source):
     def _file(self, index: int) -> int:
         return int(self.files.packed.origins(self.images.file[index : index + 1])[0])
 
-
-def require_whole(source: Source) -> None:
-    """Raise SourceError if files of a source may lack images, or a list omits unusable images.
-
-    The message names the option that accepts the remaining images.
-    """
-    for doubt in source.doubts:
-        if isinstance(source, ContainerSource):
-            where = f"{printable(source.root / doubt['name'])}: {doubt['reason']}"
+    def require_whole(self) -> None:
+        for doubt in self.doubts:
+            where = f"{printable(self.root / doubt['name'])}: {doubt['reason']}"
             raise SourceError(
                 f"{where}. Fetch it again; or take what is there, and have it listed: {option('on_error', 'skip')}"
             )
-        more = f" ({len(source.doubts):,} such samples)" if len(source.doubts) > 1 else ""
-        raise SourceError(
-            f"{printable(doubt['reason']).rstrip('.')}{more}. To leave out such samples and list them: "
-            f"{option('on_error', 'skip')}"
+
+    def require_listable(self) -> None:
+        raise OptionError(
+            f"a list of images does not say where they lie in {printable(self.path(0))}: make an index, and take it "
+            "in the place of SRC: `packer index SRC OUT.index`"
         )
 
 
 def container_source(
-    paths: Sequence[Path],
-    keys: Mapping[str, str] | None = None,
+    container: Container,
     classes: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
     *,
+    directory: Path | None = None,
     in_place: bool = False,
     unlabeled: bool = False,
     bad: BadSamples | None = None,
-) -> ContainerSource | None:
-    """List the samples of a container; None if the paths are not a container.
+) -> ContainerSource:
+    """List the samples of a container.
 
     Parameters
     ----------
-    paths : sequence of Path
-        A file, several files of one kind, or a directory.
-    keys : mapping, optional
-        See `Container.open`.
+    container : Container
     classes : sequence of str, optional
         Class names in the order of their ids.
+    directory : Path, optional
+        The directory that the user named, whose other files may have labels.
     progress, in_place, bad : optional
         The same as for `list_samples`.
     unlabeled : bool
@@ -233,30 +227,10 @@ def container_source(
     Raises
     ------
     SourceError
-        If the files are damaged or of different kinds; or if no sample has a label, but a key or column looks like
-        labels.
+        If the files are damaged; or if no sample has a label, but a key, a column or a file looks like labels.
     """
-    container = open_container(paths, keys)
-    if container is None:
-        return None
-    if len(paths) == 1 and os.path.isdir(paths[0]):
-        _account_for_tables(container, paths[0])
-    return listed_container(container, classes, progress, in_place=in_place, unlabeled=unlabeled, bad=bad)
-
-
-def listed_container(
-    container: Container,
-    classes: Sequence[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    *,
-    in_place: bool = False,
-    unlabeled: bool = False,
-    bad: BadSamples | None = None,
-) -> ContainerSource:
-    """List the samples of an open container; with `in_place`, samples must not be compressed.
-
-    Raises the same errors as `container_source`.
-    """
+    if directory is not None:
+        _account_for_tables(container, directory)
     if not container.files:
         raise SourceError(
             f"{printable(container.root)}: no file in it has data: {container.kind} that was copied in part?"
@@ -312,18 +286,3 @@ def _stamps(files: ForeignFiles, images: Ranges, stamps: Stamps) -> Stamps:
     """Return the stamps of images from the stamps of their files."""
     there = stamps[files.packed.origins(images.file)]
     return np.where(there == NO_STAMP, there, np.stack([images.size, there[:, 1]], 1))
-
-
-def refuse_derived(source: Source) -> None:
-    """Raise OptionError if a list of the source would lack fields, because they have no columns."""
-    if source.computed is not None:
-        names = ", ".join(field.name for field in source.computed.fields)
-        raise OptionError(
-            f"a list of images does not hold the fields {names}, which are computed from the images' annotations: "
-            f"convert without `packer scan` and {option('parts')}"
-        )
-    if isinstance(source, ContainerSource):
-        raise OptionError(
-            f"a list of images does not say where they lie in {printable(source.path(0))}: make an index, and take it "
-            "in the place of SRC: `packer index SRC OUT.index`"
-        )

@@ -41,7 +41,6 @@ from packer._sources.tables import (
 from packer._table import Ints
 from packer.errors import MissingDependencyError, SourceError, option, printable, recorded
 
-_FILES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _NAME, _OF_FILES, _OBJECTS = "file_name", "_file_name", "objects"
 _LABELS = NAMES["tables of datasets"].labels
 _OF_OBJECTS = {"objects.bbox": ("boxes", "boxes"), "objects.categories": ("labels", "labels")}
@@ -50,14 +49,16 @@ _OF_OBJECTS = {"objects.bbox": ("boxes", "boxes"), "objects.categories": ("label
 _SHOWN = 5
 
 
-def metadata_of(root: Path, bad: BadSamples | None = None) -> LabelTable | None:
-    """Return the metadata table at the top of a directory; None if there is none, or it names no images.
+def metadata_of(root: Path, names: Sequence[str], bad: BadSamples) -> LabelTable | None:
+    """Return the metadata table at the top of a directory; None if it names no images.
 
     Parameters
     ----------
     root : Path
-    bad : BadSamples, optional
-        Collects unusable rows; by default the first of them is an error.
+    names : sequence of str
+        The names of the files of such tables in it.
+    bad : BadSamples
+        Collects unusable rows.
 
     Raises
     ------
@@ -66,16 +67,13 @@ def metadata_of(root: Path, bad: BadSamples | None = None) -> LabelTable | None:
     MissingDependencyError
         If the file is Parquet, and pyarrow is not installed.
     """
-    found = [root / name for name in _FILES if os.path.isfile(root / name)]
-    if not found:
-        return None
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
+    if len(names) > 1:
         raise SourceError(
-            f"{printable(root)}: {names} are there. Remove all but one, or say {option('no_metadata', True)}."
+            f"{printable(root)}: {', '.join(names)} are there. Remove all but one, or say "
+            f"{option('no_metadata', True)}."
         )
-    options = TableOptions(unlabeled=True, bad=bad or BadSamples())
-    table = _Metadata(open_table(found[0], options), options)
+    options = TableOptions(unlabeled=True, bad=bad)
+    table = _Metadata(open_table(root / names[0], options), options)
     try:
         return table if _NAME in table.header() else None
     except (SourceError, MissingDependencyError) as error:

@@ -23,6 +23,7 @@ import numpy as np
 from packer._account import Account, BadSamples, counted
 from packer._codecs import IMAGE_SUFFIXES, UNLABELED
 from packer._containers import files_to_name, numbered_classes
+from packer._containers.dataset_json import DATASET_JSON
 from packer._containers.discovery import SPLITS
 from packer._images.signatures import is_image
 from packer._sources.base import Column, ComputedFields, OtherFiles, Source, some
@@ -34,7 +35,9 @@ from packer.errors import OptionError, OptionTypeError, SourceError, option, pri
 
 HIDDEN_IMAGES = "they are hidden, and ImageFolder takes them; --skip-hidden leaves them out"
 _HIDDEN_TAKEN = "it is hidden, and its images are taken as ImageFolder takes them; --skip-hidden leaves it out"
-_METADATA = re.compile(r"metadata\.(csv|jsonl|parquet)")
+_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+"""The tables of Hugging Face datasets about the images below the directory in which they are."""
+
 _OF_LABELS = re.compile(
     r"label|annotation|class|target|instances|metadata|dataset|^(data|train|val|test|gt|list|meta)$"
 )
@@ -224,15 +227,20 @@ class Walk:
 def _option_of(name: str) -> str | None:
     """Return the option that reads a possible label file; None for other files."""
     folder, _, file = name.rpartition("/")
-    if not folder and _METADATA.fullmatch(file):
+    if not folder and file in _METADATA:
         return None  # already read, or to be ignored
-    if folder and (_METADATA.fullmatch(file) or file == "dataset.json"):
+    if folder and file in (*_METADATA, DATASET_JSON):
         return f"convert that directory, {folder}, alone"
     options = dict.fromkeys((".csv", ".tsv", ".jsonl", ".parquet"), option("labels"))
     options |= {".json": option("coco"), ".yaml": option("yolo"), ".yml": option("yolo")}
     options[".txt"] = f"{option('no_header', True)} {option('labels')}"
     stem, suffix = os.path.splitext(file.lower())
     return options.get(suffix) if _OF_LABELS.search(stem) else None
+
+
+def metadata_files(root: Path) -> list[str]:
+    """Return the names of files in a directory that may describe the images below it."""
+    return [name for name in (*_METADATA, DATASET_JSON) if os.path.isfile(root / name)]
 
 
 def subdirectories(root: Path) -> list[str]:

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import packer
-from packer._containers import Container, Listing, find_container, list_samples, named_paths
+from packer._containers import Container, Listing, find_container, list_samples, named_paths, open_container
 from packer._fields import Stored
 from packer._formats import open_pack
+from packer._sources.container import ContainerSource, container_source
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "containers"
 IMAGES = {path.name: path.read_bytes() for path in sorted((GOLDEN / "images").iterdir())}
@@ -40,6 +41,13 @@ def opened(src: Path | str, keys: Mapping[str, str] | None = None) -> Container:
 def listed(src: Path | str, keys: Mapping[str, str] | None = None) -> Listing:
     """List the samples of the container at a path."""
     return list_samples(opened(src, keys))
+
+
+def source_of(src: Path | str, keys: Mapping[str, str] | None = None) -> ContainerSource:
+    """Return the source of the container at a path, or of all that a pattern names."""
+    container = open_container(named_paths(src), keys)
+    assert container is not None
+    return container_source(container)
 
 
 def everywhere(src: Path | str, tmp: Path, *, pixels: bool = False, **options: Any) -> Seen:

@@ -19,10 +19,10 @@ from PIL import Image
 
 import packer
 from packer import Field
-from packer._sources.container import container_source
 from packer.contrib.n5 import N5, N5Array, read_attributes
 from packer.errors import CorruptPackError, OptionError, SourceError
 from packer.testing.photos import draw_photo
+from tests.containers.everywhere import source_of
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -183,8 +183,7 @@ def test_pixels_that_are_spread_over_blocks_are_gathered_and_it_is_said(
     packer.convert(path, tmp_path / "p.lmdb")
     pack = packer.open_dataset(tmp_path / "p.lmdb", output="numpy")
     assert np.array_equal(np.stack([pixels for pixels, _ in pack]), PIXELS)
-    source = container_source([path])
-    assert source is not None
+    source = source_of(path)
     assert source.notes == ["x: an image lies in several blocks, so its pixels are copied"]
 
 
@@ -285,8 +284,7 @@ def test_arrays_of_as_many_rows_become_fields_and_others_are_named(tmp_path: Pat
         "mean": np.zeros(3, np.float32),
     }
     path = write(tmp_path / "f.n5", {"pose": (4, 1, 3)}, x=PIXELS, label=LABELS, **arrays)
-    source = container_source([path])
-    assert source is not None
+    source = source_of(path)
     assert source.remarks()[0] == f"left out: 1 array (mean): it has 3 rows for {COUNT} images"
     dataset = indexed(path)
     assert dict(dataset.reader.fields) == {
@@ -311,8 +309,7 @@ def test_keys_name_arrays_and_what_they_become(tmp_path: Path) -> None:
     assert np.array_equal(dataset[0][0], PIXELS[-1])
     assert dataset.reader.table.label.tolist() == LABELS.tolist()
     assert dict(dataset.reader.fields) == {"around": Field("around", "boxes")}
-    source = container_source([path], {"image": "b"})
-    assert source is not None
+    source = source_of(path, {"image": "b"})
     assert "left out: 4 arrays (a, box, kind, …): no --key names it" in source.remarks()
     for keys, error, message in [
         ({"image": "c"}, SourceError, r"--key image=c: there is no such array"),
@@ -324,7 +321,7 @@ def test_keys_name_arrays_and_what_they_become(tmp_path: Path) -> None:
         ({"image": "a", "size": "kind"}, OptionError, r"--key size=kind: a field cannot have the name 'size'"),
     ]:
         with pytest.raises(error, match=message):
-            container_source([path], keys)
+            source_of(path, keys)
 
 
 def test_an_array_in_a_group_of_groups_is_named_by_its_path(tmp_path: Path) -> None:
@@ -415,5 +412,5 @@ def test_hostile_groups_end_in_a_line_that_names_the_place(
 ) -> None:
     change(group)
     with pytest.raises(SourceError, match=message) as error:
-        container_source([group], {"image": "data", "label": "labels"})
+        source_of(group, {"image": "data", "label": "labels"})
     assert "\n" not in str(error.value)

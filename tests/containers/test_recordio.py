@@ -13,8 +13,8 @@ from hypothesis import given, strategies as st
 
 import packer
 from packer._containers import Listing, find_container, list_samples
-from packer._sources.container import container_source
 from packer.errors import OptionError, SourceError
+from tests.containers.everywhere import source_of
 from tests.containers.records import MAGIC, image_record, part, photo, rec, rec_and_idx
 from tests.containers.samples import images_of
 
@@ -216,8 +216,7 @@ def test_an_image_in_parts_has_the_name_and_the_time_of_its_own_file(tmp_path: P
         os.utime(tmp_path / f"{name}.rec", (10**9 + number, 10**9 + number))
     listing = listed(tmp_path)
     assert list(listing.names) == ["a/x.jpg", "b/x.jpg", "c/x.jpg"]
-    source = container_source([tmp_path])
-    assert source is not None
+    source = source_of(tmp_path)
     assert source.stamps is not None
     assert [source.path(number) for number in range(3)] == [str(tmp_path / f"{name}.rec") for name in "abc"]
     assert source.stamps[:, 1].tolist() == [(10**9 + number) * 10**9 for number in range(3)]

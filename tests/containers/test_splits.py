@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from packer._containers import find_container, named_paths
+from packer._containers import find_container
 from packer._containers.discovery import one_set, splits_of
-from packer._sources.container import container_source
 from packer.errors import SourceError
 from tests.command import packer_many
-from tests.containers.everywhere import GOLDEN
+from tests.containers.everywhere import GOLDEN, source_of
 
 FILES = [
     "bagz/images.bag",
@@ -73,8 +72,7 @@ def test_a_directory_of_several_splits_is_refused_whatever_files_they_are(file: 
     with pytest.raises(SourceError, match=r"several splits: train-\*\S+, val-0\S+\. Name one"):
         find_container([tmp_path])
     for pattern, notes in (("train-*", []), ("*-*", [f"files of several splits: train-*{suffix}, val-0{suffix}"])):
-        source = container_source(named_paths(tmp_path / pattern))
-        assert source is not None
+        source = source_of(tmp_path / pattern)
         assert [note for note in source.notes if "splits" in note] == notes
 
 

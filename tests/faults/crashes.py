@@ -224,13 +224,15 @@ def _append(job: dict[str, Any]) -> tuple[int, int, int]:
 
 def _source_at(path: Path) -> Source:
     """Open an index, a container or a directory of images."""
+    from packer._containers import open_container
     from packer._sources.container import container_source
     from packer._sources.imagefolder import imagefolder_source
     from packer._sources.pack import pack_source
 
     if path.suffix == ".index":
         return pack_source(path)
-    return container_source([path]) or imagefolder_source(path)
+    container = open_container([path])
+    return imagefolder_source(path) if container is None else container_source(container)
 
 
 def _convert(job: dict[str, Any]) -> tuple[int, int]:
@@ -306,13 +308,14 @@ def _import_what_children_import() -> None:
     import packer._conversion.convert
     import packer._conversion.provenance
     import packer._conversion.stream
-    import packer._packs.export  # noqa: F401
+    import packer._packs.export
+    import packer._sources.container  # noqa: F401
+    from packer._containers import find_container
     from packer._conversion.recipe import Recipe
-    from packer._sources.container import container_source
 
     Recipe("png").load()
     Image.init()
-    container_source([Path(__file__)])  # imports the readers of all containers, and finds none
+    find_container([Path(__file__)])  # imports the readers of all containers, and finds none
 
 
 def _checkpoint_after_every(samples: int) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from packer._conversion.pipeline import FileRead, ManyFiles
 from packer._images.geometry import MAX_PIXELS
 from packer._images.native.records import CAN_SURVEY
 from packer._images.probe import inspect
 from packer._sources.base import ReadBuffer, Source
-from packer._sources.many_files import FileRead, ManyFiles
 from packer._table import Names, checksum
 from tests.images.samples import encoded, jpeg, oriented, photo
 
