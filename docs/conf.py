@@ -129,7 +129,7 @@ def _plain(app: Sphinx, context: click.Context, lines: list[str]) -> None:
 
 def _in_panels(app: Sphinx, context: click.Context, lines: list[str]) -> None:
     """Put the title of its panel before the first option of each panel, as in the help of the command."""
-    from packer._cli.panels import OPTIONS, panels_of
+    from packer._cli.options import OPTIONS, panels_of
 
     panels = panels_of(context.command, context)
     titles = {options[0].opts[0]: title for title, options in panels.items() if title != OPTIONS}

@@ -11,20 +11,21 @@ import signal
 import sys
 import time
 import warnings
+from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
 import click
+from click.shell_completion import get_completion_class
 
 import packer
 from packer._cli.cache import cache_commands, stage_command, unstage_command, warm_command
-from packer._cli.completion import completion_command
 from packer._cli.convert import convert_command, scan_command
 from packer._cli.inspect import info_command, verify_command, view_command
 from packer._cli.manage import append_command, export_command, index_command, merge_command
 from packer._cli.measure import bench_command, doctor_command, estimate_command, tune_command
+from packer._cli.options import PanelCommand, PanelGroup, did_you_mean
 from packer._cli.output import DISK_IS_FULL, EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
-from packer._cli.panels import PanelGroup, did_you_mean
 from packer._images.extension import VECTORS, _native, shortcoming
 from packer._version import __version__
 from packer.errors import (
@@ -89,6 +90,31 @@ def cli() -> None:
       packer view train.lmdb
       packer bench photos train.lmdb
     """
+
+
+_SHELLS = ("bash", "zsh", "fish")
+_VARIABLE = "_PACKER_COMPLETE"
+"""The variable in which the script passes a request: click derives this name from the program's."""
+
+
+@click.command("completion", cls=PanelCommand)
+@click.argument("shell", type=click.Choice(_SHELLS), metavar="[bash|zsh|fish]", required=False)
+@click.pass_context
+def completion_command(context: click.Context, shell: str | None) -> None:
+    """Print a script that completes packer's commands in the shell.
+
+    Without an argument, the script is for the shell that $SHELL names. Add the line for your shell to its start-up file:
+
+    \b
+      ~/.bashrc                    eval "$(packer completion bash)"
+      ~/.zshrc                     eval "$(packer completion zsh)"
+      ~/.config/fish/config.fish   packer completion fish | source
+    """
+    name = Path(os.environ.get("SHELL", "")).name if shell is None else shell
+    kind = get_completion_class(name) if name in _SHELLS else None
+    if kind is None:
+        raise click.UsageError(f"$SHELL names none of {', '.join(_SHELLS)}: pass one of them", context)
+    click.echo(kind(context.find_root().command, {}, "packer", _VARIABLE).source())
 
 
 cli.add_panel(

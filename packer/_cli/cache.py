@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from packer._cli import output
-from packer._cli.options import ObjectUrl, PackPath, UserPath, reading_options
+from packer._cli.options import ObjectUrl, PackPath, PanelCommand, PanelGroup, UserPath, panel_option, reading_options
 from packer._cli.output import json_option, progress_options
-from packer._cli.panels import PanelCommand, PanelGroup, panel_option
 from packer._display import counted
 from packer._storage.system import in_units
 from packer.errors import OptionError, printable

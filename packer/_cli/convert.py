@@ -20,24 +20,31 @@ import click
 
 from packer._cli import output
 from packer._cli.options import (
+    MOST_USED,
     CommandOfSource,
     PackPath,
     UserPath,
     conversion_options,
     options,
+    panel_option,
     reading_options,
     requested,
-    require_one_class_map,
-    targets,
 )
 from packer._cli.output import EXIT_STATUS, Interrupted, Terminated, progress_options
-from packer._cli.panels import MOST_USED, panel_option
 from packer._conversion import words
 from packer._conversion.options import AUDITS, RunOptions, SourceOptions
 from packer._display import count, counted, duration, text
 from packer._storage.remote.urls import is_url
 from packer._storage.system import in_units
-from packer.errors import ClusterError, DestinationError, ImageChangedError, ImageError, PackLockedError, printable
+from packer.errors import (
+    ClusterError,
+    DestinationError,
+    ImageChangedError,
+    ImageError,
+    PackLockedError,
+    SourceError,
+    printable,
+)
 
 if TYPE_CHECKING:
     from packer._conversion.convert import Summary
@@ -383,7 +390,7 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
 
     requests = [
         replace(request, src=root, dst=destination, report=_report(request.report, root))
-        for root, destination in targets(request.src, request.dst, how.splits)
+        for root, destination in _targets(request.src, request.dst, how.splits)
     ]
     for split in requests:
         if not is_url(split.dst) and not os.path.exists(split.dst):
@@ -391,7 +398,7 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
     statuses = set()
     classes = request.classes()
     if classes is None:
-        require_one_class_map([split.src for split in requests])
+        _require_one_class_map([split.src for split in requests])
     for split in requests:
         with output.ProgressDisplay(split.dst.name, quiet=how.quiet) as display:
             display.phase(f"listing {split.src.name}")
@@ -411,6 +418,53 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
             say(text(words.conversion(summary)), quiet=how.quiet)
             statuses.add(status_of(summary.manifest))
     return max(statuses)
+
+
+def _targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, Path]]:
+    """Return the directories to convert, each with its pack."""
+    from packer._containers import files_to_name, named_paths
+    from packer._sources.imagefolder import class_directories, split_directories
+
+    if not splits:
+        return [(src, dst)]
+    if not os.path.isdir(src) and named_paths(src):
+        raise click.UsageError(
+            f"--split is for a directory of splits, and {printable(src)} names files: convert the files of each split to "
+            "their own pack, the second with --classes-from FIRST_PACK"
+        )
+    found = split_directories(src)
+    flat = sorted(set(class_directories(src)) - set(found))
+    if found and flat and "all" in splits:
+        shown = ", ".join(map(printable, flat[:5])) + (f", … ({len(flat)})" if len(flat) > 5 else "")
+        click.echo(f"packer: left out, as they have no class directories: {shown}", err=True)
+    wanted = found if "all" in splits else list(dict.fromkeys(splits))
+    present = class_directories(src)
+    missing = [name for name in splits if name != "all" and not (name in present and class_directories(src / name))]
+    if missing or not wanted:
+        what = (
+            f"split {printable(', '.join(missing))} with class directories"
+            if missing
+            else "splits such as train and val with class directories"
+        )
+        raise click.UsageError(f"{printable(src)} has no {what}{files_to_name(src)}")
+    return [(src / name, dst.with_name(f"{dst.stem}-{name}{dst.suffix}")) for name in wanted]
+
+
+def _require_one_class_map(splits: list[Path]) -> None:
+    """Raise SourceError if a split has a class that the first split, whose ids all splits use, lacks."""
+    from packer._sources.base import some
+    from packer._sources.imagefolder import class_directories
+
+    first, known = splits[0], set(class_directories(splits[0]))
+    for split in splits[1:]:
+        if unknown := sorted(set(class_directories(split)) - known):
+            one = len(unknown) == 1
+            raise SourceError(
+                f"{printable(split)} has {len(unknown)} class{'' if one else 'es'} that {printable(first)} lacks: "
+                f"{some(unknown)}. All splits use the class ids of {printable(first)}. Move {'it' if one else 'them'} away; or "
+                f"make {'a directory' if one else 'directories'} of {'this name' if one else 'these names'} in "
+                f"{printable(first)}, empty ones with --allow-empty; or convert each split alone, with its own ids."
+            )
 
 
 def _report(report: Path | None, root: Path) -> Path | None:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer._cli import output
-from packer._cli.options import Count, PackPath, UserPath, reading_options
+from packer._cli.options import Count, PackPath, PanelCommand, UserPath, panel_option, reading_options
 from packer._cli.output import EXIT_STATUS, json_option, progress_options
-from packer._cli.panels import PanelCommand, panel_option
 from packer._display import counted, text
 from packer._storage.system import in_units
 from packer.errors import CorruptPackError, NotAPackError, OptionError, printable

@@ -14,14 +14,15 @@ from packer._cli.convert import done_already, explaining, resumable, say, status
 from packer._cli.options import (
     CommandOfSource,
     PackPath,
+    PanelCommand,
     UserPath,
     conversion_options,
     options,
+    panel_option,
     reading_options,
     requested,
 )
 from packer._cli.output import progress_options
-from packer._cli.panels import PanelCommand, panel_option
 from packer._conversion import words
 from packer._conversion.options import GROUPS, OF_THE_PACK, IndexOptions, MergeOptions, SourceOptions
 from packer._display import count, counted, duration, text

@@ -18,13 +18,14 @@ from packer._cli.options import (
     Count,
     Duration,
     PackPath,
+    PanelCommand,
     UserPath,
     conversion_options,
     options,
+    panel_option,
     requested,
 )
 from packer._cli.output import EXIT_STATUS, ProgressDisplay, json_option, progress_options
-from packer._cli.panels import PanelCommand, panel_option
 from packer._conversion.options import SourceOptions
 from packer.errors import OptionError, PackerError, printable
 

@@ -1,6 +1,9 @@
 """Options of the command line, generated from the fields that declare them, and the types of their values.
 
-Also the options of all commands that read a pack at a URL, and the splits of SRC.
+The help shows options in panels by subject, and commands in panels by task, each with a one-line summary. click prints
+the text. A library for this would replace two methods; docs/architecture.md compares them.
+
+Also the options of all commands that read a pack at a URL.
 """
 
 from __future__ import annotations
@@ -10,14 +13,13 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from packer._cli.panels import MOST_USED, URLS, PanelCommand, panel_option
 from packer._conversion.options import (
     GROUPS,
     ImageOptions,
@@ -28,10 +30,139 @@ from packer._conversion.options import (
     options_of,
 )
 from packer._storage.remote.urls import is_url, shown, user_path
-from packer.errors import OptionError, OptionTypeError, SourceError, flag, printable
+from packer.errors import OptionError, OptionTypeError, flag
 from packer.plugins import PluginDescriptor
 
+MOST_USED, URLS, HELP = "Most used", "Packs at URLs", "Progress and help"
+OPTIONS, *_SUBJECTS = GROUPS.values()
+PANELS = (OPTIONS, MOST_USED, *_SUBJECTS, URLS, HELP)
+"""The titles of panels, in the order of the help."""
+
+_SMALL = 10
+"""A command with this many options or fewer has one panel."""
+
+_UNCUT = 1000  # characters of a summary, which click would cut at its line's end
+
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
+
+
+class PanelOption(click.Option):
+    """An option with the title of its panel, one of `PANELS`."""
+
+    def __init__(self, *words: Any, panel: str = OPTIONS, **settings: Any) -> None:
+        super().__init__(*words, **settings)
+        self.panel = panel
+
+
+def panel_option(*words: str, panel: str = OPTIONS, **settings: Any) -> Callable[[_F], _F]:
+    """Return a decorator that adds an option in a panel to a command; `settings` are those of `click.option`."""
+    return click.option(*words, cls=PanelOption, panel=panel, **settings)
+
+
+def panel_of(option: click.Parameter) -> str:
+    """Return the title of an option's panel, also for ``--help``, which click itself adds."""
+    return option.panel if isinstance(option, PanelOption) else HELP
+
+
+def panels_of(command: click.Command, context: click.Context) -> dict[str, list[click.Option]]:
+    """Return the options that the help of a command shows, by the titles of their panels, both in order."""
+    shown = [
+        one
+        for one in command.get_params(context)
+        if isinstance(one, click.Option) and one.get_help_record(context) is not None
+    ]
+    if len(shown) <= _SMALL:
+        return {OPTIONS: shown}
+    return {title: found for title in PANELS if (found := [one for one in shown if panel_of(one) == title])}
+
+
+class PanelCommand(click.Command):
+    """A command whose help shows the options in panels, and which refuses excess arguments in packer's words."""
+
+    allow_extra_args = True
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params.sort(key=lambda one: -1 if isinstance(one, click.Argument) else PANELS.index(panel_of(one)))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse arguments in excess, with those that the command takes."""
+        left = super().parse_args(ctx, args)
+        if left and not ctx.resilient_parsing:
+            raise click.UsageError(self.too_many(ctx, left), ctx)
+        return left
+
+    def too_many(self, ctx: click.Context, left: Sequence[str]) -> str:
+        """Return the message on arguments in excess."""
+        usage = " ".join((ctx.command_path, *self.collect_usage_pieces(ctx)))
+        return f"{' '.join(left)}: too many arguments for `{usage}`"
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each panel."""
+        for title, options in panels_of(self, ctx).items():
+            with formatter.section(title):
+                formatter.write_dl([record for one in options if (record := one.get_help_record(ctx)) is not None])
+
+
+class PanelGroup(click.Group):
+    """A group whose help shows the commands in panels.
+
+    Attributes
+    ----------
+    panels : dict of str to list of str
+        The names of the commands by the titles of their panels, both in order.
+    """
+
+    command_class = PanelCommand
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.panels: dict[str, list[str]] = {}
+
+    def add_panel(self, title: str, commands: Iterable[click.Command]) -> None:
+        """Add commands in a panel of their own."""
+        for command in commands:
+            self.add_command(command)
+            self.panels.setdefault(title, []).append(command.name or "")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, then the options of the group itself."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
+        listed = [name for names in self.panels.values() for name in names]
+        return [*listed, *(name for name in super().list_commands(ctx) if name not in listed)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each panel, with a line for each command."""
+        width = max(map(len, self.commands))
+        for title, names in (self.panels or {"Commands": self.list_commands(ctx)}).items():
+            with formatter.section(title):
+                rows = [(name.ljust(width), self.commands[name].get_short_help_str(_UNCUT)) for name in names]
+                formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first word names; UsageError with similar names if there is none."""
+        word = args[0]
+        if word not in self.commands and not word.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"{word}: no such command{did_you_mean(word, self.commands)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def did_you_mean(word: str, known: Iterable[str] | None) -> str:
+    """Return the end of a message that proposes similar words; empty if there are none."""
+    from difflib import get_close_matches
+
+    bare = {one.lstrip("-"): one for one in known or ()}  # dashes alone make no words similar
+    similar = [bare[one] for one in get_close_matches(word.lstrip("-"), bare)]
+    return f"; did you mean {' or '.join(similar)}?" if similar else ""
 
 
 class UserPath(click.Path):
@@ -140,10 +271,6 @@ class Delimiter(click.ParamType):  # type: ignore[type-arg]  # no generic before
         if len(text) != 1 or text in '\r\n"':
             self.fail(f"{value!r} is not one character, or `tab`", param, ctx)
         return text
-
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-_T = TypeVar("_T")
 
 
 class CommandOfSource(PanelCommand):
@@ -269,52 +396,6 @@ def requested(kind: Callable[..., _T], **values: Any) -> _T:
         name, *_ = re.split(r"\W", str(error), maxsplit=1)  # a message may begin with the parameter of the function
         option = flag(name) if name in values else name
         raise click.UsageError(option + str(error)[len(name) :]) from error
-
-
-_NO_SPLITS = "splits such as train and val with class directories"
-
-
-def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, Path]]:
-    """Return the directories to convert, each with its pack."""
-    from packer._containers import files_to_name, named_paths
-    from packer._sources.imagefolder import class_directories, split_directories
-
-    if not splits:
-        return [(src, dst)]
-    if not os.path.isdir(src) and named_paths(src):
-        raise click.UsageError(
-            f"--split is for a directory of splits, and {printable(src)} names files: convert the files of each split to "
-            "their own pack, the second with --classes-from FIRST_PACK"
-        )
-    found = split_directories(src)
-    flat = sorted(set(class_directories(src)) - set(found))
-    if found and flat and "all" in splits:
-        shown = ", ".join(map(printable, flat[:5])) + (f", … ({len(flat)})" if len(flat) > 5 else "")
-        click.echo(f"packer: left out, as they have no class directories: {shown}", err=True)
-    wanted = found if "all" in splits else list(dict.fromkeys(splits))
-    present = class_directories(src)
-    missing = [name for name in splits if name != "all" and not (name in present and class_directories(src / name))]
-    if missing or not wanted:
-        what = f"split {printable(', '.join(missing))} with class directories" if missing else _NO_SPLITS
-        raise click.UsageError(f"{printable(src)} has no {what}{files_to_name(src)}")
-    return [(src / name, dst.with_name(f"{dst.stem}-{name}{dst.suffix}")) for name in wanted]
-
-
-def require_one_class_map(splits: list[Path]) -> None:
-    """Raise SourceError if a split has a class that the first split, whose ids all splits use, lacks."""
-    from packer._sources.base import some
-    from packer._sources.imagefolder import class_directories
-
-    first, known = splits[0], set(class_directories(splits[0]))
-    for split in splits[1:]:
-        if unknown := sorted(set(class_directories(split)) - known):
-            one = len(unknown) == 1
-            raise SourceError(
-                f"{printable(split)} has {len(unknown)} class{'' if one else 'es'} that {printable(first)} lacks: "
-                f"{some(unknown)}. All splits use the class ids of {printable(first)}. Move {'it' if one else 'them'} away; or "
-                f"make {'a directory' if one else 'directories'} of {'this name' if one else 'these names'} in "
-                f"{printable(first)}, empty ones with --allow-empty; or convert each split alone, with its own ids."
-            )
 
 
 READING = ("cache_dir", "cache_size", "timeout")

@@ -28,7 +28,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from packer._cli.panels import HELP, panel_option
+from packer._cli.options import HELP, panel_option
 from packer._display import duration
 from packer._storage.system import in_units
 from packer.errors import printable

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from packer._cli import cli
-from packer._cli.panels import MOST_USED, OPTIONS, PANELS, panels_of
+from packer._cli.options import MOST_USED, OPTIONS, PANELS, panels_of
 from packer._conversion.options import GROUPS, ImageOptions, OutputOptions, RunOptions, SourceOptions, options_of
 from packer.errors import flag
 from tests.command import every_command
