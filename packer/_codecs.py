@@ -44,14 +44,17 @@ CODECS = {
 LOSSY = tuple(codec.name for codec in CODECS.values() if codec.lossy)
 """The codecs that have a quality."""
 
+QUALITY = 90
+"""The quality of these codecs, unless the user decides."""
+
 TO_8_BIT = ("clip", "type", "file")
 """How an image of more than 8 bits a channel is stored as 8-bit RGB; see `packer._images.depth.decode_to_8_bit`."""
 
 RESIZE_MODES = ("short", "long", "exact", "crop", "pad")
-"""Which side of an image gets the pixels that it is resized to; see `packer._images.resize.ResizeSpec`."""
+"""Which side of an image gets the pixels that it is resized to, the default first; see `ResizeSpec`."""
 
 INTERPOLATIONS = ("bilinear", "bicubic")
-"""Interpolations, all anti-aliased. Records of a crop have the index in this tuple."""
+"""Interpolations, all anti-aliased, the default first. Records of a crop have the index in this tuple."""
 
 MAX_PIXELS = 2 * 89_478_485
 """The most pixels of an image: where `PIL.Image.open` refuses one as a decompression bomb."""

@@ -352,6 +352,7 @@ def _click_option(name: str, option: Option, default: Any) -> Callable[[_F], _F]
     else:
         settings |= {"metavar": option.metavar, "multiple": option.repeated, "show_default": option.shows_default}
         settings["help"] += "  [repeatable]" if option.repeated else ""
+        settings["help"] += f"  [default: {option.assumed}]" if option.assumed is not None else ""
         if option.kind in _TYPES:
             settings["type"] = _TYPES[option.kind](option)
         if not option.repeated:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from packer._codecs import UNLABELED
+from packer._conversion.options import ERROR_POLICIES, OutputOptions
 from packer._conversion.pipeline import Batch, ConversionPipeline, threads_for
 from packer._conversion.provenance import Provenance, provenance
 from packer._conversion.recipe import Recipe
@@ -129,7 +130,7 @@ def convert(
     recipe: Recipe | None = None,
     format: str | None = None,
     options: Mapping[str, Any] | None = None,
-    on_error: str = "fail",
+    on_error: str = OutputOptions.on_error,
     workers: int | None = None,
     overwrite: bool = False,
     fresh: bool = False,
@@ -390,7 +391,7 @@ def require_parts(format: Format) -> None:
 
 def require_policy(on_error: str) -> None:
     """Raise ValueError if `on_error` is neither "fail" nor "skip"."""
-    if on_error not in ("fail", "skip"):
+    if on_error not in ERROR_POLICIES:
         raise OptionError(f"on_error is 'fail' or 'skip', not {on_error!r}")
 
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from packer._codecs import CODECS, INTERPOLATIONS, LABEL_TYPES, MAX_PIXELS, RESIZE_MODES, TO_8_BIT
+from packer._codecs import CODECS, INTERPOLATIONS, LABEL_TYPES, MAX_PIXELS, QUALITY, RESIZE_MODES, TO_8_BIT
 from packer._storage.remote.urls import user_path
 from packer._storage.system import require_count
 from packer.errors import OptionError, flag
 
 AUDITS = ("structure", "decode")
 EXIF_POLICIES = ("ignore", "apply")
+ERROR_POLICIES = ("fail", "skip")
 
 OF_THE_PACK = ("format", "classes_from", "parts", "overwrite")
 """The options that a pack decides to which a part is appended."""
@@ -65,6 +66,9 @@ class Option:
         Whether the command line accepts the option several times, and functions accept a sequence.
     shows_default : bool
         Whether the help shows the default; without a decision, the sentence itself describes the behaviour.
+    assumed : optional
+        The value in place of None, which the help shows as the default. None if it depends on other options or on the
+        source.
     recorded : str, optional
         The name of the option in records on disk, if it differs from the name on the command line; see `recorded_as`.
     younger : bool
@@ -83,6 +87,7 @@ class Option:
     taken_away: bool = False
     repeated: bool = False
     shows_default: bool = False
+    assumed: Any = None
     recorded: str | None = None
     younger: bool = False
 
@@ -99,6 +104,22 @@ def _flag(group: str, help: str, **more: Any) -> Any:
 def _several(group: str, metavar: str, help: str, kind: str = "text", **more: Any) -> Any:
     """Declare an option for several texts or paths, which the command line takes one by one."""
     return _option(kind, group, help, (), metavar=metavar, repeated=True, **more)
+
+
+def _on_error() -> Any:
+    return _option(
+        "choice",
+        "errors",
+        "If an image or its annotation cannot be used: stop, or skip it and exit with status 3.",
+        ERROR_POLICIES[0],
+        choices=ERROR_POLICIES,
+        shows_default=True,
+        common=True,
+    )
+
+
+def _exif(help: str) -> Any:
+    return _option("choice", "image", help, EXIF_POLICIES[0], choices=EXIF_POLICIES, shows_default=True)
 
 
 def options_of(*kinds: type) -> Iterator[tuple[str, Option]]:
@@ -224,8 +245,9 @@ class SourceOptions:
     on_missing: str | None = _option(
         "choice",
         "fields",
-        "If the file or the row of a field is missing for an image: stop with an error, store no value, or leave the image out.  [default: error]",
+        "If the file or the row of a field is missing for an image: stop with an error, store no value, or leave the image out.",
         choices=("error", "null", "skip"),
+        assumed="error",
     )
     keys: Sequence[str] | Mapping[str, str] = _several(
         "fields",
@@ -304,15 +326,17 @@ class ImageOptions:
     resize_mode: str | None = _option(
         "choice",
         "image",
-        "The side that --resize N sets to N pixels. short: the shorter side; long: the longer side; exact: both sides; crop: the shorter side, and then the centre square is cut out; pad: the longer side, and then black borders make the image square.  [default: short]",
+        "The side that --resize N sets to N pixels. short: the shorter side; long: the longer side; exact: both sides; crop: the shorter side, and then the centre square is cut out; pad: the longer side, and then black borders make the image square.",
         choices=RESIZE_MODES,
+        assumed=RESIZE_MODES[0],
     )
     upscale: bool = _flag("image", "Enlarge images that are smaller than --resize; by default they keep their size.")
     interpolation: str | None = _option(
         "choice",
         "image",
-        "Filter of --resize, anti-aliased as in Pillow and torchvision.  [default: bilinear]",
+        "Filter of --resize, anti-aliased as in Pillow and torchvision.",
         choices=INTERPOLATIONS,
+        assumed=INTERPOLATIONS[0],
     )
     codec: str | None = _option(
         "choice",
@@ -333,26 +357,19 @@ class ImageOptions:
         younger=True,
     )
     quality: int | None = _option(
-        "count", "image", "JPEG and WebP quality, 1 to 100.  [default: 90]", metavar="N", most=100
+        "count", "image", "JPEG and WebP quality, 1 to 100.", metavar="N", most=100, assumed=QUALITY
     )
     tiles: bool | None = _option(
         "switch",
         "image",
         "Store JPEGs in tiles, so that a crop is decoded without the rest of the image. With --codec keep, JPEGs are rewritten without loss: other bytes, same pixels. With --no-tiles, images are encoded without tiles, and JPEGs that need no encoding stay unchanged.  [default: tiles for encoded images only]",
     )
-    exif: str = _option(
-        "choice",
-        "image",
-        "Whether to rotate images according to their EXIF orientation. ImageFolder ignores it.",
-        "ignore",
-        choices=EXIF_POLICIES,
-        shows_default=True,
-    )
+    exif: str = _exif("Whether to rotate images according to their EXIF orientation. ImageFolder ignores it.")
     audit: str = _option(
         "choice",
         "errors",
         "How to check each image. structure: check type, header, size and end of the file; decode: also decode all pixels.",
-        "structure",
+        AUDITS[0],
         choices=AUDITS,
         shows_default=True,
         recorded="check",
@@ -379,15 +396,7 @@ class OutputOptions:
         "Format of the pack: lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5 or parquet.  [default: by the suffix of DST]",
         metavar="FORMAT",
     )
-    on_error: str = _option(
-        "choice",
-        "errors",
-        "If an image or its annotation cannot be used: stop, or skip it and exit with status 3.",
-        "fail",
-        choices=("fail", "skip"),
-        shows_default=True,
-        common=True,
-    )
+    on_error: str = _on_error()
     report: Path | None = _option(
         "file",
         "errors",
@@ -458,23 +467,10 @@ class IndexOptions:
         True,
         taken_away=True,
     )
-    exif: str = _option(
-        "choice",
-        "image",
-        "Whether to rotate images according to their EXIF orientation when they are read. ImageFolder ignores it.",
-        "ignore",
-        choices=EXIF_POLICIES,
-        shows_default=True,
+    exif: str = _exif(
+        "Whether to rotate images according to their EXIF orientation when they are read. ImageFolder ignores it."
     )
-    on_error: str = _option(
-        "choice",
-        "errors",
-        "If an image or its annotation cannot be used: stop, or skip it and exit with status 3.",
-        "fail",
-        choices=("fail", "skip"),
-        shows_default=True,
-        common=True,
-    )
+    on_error: str = _on_error()
     overwrite: bool = _flag("errors", "Replace OUT.index.", common=True)
 
 

@@ -28,6 +28,7 @@ from packer._conversion.convert import (
     summary_of_made,
 )
 from packer._conversion.destination import Destination, PartCounts, PartTask, destination_of, gone, part_name
+from packer._conversion.options import OutputOptions
 from packer._conversion.provenance import made_before, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.request import ConversionRequest
@@ -94,7 +95,7 @@ class Partition:
     recipe: Recipe
     format: str
     options: dict[str, Any] = field(default_factory=dict)
-    on_error: str = "fail"
+    on_error: str = OutputOptions.on_error
     overwrite: bool = False
     ignore_free_space: bool = False
     scratch: Path | None = None

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from packer._codecs import CODECS
+from packer._codecs import CODECS, QUALITY
 from packer._conversion.options import ImageOptions, options_of, recorded_as
 from packer._images.decode import fast_decoder
 from packer._images.encode import jpeg_encoder
@@ -73,9 +73,9 @@ class Recipe:
 
     codec: str = "keep"
     resize: ResizeSpec | None = None
-    quality: int = 90
-    exif: str = "ignore"
-    audit: str = "structure"
+    quality: int = QUALITY
+    exif: str = ImageOptions.exif
+    audit: str = ImageOptions.audit
     max_pixels: int = MAX_PIXELS
     tiles: bool | None = None
     recode: bool = False
@@ -169,7 +169,7 @@ class Change(NamedTuple):
     size: tuple[int, int]
     orientation: int = 1
     resize: ResizeSpec | None = None
-    exif: str = "ignore"
+    exif: str = ImageOptions.exif
 
     @property
     def upright(self) -> tuple[int, int]:

@@ -156,6 +156,8 @@ _OF_FILES = {
 }
 """The options that are for neither lists nor packs, and what these have by themselves instead."""
 
+_OPTIONS = dict(options_of(SourceOptions, ImageOptions, OutputOptions))
+
 _NO_FIELDS = f"{option('on_missing')} is for fields: say which with {option('fields')} or {option('columns')}"
 
 
@@ -201,8 +203,13 @@ class SourceRequest(SourceOptions):
             value = getattr(self, name)
             if name in _READING:
                 value = value is not None
-            if value and (name, value) != ("on_missing", "error"):
+            if value and (name, value) != ("on_missing", _OPTIONS["on_missing"].assumed):
                 yield name
+
+    def value_of(self, name: str) -> Any:
+        """Return the value of an option, or the value that is assumed if it is not given."""
+        value = getattr(self, name)
+        return _OPTIONS[name].assumed if value is None else value
 
     def mention(self, name: str) -> str:
         """Return a mention of an option for a message; for a flag, with its value."""
@@ -359,7 +366,7 @@ class SourceRequest(SourceOptions):
             remedy = "Correct them, or convert the images of that pack again."
             source = with_given_classes(source, fields, self.classes_from, self.labels, remedy=remedy)
         if self.file_fields:
-            source = with_files(source, self.file_fields, self.on_missing or "error", skip=self.bad_samples().skip)
+            source = with_files(source, self.file_fields, self.value_of("on_missing"), skip=self.bad_samples().skip)
             source = source.noting(*notes_on_gray_files(source, texts_of("fields", self.fields)))
         if source.origin is None:  # otherwise the packs have their own account
             account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
@@ -476,7 +483,7 @@ class SourceRequest(SourceOptions):
         files_of = partial(files_among, self.src, self.file_fields) if self.file_fields else None
         if self.labels is not None:
             options = self.table_options(classes)
-            return csv_source(self.src, self.labels, options, on_missing=self.on_missing or "error", files_of=files_of)
+            return csv_source(self.src, self.labels, options, on_missing=self.value_of("on_missing"), files_of=files_of)
         no_classes = self.unlabeled or self.no_classes
         metadata = [] if self.no_metadata else metadata_files(self.src)
         if tables := [name for name in metadata if name != DATASET_JSON]:
@@ -490,7 +497,7 @@ class SourceRequest(SourceOptions):
                     self.rule,
                     classes,
                     has_classes=not no_classes,
-                    on_missing=self.on_missing or "error",
+                    on_missing=self.value_of("on_missing"),
                     files_of=files_of,
                     allow_empty=self.allow_empty or self.allows_empty,
                 )
@@ -585,13 +592,13 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         """The recipe by which samples are made from the images."""
         resize = None
         if self.resize is not None:
-            mode, interpolation = self.resize_mode or "short", self.interpolation or "bilinear"
+            mode, interpolation = self.value_of("resize_mode"), self.value_of("interpolation")
             resize = ResizeSpec(self.resize, mode, self.upscale, interpolation)
         codec = self.codec or ("jpeg" if resize else "keep")
         return Recipe(
             codec=codec,
             resize=resize,
-            quality=90 if self.quality is None else self.quality,
+            quality=self.value_of("quality"),
             exif=self.exif,
             audit=self.audit,
             max_pixels=self.max_pixels or MAX_PIXELS,

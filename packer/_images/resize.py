@@ -76,7 +76,7 @@ def resize_numbers(numbers: npt.NDArray[Any], height: int, width: int, interpola
 def resize_batch(
     images: torch.Tensor,
     size: tuple[int, int],
-    interpolation: str = "bilinear",
+    interpolation: str = INTERPOLATIONS[0],
     scale: tuple[float, float] | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
@@ -123,9 +123,9 @@ class ResizeSpec:
     """
 
     size: int
-    mode: str = "short"
+    mode: str = RESIZE_MODES[0]
     upscale: bool = False
-    interpolation: str = "bilinear"
+    interpolation: str = INTERPOLATIONS[0]
 
     def __post_init__(self) -> None:
         if self.size < 1:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -113,3 +114,39 @@ def test_functions_refuse_counts_out_of_range_as_the_command_line_does(name: str
 def test_the_size_of_a_square_is_refused_with_the_options_for_it(tmp_path: Path) -> None:
     (result,) = packer_many([["convert", tmp_path, tmp_path / "x.lmdb", "--resize", "256x256"]])
     assert "pass --resize 256 --resize-mode exact" in result.stderr.splitlines()[0]
+
+
+PUBLIC = {packer.convert: "api", packer.pack: "api", packer.index: "index", packer.merge: "merge"}
+"""The functions whose signatures are compared with the table, with their modules."""
+
+
+def test_defaults_are_spelled_in_the_table_alone() -> None:
+    kinds = (*TABLE, IndexOptions, MergeOptions)
+    names = {one.name for kind in kinds for one in fields(kind) if one.default}
+    names |= {name for name, option in options_of(*kinds) if option.assumed is not None}
+    assert {"quality", "interpolation", "exif", "on_error"} <= names
+    public = {(module, function.__name__) for function, module in PUBLIC.items()}
+    spelled = [
+        (path.stem, name)
+        for path in Path(packer.__file__).parent.glob("_conversion/*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for name in _spelled(node)
+        if name in names and path.stem != "options" and (path.stem, getattr(node, "name", "")) not in public
+    ]
+    assert spelled == []
+
+
+def _spelled(node: ast.AST) -> Iterator[str]:
+    """Yield the names of parameters, fields and values for which a literal stands if they are not given."""
+    match node:
+        case ast.FunctionDef(args=given):
+            with_default = [*given.posonlyargs, *given.args][-len(given.defaults) or len(given.args) :]
+            pairs = [*zip(with_default, given.defaults, strict=True)]
+            pairs += [(one, value) for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value]
+            yield from (one.arg for one, value in pairs if isinstance(value, ast.Constant) and value.value)
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=value)) if value:
+            yield name
+        case ast.BoolOp(op=ast.Or(), values=[ast.Attribute(attr=name), *_, ast.Constant()]):
+            yield name
+        case ast.IfExp(body=ast.Constant(), test=ast.Compare(left=ast.Attribute(attr=name), ops=[ast.Is()])):
+            yield name
