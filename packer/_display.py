@@ -117,6 +117,20 @@ def here(path: str | os.PathLike[str]) -> str:
     return name[len(directory) + 1 :] if inside else name
 
 
+class Displayable:
+    """An object that a terminal shows as lines, and a notebook as HTML."""
+
+    def _blocks(self) -> Iterable[Block]:
+        """Return what is shown."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return text(self._blocks())
+
+    def _repr_html_(self) -> str:
+        return html(self._blocks())
+
+
 def text(blocks: Iterable[Block]) -> str:
     """Return blocks as lines of a terminal."""
     return "\n".join(line for block in blocks for line in _lines(block))

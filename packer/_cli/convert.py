@@ -293,7 +293,7 @@ def convert_to_url(request: ConversionRequest, how: RunOptions, source: Source |
             display.phase("uploading", unit="bytes")
             summary = conversion.upload(summary, display.update)
         _say_new(conversion, said)
-    say(text(words.conversion(summary)), quiet=how.quiet)
+    say(str(summary), quiet=how.quiet)
     return status_of(summary.manifest)
 
 
@@ -373,7 +373,7 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     with output.ProgressDisplay(dst.name, quiet=how.quiet) as display:
         display.phase(f"listing {src.name}")
         summary = convert_listed(request, request.open(dst, request.classes()), display, quiet=how.quiet)
-    say(text(words.conversion(summary)), quiet=how.quiet)
+    say(str(summary), quiet=how.quiet)
     return status_of(summary.manifest)
 
 
@@ -415,7 +415,7 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
             assert before is not None
             statuses.add(done_already(split.dst, before, quiet=how.quiet))
         else:
-            say(text(words.conversion(summary)), quiet=how.quiet)
+            say(str(summary), quiet=how.quiet)
             statuses.add(status_of(summary.manifest))
     return max(statuses)
 

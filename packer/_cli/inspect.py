@@ -44,8 +44,7 @@ def info_command(pack: Path, as_json: bool, all_classes: bool, plot: Path | None
       packer info train.lmdb
       packer info train.lmdb --plot histograms.svg
     """
-    from packer._packs.description import description
-    from packer._packs.info import info
+    from packer._packs.info import description, info
 
     if plot is not None:
         from packer._viewing.histograms import require_plot

@@ -81,7 +81,7 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
             progress=lambda p: display.update(p.done, p.total, read=p.bytes_read),
             **values,
         )
-    say(text(words.conversion(summary)), quiet=quiet)
+    say(str(summary), quiet=quiet)
     return status_of(summary.manifest)
 
 
@@ -165,7 +165,7 @@ def index_command(src: Path, dst: Path | None, *, base: Path | None, quiet: bool
             summary = request.make(display.update)
     except ImageError as error:
         raise ImageError(f"{error}. Put an image in its place, or leave it out: --on-error skip") from error
-    say(text(words.conversion(summary)), quiet=quiet)
+    say(str(summary), quiet=quiet)
     return status_of(summary.manifest)
 
 

@@ -36,7 +36,7 @@ from packer._conversion.workspace import (
     check_outside,
     check_report,
 )
-from packer._display import html, text
+from packer._display import Block, Displayable
 from packer._fields import Field
 from packer._formats import FORMATS, Format, Writer, check_readable, format_for
 from packer._formats.contract import Contents
@@ -77,8 +77,8 @@ class ConversionProgress:
     bytes_read: int
 
 
-@dataclass(frozen=True)
-class Summary:
+@dataclass(frozen=True, repr=False)
+class Summary(Displayable):
     """The result of a conversion.
 
     Attributes
@@ -110,11 +110,8 @@ class Summary:
     notes: list[str] = field(default_factory=list)
     not_looked_at: dict[str, int] = field(default_factory=dict)
 
-    def __repr__(self) -> str:
-        return text(conversion(self))
-
-    def _repr_html_(self) -> str:
-        return html(conversion(self))
+    def _blocks(self) -> Iterable[Block]:
+        return conversion(self)
 
 
 def summary_of_made(destination: Path, manifest: Manifest, size: int, images: int | None = None) -> Summary:

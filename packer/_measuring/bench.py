@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from packer._containers import files_to_name
-from packer._display import html, text
+from packer._display import Block, Displayable, TextTable, count, counted
 from packer._formats import open_pack
 from packer._manifest import TILED
-from packer._measuring.description import of_benchmark
 from packer._measuring.harness import (
     ChildProcess,
     Measurement,
@@ -36,12 +35,17 @@ from packer._measuring.machine import processor, version_of
 from packer._sources.imagefolder import ImageRule, Walk, class_directories, refuse_splits
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import chosen, is_url, name as last_part, shown
-from packer._storage.system import available_cpus, require_count, require_seconds
+from packer._storage.system import available_cpus, in_units, require_count, require_seconds
 from packer.errors import NotAPackError, OptionError, PackNotFoundError, SourceError, printable
+
+LIMIT = "limit"
+"""The way that nobody trains with: packer's decoding alone, of images in memory."""
 
 RECIPES = ("trivial", "rand", "three", "dino")
 """The recipes that have a name: see `packer._measuring.loaders`."""
 
+_BUSY = 0.1  # share of the CPUs taken by other programs
+_SIDES = "packer", "torchvision"  # the ways of a recipe that has a name
 _SHORTEST, _LONGEST = 0.3, 2.0  # seconds of a measurement
 _ROUNDS = 3, 15  # that there shall be at least, and are at most
 _PACKAGES = ("packer-images", "torch", "torchvision", "numpy", "pillow", "simplejpeg")
@@ -88,8 +92,8 @@ class Rate:
         return relative_spread(self.rates)
 
 
-@dataclass(frozen=True)
-class Benchmark:
+@dataclass(frozen=True, repr=False)
+class Benchmark(Displayable):
     """The result of `packer.bench`.
 
     Attributes
@@ -142,11 +146,73 @@ class Benchmark:
         """Return the ratio of the highest rates of two sides, the median of the rounds; None if either has no rate."""
         return ratio(self.fastest(side).rates, self.fastest(other).rates)
 
-    def __repr__(self) -> str:
-        return text(of_benchmark(self))
+    def _blocks(self) -> Iterable[Block]:
+        return _described(self)
 
-    def _repr_html_(self) -> str:
-        return html(of_benchmark(self))
+
+def _described(measured: Benchmark) -> Iterator[Block]:
+    """Yield the rates of each side by number of threads, or by step of a recipe, and a description of the machine."""
+    if any(rate.way in _SIDES for rate in measured.rates):
+        yield from _steps(measured)
+    else:
+        yield from _rates(measured)
+    yield ""
+    yield from (f"not measured: {side}: {reason}" for side, reason in measured.skipped.items())
+    for path, number in measured.images.items():
+        where = "fetched each time, or from the cache" if is_url(path) else "from memory"
+        yield f"{path}: {count(number)} samples of {in_units(measured.mean_bytes[path])}, {where}"
+    rounds = (
+        f"medians of {measured.rounds} rounds in turn, ± half of their range" if measured.rounds > 1 else "one round"
+    )
+    machine = measured.machine
+    yield f"{rounds}; batches of {measured.batch}; {machine['processor']}, {machine['cpus']} CPUs"
+    if measured.others is not None and measured.others > _BUSY:
+        yield f"other programs took {measured.others:.0%} of the CPUs meanwhile: measure again when they rest"
+
+
+def _rates(measured: Benchmark) -> Iterator[Block]:
+    counts = sorted({rate.threads for rate in measured.rates})
+    sides = sorted(measured.sides, key=lambda side: -measured.fastest(side).median)
+    title = "images a second"
+    rows = []
+    for side in sides:
+        rates = {rate.threads: f"{rate.median:,.0f}{_spread(rate)}" for rate in measured.of(side)}
+        rows.append([side, *(rates.get(threads, "") for threads in counts)])
+    columns = [f"<{max(map(len, [title, *sides]))}", *([">15"] * len(counts))]
+    yield TextTable(rows, columns, [title, *(counted(threads, "thread") for threads in counts)], indent="")
+    ways = [side for side in sides if measured.fastest(side).way != LIMIT]
+    if len(ways) > 1 and (ratio := measured.ratio(ways[0], ways[-1])) is not None:
+        yield ""
+        yield f"{ways[0]} is {ratio:.1f} times as fast as {ways[-1]}"
+
+
+def _steps(measured: Benchmark) -> Iterator[Block]:
+    """Yield the steps of a recipe for each side: the rate with all steps up to this one, and its cost on one thread."""
+    rows, before = [], dict[tuple[str, int], list[float]]()
+    for rate in measured.rates:
+        key = rate.side.rpartition(": ")[0], rate.threads
+        costs = [1000 * rate.threads / one for one in rate.rates]
+        cost = f"{statistics.median(costs):.2f}"
+        if key in before:  # the costs of steps are compared within a round
+            extra = statistics.median(now - then for now, then in zip(costs, before[key], strict=False))
+            cost = f"{cost}  ({extra:+.2f})"
+        before[key] = costs
+        rows.append((rate.side, f"{rate.median:>9,.0f}{_spread(rate):6}", cost))
+    columns = f"<{max(map(len, measured.sides))}", "<15", ""
+    yield TextTable(rows, columns, ("", "images a second", "ms an image of a thread"), indent="")
+    for path in measured.images:
+        ours, theirs = (
+            [rate.side for rate in measured.rates if (rate.path, rate.way) == (path, way)] for way in _SIDES
+        )
+        if ours and (share := measured.ratio(ours[-1], ours[0])) is not None:
+            yield ""
+            yield f"{path}: the whole recipe has {share:.2f} of the rate of the crop alone"
+        if ours and theirs and (times := measured.ratio(ours[-1], theirs[-1])) is not None:
+            yield f"{path}: packer's is {times:.1f} times as fast as torchvision's"
+
+
+def _spread(rate: Rate) -> str:
+    return f" ±{rate.spread:4.0%}" if len(rate.rates) > 1 else ""
 
 
 @dataclass
@@ -220,7 +286,7 @@ def bench(
     PackError
         If a pack cannot be read.
     """
-    for name, number in (("batch", batch), ("images", images), *(("threads", count) for count in threads or ())):
+    for name, number in (("batch", batch), ("images", images), *(("threads", number) for number in threads or ())):
         require_count(name, number)
     require_seconds("seconds", seconds)
     limit = TimeLimit(seconds, shown_progress(progress, "bench", "s"))
@@ -388,7 +454,7 @@ def ways(by_name: dict[str, str], recipe: str | None) -> Iterator[Way]:
         if is_url(path):
             for way in (BLOCKS, RANDOM):
                 yield _own_process(f"{bare}: {way}", way, path)
-            for way in ("Loader", "limit"):
+            for way in ("Loader", LIMIT):
                 yield _own_process(f"{bare}: {way}, from the cache", way, path)
             continue
         for way in WAYS_OF_TREES if kind is None else WAYS_OF_PACKS:

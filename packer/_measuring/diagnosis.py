@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from packer._display import html, text
+from packer._display import Block, Displayable
 from packer._measuring.harness import Cost, keeping_random_states
 from packer._measuring.loader_stages import (
     LoaderInfo,
@@ -50,8 +50,8 @@ CAUSES = {
 """The causes of a loop's waiting, and their words in a report."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProfileReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ProfileReport(Displayable):
     """A report on how long training steps wait for data, the cause, and remedies. ``print(report)`` prints sentences.
 
     Attributes
@@ -100,11 +100,8 @@ class ProfileReport:
     packing_helps: bool = False
     sentences: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        return text(self.sentences)
-
-    def _repr_html_(self) -> str:
-        return html(self.sentences)
+    def _blocks(self) -> Iterable[Block]:
+        return self.sentences
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as numbers, strings, lists and dicts."""

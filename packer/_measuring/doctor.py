@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from packer._display import html, text
-from packer._measuring.description import of_diagnosis
+from packer._display import Block, Displayable
 from packer._measuring.disk import THREADS, DiskReadings, FileSystem, file_system, read_disk
 from packer._measuring.machine import Finding, available_now, describe_machine
 from packer._storage.files import disk_size
@@ -25,8 +25,8 @@ _WORTH = 3.0
 _MUCH_TO_LIST = 1e-3
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Displayable):
     """The findings on a machine. ``print(diagnosis)`` prints one or more lines for each.
 
     Attributes
@@ -45,11 +45,16 @@ class Diagnosis:
         """Return the findings as numbers, strings, lists and dicts."""
         return asdict(self)
 
-    def __repr__(self) -> str:
-        return text(of_diagnosis(self))
+    def _blocks(self) -> Iterable[Block]:
+        return itertools.chain.from_iterable(map(_lines, self.findings))
 
-    def _repr_html_(self) -> str:
-        return html(of_diagnosis(self))
+
+def _lines(finding: Finding) -> Iterator[str]:
+    yield f"{finding.topic}: {finding.found}"
+    if finding.means:
+        yield f"    {finding.means}"
+    if finding.advice:
+        yield f"  > {finding.advice}"
 
 
 def doctor(path: str | os.PathLike[str] | None = None, *, seconds: float = 5.0) -> Diagnosis:

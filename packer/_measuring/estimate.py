@@ -26,9 +26,8 @@ from packer._conversion.convert import BESIDE_A_SAMPLE, note_on_overhead, requir
 from packer._conversion.options import options_of, values_of
 from packer._conversion.request import ConversionRequest, texts_of
 from packer._conversion.workspace import check_outside, check_place
-from packer._display import html, text
+from packer._display import Block, Code, Displayable, TextTable, count, counted, duration
 from packer._images.probe import is_beyond_8_bit
-from packer._measuring.description import of_estimate
 from packer._measuring.harness import TimeLimit, scratch_directory
 from packer._measuring.trials import Interval, Population, ShowTrial, Trials, run_trials
 from packer._sources.base import Source
@@ -36,7 +35,7 @@ from packer._storage.files import writing_to
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import local_path
 from packer._storage.safe_open import open_regular
-from packer._storage.system import require_count, require_seconds
+from packer._storage.system import in_units, require_count, require_seconds
 from packer._table import Ints
 from packer.errors import DestinationError, OptionError, OptionTypeError, PackerError, SourceError, flag, printable
 
@@ -191,6 +190,8 @@ def _is_in_memory(path: str) -> bool | None:
         os.close(fd)
 
 
+_BUSY = 0.1  # share of the CPUs taken by other programs
+_NAMED = 5  # files that cannot be converted
 _CHUNK = 4096  # files whose sizes are read at a time
 _FOR_SIZES = 0.3  # of the time
 _FOR_ITSELF = 0.65
@@ -199,8 +200,8 @@ _LOOKED_UP = 64  # files that are looked for in memory
 ShowPhase = Callable[[str, int, int | None], None]
 
 
-@dataclass(frozen=True)
-class Estimate:
+@dataclass(frozen=True, repr=False)
+class Estimate(Displayable):
     """The expected size, duration and findings of a conversion.
 
     An interval has `value`, `low` and `high`, and contains the true value with a probability of 95 %; for durations,
@@ -274,11 +275,88 @@ class Estimate:
     command: str
     part_command: str | None
 
-    def __repr__(self) -> str:
-        return text(of_estimate(self))
+    def _blocks(self) -> Iterable[Block]:
+        return _described(self)
 
-    def _repr_html_(self) -> str:
-        return html(of_estimate(self))
+
+def _described(found: Estimate) -> Iterator[Block]:
+    """Yield the size and the time of a conversion, remarks, and the same figures for other options."""
+    words = shlex.split(found.command)  # packer convert SRC DST OPTION ...
+    tried = "all of them" if found.exact else count(found.tried)
+    about = "" if found.looked_at == found.images else f"about, by {count(found.looked_at)} of them, "
+    yield f"{words[2]}: {counted(found.images, 'image')}, {about}{in_units(found.bytes_in.value)}; {tried} tried"
+    yield _expected(found)
+    yield TextTable(list(_told(found, skips="--on-error skip" in " ".join(words))), ("<10", ""))
+    yield from (f"  {note}" for note in found.notes)
+    if found.alternatives:
+        yield ""
+        width = max(30, *(len(other.options) for other in found.alternatives))
+        rows = [
+            (
+                other.options,
+                in_units(other.size.value),
+                _between(other.size, in_units),
+                duration(other.seconds.value),
+            )
+            for other in found.alternatives
+        ]
+        yield TextTable(rows, (f"<{width}", ">10", "<24", ">10"), ("with other options", "size", "", "time"))
+    if found.not_tried:
+        yield f"  not tried, for want of time or room: {', '.join(found.not_tried)}"
+    yield ""
+    parts = found.part_command
+    yield Code([f"  {found.command}", *([] if parts is None else [f"  {parts}    # in each job, K from 0"])])
+
+
+def _expected(found: Estimate) -> TextTable:
+    """Return size and time."""
+    seconds = found.seconds
+    with_threads = f"{_between(seconds, duration)}, with {counted(found.workers, 'thread')}"
+    rows = [
+        ("size", in_units(found.size.value), _between(found.size, in_units)),
+        ("time", duration(seconds.value), with_threads),
+    ]
+    if found.jobs > 1:
+        many = found.seconds_on_jobs
+        serving = f"{_between(many, duration)}, where the disk serves all"
+        rows.append((f"on {found.jobs} jobs", duration(many.value), serving))
+    return TextTable(rows, ("<10", "<8", ""))
+
+
+def _told(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
+    """Yield remarks in addition to size and time, by topic."""
+    if found.in_memory is not None:
+        cold = "" if found.in_memory < 0.05 else ": where they are not, reading them may take longer"
+        yield "disk", f"{found.in_memory:.0%} of the files were in memory{cold}"
+    if (found.others or 0) > _BUSY:
+        yield "others", f"other work took {found.others:.0%} of the processors: without it, the conversion is faster"
+    lacking = found.size.high - found.room
+    fits = "enough" if lacking <= 0 else f"up to {in_units(lacking)} too little"
+    yield "room", f"{in_units(found.room)} free: {fits}"
+    if found.remarkable.value:
+        yield "findings", _images(found.remarkable)
+        yield from (("", f"{name}: {_images(images)}") for name, images in found.findings.items())
+    else:
+        most = f"none, so {count(round(found.remarkable.high))} images at most"
+        yield "findings", "none" if found.exact else most
+    if found.left_out:
+        stops = "left out" if skips else "a conversion stops at the first, unless it has --on-error skip"
+        yield "unreadable", f"{_images(found.unreadable)}; {stops}"
+        yield from (("", f"{entry['name']}: {entry['reason']}") for entry in found.left_out[:_NAMED])
+        if len(found.left_out) > _NAMED:
+            yield "", f"… and {count(len(found.left_out) - _NAMED)} more"
+
+
+def _images(number: Interval) -> str:
+    """Return a number of images with their kind, in words."""
+    low, value, high = (round(one) for one in (number.low, number.value, number.high))
+    between = "" if low == high else f" ({count(low)} to {count(high)})"
+    return f"{counted(value, 'image')}{between}"
+
+
+def _between(number: Interval, said: Callable[[float], str]) -> str:
+    """Describe the bounds of a number, or that it is exact."""
+    return "(exactly)" if number.low == number.high else f"({said(number.low)} to {said(number.high)})"
 
 
 def estimate_request(

@@ -7,8 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from packer._measuring.bench import Benchmark
-from packer._measuring.description import LIMIT
+from packer._measuring.bench import LIMIT, Benchmark
 from packer._storage.files import PICTURES, require_output, write_output
 from packer.errors import MissingDependencyError, OptionError, pip_install, printable
 

@@ -11,6 +11,7 @@ import contextlib
 import os
 import pickle
 import statistics
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,10 +20,9 @@ import torch
 from packer._datasets.concat import readable
 from packer._datasets.memory import layout_of
 from packer._datasets.open import open_dataset
-from packer._display import html, text
+from packer._display import Block, Code, Displayable, TextTable
 from packer._loader.autotune import TOLERANCE, Race, median_error, thread_counts
 from packer._loader.loader import Loader
-from packer._measuring.description import of_tuning
 from packer._measuring.harness import (
     ShowSeconds as TuningProgress,
     TimeLimit,
@@ -75,8 +75,8 @@ class Trial:
         return statistics.median(self.seconds)
 
 
-@dataclass(frozen=True)
-class Tuning:
+@dataclass(frozen=True, repr=False)
+class Tuning(Displayable):
     """The result of `packer.tune`.
 
     Attributes
@@ -114,11 +114,27 @@ class Tuning:
         """The line of Python that makes the Loader."""
         return f"loader = packer.Loader(dataset, {self.batch}, {self.settings})"
 
-    def __repr__(self) -> str:
-        return text(of_tuning(self))
+    def _blocks(self) -> Iterable[Block]:
+        return _described(self)
 
-    def _repr_html_(self) -> str:
-        return html(of_tuning(self))
+
+def _described(found: Tuning) -> Iterator[Block]:
+    """Yield the settings that were tried, the fastest first, and the line to paste."""
+    yield f"{found.rate:,.0f} images a second, ± {max(found.error, 0.01):.0%}, found in {found.seconds:.0f} s"
+    if found.step_ms is not None:
+        need = f"{found.batch / found.step_ms * 1000:,.0f} images a second"
+        short = f"a step of {found.step_ms:g} ms waits {found.wait_ms:.0f} ms for its batch"
+        yield (
+            f"{short}: nothing on this machine gives the {need} that it takes"
+            if found.wait_ms
+            else f"keeps up with steps of {found.step_ms:g} ms, which take {need}"
+        )
+    yield ""
+    tried = sorted(found.trials, key=lambda trial: trial.median)
+    yield TextTable([(f"{found.batch / trial.median:,.0f}", str(trial.settings)) for trial in tried], (">9", ""))
+    yield from (f"  {note}" for note in found.notes)
+    yield ""
+    yield Code([found.line])
 
 
 @dataclass

@@ -18,7 +18,7 @@ import numpy as np
 from packer._conversion.field_values import prepare_values
 from packer._conversion.pipeline import prepare, prepare_sample
 from packer._conversion.recipe import Recipe
-from packer._display import Block, counted, html, text
+from packer._display import Block, Displayable, counted
 from packer._fields import Field
 from packer._formats import Reader, open_pack
 from packer._packs.verify import Damage, listed, verify
@@ -121,8 +121,8 @@ def repair(
     return Repaired(list(dict.fromkeys(repaired)), left)
 
 
-@dataclass(frozen=True)
-class Repaired:
+@dataclass(frozen=True, repr=False)
+class Repaired(Displayable):
     """The result of a repair.
 
     Attributes
@@ -135,12 +135,6 @@ class Repaired:
 
     samples: list[str]
     left: list[Damage]
-
-    def __repr__(self) -> str:
-        return text(self._blocks())
-
-    def _repr_html_(self) -> str:
-        return html(self._blocks())
 
     def _blocks(self) -> Iterator[Block]:
         yield f"{counted(len(self.samples), 'sample')} made again"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from packer._codecs import UNLABELED
 from packer._conversion.field_values import require_size_of_runs
 from packer._conversion.words import losses
-from packer._display import Block, count, counted, html, text
+from packer._display import Block, Displayable, count, counted
 from packer._fields import KINDS, MARGIN, NO_VALUE, Field
 from packer._formats import Reader, open_pack
 from packer._formats.lmdb import sample_key
@@ -145,7 +145,7 @@ _LISTED_AT_MOST = 20
 _LISTED_BESIDE_A_CAUSE = 3
 
 
-class Verification(list[Damage]):
+class Verification(Displayable, list[Damage]):
     """The defects of a pack: a list of `Damage`, empty for an intact pack. Prints like `packer verify`.
 
     Parameters
@@ -160,12 +160,6 @@ class Verification(list[Damage]):
     def __init__(self, damage: Iterable[Damage] = (), path: str = "", notes: Sequence[str] = ("",)) -> None:
         super().__init__(damage)
         self.path, self.notes = path, list(notes)
-
-    def __repr__(self) -> str:
-        return text(self._blocks())
-
-    def _repr_html_(self) -> str:
-        return html(self._blocks())
 
     def _blocks(self) -> Iterator[Block]:
         """Yield the damage: first whole columns and files, then samples; fewer samples if there is a common cause."""
