@@ -18,7 +18,7 @@ is the sign. From the fourth run on, the text contains the difference from the r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -238,62 +238,6 @@ def keypoints_of(rows: Sequence[Sequence[float] | None], points: int) -> Boxes:
     return keypoints.reshape(-1, points, 3)
 
 
-def annotations_of(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the annotations of one image's objects, equal to those from which the values were made.
-
-    Numbers in pixels are those in the annotation file if ``boxes`` are unchanged. If a conversion moved the boxes,
-    boxes and keypoints refer to the image in the pack.
-
-    Parameters
-    ----------
-    values : mapping
-        Values by the names of fields. If ``annotation_id`` is missing or None, there are no annotations.
-    """
-    there = {name: value for name, value in values.items() if value is not None}
-    if "annotation_id" not in there:
-        return []
-    count = len(there["annotation_id"])
-    found: list[dict[str, Any]] = [{} for _ in range(count)]
-    crowds = zip(there["iscrowd"].tolist(), there.get("iscrowd_given", [True] * count), strict=True)
-    rows: dict[str, Sequence[Any]] = {
-        "id": there["annotation_id"].tolist(),
-        "image_id": [there["image_id"]] * count,
-        "category_id": there["category"].tolist(),
-        "iscrowd": [crowd if present else None for crowd, present in crowds],
-        "segmentation": there.get("segmentation", [None] * count),
-        "keypoints": _keypoints_given(there, count),
-        "area": [None if np.isnan(area) else area for area in there["area"].tolist()] if "area" in there else [],
-        "bbox": _boxes_given(there),
-    }
-    for name, column in rows.items():
-        for annotation, value in zip(found, column, strict=False):
-            if value is not None:
-                annotation[name] = value
-    for annotation, more in zip(found, there.get("members") or [None] * count, strict=True):
-        exact = (more or {}).get("keypoints")
-        if exact and np.array(exact, np.float32).tolist() != annotation.get("keypoints"):
-            more = {name: value for name, value in more.items() if name != "keypoints"}  # they were moved
-        annotation.update(more or {})
-    return found
-
-
-def captions_of(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the annotations with captions of one image, equal to those from which the values were made."""
-    if values.get("captions") is None:
-        return []
-    ids = values["caption_id"].tolist()
-    more = values.get("caption_members") or [None] * len(ids)
-    return [
-        {"id": id, "image_id": values["image_id"], "caption": caption, **(members or {})}
-        for id, caption, members in zip(ids, values["captions"], more, strict=True)
-    ]
-
-
-def image_of(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the entry of one image in the list of images; `name` is the name of its sample."""
-    return {"id": values["image_id"], "file_name": name, **(values.get("image_info") or {})}
-
-
 def drawn(
     segmentations: Sequence[Any], categories: Sequence[int], crowds: Sequence[int], height: int, width: int
 ) -> npt.NDArray[np.int64]:
@@ -310,23 +254,3 @@ def drawn(
     for number in order:
         pixels[mask_of(runs[number], height, width).astype(bool)] = categories[number]
     return pixels
-
-
-def _boxes_given(there: Mapping[str, Any]) -> list[Any]:
-    boxes, bbox = there.get("boxes"), there.get("bbox")
-    if bbox is not None and (boxes is None or np.array_equal(boxes_of(bbox), boxes)):
-        return list(bbox.tolist())
-    if boxes is None:
-        return []
-    moved = boxes.astype(np.float64)
-    moved[:, 2:] -= moved[:, :2]
-    return list(moved.tolist())
-
-
-def _keypoints_given(there: Mapping[str, Any], count: int) -> list[Any]:
-    if "keypoints" not in there:
-        return []
-    size = there["keypoints"].shape[1]
-    keypoints = there["keypoints"].reshape(count, 3 * size).tolist()
-    points = there["keypoint_count"].tolist() if "keypoint_count" in there else [size] * count
-    return [row[: 3 * known] if known else None for row, known in zip(keypoints, points, strict=True)]

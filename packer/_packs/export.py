@@ -1,4 +1,4 @@
-"""Export a pack: an ImageFolder tree of files with tables of labels and field values, or annotations in COCO format.
+"""Export a pack: an ImageFolder tree of files with tables of labels and field values.
 
 Labels that do not follow from the directories become a CSV file, and field values that are not separate files become a
 line of JSON for each sample. For a pack with fields, the export returns the command that makes the pack again.
@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 from packer._codecs import CODECS, UNLABELED
 from packer._fields import KINDS, Field
-from packer._fields.coco import annotations_of, captions_of, image_of
 from packer._formats import Reader, open_pack
 from packer._images.encode import encode
 from packer._packs.export_layout import (
@@ -49,7 +48,7 @@ from packer._storage.safe_open import folded, longest_path, name_problem, path_p
 from packer._storage.system import require_count
 from packer._storage.threads import in_order
 from packer._table import Buffer, Ints, are_pixels, blocks, encode_name, spans
-from packer.errors import CorruptPackError, DestinationError, OptionError, PackLockedError, option, printable
+from packer.errors import CorruptPackError, DestinationError, PackLockedError, printable
 
 _SHOWN_EVERY = 100  # files
 
@@ -521,102 +520,3 @@ def _templates(layout: ExportLayout) -> Iterator[str]:
             yield f"{name}:{kind}={one.field.file}"
         elif KINDS[kind].form != "pixels":
             yield f"{name}:{kind}={out}{name}/{{path}}{value_suffix(one.field)}"
-
-
-_OF_IMAGES = ("image_id", "image_info")
-
-
-_OF_OBJECTS = (
-    *("annotation_id", "category", "iscrowd", "iscrowd_given", "boxes", "bbox", "area", "segmentation"),
-    *("keypoints", "keypoint_count", "members"),
-)
-
-
-_OF_CAPTIONS = ("captions", "caption_id", "caption_members")
-
-
-def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the annotations of a pack made from files in COCO's format; they equal those in the files.
-
-    Images and annotations have the order of the pack, which is the order of the images' ids. Coordinates, heights and
-    widths refer to the images in the pack, which may have been resized; ``area`` keeps the number from the file.
-
-    Parameters
-    ----------
-    reader : Reader
-        The open pack.
-    captions : bool
-        Whether to return the captions, which have their own ids, instead of the annotations of objects.
-    names : sequence of str, optional
-        A file name for each sample; by default the sample's name, or ``file_name`` as the file spelled it.
-
-    Returns
-    -------
-    dict
-        ``images``, which lists the images named in the files; ``annotations``, if the pack has any; ``categories``; and
-        all other members of the files, such as ``info`` and ``licenses``. If several files have a member, the first one
-        is used.
-
-    Raises
-    ------
-    OptionError
-        If the pack was not made from such files.
-    CorruptPackError, PackError
-        If the pack is damaged, or its fields contradict each other.
-    """
-    if not set(_OF_IMAGES) <= reader.fields.keys():
-        raise OptionError(
-            f"{printable(reader.path)}: it was not converted with annotations in COCO's format ({option('coco')})"
-        )
-    names_of, id = (_OF_CAPTIONS, "caption_id") if captions else (_OF_OBJECTS, "annotation_id")
-    fields = [name for name in (*_OF_IMAGES, *names_of) if name in reader.fields]
-    images: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
-    for index in range(len(reader)):
-        try:
-            values = {name: reader.fields[name].decode(reader.value(index, name)) for name in fields}
-            if id in fields and values[id] is None:
-                continue
-            images.append(_image(reader, index, values, names))
-            annotations += (captions_of if captions else annotations_of)(values)
-        except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
-            reason = f"its fields are no annotations in COCO's format: {error}"
-            raise CorruptPackError(reason, reader.path, index, reader._name_in_error(index)) from error
-    document: dict[str, Any] = {**_members(reader, captions), "images": images}
-    return {**document, "annotations": annotations} if id in fields else document
-
-
-def _image(reader: Reader, index: int, values: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
-    image = image_of(values, reader.names[index])
-    sides = {"height": int(reader.table.height[index]), "width": int(reader.table.width[index])}
-    image |= {name: side for name, side in sides.items() if image.get(name) is not None}
-    return image if names is None else {**image, "file_name": names[index]}
-
-
-def _members(reader: Reader, captions: bool) -> dict[str, Any]:
-    """Return the members that belong to no image, from the files with objects or from those with captions."""
-    every = [entry["members"] for entry in reader.manifest.about]
-    about = [members for members in every if bool(members.get("categories")) != captions] or every
-    found: dict[str, Any] = {}
-    for members in about:
-        found = {**members, **found}
-    if not captions and "category" in reader.fields:
-        found["categories"] = _categories(reader, about)
-    return found
-
-
-def _categories(reader: Reader, about: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the categories with their members in the files; at least their ids and names."""
-    field = reader.fields["category"]
-    known: dict[int, dict[str, Any]] = {
-        id: {"id": id, "name": name} for id, name in zip(field.ids, field.classes, strict=True)
-    }
-    numbers: dict[str, int] = {}  # of ids that are texts, in the order of the files
-    for category in (one for members in about for one in members.get("categories") or ()):
-        id = category.get("id") if isinstance(category, dict) else None
-        number = numbers.setdefault(id, len(numbers) + 1) if isinstance(id, str) else id
-        if number in known:
-            own = known[number]
-            own["id"] = id
-            own.update({name: value for name, value in category.items() if name not in own})
-    return list(known.values())

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from packer._datasets.fields import coco_target
-from packer._fields.coco import annotations_of
 from packer._formats import open_pack
+from tests.cocodocument import annotations_of
 from tests.cocoset import draw_coco
 from tests.command import packer, packer_many
 from tests.sources.test_voc import object_of, write as write_voc

@@ -15,8 +15,8 @@ from pycocotools.coco import COCO
 import packer
 from packer._datasets.fields import coco_target
 from packer._fields.coco import mask_of, runs_of
-from packer._packs.export import coco_document
 from packer.testing.reference import torchvision
+from tests.cocodocument import coco_document
 from tests.cocoset import draw_coco
 from tests.command import packer_many
 
@@ -97,8 +97,6 @@ def test_the_documents_come_back(pack: Path, files: dict[str, Path]) -> None:
     with packer.open_pack(pack) as reader:
         assert in_order(coco_document(reader)) == in_order(given["instances"])
         assert in_order(coco_document(reader, captions=True)) == in_order(given["captions"])
-        names = [f"{index}.png" for index in range(len(reader))]
-        assert [image["file_name"] for image in coco_document(reader, names=names)["images"]] == names
 
 
 def test_what_belongs_to_no_image_goes_with_packs(pack: Path, root: Path, files: dict[str, Path]) -> None:
@@ -200,15 +198,6 @@ def test_a_file_of_another_size_than_its_annotations_is_refused(tmp_path: Path) 
     )
     assert (scanned.returncode, converted.returncode) == (0, 1)
     assert "its annotations are of 30 x 40" in converted.stderr
-
-
-def test_a_pack_without_such_annotations_has_no_document(tmp_path: Path) -> None:
-    packer.pack([{"image": np.zeros((8, 8, 3), np.uint8)}], tmp_path / "a.lmdb")
-    with (
-        packer.open_pack(tmp_path / "a.lmdb") as reader,
-        pytest.raises(packer.OptionError, match="was not converted with"),
-    ):
-        coco_document(reader)
 
 
 def test_a_conversion_does_not_go_on_with_other_licenses(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 import packer
-from packer._fields.coco import annotations_of, captions_of, drawn as painted, image_of
+from packer._fields.coco import drawn as painted
 from packer._sources.base import ReadBuffer, Source
 from packer._sources.coco import coco_source
 from packer.errors import ImageError, SourceError
+from tests.cocodocument import annotations_of, captions_of, image_of
 from tests.cocoset import draw_coco
 
 BUFFER = ReadBuffer()
