@@ -314,14 +314,14 @@ def _watched_pack(dataset: Any, watch: Watch, transform: Any) -> Any:
 
 
 @contextlib.contextmanager
-def as_in_a_worker(threads: int = 1) -> Iterator[None]:
+def as_in_a_worker() -> Iterator[None]:
     """Let torch use one thread, as a DataLoader's workers do."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield
         return
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     try:
         yield
     finally:

@@ -203,7 +203,6 @@ class ContainerSource(Source):
 def container_source(
     container: Container,
     classes: Sequence[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
     *,
     directory: Path | None = None,
     in_place: bool = False,
@@ -219,7 +218,7 @@ def container_source(
         Class names in the order of their ids.
     directory : Path, optional
         The directory that the user named, whose other files may have labels.
-    progress, in_place, bad : optional
+    in_place, bad : optional
         The same as for `list_samples`.
     unlabeled : bool
         Whether the user has allowed samples without labels.
@@ -237,7 +236,7 @@ def container_source(
         )
     bad = bad or BadSamples()
     before = ForeignFiles(container.root, container.files)  # before the listing, so that a later change is detected
-    listing = list_samples(container, classes, progress, in_place=in_place, bad=bad)
+    listing = list_samples(container, classes, in_place=in_place, bad=bad)
     files = ForeignFiles(container.root, container.files, before.stamps, listing.packed)
     columns: list[Column] = []
     for field in container.fields:

@@ -160,7 +160,7 @@ class LMDBTree:
         if file.size < PAGE_HEADER.size + META_SIZE:
             raise NotAPackError(f"not an LMDB file ({file.size} bytes)", file.path)
         best = None
-        for start in (0, self._meta_page_size(0)):
+        for start in (0, self._first_page_size()):
             if start + PAGE_HEADER.size + META_SIZE > file.size:
                 continue
             meta = file.read(start + PAGE_HEADER.size, META_SIZE)
@@ -277,6 +277,6 @@ class LMDBTree:
             )
         return offset, node.size
 
-    def _meta_page_size(self, start: int) -> int:
-        page_size = int(DB.unpack_from(self._file.read(start + PAGE_HEADER.size + META.size, DB.size))[0])
+    def _first_page_size(self) -> int:
+        page_size = int(DB.unpack_from(self._file.read(PAGE_HEADER.size + META.size, DB.size))[0])
         return page_size if page_size in PAGE_SIZES else PAGE

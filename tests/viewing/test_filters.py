@@ -16,8 +16,7 @@ from PIL import Image
 import packer
 from packer._table import Sample
 from packer._viewing.catalog import open_catalog
-from packer._viewing.finder import DAMAGED, Finder, Query
-from packer._viewing.postings import Postings
+from packer._viewing.finder import DAMAGED, Finder, Postings, Query
 from packer._viewing.server import Server
 from packer.testing.photos import draw_photo
 from tests.samples import write_pack

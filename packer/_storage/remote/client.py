@@ -527,9 +527,9 @@ def _folders_of(url: str) -> list[str]:
     return [] if has_objects else [folder[len(prefix) :].rstrip("/") for folder in folders]
 
 
-def ask_about(message: Message, payload: bytes, url: str) -> dict[str, Any]:
+def ask_about(message: Message, url: str) -> dict[str, Any]:
     """Send the fetcher an order about an object, and return its response; RemoteError if it failed."""
-    answer, _ = ask(message, payload)
+    answer, _ = ask(message, b"")
     _require(answer, url)
     return answer
 

@@ -54,6 +54,7 @@ from packer.errors import (
 PART = 8 << 20
 """Bytes of a part; also, of an object that is sent in one piece, at most."""
 _ATTEMPTS = 8
+_MOST_CONNECTIONS = 16
 _SECONDS_TO_CONNECT = 20.0
 _MOST_PARTS = 9_000  # S3 has 10,000 at most
 _MIB = 1 << 20
@@ -130,8 +131,6 @@ class S3Bucket:
     name : str
     settings : RemoteSettings
         Time limits.
-    connections : int
-        Number of requests at once, at most.
 
     Raises
     ------
@@ -141,7 +140,7 @@ class S3Bucket:
         If its configuration cannot be used. All methods raise it if the store cannot be reached or refuses access.
     """
 
-    def __init__(self, name: str, settings: RemoteSettings, connections: int = 16) -> None:
+    def __init__(self, name: str, settings: RemoteSettings) -> None:
         try:
             import boto3
             import botocore.config
@@ -155,7 +154,7 @@ class S3Bucket:
             connect_timeout=min(_SECONDS_TO_CONNECT, settings.timeout),
             read_timeout=settings.timeout,
             retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
-            max_pool_connections=connections,
+            max_pool_connections=_MOST_CONNECTIONS,
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )

@@ -122,7 +122,7 @@ def _opened(path: str, size: int, checksum: int) -> FileBytes | None:
 
 
 def _fetched(blocks: Blocks, start: int, size: int) -> tuple[FileBytes, int] | None:
-    answer = client.ask_about(blocks.order("table", begin=start, size=size), b"", blocks.url)
+    answer = client.ask_about(blocks.order("table", begin=start, size=size), blocks.url)
     found = answer["path"] and _kept(os.path.dirname(answer["path"]), start, size)
     return found or None
 
