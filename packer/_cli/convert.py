@@ -94,7 +94,7 @@ def convert_listed(
         click.echo(f"packer: {advice}", err=True)
     display.phase(None)
     with explaining(request.src):
-        return request.convert(source, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped))
+        return request.convert(source, display.show)
 
 
 @contextlib.contextmanager
@@ -202,7 +202,7 @@ def _one(partition: Partition, request: ConversionRequest, number: int, how: Run
             source,
             number,
             workers=request.workers,
-            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
+            progress=display.show,
         )
     rate = part.images / max(part.seconds, 1e-9)
     say(
@@ -225,9 +225,7 @@ def _all(partition: Partition, request: ConversionRequest, *, quiet: bool) -> in
     from packer._conversion.partition import make_all
 
     with output.ProgressDisplay(partition.destination.name, quiet=quiet) as display:
-        summary = make_all(
-            partition, request, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped)
-        )
+        summary = make_all(partition, request, display.show)
     notes = [*summary.notes, *_kept(summary.kept, summary.manifest)]
     say(_finished(partition, summary.manifest, summary.seconds, notes), quiet=quiet)
     return status_of(summary.manifest)
@@ -310,9 +308,7 @@ def _convert(
             source = own.open(request.dst, own.classes()) if source is None else source
             return convert_listed(own, source, display, quiet=quiet)
         with explaining(request.src):
-            return convert_in_parts(
-                own, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped)
-            )
+            return convert_in_parts(own, display.show)
 
 
 def _say_new(conversion: UploadedConversion, said: int) -> int:

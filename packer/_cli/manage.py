@@ -75,12 +75,7 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
             f"add DST to join both, as in packer merge {printable(packs[0])} {printable(dst)} DST"
         )
     with resumable(), output.ProgressDisplay(dst.name, quiet=quiet) as display:
-        summary = merge(
-            packs,
-            dst,
-            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read),
-            **values,
-        )
+        summary = merge(packs, dst, progress=display.show, **values)
     say(str(summary), quiet=quiet)
     return status_of(summary.manifest)
 
@@ -108,7 +103,7 @@ def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
         summary = append(
             pack,
             src,
-            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
+            progress=display.show,
             **values,
         )
     manifest = summary.manifest

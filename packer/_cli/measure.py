@@ -188,28 +188,29 @@ def doctor_command(
     The command of --train runs unchanged, and packer stops it after some steps. A sitecustomize module on its PYTHONPATH
     measures torch's DataLoader and packer's Loader. If the command saves a checkpoint when it ends, it also saves one now.
     """
+    limits = {name: value for name, value in (("steps", steps), ("seconds", seconds)) if value is not None}
     if train is not None:
         if path is not None:
             raise OptionError("PATH and --train exclude each other: say one of them")
-        return _train(train, steps or 200, seconds or 60.0, as_json)
+        return _train(train, limits, as_json)
     if steps is not None:
         raise OptionError("--steps is for --train")
     from packer._measuring.doctor import doctor
 
     with ProgressDisplay("this machine" if path is None else path.name) as display:
         display.phase("looking at it")
-        diagnosis = doctor(path, seconds=seconds or 5.0)
+        diagnosis = doctor(path, **limits)
     click.echo(json.dumps(diagnosis.to_json(), indent=2) if as_json else str(diagnosis))
     return EXIT_STATUS["ok"]
 
 
-def _train(command: str, steps: int, seconds: float, as_json: bool) -> int:
+def _train(command: str, limits: dict[str, Any], as_json: bool) -> int:
     """Run a training command, print its report, and return the exit status: for Ctrl-C, for a report, or for none."""
     from packer._measuring.train_hook import profile_training
 
     sys.stdout.flush()
     with ProgressDisplay("packer doctor", unit="seconds", lines=True) as display:
-        result = profile_training(command, steps=steps, seconds=seconds, to_stderr=as_json, progress=display.spend)
+        result = profile_training(command, **limits, to_stderr=as_json, progress=display.spend)
     if result.report is not None:
         click.echo(json.dumps(result.report.to_json(), indent=2) if as_json else f"\n{result.report}")
     if result.interrupted:

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -32,6 +32,9 @@ from packer._cli.options import HELP, panel_option
 from packer._display import duration
 from packer._storage.system import in_units
 from packer.errors import printable
+
+if TYPE_CHECKING:
+    from packer._conversion.convert import ConversionProgress
 
 EXIT_STATUS = {"ok": 0, "error": 1, "usage": 2, "skipped": 3, "corrupt": 4, "locked": 5, "sigint": 130, "sigterm": 143}
 
@@ -313,6 +316,10 @@ class ProgressDisplay:
         with self._lock:
             self._progress.update(done, total, read, skipped, notes or {})
             self._safely(lambda face: face.show(self._progress))
+
+    def show(self, now: ConversionProgress) -> None:
+        """Show the progress of a conversion."""
+        self.update(now.done, now.total, read=now.bytes_read, skipped=now.skipped)
 
     def spend(self, passed: float, seconds: float, now: str) -> None:
         """Show that `passed` of `seconds` have passed, and the current work, `now`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+import packer
 from packer._cli import EXIT_STATUS, cli
 from packer._cli.convert import convert_command
 from packer._codecs import CODECS, INTERPOLATIONS, MAX_PIXELS, RESIZE_MODES
@@ -38,6 +40,25 @@ def test_choices_and_defaults_are_the_librarys() -> None:
     for name in ("exif", "audit"):
         assert options[name].default == getattr(Recipe(), name)
     assert options["max_pixels"].type.most == MAX_PIXELS  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["bench", "tune", "estimate"])
+def test_defaults_of_measurements_are_those_of_the_functions(name: str) -> None:
+    signature = inspect.signature(getattr(packer, name)).parameters
+    options = (one for one in cli.commands[name].params if isinstance(one, click.Option) and one.show_default)
+    defaults = {one.name: one.default for one in options if one.name in signature}
+    assert "seconds" in defaults
+    assert defaults == {word: signature[str(word)].default for word in defaults}
+
+
+def test_the_help_of_doctor_names_the_defaults_of_the_functions() -> None:
+    from packer._measuring.train_hook import profile_training
+
+    training, disk = (inspect.signature(function).parameters for function in (profile_training, packer.doctor))
+    helps = {one.name: one.help for one in cli.commands["doctor"].params if isinstance(one, click.Option)}
+    assert str(helps["steps"]).endswith(f"[default: {training['steps'].default}]")
+    seconds = [one["seconds"].default for one in (disk, training)]
+    assert str(helps["seconds"]).endswith(f"[default: {seconds[0]:g}, or {seconds[1]:g}]")
 
 
 OF_SOURCES = {
