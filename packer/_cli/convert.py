@@ -382,7 +382,7 @@ def _one_split(how: RunOptions) -> tuple[str, RunOptions]:
 
 def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
     """Convert each split to a pack of its own, all with one class map; return the exit status."""
-    from packer._conversion.provenance import made_before
+    from packer._conversion.resume import made_before
 
     requests = [
         replace(request, src=root, dst=destination, report=_report(request.report, root))

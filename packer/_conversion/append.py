@@ -13,9 +13,9 @@ from typing import Any
 from packer._conversion.convert import ConversionProgress, Summary, summary_of_made
 from packer._conversion.destination import part_name
 from packer._conversion.options import OF_THE_PACK, options_of, values_of
-from packer._conversion.provenance import made_before, provenance
+from packer._conversion.recipe import provenance
 from packer._conversion.request import ConversionRequest, is_pack
-from packer._conversion.resume import setting_differences
+from packer._conversion.resume import made_before, setting_differences
 from packer._conversion.workspace import Workspace, WorkspacePaths
 from packer._fields import Field
 from packer._formats import FORMATS, INDEX, check_readable, open_pack

@@ -23,8 +23,7 @@ import numpy as np
 from packer._codecs import UNLABELED
 from packer._conversion.options import ERROR_POLICIES, OutputOptions
 from packer._conversion.pipeline import Batch, ConversionPipeline, threads_for
-from packer._conversion.provenance import Provenance, provenance
-from packer._conversion.recipe import Recipe
+from packer._conversion.recipe import Provenance, Recipe, provenance
 from packer._conversion.stream import Stream, StreamSource
 from packer._conversion.words import conversion
 from packer._conversion.workspace import (

@@ -29,10 +29,9 @@ from packer._conversion.convert import (
 )
 from packer._conversion.destination import Destination, PartCounts, PartTask, destination_of, gone, part_name
 from packer._conversion.options import OutputOptions
-from packer._conversion.provenance import made_before, provenance
-from packer._conversion.recipe import Recipe
+from packer._conversion.recipe import Recipe, provenance
 from packer._conversion.request import ConversionRequest
-from packer._conversion.resume import compare_source, setting_differences, started_differently
+from packer._conversion.resume import compare_source, made_before, setting_differences, started_differently
 from packer._conversion.workspace import check_inputs
 from packer._manifest import Manifest
 from packer._sources.base import Source

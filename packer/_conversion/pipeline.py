@@ -486,19 +486,11 @@ def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -
     return made, TILED
 
 
-def carries(recipe: Recipe, codec: str, exif: str) -> bool:
-    """Tell whether samples of a pack keep their bytes or are only tiled, and so keep their size in pixels.
-
-    They do, unless they must be re-encoded, or are kept files whose ignored EXIF orientation must now be applied.
-    """
-    return recipe.codec == "keep" and not (codec == "keep" and recipe.exif == "apply" != exif)
-
-
 def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample) -> Prepared:
     """Convert a sample of one pack to a sample of another pack; ImageError if that is not possible."""
     if stored.codec == "raw" and not are_pixels(len(data), stored.height, stored.width):
         raise ImageError(f"{len(data)} bytes are not {stored.width} x {stored.height} pixels")
-    if carries(recipe, stored.codec, stored.exif):
+    if recipe.carries(stored.codec, stored.exif):
         pixels = None
         findings: tuple[str, ...] = ()
         if recipe.audit == "decode" and stored.codec != "raw":

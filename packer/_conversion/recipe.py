@@ -1,4 +1,4 @@
-"""The recipe of a conversion: the settings that decide the bytes of its samples."""
+"""The recipe of a conversion: the settings that decide the bytes of its samples; and their origin, for the manifest."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import importlib
 import importlib.util
 import runpy
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from packer._account import Account
 from packer._codecs import CODECS, QUALITY
 from packer._conversion.options import ImageOptions, options_of, recorded_as
 from packer._images.decode import fast_decoder
@@ -19,7 +20,10 @@ from packer._images.encode import jpeg_encoder
 from packer._images.geometry import MAX_PIXELS, Box
 from packer._images.jpeg_tiles import require_transcoder
 from packer._images.resize import ResizeSpec, require_kernel
-from packer.errors import OptionError, option
+from packer._manifest import TILED
+from packer._sources.base import Source
+from packer._version import __version__
+from packer.errors import OptionError, SourceError, option, printable
 
 _OPTIONS = dict(options_of(ImageOptions))
 _WORDS = {name: recorded_as(name, option) for name, option in _OPTIONS.items()}
@@ -120,6 +124,13 @@ class Recipe:
         except TypeError as error:
             raise ValueError(f"these are not the settings of a conversion: {error}") from error
 
+    def carries(self, codec: str, exif: str) -> bool:
+        """Tell whether samples of a pack keep their bytes or are only tiled, and so keep their size in pixels.
+
+        They do, unless they must be re-encoded, or are kept files whose ignored EXIF orientation must now be applied.
+        """
+        return self.codec == "keep" and not (codec == "keep" and self.exif == "apply" != exif)
+
     def load(self) -> None:
         """Import the required libraries, so that the first image takes no longer than the others."""
         if self.codec != "keep" or self.audit == "decode":
@@ -183,3 +194,62 @@ class Change(NamedTuple):
         if self.resize is None or not self.resize.changes(*self.upright):
             return None
         return self.resize.box(*self.upright)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The origin of a pack's samples and their settings, in the form of the manifest.
+
+    Samples carried over from another pack keep the provenance of that pack, because their bytes were made for it.
+
+    Attributes
+    ----------
+    codec : str
+    settings, source : mapping
+        The same as in the manifest.
+    versions : mapping
+        Versions of the libraries that make, or made, the bytes.
+    findings : mapping
+        The earlier audit's counts for carried-over samples.
+    skipped : sequence of dict
+        Images that were left out before.
+    account : Account, optional
+        The outcome for everything in the source and in the packs from which it came; None if it was not recorded.
+    """
+
+    codec: str
+    settings: Mapping[str, Any]
+    source: Mapping[str, Any]
+    versions: Mapping[str, str]
+    findings: Mapping[str, int] = field(default_factory=dict)
+    skipped: Sequence[Mapping[str, str]] = ()
+    account: Account | None = None
+
+
+def provenance(source: Source, recipe: Recipe) -> Provenance:
+    """Return the provenance of the pack made from `source` with `recipe`.
+
+    Raises
+    ------
+    SourceError
+        If the samples of a pack are to be tiled unchanged, and are not JPEGs.
+    """
+    origin = source.origin
+    skipped = source.doubts if origin is None else origin.skipped
+    account = source.complete_account()
+    if origin is not None:
+        account = Account.united([origin.recorded_account(), account])
+    if origin is None or not recipe.carries(origin.codec, origin.exif):
+        versions = {"packer": __version__, **recipe.versions()}
+        made_of = recipe.settings(), source.describe(), versions
+        return Provenance(recipe.codec, *made_of, skipped=skipped, account=account)
+    settings, findings = origin.settings, origin.findings
+    if recipe.tiles:
+        if origin.codec not in ("keep", "jpeg"):
+            raise SourceError(
+                f"{printable(source.root)}: its samples are {origin.codec}, and tiles are parts of JPEGs. "
+                f"Say {option('codec', 'jpeg')}, or leave {option('tiles', True)} out."
+            )
+        settings = {**settings, "tiles": True}
+        findings = {name: number for name, number in findings.items() if TILED not in name}  # counted again
+    return Provenance(origin.codec, settings, origin.source, origin.versions, findings, skipped, account)

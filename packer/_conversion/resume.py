@@ -1,25 +1,46 @@
-"""Comparison of a conversion with the unfinished one that it continues: settings and source."""
+"""Comparison of a conversion with what was made before: an unfinished pack that it continues, or a complete pack.
+
+Settings and source are compared, and the differences are named.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from packer._account import counted
 from packer._conversion.options import ImageOptions, SourceOptions, options_of, recorded_as
-from packer._sources.base import Source
+from packer._conversion.recipe import Recipe, provenance
+from packer._formats import Reader, open_pack
+from packer._manifest import Manifest
+from packer._sources.base import ReadBuffer, Source
 from packer._sources.scan_list import ListedSource, listed_source
-from packer._storage.stamps import Stamp, Stamps, same_stamp, stamp_in
-from packer.errors import ResumeError, SourceError, option, printable
+from packer._storage.stamps import Stamp, Stamps, same_stamp, stamp_at, stamp_in
+from packer._storage.threads import in_order
+from packer.errors import (
+    ImageError,
+    NotAPackError,
+    PackNotFoundError,
+    ResumeError,
+    SourceError,
+    option,
+    printable,
+    warn,
+)
 
 _Difference = tuple[tuple[str, ...], Any, Any]
 """The path of a setting, its value before, and its value now."""
 
+_READERS, _AT_ONCE = 8, 256  # threads, and files
 _LIBRARIES = "versions"
 _SHOWN = 5
 _NAMES = {recorded_as(name, one): name for name, one in options_of(SourceOptions, ImageOptions)}
@@ -226,3 +247,104 @@ def _line(one: str, many: str, names: Iterable[str]) -> str:
         return ""
     more = ", …" if len(found) > _SHOWN else ""
     return f"{len(found)} {one if len(found) == 1 else many}: {', '.join(map(printable, found[:_SHOWN]))}{more}"
+
+
+def made_before(destination: Path, source: Source, recipe: Recipe, format: str, parts: int = 0) -> Manifest | None:
+    """Return the manifest of the pack at `destination` if this conversion would make the same pack; otherwise None.
+
+    Parameters
+    ----------
+    destination : Path
+    source : Source
+    recipe : Recipe
+    format : str
+    parts : int
+        The number of parts that the pack would have; 0 for an ordinary pack.
+
+    Raises
+    ------
+    PackError
+        If there is a pack, and it is damaged or was written by a newer packer.
+    SourceError
+        The same errors as from `provenance`.
+    """
+    try:
+        with open_pack(destination) as reader:
+            manifest = reader.manifest
+            made = manifest.format, len(manifest.parts), manifest.classes, manifest.label_type
+            before = manifest.codec, _with_defaults(manifest.settings), manifest.source
+            would = provenance(source, recipe)
+            same = made == (format, parts, source.classes, source.label_type)
+            same = same and before == (would.codec, _with_defaults(would.settings), would.source)
+            return manifest if same and _are_as_packed(reader, source) else None
+    except (NotAPackError, PackNotFoundError):
+        return None
+
+
+def _are_as_packed(reader: Reader, source: Source) -> bool:
+    """Tell whether the pack was made from these files of images, as far as can be determined.
+
+    Files kept byte for byte must still have the sizes of their samples, and those younger than the pack also their
+    bytes. For re-encoded images this cannot be determined: a warning reports younger files. Both modification and
+    change times are used, because a copy may keep the time of its original.
+    """
+    if source.origin is not None:
+        return True
+    source, manifest = source.stamped(), reader.manifest
+    skipped = {str(entry["name"]) for entry in manifest.skipped}
+    packed = np.array([name not in skipped for name in source.names] if skipped else [True] * len(source), bool)
+    sizes = source.sizes()
+    if sizes is None or source.stamps is None or not source.whole_files or int(packed.sum()) != len(reader):
+        return True
+    rows, made = np.flatnonzero(packed), _time_of(Path(reader.path))
+    younger = np.flatnonzero((source.stamps[rows, 1] > made) | (_entry_times(source)[rows] > made)).tolist()
+    if manifest.codec == "keep" and not manifest.settings.get("tiles") and manifest.exif != "apply":
+        return bool(np.array_equal(sizes[rows], reader.table.size)) and _have_bytes(reader, source, rows, younger)
+    if younger:
+        images, first = counted(len(younger), "image"), printable(source.names[int(rows[younger[0]])])
+        warn(
+            f"{printable(reader.path)}: {images} of the source ({first}, …) changed after the pack was made, or only "
+            "their times did: --overwrite converts again"
+        )
+    return True
+
+
+def _time_of(pack: Path) -> int:
+    """Return the time at which the first file of a pack was written, in nanoseconds."""
+    files = [os.path.join(directory, name) for directory, _, names in os.walk(pack) for name in names]
+    return min(stamp_at(path)[1] for path in files or [str(pack)])
+
+
+def _entry_times(source: Source) -> npt.NDArray[np.int64]:
+    """Return the change time of each file's inode, which programs cannot set; 0 for a missing file."""
+
+    def times(rows: range) -> list[int]:
+        found = []
+        for row in rows:
+            try:
+                found.append(os.stat(source.path(row)).st_ctime_ns)
+            except (OSError, ValueError):  # reading the file reports it
+                found.append(0)
+        return found
+
+    blocks = (range(at, min(at + _AT_ONCE, len(source))) for at in range(0, len(source), _AT_ONCE))
+    return np.fromiter(itertools.chain.from_iterable(in_order(times, blocks, _READERS)), np.int64, len(source))
+
+
+def _have_bytes(reader: Reader, source: Source, rows: npt.NDArray[np.intp], samples: Sequence[int]) -> bool:
+    """Tell whether the files of some samples have the samples' bytes; `rows` are the images of all samples."""
+
+    def has(sample: int) -> bool:
+        try:
+            data, _ = source.read(int(rows[sample]), ReadBuffer())
+        except ImageError:
+            return False
+        return data == memoryview(reader.read(sample))
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return all(all(pool.map(has, samples[at : at + _AT_ONCE])) for at in range(0, len(samples), _AT_ONCE))
+
+
+def _with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as in a manifest, with defaults for settings newer than the pack."""
+    return {**Recipe().settings(), **json.loads(json.dumps(settings))}

@@ -306,7 +306,6 @@ def _import_what_children_import() -> None:
     """Import what is imported late, before anything is counted: it takes longer than most conversions here."""
     import packer._conversion.api
     import packer._conversion.convert
-    import packer._conversion.provenance
     import packer._conversion.stream
     import packer._packs.export
     import packer._sources.container  # noqa: F401
