@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 from packer._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from packer._conversion.api import (
-        append as append,
-        convert as convert,
-        index as index,
-        merge as merge,
-        pack as pack,
-    )
+    from packer._conversion.api import convert as convert, pack as pack
+    from packer._conversion.append import append as append
     from packer._conversion.convert import ConversionProgress as ConversionProgress, Summary as Summary
+    from packer._conversion.index import index as index
+    from packer._conversion.merge import merge as merge
     from packer._datasets.concat import ConcatImageDataset as ConcatImageDataset
     from packer._datasets.open import (
         HDF5ImageDataset as HDF5ImageDataset,
@@ -88,8 +85,11 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "packer._conversion.api": "append convert index merge pack",
+    "packer._conversion.api": "convert pack",
+    "packer._conversion.append": "append",
     "packer._conversion.convert": "ConversionProgress Summary",
+    "packer._conversion.index": "index",
+    "packer._conversion.merge": "merge",
     "packer._datasets.concat": "ConcatImageDataset",
     "packer._datasets.open": "HDF5ImageDataset ImageDataset LMDBImageDataset PthImageDataset open_dataset",
     "packer._datasets.protocol": "Fetching LoaderDataset Traits",

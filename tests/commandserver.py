@@ -149,6 +149,11 @@ def _import_what_commands_import() -> None:
     """Import what most commands import late; not pyarrow, which starts threads."""
     import packer._cli
     import packer._conversion.api
+    import packer._conversion.append
+    import packer._conversion.index
+    import packer._conversion.merge
+    import packer._conversion.partition
+    import packer._conversion.upload
     import packer._packs.export
     import packer._packs.info
     import packer._packs.repair

@@ -1,4 +1,4 @@
-"""`packer.convert` and `packer.pack`; `append`, `index` and `merge` have modules of their own."""
+"""`packer.convert` and `packer.pack`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from packer._conversion.append import append
 from packer._conversion.convert import ConversionProgress, Summary
-from packer._conversion.index import index
-from packer._conversion.merge import merge
 from packer._conversion.options import ImageOptions, OutputOptions, values_of
-from packer._conversion.partition import convert_in_parts
 from packer._conversion.request import ConversionRequest
 from packer._conversion.stream import stream_source
-from packer._conversion.upload import UploadedConversion
 from packer._conversion.workspace import check_destination
 from packer._fields import Field
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, local_path, user_path
 from packer.errors import OptionError, option
-
-__all__ = ["append", "convert", "index", "merge", "pack"]
 
 
 def convert(
@@ -274,6 +267,8 @@ def convert(
     progress = shown_progress(progress, dst)
     request = ConversionRequest(src=user_path(src), dst=user_path(dst), **values)
     if is_url(request.dst):
+        from packer._conversion.upload import UploadedConversion
+
         with UploadedConversion(request, None if scratch is None else user_path(scratch)) as conversion:
             return conversion.upload(conversion.made or _converted(conversion.request, request.dst, progress))
     if scratch is not None:
@@ -290,6 +285,8 @@ def _converted(
 ) -> Summary:
     """Make the requested pack on this machine; messages name `destination` as its destination."""
     if request.parts is not None:
+        from packer._conversion.partition import convert_in_parts
+
         return convert_in_parts(request, progress)
     return request.convert(request.open(destination, request.classes()), progress)
 

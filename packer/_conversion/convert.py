@@ -40,8 +40,7 @@ from packer._fields import Field
 from packer._formats import FORMATS, Format, Writer, check_readable, format_for
 from packer._formats.contract import Contents
 from packer._manifest import Manifest, schema_for
-from packer._sources.base import Source, listing_digest
-from packer._sources.index import none_readable
+from packer._sources.base import Source, listing_digest, none_readable
 from packer._sources.objects import AT_ONCE
 from packer._storage.files import disk_size
 from packer._storage.system import available_memory, in_units

@@ -834,6 +834,12 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(map(printable, names[:5])) + (f", … ({len(names):,})" if len(names) > 5 else "")
 
 
+def none_readable(root: Path, count: int, skipped: Sequence[Mapping[str, str]]) -> SourceError:
+    """Return the error for a source without a usable image, with the first reason."""
+    first = f", such as {printable(skipped[0]['name'])}: {printable(skipped[0]['reason'])}" if skipped else ""
+    return SourceError(f"{printable(root)}: not one of its {count} images can be read{first}")
+
+
 def listing_digest(  # noqa: PLR0917
     classes: Sequence[str],
     names: Names,

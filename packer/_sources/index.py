@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from packer._formats.index import as_stored, base_from, write_index
 from packer._images.native.records import CAN_SURVEY, FINDINGS, SURVEY, survey as survey_in_c
 from packer._images.probe import inspect
 from packer._manifest import Manifest
-from packer._sources.base import FileColumn, RangeColumn, ReadBuffer, Source
+from packer._sources.base import FileColumn, RangeColumn, ReadBuffer, Source, none_readable
 from packer._sources.container import ContainerSource
 from packer._sources.pack import PackSource
 from packer._storage.files import Spool, TableBuilder
@@ -409,12 +409,6 @@ def _require_apart(table: Table, locations: IndexLocations) -> None:
             f"{printable(locations.files.root)}: the bytes of {name} are another sample's, too, and an index lists "
             "none twice. Convert it, which writes them for each"
         )
-
-
-def none_readable(root: Path, count: int, skipped: Sequence[Mapping[str, str]]) -> SourceError:
-    """Return the error for a source without a usable image, with the first reason."""
-    first = f", such as {printable(skipped[0]['name'])}: {printable(skipped[0]['reason'])}" if skipped else ""
-    return SourceError(f"{printable(root)}: not one of its {count} images can be read{first}")
 
 
 class _Rows:

@@ -305,8 +305,13 @@ def _answer(job: dict[str, Any]) -> Any:
 def _import_what_children_import() -> None:
     """Import what is imported late, before anything is counted: it takes longer than most conversions here."""
     import packer._conversion.api
+    import packer._conversion.append
     import packer._conversion.convert
+    import packer._conversion.index
+    import packer._conversion.merge
+    import packer._conversion.partition
     import packer._conversion.stream
+    import packer._conversion.upload
     import packer._packs.export
     import packer._sources.container  # noqa: F401
     from packer._containers import find_container

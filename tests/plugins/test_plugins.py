@@ -197,13 +197,15 @@ def test_a_suffix_of_its_own_comes_before_the_containers_of_packer(
     assert python(site, "-c", code, tmp_path / f"some{suffix}").stdout.split() == [kind]
 
 
-def test_an_image_folder_imports_no_container(tmp_path: Path) -> None:
+def test_an_image_folder_imports_no_container_and_no_other_source(tmp_path: Path) -> None:
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=1, size=(16, 16))
     code = (
         "import sys, packer; packer.convert(sys.argv[1], sys.argv[2])\n"
         "from packer._containers import CONTAINERS\n"
         "targets = {row.target.partition(':')[0] for row in CONTAINERS.own.values()}\n"
         "assert len(targets) > 15\n"
+        "others = 'container', 'hf_metadata', 'stylegan', 'coco', 'voc', 'yolo', 'index'\n"
+        "targets |= {f'packer._sources.{name}' for name in others}\n"
         "print(sorted(targets & set(sys.modules)))"
     )
     result = python(None, "-c", code, tmp_path / "tree", tmp_path / "made.lmdb")
