@@ -22,7 +22,7 @@ from packer._datasets.concat import readable
 from packer._datasets.description import named, one_line
 from packer._datasets.memory import require_same_process
 from packer._datasets.pipeline import require_callable
-from packer._display import Block, TextTable, counted, html, text
+from packer._display import Block, Displayable, TextTable, counted
 from packer._loader.autotune import ThreadTuner
 from packer._loader.batch import BatchJob, BatchPlan, cancel, chunk_size
 from packer._loader.collate import collation_of
@@ -36,7 +36,7 @@ from packer.augment import Mixing
 from packer.errors import OptionError, OptionTypeError
 
 
-class Loader:
+class Loader(Displayable):
     """Batches of a pack, decoded by threads.
 
     If the dataset has a `crop` of a fixed size and no transform, images are decoded directly into an (N, 3, H, W) uint8
@@ -375,12 +375,6 @@ class Loader:
         finally:
             if tuner.over and tuner is self._tuner:
                 self._threads, self._tuner = tuner.threads, None
-
-    def __repr__(self) -> str:
-        return text(self._blocks())
-
-    def _repr_html_(self) -> str:
-        return html(self._blocks())
 
     def _blocks(self) -> Iterator[Block]:
         threads = f"threads={self.threads}{' (auto)' if self._tuner else ''}"
