@@ -80,6 +80,15 @@ def test_the_docstring_has_the_options_of_the_table() -> None:
         assert re.fullmatch(TYPES[option.kind], parameters(packer.index)[name]), name
 
 
+def test_the_docstring_names_the_defaults_that_the_table_assumes() -> None:
+    sections = re.split(r"^(\w+) : .*\n", inspect.getdoc(packer.convert) or "", flags=re.MULTILINE)
+    documented = dict(zip(sections[1::2], sections[2::2], strict=True))
+    assumed = {name: option.assumed for name, option in options_of(*TABLE) if option.assumed is not None}
+    assert "quality" in assumed
+    for name, value in assumed.items():
+        assert re.search(rf'by default {value}\b|\b{value}"?`* \(the default\)', documented[name]), name
+
+
 def test_samples_of_a_program_have_the_options_of_images_and_of_the_pack() -> None:
     own = {"samples", "dst", "fields", "classes", "label_type", "progress"}
     signature = inspect.signature(packer.pack).parameters
