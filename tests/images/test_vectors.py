@@ -21,6 +21,7 @@ from tests.images.test_native_pixels import (
     SAMPLINGS,
     boxes,
     changed_segments,
+    decode_into,
     decoded,
     interpolations,
     jpeg,
@@ -63,6 +64,61 @@ def test_windows(by_both: Both, sampling: str, box: Box, padding: int) -> None:
 def test_damaged_images(by_both: Both, image: tuple[bytes, tuple[int, int], str], data: st.DataObject) -> None:
     stored = data.draw(damaged(image[0]))
     assert by_both(lambda: native.decode(stored, *image[1]))
+
+
+LONG = 40, 120
+
+
+def noise(seed: int, sampling: str = "4:4:4", restarts: int = 0, progressive: bool = False) -> bytes:
+    """Return a JPEG of ``LONG`` pixels, whose scan is longer than what the decoder reads ahead."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (*LONG, 3), np.uint8)
+    return jpeg(pixels, sampling, 100, restarts, progressive=progressive)
+
+
+@st.composite
+def views(draw: st.DrawFn) -> Box:
+    """Draw a window of a ``noise`` image; many lie partly outside of what the rectangle is resized to."""
+    box = draw(boxes(*LONG, most=60))
+    if draw(st.booleans()):
+        cut = draw(st.integers(-9, 9)), draw(st.integers(-9, 9))
+        box = box._replace(
+            cut_top=cut[0], cut_left=cut[1], padding=draw(st.integers(0, len(PADDINGS) - 1)), fill=0x030201
+        )
+    return box
+
+
+def made(images: Sequence[tuple[bytes, Box]]) -> Pixels:
+    """Return which views of ``noise`` images C makes, and the pixels of these, one after the other.
+
+    Views of one image that follow one another are made together.
+    """
+    outs = [np.zeros((*box.out, 3), np.uint8) for _, box in images]
+    done = decode_into([(data, LONG, box, out.ctypes.data) for (data, box), out in zip(images, outs, strict=True)])
+    pixels = [out.ravel() for out, is_done in zip(outs, done, strict=True) if is_done]
+    return np.concatenate([np.array(done, np.uint8), *pixels])
+
+
+def test_views_of_images_that_end_too_early(by_both: Both) -> None:
+    """No view needs what is missing: whether it is made depends on how far the decoder reads ahead."""
+    ends = [noise(seed)[:-100] for seed in range(100)]
+    images = [(data, Box.of((0, left, 29, 5), (5, 108))) for left in range(0, LONG[1], 8) for data in ends]
+    assert 0 < made(images)[: len(images)].sum() < len(images)
+    assert by_both(lambda: made(images))
+
+
+@many
+@given(
+    image=st.builds(
+        noise, st.integers(0, 2**32), st.sampled_from(SAMPLINGS), st.sampled_from([0, 1, 15, 20]), st.booleans()
+    ),
+    boxes=st.lists(views(), min_size=1, max_size=4),
+    data=st.data(),
+)
+def test_views_of_images(by_both: Both, image: bytes, boxes: list[Box], data: st.DataObject) -> None:
+    """Together and alone, of sound images and of damaged ones."""
+    stored = data.draw(st.one_of(st.just(image), damaged(image)))
+    assert by_both(lambda: made([(stored, box) for box in boxes]))
+    assert all(by_both(lambda box=box: made([(stored, box)])) for box in boxes)  # type: ignore[misc]
 
 
 @many

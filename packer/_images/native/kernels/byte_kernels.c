@@ -80,14 +80,14 @@ AVX2 size_t
 copy_run_avx2(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop)
 {
     size_t count = 0;
-    for (; count < most && stop - from >= VECTOR; count += VECTOR, from += VECTOR) {
+    for (; count + VECTOR <= most && stop - from >= VECTOR; count += VECTOR, from += VECTOR) {
         __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)from);
         _mm256_storeu_si256((__m256i *)(void *)(to + count), bytes);
         unsigned found = (unsigned)_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_set1_epi8((char)0xFF)));
         if (found)
             return count + _tzcnt_u32(found);
     }
-    return count < most ? count + copy_run_plain(to + count, from, most - count, stop) : count;
+    return count + copy_run_plain(to + count, from, most - count, stop);
 }
 
 AVX2 const uint8_t *

@@ -280,7 +280,7 @@ copy_run_neon(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop
 {
     const uint8x16_t wanted = vdupq_n_u8(0xFF);
     size_t count = 0;
-    for (; count < most && stop - from >= TWO; count += TWO, from += TWO) {
+    for (; count + TWO <= most && stop - from >= TWO; count += TWO, from += TWO) {
         uint8x16_t first = vld1q_u8(from), second = vld1q_u8(from + VECTOR);
         vst1q_u8(to + count, first);
         vst1q_u8(to + count + VECTOR, second);
@@ -291,7 +291,7 @@ copy_run_neon(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop
             return count + (place < VECTOR ? place : VECTOR + first_of(second));
         }
     }
-    return count < most ? count + copy_run_plain(to + count, from, most - count, stop) : count;
+    return count + copy_run_plain(to + count, from, most - count, stop);
 }
 
 INLINE uint8x16_t
