@@ -67,6 +67,22 @@ def test_a_python_without_torch_is_reported(tmp_path: Path) -> None:
     assert "torch (ModuleNotFoundError: No module named 'torch')" in line
 
 
+def test_a_torch_that_does_not_answer_is_reported(
+    gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a machine whose driver hangs."""
+    stuck = tmp_path / "site" / "torch" / "__init__.py"
+    stuck.parent.mkdir(parents=True)
+    stuck.write_text("import time\ntime.sleep(3600)\n")
+    monkeypatch.setattr(gpu, "PATIENCE", 2)
+    with pytest.raises(SystemExit) as ended:
+        gpu.require(["kernels"], os.environ | {"PYTHONPATH": str(tmp_path / "site")}, "cuda")
+    assert ended.value.code == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("scripts/gpu: missing: ")
+    assert line.endswith("torch (no answer within 2 s)")
+
+
 def test_a_machine_without_a_compiler_is_reported(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     for name in ("dirname",):

@@ -107,7 +107,7 @@ def filled() -> list[Twin]:
 
 
 def test_photos_of_imagenet(twin: Twin, shared_data: Path) -> None:
-    """400 photos, with the crops of the recipe."""
+    """1,000 crops of 400 photos, by the rule of the recipe."""
     paths = sorted((shared_data / "imagenet-sample").rglob("*.JPEG"))[:400]
     photos = []
     for path in paths:
@@ -116,12 +116,13 @@ def test_photos_of_imagenet(twin: Twin, shared_data: Path) -> None:
         except NotTileableError:
             continue
     rule = RandomResizedCrop(224, flip=0.5)
-    kept = [photo for photo in photos if photo is not None]
-    assert len(kept) >= 0.98 * len(paths)  # some are CMYK, or PNGs by another name
-    sides = np.array([side_of(photo) for photo in kept], np.int64).T
-    chosen = rule.choose(*np.ascontiguousarray(sides), np.random.default_rng(5).random((len(kept), rule.randoms)))
-    boxes = [Box(*map(int, record)) for record in chosen.tolist()]
+    tileable = [photo for photo in photos if photo is not None]
+    assert len(tileable) >= 0.98 * len(paths)  # some are CMYK, or PNGs by another name
+    of_crops = (tileable * 3)[:1000]
+    sides = np.array([side_of(photo) for photo in of_crops], np.int64).T
+    randoms = np.random.default_rng(5).random((len(of_crops), rule.randoms))
+    boxes = [Box(*map(int, record)) for record in rule.choose(*np.ascontiguousarray(sides), randoms).tolist()]
     tables = [LEVELS, table_of("float16", True), table_of("float32", False)]
-    for number, first in enumerate(range(0, len(kept), 16)):
+    for number, first in enumerate(range(0, len(of_crops), 16)):
         some = slice(first, first + 16)
-        assert unequal(twin, kept[some], boxes[some], tables[number % 3]) == []
+        assert unequal(twin, of_crops[some], boxes[some], tables[number % 3]) == []
