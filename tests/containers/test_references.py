@@ -238,6 +238,18 @@ def test_rows_of_long_values_are_taken_a_few_at_a_time() -> None:
         next(row_lists([nothing], 3))
 
 
+def test_rows_of_numbers_have_the_values_of_their_dictionary() -> None:
+    texts = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 1, 2] * 600, pa.int8()), pa.array(["a", "b", None]))
+    structures = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 1500), pa.array([{"a": 1}, None]))
+    ends = pa.array([*range(0, 3000, 2), 3000], pa.int32())
+    some = pa.array([number % 7 == 0 for number in range(len(ends) - 1)])  # a missing list may have values
+    lists = pa.ListArray.from_arrays(ends, texts, mask=some)
+    large = pa.LargeListArray.from_arrays(pa.array([0, 0, 700, len(lists)], pa.int64()), lists)
+    for array in (texts, structures, lists, large, pa.array([[1], None, []] * 500)):
+        rows = [row for (values,) in row_lists([array], len(array)) for row in values]
+        assert rows == array.to_pylist()
+
+
 def test_a_text_in_a_dictionary_of_parquet_takes_the_memory_of_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
