@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         ClusterError as ClusterError,
         CorruptPackError as CorruptPackError,
         DestinationError as DestinationError,
+        DestinationOptionError as DestinationOptionError,
         ImageChangedError as ImageChangedError,
         ImageError as ImageError,
         ImageTooLargeError as ImageTooLargeError,
@@ -115,10 +116,10 @@ _HOMES = {
         "CenterCrop Compose Crop Pad RandomCrop RandomHorizontalFlip RandomResizedCrop Resize ResizeCenterCrop"
     ),
     "packer.errors": (
-        "ClusterError CorruptPackError DestinationError ImageChangedError ImageError ImageTooLargeError "
-        "MissingDependencyError NoSampleError NotAPackError NotTileableError OptionError OptionTypeError PackError "
-        "PackLockedError PackNotFoundError PackerError RemoteError ResumeError SourceError UnsupportedVersionError "
-        "WorkerError"
+        "ClusterError CorruptPackError DestinationError DestinationOptionError ImageChangedError ImageError "
+        "ImageTooLargeError MissingDependencyError NoSampleError NotAPackError NotTileableError OptionError "
+        "OptionTypeError PackError PackLockedError PackNotFoundError PackerError RemoteError ResumeError "
+        "SourceError UnsupportedVersionError WorkerError"
     ),
     "packer.samplers": "BlockShuffleSampler OrderSampler SequentialSampler ShuffleSampler",
 }

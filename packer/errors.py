@@ -8,6 +8,7 @@
     ├── NoSampleError            an index is out of range; also an IndexError
     ├── SourceError              the images or their list cannot be used
     ├── DestinationError         a pack cannot be written to its destination
+    │   ├── DestinationOptionError   its name or its size of shards cannot be used; also an OptionError
     │   ├── PackLockedError      another process is writing the pack
     │   └── ResumeError          an unfinished conversion was started with other settings or another source
     ├── ImageError               one image cannot be used; has its name and the reason
@@ -43,6 +44,7 @@ __all__ = [
     "ClusterError",
     "CorruptPackError",
     "DestinationError",
+    "DestinationOptionError",
     "ImageChangedError",
     "ImageError",
     "ImageTooLargeError",
@@ -241,6 +243,10 @@ class SourceError(PackerError):
 
 class DestinationError(PackerError):
     """A pack cannot be written to its destination."""
+
+
+class DestinationOptionError(DestinationError, OptionError):
+    """The name of a destination, or a setting of its format, cannot be used by any conversion."""
 
 
 class PackLockedError(DestinationError):

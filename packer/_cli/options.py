@@ -30,7 +30,7 @@ from packer._conversion.options import (
     options_of,
 )
 from packer._storage.remote.urls import is_url, shown, user_path
-from packer.errors import OptionError, OptionTypeError, flag
+from packer.errors import DestinationOptionError, OptionError, OptionTypeError, flag
 from packer.plugins import PluginDescriptor
 
 MOST_USED, URLS, HELP = "Most used", "Packs at URLs", "Progress and help"
@@ -393,6 +393,8 @@ def requested(kind: Callable[..., _T], **values: Any) -> _T:
     """Return the request that the options describe; UsageError if it does not accept a value."""
     try:
         return kind(**values)
+    except DestinationOptionError as error:  # whose message begins with a path
+        raise click.UsageError(str(error)) from error
     except (OptionError, OptionTypeError) as error:
         name, *_ = re.split(r"\W", str(error), maxsplit=1)  # a message may begin with the parameter of the function
         option = flag(name) if name in values else name

@@ -22,7 +22,7 @@ from packer._sources.index import build_index
 from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, user_path
-from packer.errors import DestinationError, OptionTypeError, printable
+from packer.errors import DestinationOptionError, OptionTypeError, printable
 
 ProgressCallback = Callable[[int, int], None]
 
@@ -51,7 +51,7 @@ class IndexRequest(IndexOptions, SourceRequest):
         """Make the index."""
         started, destination = time.monotonic(), Path(os.path.abspath(self.dst))
         if destination.suffix.lower() not in INDEX.suffixes:
-            raise DestinationError(f"{printable(self.dst)}: the name of an index ends in {INDEX.suffixes[0]}")
+            raise DestinationOptionError(f"{printable(self.dst)}: the name of an index ends in {INDEX.suffixes[0]}")
         check_inputs(destination, self.inputs())
         check_destination(destination, overwrite=self.overwrite)
         source = self.open(None, self.classes())

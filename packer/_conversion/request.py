@@ -609,7 +609,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
     @cached_property
     def format_row(self) -> Format:
-        """The format of the pack; DestinationError if neither `format` nor the suffix of `dst` names one."""
+        """The format of the pack; DestinationOptionError if neither `format` nor the suffix of `dst` names one."""
         advice = f"Change the name, or say {option('format')}."
         name = shown(self.dst) if is_url(self.dst) else self.dst
         return format_for(name, advice) if self.format is None else require_format(self.format)

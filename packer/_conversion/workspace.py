@@ -56,6 +56,7 @@ from packer._storage.stamps import Stamp
 from packer._table import COLUMNS, encode_name
 from packer.errors import (
     DestinationError,
+    DestinationOptionError,
     ImageError,
     NotAPackError,
     PackerError,
@@ -625,7 +626,7 @@ def _require_file_or_directory(destination: Path) -> None:
 def check_place(destination: Path) -> None:
     """Raise DestinationError if no pack can be created at a path."""
     if urls.is_url(destination):
-        raise DestinationError(
+        raise DestinationOptionError(
             f"{urls.shown(destination)}: is written by `packer convert` alone, without {option('split')}, "
             "--part and --cluster. Make the pack on a disk, and then convert that to the URL."
         )

@@ -18,7 +18,7 @@ from packer._storage.remote.urls import require_path, user_path
 from packer._storage.safe_open import StrangeFileError
 from packer.errors import (
     CorruptPackError,
-    DestinationError,
+    DestinationOptionError,
     MissingDependencyError,
     NotAPackError,
     PackerError,
@@ -73,16 +73,18 @@ _PLUGIN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,40}")
 
 
 def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
-    """Return the format for a pack's name; DestinationError, with `advice`, if the suffix is unknown."""
+    """Return the format for a pack's name; DestinationOptionError, with `advice`, if the suffix is unknown."""
     path = user_path(path)
     suffix = path.suffix.lower()
     for row in FORMATS.values():
         if suffix in row.suffixes:
             return row
     if suffix in INDEX.suffixes:
-        raise DestinationError(f"{printable(path)}: an index has no images of its own. Use `packer index SRC DST`")
+        raise DestinationOptionError(
+            f"{printable(path)}: an index has no images of its own. Use `packer index SRC DST`"
+        )
     known = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
-    raise DestinationError(
+    raise DestinationOptionError(
         f"{printable(path)}: the suffix decides the format, and "
         f"{f'{suffix} is not one of' if suffix else 'this name has none of'} {known}. "
         f"{advice}"

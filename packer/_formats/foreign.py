@@ -32,7 +32,7 @@ from packer._storage.files import AppendFile, Spool, remove, writing_to
 from packer._storage.packfile import PackFile
 from packer._storage.stamps import ANY_TIME
 from packer._table import Ints, Names, Sample, Table, column_checksum, encode_name
-from packer.errors import CorruptPackError, DestinationError, PackError
+from packer.errors import CorruptPackError, DestinationError, DestinationOptionError, PackError
 
 COPIED_FROM = 1 << 60
 """The offset of the first byte in the index's own data: so that it is known before the end of the files is."""
@@ -175,9 +175,9 @@ class ForeignWriter(Writer):
 
 
 def one_file(suffix: str, options: Mapping[str, Any]) -> None:
-    """Raise DestinationError for a shard size if packs with this suffix have a single file."""
+    """Raise DestinationOptionError for a shard size if packs with this suffix have a single file."""
     if options.keys() - {"shard_size"} or options.get("shard_size", MAX_SHARD_SIZE) != MAX_SHARD_SIZE:
-        raise DestinationError(f"a {suffix} pack is one file, whose size cannot be chosen")
+        raise DestinationOptionError(f"a {suffix} pack is one file, whose size cannot be chosen")
 
 
 _PIECE = 1 << 20
@@ -346,7 +346,7 @@ class ShardWriter(ForeignWriter):
         default, most = cls.shard_sizes
         size = options.get("shard_size", default)
         if not 1 <= size <= most:
-            raise DestinationError(f"a shard has 1 to {most} bytes, not {size}")
+            raise DestinationOptionError(f"a shard has 1 to {most} bytes, not {size}")
 
     @abc.abstractmethod
     def frame(self, sample: Sample) -> Frame:

@@ -34,7 +34,7 @@ from packer._storage.files import AppendFile, TableBuilder
 from packer._storage.packfile import PackFile
 from packer._storage.place import Place
 from packer._table import COLUMNS, Buffer, Sample, Table, blocks, encode_name, spans
-from packer.errors import CorruptPackError, DestinationError, PackError, option, printable
+from packer.errors import CorruptPackError, DestinationError, DestinationOptionError, PackError, option, printable
 
 
 def pickled_vectors(vectors: Mapping[str, tuple[str, int]]) -> bytes:
@@ -337,7 +337,7 @@ class PthWriter(Writer):
     def check_options(cls, options: Mapping[str, Any]) -> None:
         size = options.get("shard_size", DEFAULT_SHARD_SIZE)
         if not 1 <= size <= MAX_SHARD_SIZE:
-            raise DestinationError(f"a shard has 1 to {MAX_SHARD_SIZE} bytes, not {size}")
+            raise DestinationOptionError(f"a shard has 1 to {MAX_SHARD_SIZE} bytes, not {size}")
 
     @classmethod
     def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:

@@ -323,12 +323,12 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
         ([tree, tmp_path / "missing" / "x.lmdb"], 1, "does not exist. Make it first."),
         (
             [tree, tmp_path / "x.zip"],
-            1,
+            2,
             "the suffix decides the format, and .zip is not one of .lmdb, .h5, .hdf5, .pth",
         ),
         (
             [tree, tmp_path / "noslash"],
-            1,
+            2,
             "this name has none of .lmdb, .h5, .hdf5, .pth, .wds, .tfrecord, .rec, .mds, .caffe, .n5, .parquet. "
             "Change the name, or say --format",
         ),
@@ -340,7 +340,7 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
         ([tree, tmp_path / "x1.pth", "--shard-size", "-5MB"], 2, "size"),
         ([tree, tmp_path / "x2.pth", "--shard-size", "nan"], 2, "is not a size such as"),
         ([tree, tmp_path / "x3.pth", "--shard-size", "infGB"], 2, "is not a size such as"),
-        ([tree, tmp_path / "x4.pth", "--shard-size", "9GiB"], 0, "shard"),
+        ([tree, tmp_path / "x4.pth", "--shard-size", "9GiB"], 2, "shard"),
         ([tree, dst, "--split", "train"], 2, "has no split train with class directories"),
         ([tree, dst, "--split", "all"], 2, "has no splits such as train and val"),
         ([tree, dst, "--quality", 90], 2, "files keep their own bytes, unless --codec or --resize is said"),

@@ -41,7 +41,7 @@ def test_packs_are_joined_and_converted(tmp_path: Path) -> None:
             ["merge", tmp_path / "missing.lmdb", tmp_path / "out.lmdb"],
         ]
     )
-    assert [result.returncode for result in results] == [1, 0, 1, 0, 0, 0, 1, 1]
+    assert [result.returncode for result in results] == [1, 0, 1, 0, 0, 0, 2, 1]
     assert "--classes union" in results[0].stderr
     assert "7 samples, 3 classes" in results[1].stdout
     assert "two samples" in results[2].stderr

@@ -17,7 +17,7 @@ from packer._storage.remote.obstore import ObstoreBucket
 from packer._storage.remote.s3 import S3Bucket, StoredObject, UploadLog, exists_already
 from packer._storage.remote.urls import chosen, join, parse
 from packer._storage.safe_open import open_regular
-from packer.errors import DestinationError
+from packer.errors import DestinationError, DestinationOptionError
 
 MANIFESTS = ("manifest.json", ".packer.index/manifest.json")
 """The names of the manifest in a pack of several files, which is uploaded last."""
@@ -267,11 +267,13 @@ def writable_store(url: str | Path) -> WritableStore:
 
 
 def require_writable(destination: str | Path) -> None:
-    """Raise DestinationError if no pack can be written to a URL."""
+    """Raise DestinationOptionError if no pack can be written to a URL."""
     url = parse(destination)
     if url.scheme not in _WRITTEN:
-        raise DestinationError(
+        raise DestinationOptionError(
             f"{url.shown()}: a server of HTTP is read only. Write to s3://, gs:// or az://, or to a file."
         )
     if not url.key.strip("/"):
-        raise DestinationError(f"{url.shown()}: names a bucket, and no pack in it, such as {url.shown()}train.lmdb")
+        raise DestinationOptionError(
+            f"{url.shown()}: names a bucket, and no pack in it, such as {url.shown()}train.lmdb"
+        )
