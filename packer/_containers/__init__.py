@@ -16,7 +16,14 @@ from packer._containers.contract import (
     Seals,
     parse_keys,
 )
-from packer._containers.discovery import files_to_name, find_container, named_paths, numbered_classes, open_container
+from packer._containers.discovery import (
+    account_for_layout,
+    files_to_name,
+    find_container,
+    named_paths,
+    numbered_classes,
+    open_container,
+)
 from packer._containers.listing import ForeignFiles, Listing, list_samples
 from packer.plugins._registries import CONTAINERS
 
@@ -31,6 +38,7 @@ __all__ = [
     "PixelLayout",
     "Ranges",
     "Seals",
+    "account_for_layout",
     "files_to_name",
     "find_container",
     "list_samples",

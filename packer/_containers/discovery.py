@@ -11,15 +11,17 @@ It still counts as a directory of images, as in ImageFolder. Files of several sp
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from packer._account import Account
 from packer._codecs import IMAGE_SUFFIXES
 from packer._containers.contract import Container, head_of, natural
-from packer.errors import MissingDependencyError, PackerError, SourceError, printable, warn
+from packer.errors import MissingDependencyError, PackerError, SourceError, option, printable, warn
 from packer.plugins import ContainerDescriptor
 from packer.plugins._registries import CONTAINERS
 
@@ -355,3 +357,128 @@ def numbered_classes(classes: Sequence[str]) -> list[str]:
         return []
     why = "classes are called by numbers, and have their ids by the order of these as text, as ImageFolder has it"
     return [f"{why}: class {printable(classes[other])} has the id {other}"]
+
+
+_IMAGES = frozenset({"image", "images", "img", "imgs", "rgb", "photo", "photos", "input", "inputs", "lr", "lq"})
+_MASKS = frozenset({"mask", "masks", "label", "labels", "seg", "segmentation", "segmentations", "gt", "truth"})
+_MASKS |= {"groundtruth", "annotation", "annotations", "semantic", "instance", "instances", "trimap", "trimaps"}
+_PICTURES = frozenset({"target", "targets", "hr", "hq"})
+"""Words in the names of directories of images, of their masks, and of other images that belong to them."""
+
+_WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_MASK_OF = re.compile(r"(?:^|[-_. ])(?:mask|seg|segmentation|label|gt|groundtruth)s?$", re.IGNORECASE)
+_COMPARED = 100
+"""So many images of a directory are compared with the masks."""
+
+
+def by_class(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return paths of images by their first directory, the class; images without a directory are left out."""
+    listed: dict[str, list[str]] = {}
+    for name in names:
+        folder, slash, _ = name.partition("/")
+        if slash:
+            listed.setdefault(folder, []).append(name)
+    return listed
+
+
+def account_for_layout(account: Account, listed: Mapping[str, Sequence[str]], above: str, way: str) -> None:
+    """Account for classes that look like splits, or like images and their masks. For ImageFolder they are classes too.
+
+    Parameters
+    ----------
+    account : Account
+    listed : mapping of str to sequence of str
+        The images of each class, as paths that begin with the class.
+    above : str
+        The beginning of the path of each class in messages, with a slash at its end, or empty.
+    way : str
+        How to convert a directory of the source by itself, such as ``unpack it, and convert``.
+    """
+    splits = [name for name in listed if name.lower() in SPLITS]
+    if len(splits) > 1 or len(splits) == len(listed) > 0:
+        each = f"{way} each directory, such as {above}{splits[0]}, with {option('unlabeled', True)}"
+        why = f"they are named like splits, and are classes as for ImageFolder; if the images have no classes, {each}"
+        account.taken("class", why, splits)
+    for names, images, template in _pairs(listed):
+        field = option("fields", f"'{template}'" if template else "NAME=TEMPLATE")
+        alone = f"{above}{images} with" if images else "the source with"
+        alone += "" if "{stem}" in template and not images else f" {option('no_classes', True)}"
+        what = "other picture" if template.startswith("paired:") else "mask"
+        why = f"they are named like images and their {what}s, and are classes as for ImageFolder"
+        account.taken("class", f"{why}; to store each {what} with its image, {way} {alone} {field}", names)
+
+
+def _pairs(listed: Mapping[str, Sequence[str]]) -> Iterator[tuple[list[str], str, str]]:
+    """Yield directories of images and masks, the path of the images, and the template that leads to their masks.
+
+    The path is empty for masks among the images of their class. The template is empty if names do not tell which files
+    belong together.
+    """
+    words = {name: _words(name) for name, names in listed.items() if names}
+    masks = [name for name in words if words[name] & (_MASKS | _PICTURES)]
+    images = [name for name in words if words[name] & _IMAGES and name not in masks]
+    for name in masks if images else ():
+        field = "mask" if words[name] & _MASKS else "paired:image"
+        yield [images[0], name], *_of_directories(images[0], name, listed, field)
+    among = {} if images and masks else {name: _among(names) for name, names in listed.items()}
+    for template in dict.fromkeys(filter(None, among.values())):
+        yield [name for name in among if among[name] == template], "", template
+
+
+def _words(name: str) -> set[str]:
+    """Return the words in a name, such as left, img and bit in ``leftImg8bit``."""
+    words = {word.lower() for word in _WORD.findall(name)}
+    return words | {"images" for word in words if word == "jpegimages"} | {name.lower()}
+
+
+def _of_directories(images: str, masks: str, listed: Mapping[str, Sequence[str]], field: str) -> tuple[str, str]:
+    """Return the path of the images, or of their first split, and the template that leads from there to the masks."""
+    of_images, of_masks = listed[images], listed[masks]
+    split = of_images[0].split("/")[1] if of_images and of_images[0].count("/") > 1 else ""
+    if split.lower() in SPLITS:
+        images, masks = f"{images}/{split}", f"{masks}/{split}"
+    template = _template(_below(images, of_images), _below(masks, of_masks))
+    return images, template and f"{field}={'../' * (images.count('/') + 1)}{_literal(masks)}/{template}"
+
+
+def _below(directory: str, names: Sequence[str]) -> list[str]:
+    return [name[len(directory) + 1 :] for name in names if name.startswith(f"{directory}/")]
+
+
+def _template(images: Sequence[str], masks: Sequence[str]) -> str:
+    """Return the template that leads from most of the images to their masks; empty if there is none."""
+    if not images or not masks:
+        return ""
+    (_, stem), (_, of) = _folder_and_stem(images[0]), _folder_and_stem(masks[0])
+    common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(stem, of, strict=False)))
+    end, other_end = stem[common:], of[common:] + os.path.splitext(masks[0])[1]
+    there, compared = set(masks), [_folder_and_stem(name) for name in images[:_COMPARED]]
+    if 2 * sum(f"{folder}{stem.removesuffix(end)}{other_end}" in there for folder, stem in compared) < len(compared):
+        return ""
+    directory = "{dir}/" if any(folder for folder, _ in compared) else ""
+    return f"{directory}{{stem{_literal(end and f'%{end}')}}}{_literal(other_end)}"
+
+
+def _among(names: Sequence[str]) -> str:
+    """Return the template that leads from images to masks in the same directory; empty if there are none."""
+    for name in names[:_COMPARED]:
+        folder, stem = _folder_and_stem(name)
+        end = _MASK_OF.search(stem)
+        if end is not None:
+            there = {"".join(_folder_and_stem(one)) for one in names}
+            alone = end.start() == 0  # a directory for each image, such as 0001/image.png and 0001/mask.png
+            if any(folder + one in there for one in (_IMAGES if alone else [stem[: end.start()]])):
+                suffix = os.path.splitext(name)[1]
+                return f"mask={{dir}}/{'' if alone else '{stem}'}{_literal(end[0] + suffix)}"
+    return ""
+
+
+def _folder_and_stem(name: str) -> tuple[str, str]:
+    """Return the directory of a file, with a slash at its end or empty, and its name without the suffix."""
+    folder, slash, file = name.rpartition("/")
+    return folder + slash, os.path.splitext(file)[0]
+
+
+def _literal(text: str) -> str:
+    """Return text for a template, in which braces are doubled."""
+    return text.replace("{", "{{").replace("}", "}}")

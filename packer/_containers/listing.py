@@ -23,7 +23,7 @@ from packer._account import BadSamples
 from packer._codecs import LABEL_TYPES, UNLABELED
 from packer._containers.compression import PackedRanges, PackedSpool
 from packer._containers.contract import Container, Entry, Named, Packed, Piece, Ranges, Seal, Seals
-from packer._containers.discovery import above_classes, numbered_classes, splits_among
+from packer._containers.discovery import above_classes, account_for_layout, by_class, numbered_classes, splits_among
 from packer._fields import DTYPES, Field
 from packer._fields.encoding import parsed_json
 from packer._storage.files import Spool
@@ -383,7 +383,7 @@ class _Rows:
         if self._named and self._numbered:
             raise SourceError(f"{_shown(container)}: some labels are numbers, and others names of classes")
         if self._named:
-            names = self._of_directories(notes) if container.directories_are_classes else [*self._class_names]
+            names = self._of_directories(samples, notes) if container.directories_are_classes else [*self._class_names]
             if known is None:
                 known = sorted(set(names))
                 notes += numbered_classes(known)
@@ -446,7 +446,7 @@ class _Rows:
             why = f"{where}: {printable(samples[row])}: {reasons[int(labels[row])]}"
             self._bad.add(samples[row], SourceError(why))
 
-    def _of_directories(self, notes: list[str]) -> list[str]:
+    def _of_directories(self, samples: Names, notes: list[str]) -> list[str]:
         """Return the class of each directory of images."""
         above = above_classes([directory.split("/") for directory in self._class_names])
         below = [f"{directory}/"[len(above) :] for directory in self._class_names]
@@ -455,6 +455,8 @@ class _Rows:
                 f"{_shown(self._container)}: has several splits: {', '.join(splits)}. Unpack it, and take one"
             )
         notes.append(f"classes are the directories{f' in {printable(above)}' if above else ''}")
+        listed = by_class(name[len(above) :] for name in samples if name.startswith(above))
+        account_for_layout(self._container.account, listed, printable(above), "unpack it, and convert")
         names = [directory.partition("/")[0] for directory in below]
         hidden = sorted({name for name in names if name.startswith(".")})
         self._container.account.taken("class", "a hidden directory is a class, as for ImageFolder", hidden)

@@ -33,7 +33,7 @@ from packer._containers.blocks import errors_in
 from packer._containers.compression import MOST_UNPACKED, unpack
 from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys, suffix_of
 from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_of_images, dataset_labels, label_vector
-from packer._containers.discovery import above_classes, numbered_classes, splits_among
+from packer._containers.discovery import above_classes, account_for_layout, by_class, numbered_classes, splits_among
 from packer._containers.roles import LABEL_SUFFIXES, is_label_name
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._storage.packfile import PackFile
@@ -432,6 +432,8 @@ def _tree(
     hidden = sorted(name for name in tops | of_folders if name.startswith("."))
     account.taken("class", "a hidden directory is a class, as for ImageFolder", hidden)
     notes += numbered_classes(sorted(tops | of_folders))
+    listed = by_class(member.name[len(above) :] for member in images)
+    account_for_layout(account, listed, printable(above), "unpack it, and convert")
     return _Archive(images, len(above)), tops | of_folders
 
 

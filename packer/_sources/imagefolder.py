@@ -22,7 +22,7 @@ import numpy as np
 
 from packer._account import Account, BadSamples, counted
 from packer._codecs import IMAGE_SUFFIXES, UNLABELED
-from packer._containers import files_to_name, numbered_classes
+from packer._containers import account_for_layout, files_to_name, numbered_classes
 from packer._containers.dataset_json import DATASET_JSON
 from packer._containers.discovery import SPLITS
 from packer._images.signatures import is_image
@@ -349,8 +349,10 @@ def imagefolder_source(
     if empty := [folder for folder, names in zip(folders, found, strict=True) if not len(names)]:
         if classes is None and not allow_empty:
             raise _of_empty(root, empty)
-        notes += [f"classes without images, which keep their ids: {some(empty)}"] if classes is None else []
+        if classes is None:
+            notes.append(f"classes without images, which keep their ids: {some(empty)}{_annotations(root, empty)}")
     if classes is None:
+        account_for_layout(account, listed, f"{printable(root)}/", "convert")
         _account_for_training(root, folders, account)
     account.left_out("image", "it lies outside of any class, as ImageFolder has it", outside)
     ids = class_ids(folders if classes is None else classes)
@@ -404,9 +406,32 @@ def _of_empty(root: Path, empty: Sequence[str]) -> SourceError:
     one = len(empty) == 1
     return SourceError(
         f"{printable(root)}: no images in the class director{'y' if one else 'ies'} {some(empty)}, where ImageFolder "
-        f"raises too. Fill or remove {'it' if one else 'them'}; or say {option('allow_empty', True)}: such a "
-        f"class keeps its id{hidden}"
+        f"raises too{_annotations(root, empty)}. Fill or remove {'it' if one else 'them'}; or say "
+        f"{option('allow_empty', True)}: such a class keeps its id{hidden}"
     )
+
+
+def _annotations(root: Path, folders: Iterable[str]) -> str:
+    """Return a sentence with the options that read the annotations in some directories of `root`; empty without any."""
+    for folder in folders:
+        files = next((sorted(files) for _, _, files in os.walk(root / folder) if files), [])
+        suffixes = {os.path.splitext(file)[1].lower() for file in files}
+        if ".xml" in suffixes:
+            return _converted(root, f"Pascal VOC's annotations in {folder}", "voc", root, split=True)
+        if ".txt" in suffixes and folder.rpartition("/")[2] == "labels":
+            yamls = [path for above in (root, root.absolute().parent) for path in sorted(above.glob("*.y*ml"))]
+            above, said = (yamls[0].parent, yamls[0]) if yamls else (root, Path("data.yaml"))
+            return _converted(above, f"YOLO's labels in {folder}", "yolo", said, split=True)
+        if ".json" in suffixes:
+            file = next(file for file in files if file.lower().endswith(".json"))
+            images = next((root / name for name in subdirectories(root) if name in file), root)
+            return _converted(images, f"annotations such as COCO's in {folder}", "coco", root / folder / file)
+    return ""
+
+
+def _converted(root: Path, what: str, name: str, value: Path, *, split: bool = False) -> str:
+    how = f"{option(name, shlex.quote(printable(value)))}{' ' + option('split', 'train') if split else ''}"
+    return f". To convert the images with {printable(what)}: {printable(root)} with {how}"
 
 
 def _without_left(listed: dict[str, list[str]], walk: Walk) -> Account:
@@ -478,7 +503,8 @@ def refuse_splits(root: Path, destination: Path | None = None) -> None:
     folders = [folder for folder in class_directories(root) if not is_hidden(folder)]
     all_named_so = all(folder.lower() in SPLITS for folder in folders)
     if len(splits) > 1 or (splits and all_named_so):
-        problem = f"{printable(root)} holds splits ({', '.join(splits)}), not classes."
+        annotated = [f"{splits[0]}/{folder}" for folder in class_directories(root / splits[0])]
+        problem = f"{printable(root)} holds splits ({', '.join(splits)}), not classes{_annotations(root, annotated)}."
         if destination is None:
             raise SourceError(f"{problem} Pass one of them: {printable(root / splits[0])}")
         each = destination.with_stem(f"{destination.stem}-{splits[0]}")

@@ -18,7 +18,7 @@ import numpy as np
 
 from packer._account import Account, BadSamples
 from packer._codecs import UNLABELED
-from packer._containers.discovery import SPLITS
+from packer._containers.discovery import SPLITS, account_for_layout
 from packer._fields import Stored
 from packer._sources.base import OtherFiles, ReadBuffer, Source
 from packer._sources.imagefolder import HIDDEN_CLASS, HIDDEN_IMAGES, ImageRule, is_hidden
@@ -202,6 +202,7 @@ def prefix_source(
         for name in names:
             by_class.setdefault(name.partition("/")[0], []).append(name)
         _refuse_splits(base, sorted(by_class), names)
+        account_for_layout(account, by_class, "", "copy them to a disk, and convert")
         if classes is not None:
             by_class = in_known_classes(shown(base), by_class, classes, bad)
             names = [name for some in by_class.values() for name in some]
