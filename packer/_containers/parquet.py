@@ -576,6 +576,8 @@ class ParquetImages(TableImages):
             parquet, columns = read_footer(file), self.columns
             stem, digits = self.files[unit].rpartition(".")[0], len(str(sum(count for count, _ in parquet.groups)))
             paths = _leaf(parquet, columns.image, "path")
+            if paths is not None and parquet.leaves[paths].kind != BYTE_ARRAY:  # of nulls alone: pyarrow writes int32
+                paths = None
             plain = columns.name is None and paths is not None and names_are_plain(_texts(file, unit, parquet, paths))
             reader = _pyarrow(file) if columns.read() else None
             number = 0
@@ -621,7 +623,7 @@ def _image_columns(file: PackFile, parquet: Parquet, features: Mapping[str, Any]
 def _is_structure(parquet: Parquet, name: str) -> bool:
     leaves = {leaf.path[1:]: leaf for leaf in parquet.leaves if leaf.path[0] == name}
     return (
-        leaves.keys() == {("bytes",), ("path",)}
+        {("bytes",)} <= leaves.keys() <= {("bytes",), ("path",)}
         and leaves["bytes",].kind == BYTE_ARRAY
         and not leaves["bytes",].repeated
     )
