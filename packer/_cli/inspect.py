@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -17,7 +18,7 @@ from packer._cli.options import Count, PackPath, PanelCommand, UserPath, panel_o
 from packer._cli.output import EXIT_STATUS, json_option, progress_options
 from packer._display import counted, text
 from packer._storage.system import in_units
-from packer.errors import CorruptPackError, NotAPackError, OptionError, printable
+from packer.errors import CorruptPackError, NotAPackError, OptionError, PackerError, printable
 
 if TYPE_CHECKING:
     from packer._packs.info import PackInfo
@@ -196,10 +197,14 @@ def _telling_damage(pack: Path) -> Iterator[None]:
 
 
 def _claims_to_be_a_pack(path: Path) -> bool:
-    """Tell whether `path` has a suffix that only packs have, or the content of a pack, and so is a damaged pack."""
+    """Tell whether `path` has a suffix of packs or the content of one, and is no file of another tool."""
+    from packer._containers import find_container
     from packer._conversion.request import is_pack
     from packer._formats import FORMATS
 
+    with contextlib.suppress(PackerError):
+        if find_container([Path(os.path.abspath(path))]) is not None:
+            return False
     return any(path.suffix.lower() in row.suffixes for row in FORMATS.values() if row.parts) or is_pack(path)
 
 

@@ -19,7 +19,7 @@ from packer._containers import Container, files_to_name, named_paths, open_conta
 from packer._datasets.class_union import unite_classes
 from packer._datasets.concat import ConcatImageDataset
 from packer._datasets.image_dataset import ImageDataset
-from packer._formats import FORMATS, open_pack
+from packer._formats import FORMATS, is_pack, open_pack
 from packer._formats.index import IndexReader
 from packer._sources.base import Source
 from packer._sources.container import container_source
@@ -38,7 +38,6 @@ from packer.errors import (
     ImageError,
     NotAPackError,
     OptionError,
-    PackNotFoundError,
     SourceError,
     message_of,
     option,
@@ -57,22 +56,12 @@ __all__ = [
     "LMDBImageDataset",
     "PthImageDataset",
     "index_of",
-    "is_pack",
     "open_dataset",
 ]
 
 _PREFIX = "packer-index-"
 
 ProgressCallback = Callable[[int, int], None]
-
-
-def is_pack(path: str | os.PathLike[str]) -> bool:
-    """Tell whether there is a pack at `path`; errors of a damaged pack are raised only when it is opened."""
-    try:
-        open_pack(path).close()
-    except (NotAPackError, PackNotFoundError):
-        return False
-    return True
 
 
 @dataclass(frozen=True)

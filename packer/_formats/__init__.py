@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Collection
 from pathlib import Path
 
-from packer._containers.discovery import container_of_file
 from packer._formats.contract import Writer
 from packer._formats.reader import Reader, read_manifest
 from packer._manifest import Manifest
@@ -40,6 +39,7 @@ __all__ = [
     "Writer",
     "check_readable",
     "format_for",
+    "is_pack",
     "open_pack",
     "recognise",
 ]
@@ -114,26 +114,39 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
     _refuse_of_plugin(place, head)
     known = ", ".join(FORMATS)
     reason = f"not a pack of any format that this packer reads ({known}), or damaged at its beginning"
-    raise NotAPackError(_kind_of_directory(place) if head is None else reason + _other_file(place), place.given)
+    raise NotAPackError(_kind_of_directory(place) if head is None else reason, place.given)
 
 
-def _other_file(place: Place) -> str:
-    """Return the end of the message on a file that is not a pack: the commands for a container, or its error."""
+def _what_else(place: Place) -> str:
+    """Return the end of the message on something that is not a pack: what it is, and the commands that read it."""
     if place.remote:
         return (
             ". A file of another tool with images in it is read in place, by an index that is made where the file is "
             "on a disk; then `packer index NAME.index --base URL`"
         )
+    from packer._containers import CONTAINERS, find_container
+
+    path, name = Path(os.path.abspath(place.given)), os.path.join(place.given, "").rstrip("/" + os.sep)
+    src = shlex.quote(printable(name))
     try:
-        container = container_of_file(Path(place.given))
-    except PackerError as error:  # of a container that is damaged, or whose library is missing
+        found = find_container([path])
+        if found is None and os.path.isdir(path) and _is_part_of_pack(place):
+            return ""
+        if found is None and os.path.isdir(path):
+            pack, index = (shlex.quote(printable(name + suffix)) for suffix in (".lmdb", ".index"))
+            return (
+                f". If it has images in it: `packer convert {src} {pack}`, or to leave them where they are: "
+                f"`packer index {src} {index}`"
+            )
+        if found is None:
+            return ", and no file of another tool that packer reads"
+        container, files = found
+        container.open(files, {})
+    except PackerError as error:  # of a container that is damaged, needs an option, or lacks its library
         return f". {message_of(error)}"
-    if container is None:
-        return ", and no file of another tool that packer reads"
-    src = shlex.quote(printable(place.given))
     return (
-        f". It may be {container.kind}: `packer index {src} NAME.index` reads the images in place, "
-        f"`packer convert {src} NAME.lmdb` copies them"
+        f". It may be another tool's, {printable(CONTAINERS[container.kind].help)}: `packer convert {src} NAME.lmdb` "
+        f"copies the images, `packer index {src} NAME.index` reads them in place"
     )
 
 
@@ -168,20 +181,21 @@ def _missing(place: Place, format: str) -> PackError | MissingDependencyError:
 
 
 def _kind_of_directory(place: Place) -> str:
-    """Return the likely kind of a directory that is not a pack, and the remedy."""
+    """Return the likely kind of a directory that is not a pack."""
+    if not _is_part_of_pack(place):
+        return "a directory that is not a pack"
+    missing = " or ".join(row.files[-1] for row in _DIRECTORIES)
+    return f"a directory without {missing}: a pack that was copied in part, or damaged"
+
+
+def _is_part_of_pack(place: Place) -> bool:
+    """Tell whether a directory that is not a pack has the name or a file of one."""
     name = os.path.join(place.given, "").rstrip("/" + os.sep)
     try:
         held = place.names()
     except OSError as error:
         raise PackError(f"{printable(place.given)}: cannot be read: {error.strerror}") from error
-    if name.endswith(FORMATS["pth"].suffixes) or any(file in held for row in _DIRECTORIES for file in row.files):
-        missing = " or ".join(row.files[-1] for row in _DIRECTORIES)
-        return f"a directory without {missing}: a pack that was copied in part, or damaged"
-    src, pack, index = (shlex.quote(printable(name + suffix)) for suffix in ("", ".lmdb", ".index"))
-    return (
-        f"a directory that is not a pack. If it has images in it: `packer convert {src} {pack}`, or to leave them "
-        f"where they are: `packer index {src} {index}`"
-    )
+    return name.endswith(FORMATS["pth"].suffixes) or any(file in held for row in _DIRECTORIES for file in row.files)
 
 
 def _head(place: Place) -> bytes | None:
@@ -218,6 +232,25 @@ def open_pack(
     if not isinstance(path, Place):
         require_path(path)
     place = path if isinstance(path, Place) else place_of(os.path.expanduser(path))
+    try:
+        return _opened(place, check)
+    except NotAPackError as error:
+        if os.path.abspath(error.path) != os.path.abspath(place.given) or isinstance(error.__cause__, StrangeFileError):
+            raise
+        raise NotAPackError(f"{error.reason}{_what_else(place)}", error.path) from error.__cause__
+
+
+def is_pack(path: str | os.PathLike[str]) -> bool:
+    """Tell whether there is a pack at `path`; errors of a damaged pack are raised only when it is opened."""
+    require_path(path)
+    try:
+        _opened(place_of(os.path.expanduser(path)), "always").close()
+    except (NotAPackError, PackNotFoundError):
+        return False
+    return True
+
+
+def _opened(place: Place, check: str) -> Reader:
     row = recognise(place)
     reader = row.open_reader()(place, check=check)
     format = reader.manifest.format

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import h5py
+import numpy as np
 import pytest
 
 import packer
@@ -17,6 +19,7 @@ from packer._measuring.bench import ways
 from packer.errors import OptionTypeError, SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.command import every_command, packer as run_packer, packer_many
+from tests.containers.lmdbs import write_lmdb
 
 COMMANDS = {
     "convert": ["convert", "SRC", "OUT/new.lmdb"],
@@ -26,7 +29,18 @@ COMMANDS = {
     "info": ["info", "SRC"],
     "verify": ["verify", "SRC"],
 }
-SOURCES = ["splits", "splits/*", "splits/train/*", "flat", "empty", "photos.zip", "noise.lmdb", "of spaces"]
+SOURCES = [
+    "splits",
+    "splits/*",
+    "splits/train/*",
+    "flat",
+    "empty",
+    "photos.zip",
+    "photos.h5",
+    "photos_lmdb",
+    "noise.lmdb",
+    "of spaces",
+]
 IMPOSSIBLE = ["empty", "noise.lmdb"]
 """Sources without images, for which no advice leads anywhere."""
 
@@ -49,6 +63,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number, image in enumerate(sorted((root / "splits" / "train").glob("*/*"))):
             archive.write(image, f"{image.parent.name}/{image.name}")
             (root / "flat" / f"{number}{image.suffix}").write_bytes(image.read_bytes())
+    photos = [path.read_bytes() for path in sorted((root / "flat").iterdir())]
+    write_lmdb(root / "photos_lmdb", [(f"{n:03d}".encode(), photo) for n, photo in enumerate(photos)], subdir=True)
+    with h5py.File(root / "photos.h5", "w") as file:
+        file["images"], file["labels"] = np.zeros((4, 40, 48, 3), np.uint8), np.arange(4)
     (root / "noise.lmdb").write_bytes(bytes(range(1, 200)) * 50)
     return root
 
@@ -118,6 +136,10 @@ def test_a_dataset_in_place_names_a_split_that_can_be_opened(sources: Path) -> N
 
 def test_a_container_is_named_for_its_commands(sources: Path) -> None:
     assert "`packer index" in run_packer("info", sources / "photos.zip").stderr
+    for other in ("photos.h5", "photos_lmdb"):
+        result = run_packer("verify", sources / other)
+        assert result.returncode == 1
+        assert "It may be another tool's" in result.stderr
     result = run_packer("info", sources / "noise.lmdb")
     assert "no file of another tool that packer reads" in result.stderr
     assert "packer index" not in result.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 import packer
 from packer._formats import open_pack
-from packer.errors import SourceError
+from packer.errors import NotAPackError, SourceError
 from tests.containers.everywhere import GOLDEN, IMAGES
 
 EXPECTED: dict[str, dict[str, Any]] = json.loads((GOLDEN / "expected.json").read_text())
@@ -44,6 +45,16 @@ def test_what_other_tools_wrote_holds_what_went_in(name: str, tmp_path: Path) ->
         warnings.simplefilter("ignore")  # of images without labels, which some have
         dataset = packer.open_dataset(GOLDEN / name, output="bytes")
     assert [hashlib.sha256(dataset[number][0]).hexdigest() for number in range(len(dataset))] == expected["sha256"]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("look", [packer.info, packer.verify])
+def test_commands_for_packs_name_the_tool_and_the_commands_that_read_it(name: str, look: Callable[[Path], Any]) -> None:
+    path = GOLDEN / name
+    with pytest.raises(NotAPackError) as refused:
+        look(path)
+    assert "It may be another tool's, " in str(refused.value)
+    assert f"`packer convert {path} NAME.lmdb`" in str(refused.value)
 
 
 def test_every_container_that_is_here_is_read() -> None:
