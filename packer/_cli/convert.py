@@ -485,7 +485,7 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
       packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
     """
     from packer._conversion.request import SourceRequest, is_pack
-    from packer._conversion.workspace import check_destination, check_inputs, check_outside
+    from packer._conversion.workspace import check_free, check_inputs, check_outside
     from packer._sources.scan_list import KIND, write_listing
     from packer._storage.files import require_output
 
@@ -493,7 +493,7 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
     if is_pack(src):
         raise click.UsageError(f"{printable(src)} is a pack. A pack needs no list: convert it directly")
     check_inputs(listing, request.inputs())
-    check_destination(listing, overwrite=overwrite)
+    check_free(listing, overwrite=overwrite)
     require_output(listing, "list", (KIND.lower(),))
     check_outside(listing, src)
     with output.ProgressDisplay(listing.name, quiet=quiet) as display:

@@ -224,7 +224,7 @@ def convert(
         The directory in which the pack is made if `dst` is a URL; by default ``packer-UID`` in the system's temporary
         directory.
     overwrite : bool
-        Whether to replace an existing `dst`, at the end of the conversion.
+        Whether to replace `dst` if it is a pack or empty, at the end of the conversion.
     fresh : bool
         Whether to start over instead of continuing an interrupted conversion.
     ignore_free_space : bool

@@ -110,7 +110,7 @@ def index(
         What happens at an unreadable image: ``"fail"`` stops, ``"skip"`` leaves the image out and lists it in the
         manifest.
     overwrite : bool
-        Whether to replace an existing `dst`.
+        Whether to replace `dst` if it is a pack or empty.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the number of images examined and their total.
     **options

@@ -26,15 +26,18 @@ from packer._conversion.convert import Summary, conversion_settings, summary_of_
 from packer._conversion.destination import default_scratch, make_own_directory, make_scratch
 from packer._conversion.request import ConversionRequest
 from packer._conversion.resume import setting_differences, started_differently
-from packer._conversion.workspace import check_inputs
-from packer._formats import open_pack
+from packer._conversion.workspace import check_inputs, not_replaced
+from packer._formats import FORMATS, open_pack
 from packer._formats.files import PackFiles
 from packer._storage.files import remove, write_output, writing_to
 from packer._storage.locks import held
+from packer._storage.remote.client import look
 from packer._storage.remote.s3 import UploadLog
 from packer._storage.remote.upload import Upload, require_writable
 from packer._storage.remote.urls import identity, parse
-from packer.errors import DestinationError, PackLockedError, option, printable
+from packer.errors import DestinationError, PackLockedError, RemoteError, option, printable
+
+_HEAD = 64  # bytes by which a pack is recognised
 
 
 class UploadedConversion:
@@ -96,6 +99,8 @@ class UploadedConversion:
             self._log = UploadLog(self.room / "upload.jsonl")
             held_by_now.callback(self._log.close)
             self._upload = Upload(self._url, self._log, overwrite=self._overwrite)
+            if self._overwrite and self._log.empty:
+                _require_pack_or_nothing(self._url)
             self.notes += self._upload.require_free(fresh=self._fresh)
             self.made = self._made_before()
             if self.made is None:
@@ -185,3 +190,11 @@ class UploadedConversion:
             f"the pack is complete since {when:%Y-%m-%d %H:%M:%S} UTC, and its upload goes on; --fresh converts anew"
         )
         return summary_of_made(self.request.dst, manifest, files.size)
+
+
+def _require_pack_or_nothing(url: str) -> None:
+    """Raise DestinationError if the object at a URL does not begin like a pack; the user may be unable to read it."""
+    with contextlib.suppress(RemoteError):
+        found = look(url, _HEAD)
+        if found is not None and found[1] and not any(row.begins(found[1]) for row in FORMATS.values()):
+            raise not_replaced(parse(url).shown())

@@ -35,7 +35,7 @@ from typing import IO, Any
 import google_crc32c
 
 from packer._conversion.resume import compare_source, setting_differences, started_differently
-from packer._formats import Writer, recognise
+from packer._formats import Writer, is_pack
 from packer._manifest import TILED
 from packer._sources.base import Source
 from packer._sources.scan_list import let_mend, write_listing
@@ -58,7 +58,6 @@ from packer.errors import (
     DestinationError,
     DestinationOptionError,
     ImageError,
-    NotAPackError,
     PackerError,
     PackLockedError,
     ResumeError,
@@ -592,18 +591,43 @@ class Checkpoints:
 
 
 def check_destination(destination: Path, *, overwrite: bool) -> None:
-    """Raise DestinationError if a pack cannot be written, or something exists that must not be replaced."""
+    """Raise DestinationError if a pack cannot be written, or something exists that must not be replaced.
+
+    Packs are replaced, damaged ones too, and so are empty files and directories.
+    """
+    check_free(destination, overwrite=overwrite)
+    if os.path.lexists(destination) and not _is_empty(destination) and not _is_pack(destination):
+        raise not_replaced(printable(destination))
+
+
+def check_free(destination: Path, *, overwrite: bool) -> None:
+    """Raise DestinationError if nothing can be written, or something exists and `overwrite` is false."""
     check_place(destination)
     if os.path.lexists(destination):
-        shown = printable(destination)
         _require_file_or_directory(destination)
         if not overwrite:
-            raise DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
-        if os.path.isdir(destination) and os.listdir(destination):
-            try:
-                recognise(destination)
-            except NotAPackError:
-                raise DestinationError(f"{shown}: a directory that is not a pack will not be replaced by one") from None
+            raise DestinationError(
+                f"{printable(destination)}: exists already. Choose another name, or say {option('overwrite', True)}."
+            )
+
+
+def _is_empty(destination: Path) -> bool:
+    return not (os.listdir(destination) if os.path.isdir(destination) else os.path.getsize(destination))
+
+
+def _is_pack(destination: Path) -> bool:
+    try:
+        return is_pack(destination)
+    except PackerError:  # a pack that is damaged, or of a newer packer
+        return True
+
+
+def not_replaced(shown: str) -> DestinationError:
+    """Return the error for something that packer did not write, which ``--overwrite`` does not replace."""
+    return DestinationError(
+        f"{shown}: exists, and is no pack, so {option('overwrite', True)} does not replace it. Choose another name, or "
+        "delete it yourself first."
+    )
 
 
 def _require_file_or_directory(destination: Path) -> None:

@@ -394,8 +394,10 @@ def require_output(path: str | os.PathLike[str], what: str, begins: tuple[bytes,
         with writing_to(path), open(path, "rb") as file:
             start = file.read(max(map(len, begins)))
         if start and not start.lower().startswith(begins):
-            message = f"the {what} would replace a file that is not a {what}. Choose another name."
-            raise DestinationError(f"{shown}: {message}")
+            raise DestinationError(
+                f"{shown}: the {what} would replace a file that is not a {what}. Choose another name, or delete it "
+                "yourself first."
+            )
 
 
 def write_output(path: str | os.PathLike[str], content: bytes) -> None:

@@ -17,6 +17,7 @@ import pytest
 import packer
 from packer.errors import DestinationError
 from tests.command import packer_many
+from tests.containers.lmdbs import write_lmdb
 from tests.samples import content, noise
 
 
@@ -166,3 +167,54 @@ def test_a_list_replaces_lists_only(room: Path) -> None:
         assert (result.returncode, reason in result.stderr) == (1, True), result.stderr
     (room / "x.scan").unlink()
     assert content(room) == before
+
+
+OTHERS = {
+    "a text": lambda path: path.write_text("notes"),
+    "an LMDB of another tool": lambda path: write_lmdb(path, [(b"0", b"value")]),
+    "a directory of other files": lambda path: noise(path / "c" / "0.png", 0),
+}
+"""What packer did not write, made at a path."""
+
+WRITERS: dict[str, Callable[[Path, Path], object]] = {
+    "convert": lambda room, dst: packer.convert(room / "tree", dst.with_suffix(".lmdb"), overwrite=True),
+    "parts": lambda room, dst: packer.convert(room / "tree", dst.with_suffix(".lmdb"), parts=2, overwrite=True),
+    "merge": lambda room, dst: packer.merge(
+        [room / "t.lmdb", room / "more.lmdb"], dst.with_suffix(".lmdb"), overwrite=True
+    ),
+    "pack": lambda room, dst: packer.pack([{"image": room / "tree/c/0.png"}], dst.with_suffix(".lmdb"), overwrite=True),
+    "index": lambda room, dst: packer.index(room / "tree", dst.with_suffix(".index"), overwrite=True),
+}
+"""The functions with `overwrite`, called with a destination."""
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("other", OTHERS)
+def test_what_packer_did_not_write_is_not_replaced(room: Path, writer: str, other: str) -> None:
+    dst = room / ("x.index" if writer == "index" else "x.lmdb")
+    OTHERS[other](dst)
+    before = content(room)
+    with pytest.raises(
+        DestinationError, match=r"is no pack, so overwrite=True does not replace it\. Choose another name"
+    ):
+        WRITERS[writer](room, dst)
+    assert content(room) == before
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("before", ["an empty file", "an empty directory", "a pack", "an index", "a damaged pack"])
+def test_packs_and_empty_files_are_replaced(room: Path, writer: str, before: str) -> None:
+    dst = room / ("x.index" if writer == "index" else "x.lmdb")
+    if before == "an empty file":
+        dst.touch()
+    elif before == "an empty directory":
+        dst.mkdir()
+    elif before == "an index":
+        packer.index(room / "tree", room / "y.index")
+        (room / "y.index").rename(dst)
+    else:
+        shutil.copy(room / "more.lmdb", dst)
+    if before == "a damaged pack":
+        os.truncate(dst, dst.stat().st_size - 4096)
+    WRITERS[writer](room, dst)
+    assert len(packer.open_dataset(dst)) > 0

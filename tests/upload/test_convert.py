@@ -106,6 +106,19 @@ def test_another_conversion_does_not_go_on_with_it(
     assert stored(s3, bucket, "t.lmdb") == only_files(tmp_path / "small.lmdb")
 
 
+def test_an_object_that_is_no_pack_is_not_replaced(s3: Any, bucket: str, photo_tree: Path, tmp_path: Path) -> None:
+    url, how = f"s3://{bucket}/t.lmdb", {"scratch": tmp_path / "scratch", "overwrite": True}
+    s3.put_object(Bucket=bucket, Key="t.lmdb", Body=b"notes")
+    with pytest.raises(
+        DestinationError, match=r"t\.lmdb: exists, and is no pack, so overwrite=True does not replace it"
+    ):
+        packer.convert(photo_tree, url, **how)
+    assert stored(s3, bucket, "t.lmdb") == {"": b"notes"}
+    s3.put_object(Bucket=bucket, Key="t.lmdb", Body=b"")
+    packer.convert(photo_tree, url, **how)
+    packer.convert(photo_tree, url, resize=16, **how)
+
+
 def test_what_does_not_fit_a_url_is_refused_in_a_line(photo_tree: Path, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="scratch= applies only if DST is a URL"):
         packer.convert(photo_tree, tmp_path / "t.lmdb", scratch=tmp_path)
