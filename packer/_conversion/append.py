@@ -155,7 +155,7 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
             f"pack OTHER of its own, and then both to a new pack: `packer merge {shown} OTHER NEW --classes union`"
         ) from None
     remedy = "The classes of a field never change: convert both again, with all classes, to a new pack."
-    source = with_given_classes(source, whole.fields, pack, request.labels, remedy=remedy)
+    source = with_given_classes(source, whole.fields, pack, request.bad_samples(), request.labels, remedy=remedy)
     would = provenance(source, request.recipe)
     differences = setting_differences(
         {"codec": whole.codec, **whole.settings}, {"codec": would.codec, **json.loads(json.dumps(would.settings))}

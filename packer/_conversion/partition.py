@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from packer._account import BadSamples
 from packer._conversion.convert import (
     ConversionProgress,
     Summary,
@@ -334,6 +335,8 @@ class SharedSource:
         The number of images to take, evenly spread.
     where : str, optional
         A condition on the samples of a pack, applied before the other options.
+    skip : bool
+        Whether samples of classes that are not in `classes` are left out; otherwise they are an error.
     """
 
     path: Path
@@ -342,6 +345,7 @@ class SharedSource:
     identities: list[str] | None = None
     sample: int | None = None
     where: str | None = None
+    skip: bool = False
 
     @classmethod
     def of(cls, partition: Partition, source: Source, request: ConversionRequest) -> SharedSource:
@@ -349,7 +353,8 @@ class SharedSource:
         if source.origin is None:
             return cls(partition.listing())
         path, identities = Path(os.path.abspath(request.src)), source.identities()
-        return cls(path, request.classes(), request.limit, identities, request.sample, request.where)
+        skip = request.bad_samples().skip
+        return cls(path, request.classes(), request.limit, identities, request.sample, request.where, skip)
 
     def open(self) -> Source:
         """Open the source, in constant time; SourceError if the pack has been replaced."""
@@ -359,7 +364,7 @@ class SharedSource:
         return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
 
     def _pack(self) -> Source:
-        source = pack_source(self.path, classes=self.classes)
+        source = pack_source(self.path, classes=self.classes, bad=BadSamples(skip=self.skip))
         return source if self.where is None else source.where(self.where)
 
 

@@ -364,7 +364,9 @@ class SourceRequest(SourceOptions):
             with open_pack(self.classes_from) as reader:
                 fields = reader.manifest.fields
             remedy = "Correct them, or convert the images of that pack again."
-            source = with_given_classes(source, fields, self.classes_from, self.labels, remedy=remedy)
+            source = with_given_classes(
+                source, fields, self.classes_from, self.bad_samples(), self.labels, remedy=remedy
+            )
         if self.file_fields:
             source = with_files(source, self.file_fields, self.value_of("on_missing"), skip=self.bad_samples().skip)
             source = source.noting(*notes_on_gray_files(source, texts_of("fields", self.fields)))
@@ -424,7 +426,7 @@ class SourceRequest(SourceOptions):
                 raise OptionError(f"{option('classes_from')} is for `packer scan`, which made the list that SRC is")
             return listed_source(self.src)
         if is_pack(self.src):
-            source = pack_source(self.src, classes=classes)
+            source = pack_source(self.src, classes=classes, bad=self.bad_samples())
             return source if self.where is None else source.where(self.where)
         if (objects := source_of_objects(self, classes)) is not None:
             return objects
@@ -508,7 +510,7 @@ class SourceRequest(SourceOptions):
         if DATASET_JSON in metadata:
             from packer._sources.stylegan import stylegan_source
 
-            made = stylegan_source(self.src, classes, self.rule)
+            made = stylegan_source(self.src, classes, self.rule, self.bad_samples())
             if made is not None:
                 return made
         if not is_split:

@@ -210,7 +210,8 @@ def _tell_of_labels(source: Source, table: LabelTable, kinds: Mapping[str, str])
 
 def _joined(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
     """Return the images to keep, and the row of each image, -1 if it has none."""
-    row_of = {name: row for row, name in enumerate(rows.names)}
+    left = {one["name"] for one in rows.table.bad.found}
+    row_of = {name: row for row, name in enumerate(rows.names) if name not in left}
     image_rows = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
     table = rows.table.path.name
     if row_of:

@@ -401,9 +401,11 @@ _UNKNOWN = -1
 
 
 def with_given_classes(
-    source: Source, fields: Sequence[Field], pack: Path, table: Path | None = None, *, remedy: str
+    source: Source, fields: Sequence[Field], pack: Path, bad: BadSamples, table: Path | None = None, *, remedy: str
 ) -> Source:
     """Return a source with classes and labels renumbered to the ids of a pack's fields of the same name and kind.
+
+    Images with a class that the pack's field lacks become bad samples.
 
     Parameters
     ----------
@@ -412,6 +414,8 @@ def with_given_classes(
         The fields of the pack.
     pack, table : Path
         The pack, and the table whose lines `source` knows; for messages.
+    bad : BadSamples
+        Collects the images with other classes.
     remedy : str
         The end of the message about classes that the pack lacks.
 
@@ -421,12 +425,14 @@ def with_given_classes(
         If a field has a class that the pack's field lacks, or has other classes and fixed ids.
     """
     known = {(field.name, field.kind): field for field in fields if KINDS[field.kind].has_classes}
-    columns = {}
+    columns: dict[str, Column] = {}
+    unknown: dict[int, str] = {}
     for column in source.columns:
         own = column.field
         pack_field = known.get((own.name, own.kind))
         if pack_field is not None and (own.classes, own.ids) != (pack_field.classes, pack_field.ids):
-            columns[own.name] = _classed(column, pack_field, source, pack, table, remedy)
+            columns[own.name], others = _classed(column, pack_field, source, pack, table)
+            unknown = {**others, **unknown}
     for own in source.fields:
         pack_field = known.get((own.name, own.kind), own)
         if own.name not in columns and (own.classes, own.ids) != (pack_field.classes, pack_field.ids):
@@ -436,17 +442,30 @@ def with_given_classes(
             )
     if not columns:
         return source
-    return replace(
+    for row, problem in sorted(unknown.items()):
+        bad.add(source.names[row], SourceError(f"{problem}. {remedy}"))
+    source = replace(
         source,
         columns=tuple(columns.get(column.field.name, column) for column in source.columns),
         fields=tuple(columns[field.name].field if field.name in columns else field for field in source.fields),
     )
+    return without_bad(source, [*unknown], bad)
 
 
-def _classed(  # noqa: PLR0917
-    column: Column, pack_field: Field, source: Source, pack: Path, table: Path | None, remedy: str
-) -> Column:
-    """Return a column with the ids of `pack_field`; SourceError if it has a class that `pack_field` lacks."""
+def without_bad(source: Source, rows: Sequence[int], bad: BadSamples) -> Source:
+    """Return a source without some bad samples; SourceError if all are bad."""
+    if not rows:
+        return source
+    if len(rows) == len(source):
+        raise SourceError(f"{printable(source.root)}: no image can be used: {bad.found[0]['reason']}")
+    left = source.taken(np.delete(np.arange(len(source)), rows))
+    return replace(left, doubts=(*source.doubts, *bad.found))
+
+
+def _classed(
+    column: Column, pack_field: Field, source: Source, pack: Path, table: Path | None
+) -> tuple[Column, dict[int, str]]:
+    """Return a column with the ids of `pack_field`, and the problem of each row with a class that it lacks."""
     assert isinstance(column, (NumberColumn, BlobColumn))
     ids, rows = _column_ids(column)
     used, inverse = np.unique(ids, return_inverse=True)
@@ -457,22 +476,21 @@ def _classed(  # noqa: PLR0917
         new = np.array([known.get(name, _UNKNOWN) for name in names], np.int64)
     else:
         new = np.where(pack_field.knows(used), used, _UNKNOWN)
-    if len(lacking := np.flatnonzero(new == _UNKNOWN)):
-        first = int(np.flatnonzero(new[inverse] == _UNKNOWN)[0])
-        row = int(rows[first])
+    every = some([names[number] for number in np.flatnonzero(new == _UNKNOWN).tolist()])
+    unknown: dict[int, str] = {}
+    for at in np.flatnonzero(new[inverse] == _UNKNOWN).tolist():
+        row = int(rows[at])
         by_line = table is not None and source.lines is not None
         where = f"{table}, line {source.lines[row]}" if by_line else source.names[row]  # type: ignore[index]
-        raise SourceError(
-            f"{printable(where)}: field {own.name!r}: {printable(names[inverse[first]])} is no class that "
-            f"{printable(pack)} knows; unknown are {some([names[number] for number in lacking.tolist()])}. {remedy}"
-        )
+        problem = f"field {own.name!r}: {printable(names[inverse[at]])} is no class that {printable(pack)} knows"
+        unknown.setdefault(row, f"{printable(where)}: {problem}; unknown are {every}")
     field = replace(pack_field, file=own.file)
     if isinstance(column, NumberColumn):
         values = np.zeros(len(column), np.int64)
         values[rows] = new[inverse]
-        return NumberColumn(field, values, column.null)
+        return NumberColumn(field, values, column.null), unknown
     blob = np.frombuffer(new[inverse].astype("<i8").tobytes(), np.uint8)
-    return BlobColumn.packed(field, blob, column.sizes)
+    return BlobColumn.packed(field, blob, column.sizes), unknown
 
 
 def _column_ids(column: NumberColumn | BlobColumn) -> tuple[Ints, Ints]:

@@ -12,7 +12,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import Account
+from packer._account import Account, BadSamples
 from packer._fields import Condition, Field, Stored
 from packer._formats import Reader, open_pack
 from packer._formats.reader import PackColumns
@@ -268,6 +268,8 @@ def _require_same_kind(first: Reader, one: Field, reader: Reader, other: Field) 
 
 
 CLASS_MAPS = ("same", "union")
+_UNKNOWN = -2
+"""The label of samples whose class is not in the given ones."""
 
 
 def pack_source(
@@ -275,6 +277,7 @@ def pack_source(
     class_map: str = "same",
     classes: Sequence[str] | None = None,
     prefixes: Sequence[str] = (),
+    bad: BadSamples | None = None,
 ) -> PackSource:
     """Take the samples of packs, one pack after the other.
 
@@ -289,6 +292,8 @@ def pack_source(
         Class names in the order of their ids, instead of the class names in the packs.
     prefixes : sequence of str, optional
         A directory prepended to the sample names of each pack; one for each pack, or none.
+    bad : BadSamples, optional
+        Collects the samples of classes that are not in `classes`; by default such a class is an error.
 
     Raises
     ------
@@ -318,12 +323,13 @@ def pack_source(
         names, repeated = Names.joined(_prefixed([reader.names for reader in readers], prefixes)), frozenset[int]()
         _require_unique(names, readers, prefixes)
     united = readers[0].manifest if len(readers) == 1 else Manifest.united([reader.manifest for reader in readers])
+    bad = bad or BadSamples()
     starts = np.cumsum([0, *(len(reader) for reader in readers[:-1])])
     source = PackSource(
         "pack",
         user_path(readers[0].path),
         names,
-        np.concatenate([_labels(reader, classes) for reader in readers]),
+        np.concatenate([_labels(reader, classes, bad) for reader in readers]),
         list(classes),
         readers=readers,
         starts=starts,
@@ -340,7 +346,25 @@ def pack_source(
         about=tuple(united.about),
         account=_account(readers, classes),
     )
-    return source if len(readers) == 1 else replace(source, united=replace(united, source=source.describe()))
+    if len(readers) > 1:
+        source = replace(source, united=replace(united, source=source.describe()))
+    return _of_known_classes(source, bad)
+
+
+def _of_known_classes(source: PackSource, bad: BadSamples) -> PackSource:
+    """Return a source without the samples of classes that are not in the given ones, which become bad samples."""
+    unknown = source.labels == _UNKNOWN
+    if not unknown.any():
+        return source
+    for row in np.flatnonzero(unknown).tolist():
+        reader, number = source._located(row)
+        name = reader.manifest.classes[int(reader.table.label[number])]
+        bad.add(source.names[row], SourceError(f"its class {printable(name)} is none of the given classes"))
+    if unknown.all():
+        raise SourceError(f"{printable(source.root)}: no image can be used: {bad.found[0]['reason']}")
+    skipped = [*source.united.skipped, *bad.found]
+    known = source.taken(np.flatnonzero(~unknown))
+    return replace(known, united=replace(known.united, skipped=skipped))
 
 
 def _account(readers: Sequence[Reader], classes: Sequence[str]) -> Account:
@@ -348,7 +372,7 @@ def _account(readers: Sequence[Reader], classes: Sequence[str]) -> Account:
     account, ids = Account(), {name: number for number, name in enumerate(classes)}
     for reader in readers:
         own = enumerate(reader.manifest.classes)
-        moved = [name for number, name in own if ids.get(name) != number]
+        moved = [name for number, name in own if ids.get(name, number) != number]
         account.renumbered("class", f"their ids in {Path(reader.path).name} are others", moved, chosen=True)
     return account
 
@@ -381,8 +405,11 @@ def _require_same_classes(readers: Sequence[Reader]) -> None:
             )
 
 
-def _labels(reader: Reader, classes: Sequence[str]) -> Labels:
-    """Return the labels of a pack, with ids as indices into `classes`; -1 for labels that reading will refuse."""
+def _labels(reader: Reader, classes: Sequence[str], bad: BadSamples) -> Labels:
+    """Return the labels of a pack, with ids as indices into `classes`; -1 for labels that reading will refuse.
+
+    Labels of other classes are `_UNKNOWN`, or an error unless `bad` takes them.
+    """
     own = reader.manifest.classes
     if own == list(classes):
         return reader.table.label
@@ -390,11 +417,10 @@ def _labels(reader: Reader, classes: Sequence[str]) -> Labels:
         raise SourceError(f"{printable(reader.path)}: its labels are numbers without classes")
     ids = class_ids(classes)
     unknown = [name for name in own if name not in ids]
-    if unknown:
-        raise SourceError(f"{printable(reader.path)}: {unknown_classes([*map(printable, unknown)])}")
-    return np.concatenate(
-        [np.empty(0, np.int64), *(_mapped(label, [ids[name] for name in own]) for label in blocks(reader.table.label))]
-    )
+    if unknown and not bad.skip:
+        bad.add("", SourceError(f"{printable(reader.path)}: {unknown_classes([*map(printable, unknown)])}"))
+    own_ids = [ids.get(name, _UNKNOWN) for name in own]
+    return np.concatenate([np.empty(0, np.int64), *(_mapped(label, own_ids) for label in blocks(reader.table.label))])
 
 
 def _mapped(label: Ints, ids: list[int]) -> Ints:

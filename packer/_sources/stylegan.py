@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from packer._account import Account
+from packer._account import Account, BadSamples
 from packer._codecs import UNLABELED
 from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_of_images, dataset_labels, label_vector
 from packer._sources.base import BlobColumn, Source
 from packer._sources.imagefolder import ImageRule, Walk
-from packer._sources.labels import unknown_classes
+from packer._sources.labels import unknown_classes, without_bad
 from packer._storage.safe_open import open_regular
 from packer._table import Names
 from packer.errors import SourceError, option, printable
@@ -25,7 +25,9 @@ from packer.errors import SourceError, option, printable
 _MOST = 1 << 28  # bytes of labels
 
 
-def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: ImageRule | None = None) -> Source | None:
+def stylegan_source(
+    root: Path, classes: Sequence[str] | None = None, rule: ImageRule | None = None, bad: BadSamples | None = None
+) -> Source | None:
     """List the images of a directory with the labels of its ``dataset.json``; None if another tool wrote it.
 
     The file may declare that there are no labels.
@@ -37,6 +39,8 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
         Class names in the order of their ids; by default classes are called by their numbers.
     rule : ImageRule, optional
         The rule that decides which files are images.
+    bad : BadSamples, optional
+        Collects the images whose label is none of `classes`; by default such a label is an error.
 
     Raises
     ------
@@ -62,7 +66,11 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
         stored = (None if v is None else label_vector(v, where, n) for v, n in zip(vectors, names, strict=True))
         columns.append(BlobColumn.of(VECTOR, stored))
     ids = [label if type(label) is int else UNLABELED for label in map(labels.get, names)]
-    known = [] if (columns or not labels) and max(ids) == min(ids) == UNLABELED else _classes(ids, classes, path)
+    bad = bad or BadSamples()
+    known = [] if (columns or not labels) and max(ids) == min(ids) == UNLABELED else _classes(ids, classes, path, bad)
+    unknown = [row for row, label in enumerate(ids) if known and label >= len(known)]
+    for row in unknown:
+        bad.add(names[row], SourceError(f"its label is {ids[row]}, and there are {len(known)} classes"))
     others = walk.others.without(DATASET_JSON)
     source = Source(
         "stylegan",
@@ -74,7 +82,7 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
         others=others,
         account=account,
     )
-    return source.having(*columns)
+    return without_bad(source.having(*columns), unknown, bad)
 
 
 def _labels(path: Path) -> dict[str, Any] | None:
@@ -88,7 +96,7 @@ def _labels(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _classes(labels: Sequence[int], classes: Sequence[str] | None, path: Path) -> list[str]:
+def _classes(labels: Sequence[int], classes: Sequence[str] | None, path: Path, bad: BadSamples) -> list[str]:
     least, most = min(labels), max(labels)
     if least < UNLABELED or most > 1000 + 10 * len(labels):
         raise SourceError(
@@ -98,6 +106,6 @@ def _classes(labels: Sequence[int], classes: Sequence[str] | None, path: Path) -
         )
     if classes is None:
         return list(map(str, range(most + 1)))
-    if most >= len(classes):
-        raise SourceError(f"{printable(path)}: {unknown_classes([str(most)])}")
+    if most >= len(classes) and not bad.skip:
+        bad.add("", SourceError(f"{printable(path)}: {unknown_classes([str(most)])}"))
     return list(classes)

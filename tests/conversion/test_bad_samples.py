@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -158,14 +159,28 @@ def test_samples_of_classes_that_the_given_pack_lacks_are_left_out(tmp_path: Pat
             archive.write(path, path.relative_to(tmp_path / "tree").as_posix())
     packer.pack([{"image": tmp_path / "tree/cat/0.png", "label": "cat"}], tmp_path / "cats.lmdb", classes=["cat"])
     options: dict[str, Any] = {"classes_from": tmp_path / "cats.lmdb", "on_error": "skip"}
-    for source in ("a.zip", "tree"):
-        pack = tmp_path / f"{source}.lmdb"
-        with pytest.raises(SourceError, match=r"given class list: owl.*on_error='skip'"):
+    packer.convert(tmp_path / "tree", tmp_path / "b.lmdb")
+    packer.index(tmp_path / "tree", tmp_path / "b.index")
+    for name, file, text in (
+        ("metadata", "metadata.csv", "file_name,age\ncat/0.png,1\nowl/1.png,2\n"),
+        ("stylegan", "dataset.json", json.dumps({"labels": [["cat/0.png", 0], ["owl/1.png", 1]]})),
+    ):
+        shutil.copytree(tmp_path / "tree", tmp_path / name)
+        (tmp_path / name / file).write_text(text)
+    for source in ("a.zip", "tree", "b.lmdb", "b.index", "metadata", "stylegan"):
+        pack = tmp_path / f"{source}-cats.lmdb"
+        with pytest.raises(SourceError, match=r"given class list: (owl|1)\..*on_error='skip'"):
             packer.convert(tmp_path / source, pack, classes_from=tmp_path / "cats.lmdb")
         packer.convert(tmp_path / source, pack, **options)
         assert [entry["name"] for entry in packer.info(pack).skipped] == ["owl/1.png"]
         assert list(packer.open_dataset(pack).samples) == [("cat/0.png", 0)]
+        assert run_packer("verify", pack).returncode == 0
+    packer.convert(tmp_path / "b.lmdb", tmp_path / "parts.lmdb", parts=1, **options)
+    assert [entry["name"] for entry in packer.info(tmp_path / "parts.lmdb").skipped] == ["owl/1.png"]
     solid(tmp_path / "owls" / "owl" / "1.png")
+    packer.convert(tmp_path / "owls", tmp_path / "owls.lmdb")
+    with pytest.raises(SourceError, match=r"no image can be used: .*its class owl is none of the given classes"):
+        packer.convert(tmp_path / "owls.lmdb", tmp_path / "out.lmdb", **options)
     with pytest.raises(SourceError, match=r"no image can be used: .*its class owl is none of the given classes"):
         packer.convert(tmp_path / "owls", tmp_path / "out.lmdb", **options)
 

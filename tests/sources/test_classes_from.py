@@ -61,6 +61,18 @@ def test_an_unknown_class_is_refused_by_name_and_line(
         converted(drawn(tmp_path, "val", kinds, tags), classes_from=train, no_classes=True)
 
 
+def test_images_of_an_unknown_class_of_a_field_are_left_out(tmp_path: Path) -> None:
+    train = converted(drawn(tmp_path, "train", ["cat", "dog", "owl"], ["a", "b;c", ""]), no_classes=True)
+    val = drawn(tmp_path, "val", ["owl", "emu", "cat"], ["x;a", "x", "c"])
+    with packer.open_pack(converted(val, classes_from=train, no_classes=True, on_error="skip")) as reader:
+        assert list(reader.names) == ["2.png"]
+        assert [entry["name"] for entry in reader.manifest.skipped] == ["0.png", "1.png"]
+        assert (reader.value(0, "kind"), reader.fields["kind"].classes) == (0, ("cat", "dog", "owl"))
+    others = drawn(tmp_path, "others", ["emu", "emu", "emu"], ["", "", ""])
+    with pytest.raises(SourceError, match=r"no image can be used: .*emu is no class"):
+        converted(others, classes_from=train, no_classes=True, on_error="skip")
+
+
 def test_names_of_digits_stay_names_where_the_pack_has_them(tmp_path: Path) -> None:
     train = converted(drawn(tmp_path, "train", ["1", "x", "5"], ["", "", ""]), no_classes=True)
     val = converted(drawn(tmp_path, "val", ["5", "1", "5"], ["", "", ""]), classes_from=train, no_classes=True)
