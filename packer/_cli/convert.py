@@ -170,7 +170,10 @@ def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
         place = "delete all below DST/ and DST.partial/" if is_url(request.dst) else "remove DST.partial"
         raise click.UsageError(f"--fresh would drop the parts of other tasks: {place} before the job instead")
     if how.splits:
-        raise click.UsageError("--parts is for one split: convert SRC/SPLIT, with --classes-from the first one's pack")
+        raise click.UsageError(
+            "--parts is for one split: convert the first, such as SRC/train, by itself, and each of the others with "
+            "--classes-from the pack of the first"
+        )
     if how.part is not None and how.cluster is not None:
         raise click.UsageError("--part makes one part in a job array, --cluster makes all parts: say one of them")
     if how.cluster is not None and (is_url(request.src) or is_table(request.src)):

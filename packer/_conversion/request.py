@@ -514,7 +514,7 @@ class SourceRequest(SourceOptions):
             if made is not None:
                 return made
         if not is_split:
-            refuse_splits(self.src, destination)
+            self._refuse_splits(destination)
         return imagefolder_source(
             self.src,
             classes,
@@ -523,6 +523,9 @@ class SourceRequest(SourceOptions):
             allow_empty=self.allow_empty or self.allows_empty,
             bad=self.bad_samples(),
         )
+
+    def _refuse_splits(self, destination: Path | None) -> None:
+        refuse_splits(self.src, destination)
 
     def described(self) -> dict[str, Any]:
         """Return the options as JSON values, from which other processes make the same request."""
@@ -627,6 +630,9 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
     def bad_samples(self) -> BadSamples:
         return BadSamples(skip=self.on_error == "skip")
+
+    def _refuse_splits(self, destination: Path | None) -> None:
+        refuse_splits(self.src, destination, self.parts)
 
     def require_destination(self) -> None:
         """Raise DestinationError if pack or report cannot be written, before a listing that may take long."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch.utils.data import ConcatDataset, Subset
 
 from packer._datasets.batch_decoder import BatchDecoder
 from packer._datasets.thumbnails import thumbnails
@@ -25,13 +26,22 @@ _LONGEST = 200  # characters of the repr of an object that is not packer's
 
 
 def named(dataset: Any) -> str:
-    """Return a one-line description: the first line for packer's datasets, with path and samples; else the repr."""
+    """Return a one-line description: the first line for packer's datasets, with path and samples; else the repr.
+
+    torch's `Subset` and `ConcatDataset` are described by what they contain.
+    """
+    if isinstance(dataset, Subset):
+        return f"Subset of {counted(len(dataset), 'sample')} of {named(dataset.dataset)}"
+    if isinstance(dataset, ConcatDataset):
+        return f"ConcatDataset of {counted(len(dataset), 'sample')}: {'; '.join(map(named, dataset.datasets[:_NAMED]))}"
     own = type(dataset).__module__.partition(".")[0] == "packer"
     return repr(dataset).partition("\n")[0] if own else one_line(dataset)
 
 
 def one_line(value: object) -> str:
-    """Return the repr of a value in one line of bounded length."""
+    """Return the repr of a value in one line of bounded length; its type if the repr is an address in memory."""
+    if type(value).__repr__ is object.__repr__:
+        return type(value).__qualname__
     text = " ".join(repr(value).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 

@@ -493,11 +493,12 @@ def split_directories(root: Path) -> list[str]:
     return sorted(splits, key=lambda folder: (SPLITS.index(folder.lower()), folder))
 
 
-def refuse_splits(root: Path, destination: Path | None = None) -> None:
+def refuse_splits(root: Path, destination: Path | None = None, parts: int | None = None) -> None:
     """Raise SourceError, with the command to use instead, if `root` contains splits and not classes.
 
     This is assumed if two directories, or all, have names of splits; a single class may well be called ``train``.
-    Without a destination the message names one split, because only `packer convert` takes several.
+    Without a destination the message names one split, because only `packer convert` takes several, and it does not with
+    ``--parts``.
     """
     splits = split_directories(root)
     folders = [folder for folder in class_directories(root) if not is_hidden(folder)]
@@ -507,15 +508,21 @@ def refuse_splits(root: Path, destination: Path | None = None) -> None:
         problem = f"{printable(root)} holds splits ({', '.join(splits)}), not classes{_annotations(root, annotated)}."
         if destination is None:
             raise SourceError(f"{problem} Pass one of them: {printable(root / splits[0])}")
-        each = destination.with_stem(f"{destination.stem}-{splits[0]}")
-        src, split, dst, split_dst = (shlex.quote(printable(p)) for p in (root, root / splits[0], destination, each))
-        raise SourceError(
-            f"{problem}\n"
-            f"Convert all of them, with one class map:\n"
-            f"  packer convert {src} {dst} --split all\n"
-            f"or one:\n"
-            f"  packer convert {split} {split_dst}"
-        )
+        raise SourceError(f"{problem}\n{_commands_for_splits(root, splits, destination, parts)}")
+
+
+def _commands_for_splits(root: Path, splits: Sequence[str], destination: Path, parts: int | None) -> str:
+    """Return the commands that convert splits with one class map."""
+    packs = [destination.with_stem(f"{destination.stem}-{split}") for split in splits]
+    src, dst, *each = (shlex.quote(printable(path)) for path in (root, destination, *packs))
+    first, *others = (
+        f"  packer convert {shlex.quote(printable(root / split))} {pack}"
+        for split, pack in zip(splits, each, strict=True)
+    )
+    if parts is None:
+        return f"Convert all of them, with one class map:\n  packer convert {src} {dst} --split all\nor one:\n{first}"
+    lines = [f"{first} --parts {parts}", *(f"{line} --parts {parts} --classes-from {each[0]}" for line in others)]
+    return "\n".join(["Convert each of them, with one class map:", *lines])
 
 
 def unlabeled_source(root: Path, rule: ImageRule | None = None) -> Source:

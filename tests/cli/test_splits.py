@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,16 @@ def test_splits_are_refused_whatever_stands_beside_them(root: Path, tmp_path: Pa
     assert "--split all" in result.stderr
     assert not list(tmp_path.glob("x.lmdb*"))
     assert packer("convert", root, tmp_path / "x.lmdb", "--split", "val").returncode == 0
+
+
+def test_the_commands_for_splits_in_parts_make_them(root: Path, tmp_path: Path) -> None:
+    result = packer("convert", root, tmp_path / "x.lmdb", "--parts", "2")
+    assert "--split" not in result.stderr
+    for line in result.stderr.splitlines()[2:]:
+        assert packer(*shlex.split(line)[1:]).returncode == 0
+    train, val = (open_pack(tmp_path / f"x-{split}.lmdb") for split in ("train", "val"))
+    assert len(train.manifest.parts) == len(val.manifest.parts) == 2
+    assert train.manifest.classes == val.manifest.classes
 
 
 def test_any_directory_with_classes_may_be_named(root: Path, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
-from torch.utils.data import DistributedSampler, WeightedRandomSampler
+from torch.utils.data import ConcatDataset, DistributedSampler, Subset, WeightedRandomSampler
 
-from packer import open_dataset
+from packer import DataLoader, open_dataset
 from packer._loader.loader import Loader
 from packer._loader.prefetch import BackgroundPrefetcher, CUDAPrefetcher
 from packer.augment import CutMix, RandomErasing
@@ -318,6 +318,17 @@ def test_a_loader_shows_its_settings(pack: Path) -> None:
         assert part in text
     mixing = Loader(open_dataset(pack, crop=CROP), 6, batch_transform=torch.nn.Identity(), mix=CutMix(num_classes=SIZE))
     assert repr(mixing).splitlines()[-2:] == ["  batch_transform  Identity()", f"  mix              {mixing.mix!r}"]
+
+
+def test_a_loader_shows_what_subsets_contain(pack: Path) -> None:
+    dataset = open_dataset(pack)
+    first = repr(dataset).partition("\n")[0]
+    subset = Subset(dataset, range(4))
+    assert f"  dataset  Subset of 4 samples of {first}\n" in repr(Loader(subset, 2))
+    assert f"Subset of 1 sample of Subset of 4 samples of {first}\n" in repr(Loader(Subset(subset, [1]), 2))
+    joined = ConcatDataset([dataset, subset])
+    assert f"ConcatDataset of {SIZE + 4} samples: {first}; Subset of 4 samples of {first}\n" in repr(Loader(joined, 2))
+    assert "object at 0x" not in repr(DataLoader(subset, 2, shuffle=True))
 
 
 @pytest.mark.parametrize("options", [{"crop": ResizeCenterCrop(16, 20)}, {"crop": CROP, "augment": [RandomErasing()]}])
