@@ -356,7 +356,8 @@ def numbered_classes(classes: Sequence[str]) -> list[str]:
     if other is None:
         return []
     why = "classes are called by numbers, and have their ids by the order of these as text, as ImageFolder has it"
-    return [f"{why}: class {printable(classes[other])} has the id {other}"]
+    zeros = "With leading zeros in their names, both orders are the same"
+    return [f"{why}: class {printable(classes[other])} has the id {other}. {zeros}"]
 
 
 _IMAGES = frozenset({"image", "images", "img", "imgs", "rgb", "photo", "photos", "input", "inputs", "lr", "lq"})

@@ -139,7 +139,9 @@ class _Leaf(ShardColumn):
             return ColumnType("scalar", _NUMBERS[self.base][1])
         if self.base == "pickle":
             return ColumnType("", why="holds pickles, which can run any code")
-        return ColumnType(_BLOBS.get(self.base, ""), why=f"has the type {printable(self.kind)}")
+        if self.base in _BLOBS:
+            return ColumnType(_BLOBS[self.base])
+        return ColumnType("", why=f"has the type {printable(self.kind)}")
 
     def value(self, file: ContainerFile, piece: Piece) -> Value:
         if self.is_array:

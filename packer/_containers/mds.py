@@ -47,11 +47,10 @@ _NUMBERS = {
 _BLOBS = {"jpeg": "image", "png": "image", "pil": "image", "bytes": "bytes", "str": "text", "json": "json"}
 _BLOBS |= {
     "str_decimal": "text",
-    "jpegarray": "bytes",
-    "jpeg_array": "bytes",
-    "list[jpeg]": "bytes",
-    "list[png]": "bytes",
 }
+_SEVERAL = ("jpegarray", "jpeg_array", "list[jpeg]", "list[png]")
+"""The encodings of several images, which may be a field of bytes."""
+
 _TEXTS = {"str_int": "int64", "str_float": "float64"}
 _CODECS = {"zstd": "zstd", "gz": "gzip", "br": "brotli"}
 _LONGEST_NUMBER = 400  # digits
@@ -76,7 +75,11 @@ class _Column(ShardColumn):
             return ColumnType("scalar", _TEXTS[self.base])
         if self.base == "pkl":
             return ColumnType("", why="holds pickles, which can run any code")
-        return ColumnType(_BLOBS.get(self.base, ""), why=f"has the encoding {printable(self.kind)}")
+        if self.base in _SEVERAL:
+            return ColumnType("bytes", why="has several images in each sample: write each of them as a sample")
+        if self.base in _BLOBS:
+            return ColumnType(_BLOBS[self.base])
+        return ColumnType("", why=f"has the encoding {printable(self.kind)}")
 
     def value(self, file: ContainerFile, piece: Piece) -> Value:
         if self.is_array:

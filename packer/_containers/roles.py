@@ -204,7 +204,7 @@ class ColumnType(NamedTuple):
     rank : int
         The axes of an array.
     why : str
-        Why packer does not support it.
+        Why packer does not take it, or does not take it as the image.
     """
 
     kind: str
@@ -355,6 +355,8 @@ def roles_of(
     image = chosen.image or _image(columns, where)
     if columns[image].kind not in ("image", "bytes"):
         raise OptionError(f"--key image={image}: the column holds {columns[image].kind}, and no images")
+    if columns[image].why:
+        raise SourceError(f"{where}: column {printable(image)!r} {columns[image].why}")
     name = chosen.name or name
     if name is not None and columns[name].kind not in ("text", "bytes"):
         raise OptionError(f"--key name={name}: the column holds {columns[name].kind}, and no names")
@@ -385,7 +387,12 @@ def _image(columns: Mapping[str, ColumnType], where: str) -> str:
     likely = [name for name in names if columns.get(name, ColumnType("")).kind in ("image", "bytes")]
     found = [column for column in likely if column in images] or images or likely
     if not found:
-        raise SourceError(f"{where}: no column of images: say which with --key image=COLUMN, of {_listed(columns)}")
+        able = {column: type for column, type in columns.items() if type.kind == "bytes"}
+        if not able:
+            raise SourceError(f"{where}: no column of images: there are {_listed(columns)}")
+        found = [column for column in able if able[column].why]
+        if len(found) < len(able):
+            raise SourceError(f"{where}: no column of images: say which with --key image=COLUMN, of {_listed(able)}")
     return found[0]
 
 

@@ -551,10 +551,12 @@ class _Chooser:
         images = [key for key, of_key in seen.items() if of_key.type == BYTES and of_key.image and not of_key.several]
         chosen = next((key for key in _ROLES.images if key in images), images[0] if len(images) == 1 else None)
         if chosen is None:
-            which = f"which of {', '.join(images)} is" if images else "which is, of " + ", ".join(list(seen)[:20])
+            if images:
+                which = printable(", ".join(images))
+                raise SourceError(f"several features are images: say which of {which} is, with --key image=KEY")
             raise SourceError(
-                f"{'several features are images' if images else 'no feature is an encoded image'}: "
-                f"say {printable(which)}, with --key image=KEY"
+                f"no feature is an encoded image, of {printable(', '.join(list(seen)[:20]))}: say which is, with "
+                "--key image=KEY. Features of pixels are not read: pass the images as arrays to packer.pack"
             )
         return chosen
 

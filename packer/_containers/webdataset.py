@@ -618,6 +618,7 @@ _MASKS = re.compile("mask|(^|[^a-z])seg([^a-z]|$)|segmentation")
 _DIRECTORIES = "directory"  # the key of the label where directories are the classes
 _ARCHIVES = ("tar", "tgz", "tar.gz", "zip", "7z", "rar")
 _SMALL = 1 << 16  # largest member that is inspected as a label
+_LARGEST_LOOKED_AT = 1 << 26  # bytes of a member that may be an image under another suffix
 
 
 @dataclass(frozen=True)
@@ -790,7 +791,10 @@ def _images(first: FirstSamples) -> TarRoles:
             return TarRoles((long[0],))
         shown = ", ".join(f".{printable(one)}" for one in long[:5])
         raise SourceError(f"{where}: samples have several images: {shown}. Name one: --key image={printable(long[0])}")
-    raise SourceError(f"{where}: no images in it: the first samples have {first.shown()}")
+    small = [one for one, member in first.members.items() if member.size <= _LARGEST_LOOKED_AT]
+    likely = [one for one in small if suffix_of(first.content(one)[:_HEAD])]
+    way = f". Say which is the image: --key image={printable(likely[0])}" if likely else ""
+    raise SourceError(f"{where}: no images in it: the first samples have {first.shown()}{way}")
 
 
 def _roles_by_keys(first: FirstSamples, images: tuple[str, ...], chosen: Chosen, account: Account) -> TarRoles:

@@ -126,7 +126,7 @@ def test_keys_choose_columns(tmp_path: Path) -> None:
     columns = {"a": ("bytes", None), "b": ("str", None), "c": ("bytes", None), "d": ("int64", 8)}
     rows = [[DATA[0], b"x/one.JPEG", DATA[1], struct.pack("<q", 5)], [DATA[1], b"two", DATA[1], struct.pack("<q", 0)]]
     directory = one(tmp_path, columns, rows)
-    with pytest.raises(SourceError, match="no column of images: say which with --key image=COLUMN, of a, b, c, d"):
+    with pytest.raises(SourceError, match=r"no column of images: say which with --key image=COLUMN, of a, c$"):
         listed(directory)
     keys = {"image": "a", "name": "b", "depth:bytes": "c", "count": "d"}
     seen = everywhere(directory, tmp_path, keys=keys)
@@ -145,6 +145,18 @@ def test_keys_choose_columns(tmp_path: Path) -> None:
             opened(directory, keys)
     with pytest.raises(SourceError, match="no column 'z': there are a, b, c, d"):
         opened(directory, {"image": "z"})
+
+
+def test_a_column_of_several_images_is_a_field_and_no_image(tmp_path: Path) -> None:
+    several = struct.pack("<3I", 2, len(DATA[0]), len(DATA[1])) + DATA[0] + DATA[1]
+    columns: dict[str, tuple[str, int | None]] = {"image": ("jpeg_array", None), "label": ("int64", 8)}
+    directory = one(tmp_path, columns, [[several, struct.pack("<q", 0)]])
+    for keys in ({}, {"image": "image"}):
+        with pytest.raises(SourceError, match="column 'image' has several images in each sample"):
+            listed(directory, keys)
+    (tmp_path / "beside").mkdir()
+    directory = one(tmp_path / "beside", {"photo": ("jpeg", None), **columns}, [[DATA[0], several, bytes(8)]])
+    assert everywhere(directory, tmp_path).data == [DATA[0]]
 
 
 def test_names_and_labels_that_cannot_be_are_refused(tmp_path: Path) -> None:

@@ -374,7 +374,8 @@ np.save(NPY, np.array([1.5, 2.5]))
         ([("a.jpg", JPEG), ("a.txt", b"")], {"x": "txt", "y": "txt"}, "txt is the field x already"),
         ([("a.jpg", JPEG), ("a.txt", b"")], {"x:nothing": "txt"}, "a kind is one of"),
         ([("a.jpg", JPEG), ("a.txt", b"")], {"1x": "txt"}, "cannot have the name"),
-        ([("a.txt", b"")], {}, "no images in it: the first samples have .txt"),
+        ([("a.txt", b"")], {}, "no images in it: the first samples have .txt$"),
+        ([("a.jpg.data", PNG), ("a.jpg.label", b"1")], {}, "Say which is the image: --key image=jpg.data$"),
         ([], {}, "no samples in it"),
         ([("a.left.png", PNG), ("a.right.png", PNG)], {}, r"several images: .left.png, .right.png. Name one"),
         ([("a.jpg", JPEG), ("a.cls", b"-2")], {}, r"a.cls: -2 is no class id"),
@@ -764,7 +765,7 @@ def test_numbers_with_more_dots_are_names_of_samples(tmp_path: Path) -> None:
     ("classes", "said"),
     [
         ((".ipynb_checkpoints", "cat"), r"class \(\.ipynb_checkpoints\): a hidden directory is a class"),
-        (("0", "10", "2"), "classes are called by numbers.*: class 10 has the id 1"),
+        (("0", "10", "2"), "classes are called by numbers.*: class 10 has the id 1. With leading zeros"),
     ],
 )
 def test_class_directories_are_said_as_those_of_a_tree_are(tmp_path: Path, classes: Sequence[str], said: str) -> None:

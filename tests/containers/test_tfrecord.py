@@ -422,7 +422,10 @@ def test_damaged_and_compressed_files_are_named(tmp_path: Path) -> None:
         (tfrecord([b"\x0a\xff"]), "record 0, at byte 0: no message: its field at byte 12 is damaged"),
         (tfrecord([b"\x0a\x02\x0a"]), "record 0, at byte 0: no message: its field at byte 12 is damaged"),
         (tfrecord([imagenet(0) + sized(2, sized(1, b"x"))]), "it is a SequenceExample"),
-        (tfrecord([example({"a": int_list(1)})]), "no feature is an encoded image: say which is, of a"),
+        (
+            tfrecord([example({"a": int_list(1)})]),
+            "no feature is an encoded image, of a: say which is, with --key image=KEY. Features of pixels are not read",
+        ),
     ]:
         path = tmp_path / "a.tfrecord"
         path.write_bytes(changed)
