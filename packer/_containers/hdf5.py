@@ -356,7 +356,7 @@ class HDF5Arrays(ColumnContainer):
             return False
         try:
             with _opened(path) as file:
-                return not _is_packers(file)
+                return not is_packers(file)
         except (SourceError, MissingDependencyError):
             return False
 
@@ -574,7 +574,7 @@ def _within(dataset: h5py.Dataset) -> h5py.Dataset:
     return dataset
 
 
-def _is_packers(file: h5py.File) -> bool:
+def is_packers(file: h5py.File) -> bool:
     """Tell whether packer wrote a file, without reading texts of variable length, which lie in a heap."""
     attributes = file.attrs
     return bool(

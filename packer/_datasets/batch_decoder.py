@@ -20,13 +20,13 @@ import torch
 from packer._datasets.lookup import Lookup
 from packer._datasets.sample_decoder import SampleDecoder
 from packer._formats import Reader
+from packer._formats.reader import TaskFiles
 from packer._images.extension import _native
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, require_affordable
 from packer._images.native import LEVELS, become_in_c
 from packer._images.native.records import Results, TaskBuilder
 from packer._images.numbers import NumberFormat
 from packer._images.operations import parted, side_by_side, with_operations
-from packer._storage.packfile import NOWHERE
 from packer._table import Ints, are_pixels
 from packer.augment import Augmentation, View
 from packer.crops import Crop
@@ -298,12 +298,9 @@ class NativeTasks:
         step: int,
         numbers: Lookup | NumberFormat | None,
     ) -> None:
-        reader.require_table()
-        found = reader._one_file()
-        self._reader, self._held = reader, found
-        file = (-1, 0, 0) if found is None else (found[0].number, *found[1:])
-        located = locating.tasks(rows, crops, batch, step, file)
-        self._names = reader._hold_names(located.tasks.reshape(-1))
+        self._files = TaskFiles(reader)
+        located = locating.tasks(rows, crops, batch, step, self._files.one)
+        self._files.hold_names(located.tasks)
         self._located, self._crops = located, crops
         self.places, self._sums = located.places, located.sums.tolist()
         (_, self._views, self._each), size = located.operations.shape, located.tasks.dtype.itemsize
@@ -330,7 +327,8 @@ class NativeTasks:
 
         Views are numbered within these images. Call `aim` first.
         """
-        _held = self._held or self._locate(begin, end)  # keeps files open until C has read from them
+        # It keeps files open until C has read from them.
+        _held = self._files.held or self._files.locate(self._located.tasks[begin:end])
         if self._sums[end] - self._sums[begin] <= MAX_PIXELS:
             return self._decode(begin, end)
         left: list[int] = []
@@ -342,15 +340,6 @@ class NativeTasks:
         tasks = self._located.at + first * self._task
         operations = self._located.operations_at + first * self._operations if self._each else 0
         return _native.decode_into(tasks, (last - first) * self._views, operations, self._each, *self._become)
-
-    def _locate(self, begin: int, end: int) -> object:
-        """Fill in the files and offsets of the bytes, once; return an object that must be held until they are read."""
-        tasks = self._located.tasks[begin:end]
-        first = tasks[:, 0].copy()
-        held = self._reader._locate_in_files(first)
-        tasks["file"] = np.where(tasks["file"] == NOWHERE, NOWHERE, first["file"][:, None])
-        tasks["position"] = first["position"][:, None]
-        return held
 
     def _calls(self, begin: int, end: int) -> list[tuple[int, int]]:
         """Divide images among calls of C, because Ctrl-C has no effect until a call ends.

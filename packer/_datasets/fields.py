@@ -27,7 +27,7 @@ from packer.augment import Augmentation
 from packer.augment._boxes import moved_boxes, moved_keypoints
 from packer.crops import Crop
 from packer.crops._boxes import Moved, move_boxes, move_keypoints
-from packer.errors import ImageError, OptionError, OptionTypeError, PackerError, option, printable, warn
+from packer.errors import ImageError, OptionError, OptionTypeError, PackerError, option, warn
 
 OWN = ("image", "label", "name", "index")
 """The keys that every sample has."""
@@ -658,7 +658,7 @@ class FieldDecoder:
             if field.is_blob:
                 yield next(blobs)
                 continue
-            values, present = self.reader._values_of(rows, name)
+            values, present = self.reader.values(rows, name)
             numbers = zip(values.tolist(), present.tolist(), strict=True)
             yield [value if there else None for value, there in numbers]
 
@@ -724,8 +724,7 @@ class FieldDecoder:
     def _error(self, row: int, name: str, error: Exception) -> ImageError:
         """Return the error of a value with the name of its sample."""
         reason = error.reason if isinstance(error, ImageError) else str(error)
-        where = f"{printable(self.reader.path)}, sample {row} ({printable(self.reader._name_in_error(row))})"
-        return ImageError(f"field {name!r}: {reason}", where)
+        return ImageError(f"field {name!r}: {reason}", self.reader.describe(row))
 
     def _plain(self, field: Field, stored: Stored, size: tuple[int, int], box: Box | None) -> Any:
         return self._parts.fill.get(field.name) if stored is None else field.decode(stored)

@@ -505,7 +505,7 @@ class ImageDataset(ItemDataset):
         if output == "bytes":
             raise OptionError("output='bytes' returns the stored bytes, from which no region can be read")
         (number,) = self._view.rows_of([index]).tolist()
-        row = self.reader._row(number)
+        row = self.reader.row(number)
         top, left, height, width = map(operator.index, (top, left, height, width))
         if not (height >= 1 <= width and 0 <= top <= row.height - height and 0 <= left <= row.width - width):
             raise OptionError(
@@ -513,7 +513,7 @@ class ImageDataset(ItemDataset):
                 f"which has {row.width} x {row.height}"
             )
         box = Box.of((top, left, height, width), (height, width))
-        return in_form(output, self._decoder.one.cut(row, self.reader._read(row), box))
+        return in_form(output, self._decoder.one.cut(row, self.reader.read_row(row), box))
 
     def loader(self, path: str) -> Image.Image:
         """Return the image of the sample named `path`, without a transform, as ImageFolder's loader does.
@@ -525,8 +525,8 @@ class ImageDataset(ItemDataset):
         CorruptPackError, ImageError
             If the sample is damaged.
         """
-        row = self.reader._row(row_of(self.reader.names, path))
-        image: Image.Image = in_form("pil", self._decoder.one.whole(row, self.reader._read(row)))
+        row = self.reader.row(row_of(self.reader.names, path))
+        image: Image.Image = in_form("pil", self._decoder.one.whole(row, self.reader.read_row(row)))
         return image
 
     def __repr__(self) -> str:
@@ -584,7 +584,7 @@ class ImageDataset(ItemDataset):
         number = self._view.row_of(place)
         random = None if seed is None or not pipeline.randoms else self._random(number, seed, pipeline.randoms)
         try:
-            row = self.reader._row(number)
+            row = self.reader.row(number)
             label = self._view.label_of(place, row.label)
             return pipeline.sample(self.reader, self._decoder.one, row, label, random)
         except BAD:

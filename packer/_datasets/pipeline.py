@@ -130,12 +130,12 @@ class Pipeline:
             The random numbers for the crop; None draws from torch's generator.
         """
         if self.output == "bytes":
-            image: Any = bytes(reader._read(row))
+            image: Any = bytes(reader.read_row(row))
         elif not self.crops:
-            image = self.shown(decoder.whole(row, reader._read(row)))
+            image = self.shown(decoder.whole(row, reader.read_row(row)))
         else:
             box, operations = decoder.choose(self.crops[0], self.augment, row, random)
-            image = self.shown(decoder.cut(row, reader._read(row), box, operations))
+            image = self.shown(decoder.cut(row, reader.read_row(row), box, operations))
         return self.item(image, label)
 
     def shown(self, pixels: npt.NDArray[Any]) -> Any:

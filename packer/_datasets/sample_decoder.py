@@ -23,7 +23,7 @@ from packer._images.torch_ops import operate
 from packer._table import Buffer, Row, are_pixels
 from packer.augment import Augmentation
 from packer.crops import Crop
-from packer.errors import CorruptPackError, ImageError, printable
+from packer.errors import CorruptPackError, ImageError
 
 Pixels = npt.NDArray[Any]
 
@@ -161,18 +161,15 @@ class SampleDecoder:
         """Return the error with the index and name of the image."""
         if error.name:
             return error
-        name, path = printable(self.reader._name_in_error(index)), printable(self.reader.path)
-        return ImageError(error.reason, f"{path}, sample {index % len(self.reader)} ({name})")
+        return ImageError(error.reason, self.reader.describe(index))
 
     def impossible_size(self, row: Row) -> CorruptPackError:
         """Return the error for a row of the table with a size that no image can have."""
-        reason = f"its row in the table says {row.width} x {row.height} pixels"
-        return CorruptPackError(reason, self.reader.path, row.number, self.reader._name_in_error(row.number))
+        return self.reader.corrupt(row.number, f"its row in the table says {row.width} x {row.height} pixels")
 
     def other_size(self, row: Row, size: int) -> CorruptPackError:
         """Return the error for pixels whose number differs from that in their row of the table."""
-        reason = f"{size} bytes are not {row.width} x {row.height} pixels"
-        return CorruptPackError(reason, self.reader.path, row.number, self.reader._name_in_error(row.number))
+        return self.reader.corrupt(row.number, f"{size} bytes are not {row.width} x {row.height} pixels")
 
     def _cut_in_mode(self, row: Row, data: Buffer, box: Box) -> Pixels:
         """Decode, crop and resize an image to another mode than RGB."""

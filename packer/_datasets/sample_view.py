@@ -139,7 +139,7 @@ class SampleView:
     def describe(self, index: int) -> str:
         """Return a description of the sample at an index with turns, for error messages."""
         (row,) = self.rows_in_turns(np.array([index])).tolist()
-        return f"{printable(self.reader.path)}, sample {row} ({printable(self.reader._name_in_error(row))})"
+        return self.reader.describe(row)
 
     def identity(self) -> str:
         """Return a digest that identifies exactly these samples, the same in every format, for states."""

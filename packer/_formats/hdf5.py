@@ -16,6 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from packer._containers.hdf5 import is_packers
 from packer._formats.contract import NOTHING, Contents, Locations, Placed, Writer
 from packer._formats.reader import FileReader, table_from
 from packer._manifest import Manifest
@@ -97,14 +98,6 @@ class HDF5Writer(Writer):
         self._file.close()
 
 
-def _is_packers(file: h5py.File) -> bool:
-    """Tell whether packer wrote a file, without making libhdf5 read a heap, as a text of variable length would."""
-    attributes = file.attrs
-    return bool(
-        "format" in attributes and attributes.get_id("format").dtype == "S6" and attributes["format"] == b"packer"
-    )
-
-
 def _reserve(file: h5py.File, length: int) -> int:
     """Create the dataset `data` without writing to it; return its offset."""
     settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -172,7 +165,7 @@ class HDF5Reader(FileReader):
             # Through the open file: its path may belong to another file by now, and libhdf5 refuses a path that this
             # process has open with other settings.
             with h5py.File(self._file.stream(_MOST_STRUCTURE, _BESIDE), "r") as file:
-                if not _is_packers(file):
+                if not is_packers(file):
                     raise NotAPackError("an HDF5 file that packer did not write", self.path)
                 manifest_at, manifest_size = self._find(file, "manifest", "|u1")
                 manifest = Manifest.from_json(self._file.read(manifest_at, manifest_size), self.path)

@@ -102,17 +102,17 @@ class Reader(PackAccess):
         """
         index = self.position(index)
         try:
-            row = self._row(index)
+            row = self.row(index)
         except CorruptPackError as error:  # whose name cannot be read
             raise CorruptPackError(error.reason, error.path, index) from error
-        return self._read(row)
+        return self.read_row(row)
 
-    def _row(self, position: int) -> Row:
+    def row(self, position: int) -> Row:
         """Return the row of a sample at a position from `position`; CorruptPackError if the table was cut short."""
         self.require_table()
         return self.table.row(position)
 
-    def _read(self, row: Row) -> Buffer:
+    def read_row(self, row: Row) -> Buffer:
         """Return the data of a row, compared with its checksum. Raises the same errors as `read`."""
         try:
             data = self._fetch_image(row)
@@ -243,7 +243,7 @@ class Reader(PackAccess):
             self.ahead(np.sort(positions), urgent=True)
         rows = self.table.rows(positions)
         for number in sorted(range(len(rows)), key=lambda number: rows[number].offset):
-            yield number, rows[number], self._read(rows[number])
+            yield number, rows[number], self.read_row(rows[number])
 
     def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
         """Return the data of several samples, in their order. Raises the same errors as `read`."""
@@ -259,15 +259,23 @@ class Reader(PackAccess):
         if self.table.checksum(name) != self.manifest.columns.get(name):
             raise CorruptPackError(f"the table's column {name!r} does not match its checksum", self.path)
 
-    def _damaged(self, index: int, reason: str) -> CorruptPackError:
-        return CorruptPackError(f"damaged: {reason}", self.path, index, self._name_in_error(index))
-
-    def _name_in_error(self, index: int) -> str:
+    def known_name(self, index: int) -> str:
         """Return a sample's name for a message; empty if the names are damaged or unreadable."""
         try:
             return self.names.get(index)
         except PackError:
             return ""
+
+    def describe(self, index: int) -> str:
+        """Return the pack, the index and the name of a sample, for messages."""
+        return f"{printable(self.path)}, sample {index} ({printable(self.known_name(index))})"
+
+    def corrupt(self, index: int, reason: str) -> CorruptPackError:
+        """Return the error of a sample that is damaged, with its index and name."""
+        return CorruptPackError(reason, self.path, index, self.known_name(index))
+
+    def _damaged(self, index: int, reason: str) -> CorruptPackError:
+        return self.corrupt(index, f"damaged: {reason}")
 
     @functools.cached_property
     def fields(self) -> Mapping[str, Field]:
@@ -286,7 +294,7 @@ class Reader(PackAccess):
         """
         position = self.position(index)
         if not self.fields[name].is_blob:
-            values, present = self._values_of(np.array([position]), name)
+            values, present = self.values(np.array([position]), name)
             return values[0].item() if present[0] else None
         return self.blobs(np.array([position]), name)[0]
 
@@ -306,8 +314,8 @@ class Reader(PackAccess):
         present = self._present(name)
         return self.table.kept(f"field.{name}"), present
 
-    def _values_of(self, positions: Ints, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Return the values of some samples, and the mask of present values, in the form that `column` returns."""
+    def values(self, positions: Ints, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Return a scalar or class field of some samples, in the form in which `column` returns that of all."""
         present = self._present(name)
         return self.table.more[f"field.{name}"][positions], present[positions]
 
@@ -465,6 +473,52 @@ class FileReader(Reader):
 
     def close(self) -> None:
         self._file.close()
+
+
+class TaskFiles:
+    """The files and the names of a pack's samples, for the tasks of C that are made from its table.
+
+    Parameters
+    ----------
+    reader : Reader
+
+    Attributes
+    ----------
+    one : (int, int, int)
+        The descriptor of the file with all samples, the base of offsets in it, and the number of bytes from there on;
+        the descriptor is -1 if samples are in several files, or C cannot read the file.
+    held : object, optional
+        Keeps that file open; None if there is none, so that `locate` must be called before tasks run.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        reader.require_table()
+        self._reader = reader
+        self.held = found = reader._one_file()
+        self.one = (-1, 0, 0) if found is None else (found[0].number, *found[1:])
+
+    def hold_names(self, tasks: npt.NDArray[Any]) -> None:
+        """Set the names in an array of TASK to memory that stays alive as long as this object."""
+        self._names = self._reader._hold_names(tasks.reshape(-1))
+
+    def locate(self, tasks: npt.NDArray[Any]) -> object:
+        """Set the files and offsets in tasks that are about to run, if samples are in several files.
+
+        Parameters
+        ----------
+        tasks : (N, V) array of TASK
+            The tasks of V views of N samples.
+
+        Returns
+        -------
+        object
+            Keep it until C has read the samples: it keeps their files open.
+        """
+        first = tasks[:, 0].copy()
+        held = self._reader._locate_in_files(first)
+        tasks["file"] = np.where(tasks["file"] == NOWHERE, NOWHERE, first["file"][:, None])
+        tasks["position"] = first["position"][:, None]
+        return held
 
 
 def table_from(columns: Mapping[str, npt.NDArray[Any] | Vector], manifest: Manifest, path: str) -> Table:

@@ -432,7 +432,7 @@ def _field_values(reader: Reader, field: Field, indices: range) -> Iterator[Any]
             yield None if blob is None else _json_value(field, field.decode(blob), named)
         except ValueError as error:
             reason = f"field {field.name!r}: {error}"
-            raise CorruptPackError(reason, reader.path, index, reader._name_in_error(index)) from error
+            raise reader.corrupt(index, reason) from error
 
 
 def _json_value(field: Field, value: Any, named: Mapping[int, str]) -> Any:

@@ -230,14 +230,14 @@ def _first(found: Iterator[Damage]) -> Iterator[Damage]:
 def _wrong_labels(reader: Reader) -> Iterator[Damage]:
     label, manifest = reader.table.stored("label"), reader.manifest
     for index in _where(len(label), lambda part: ~manifest.fits(label[part])):
-        yield Damage(manifest.misfit(label[index].item()), index, reader._name_in_error(index))
+        yield Damage(manifest.misfit(label[index].item()), index, reader.known_name(index))
 
 
 def _wrong_sizes(reader: Reader) -> Iterator[Damage]:
     height, width = reader.table.stored("height"), reader.table.stored("width")
     for index in _where(len(height), lambda part: (height[part] < 1) | (width[part] < 1)):
         reason = f"its row in the table says {width[index]} x {height[index]} pixels"
-        yield Damage(reason, index, reader._name_in_error(index))
+        yield Damage(reason, index, reader.known_name(index))
 
 
 def _wrong_pixels(reader: Reader) -> Iterator[Damage]:
@@ -246,12 +246,12 @@ def _wrong_pixels(reader: Reader) -> Iterator[Damage]:
         return
     for index in _where(len(size), lambda part: ~are_pixels(size[part], height[part], width[part])):
         reason = f"{size[index]} bytes are not {width[index]} x {height[index]} pixels"
-        yield Damage(reason, index, reader._name_in_error(index))
+        yield Damage(reason, index, reader.known_name(index))
 
 
 def _overlaps(reader: Reader) -> Iterator[Damage]:
     for index in reader.stored().overlapping():
-        yield Damage("its bytes overlap another sample's", index, reader._name_in_error(index))
+        yield Damage("its bytes overlap another sample's", index, reader.known_name(index))
 
 
 def _wrong_names(reader: Reader) -> Iterator[Damage]:
@@ -283,7 +283,7 @@ def _wrong_rows(reader: Reader, field: Field) -> Iterator[Damage]:
             index = part.start + row
             numbers = tuple(column[index].item() for column in columns)
             problem = f"field {field.name!r}: {reason.format(*numbers)}"
-            yield Damage(problem, index, reader._name_in_error(index), field.name)
+            yield Damage(problem, index, reader.known_name(index), field.name)
 
 
 def _wrong(field: Field, columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.bool_], str]:
@@ -328,7 +328,7 @@ def _check_samples(
 def _damage(reader: Reader, error: PackError, index: int, field: str = "") -> Damage | str:
     """Convert an error to the damage of a sample, or of a whole file of the pack."""
     whole_file = _file_problem(reader, error)
-    return whole_file or Damage(getattr(error, "reason", str(error)), index, reader._name_in_error(index), field)
+    return whole_file or Damage(getattr(error, "reason", str(error)), index, reader.known_name(index), field)
 
 
 def _file_problem(reader: Reader, error: PackError) -> str | None:
@@ -357,7 +357,7 @@ def _wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, P
                 problem = _blob_problem(field, blob, int(table.height[index]), int(table.width[index]), exif)
                 if problem is not None:
                     reason = f"field {field.name!r}: {problem}"
-                    yield index, field, CorruptPackError(reason, reader.path, index, reader._name_in_error(index))
+                    yield index, field, reader.corrupt(index, reason)
 
 
 def _blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str) -> str | None:
@@ -474,7 +474,7 @@ def _compared(
             return
         row = reader.table.row(index)
         if len(value) != extent[index] or not row.matches(value[: row.size]):
-            yield Damage("liblmdb finds other bytes", index, reader._name_in_error(index))
+            yield Damage("liblmdb finds other bytes", index, reader.known_name(index))
         index += 1
         if progress is not None and (index % 1000 == 0 or index == len(reader)):
             progress(index, len(reader))

@@ -17,6 +17,7 @@ from packer._conversion.pipeline import Recipe
 from packer._datasets.batch_decoder import BatchDecoder, NativeTasks, addresses_of
 from packer._datasets.open import open_dataset
 from packer._formats import open_pack
+from packer._formats.reader import TaskFiles
 from packer._images import native
 from packer._images.geometry import CROP, MAX_PIXELS, Box, Crops
 from packer._images.native.records import Results, TaskBuilder
@@ -86,8 +87,8 @@ def test_c_gathers_what_the_table_says_also_where_it_is_damaged(check: str, phot
             stored, _files = reader.locate(positions)
             locating = TaskBuilder(reader.table, raw=False, checked=check == "always")
             crops = rng.integers(1, 100, (50, 2, len(CROP))).view(CROP)[..., 0]
-            (file, begin, size), groups = reader._one_file(), [0, 8, 16, 20, 28, 36, 40, 48, 50]
-            made = locating.tasks(positions, crops, 20, 8, (file.number, begin, size))
+            files, groups = TaskFiles(reader), [0, 8, 16, 20, 28, 36, 40, 48, 50]
+            made = locating.tasks(positions, crops, 20, 8, files.one)
             for group, end in itertools.pairwise(groups):
                 offsets = stored["position"][made.places[group:end]]
                 assert sorted(made.places[group:end]) == [*range(group, end)]
