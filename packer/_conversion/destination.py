@@ -229,7 +229,7 @@ class Destination(Protocol):
         """
 
     def relax(self, job: Job) -> None:
-        """Record that from now on the job leaves bad files out."""
+        """Record that from now on the job leaves bad files out; DestinationError if it is no longer in progress."""
 
     def with_replaceable(self, source: Source, first: int) -> Source:
         """Return some images of the source, from the image `first` on, with accepted replacements.
@@ -368,7 +368,14 @@ class LocalDestination:
             return listed_source(workspace.listing) if source.origin is None and source.is_local else source
 
     def relax(self, job: Job) -> None:
-        self._write_job({**job, "settings": {**job["settings"], "on_error": "skip"}})
+        relaxed = {**job, "settings": {**job["settings"], "on_error": "skip"}}
+        with Workspace(self.path, wait=float("inf")):  # otherwise another task may finish or replace the job meanwhile
+            now = self.job()
+            if now == relaxed:  # another task did it
+                return
+            if now != job:
+                raise gone(self)
+            self._write_job(relaxed)
 
     def with_replaceable(self, source: Source, first: int) -> Source:
         return source  # the list of the source records it

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from packer._conversion.convert import ConversionProgress, convert
+from packer._conversion.destination import LocalDestination
 from packer._conversion.partition import Partition, SharedSource, finish
 from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import Workspace, WorkspacePaths
@@ -322,6 +323,39 @@ def test_tasks_must_agree(tree: Path, tmp_path: Path) -> None:
     with pytest.raises(ResumeError, match=r"42 images were removed: class_00/bad\.png"):
         job(path).begin(lambda: imagefolder_source(tree).limited(20), {"src": str(tree)})
     begin(job(path, 5), tree, fresh=True)
+
+
+def test_a_job_that_was_replaced_or_finished_is_not_brought_back(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pack.lmdb"
+    files = LocalDestination(path)
+    begin(job(path, 4, on_error="fail"), tree)
+    before = files.job()
+    assert before is not None
+    begin(job(path, 2), tree, fresh=True)
+    now = files.job()
+    with pytest.raises(DestinationError, match="another process finished it, or dropped it"):
+        files.relax(before)
+    assert files.job() == now
+    make_all(job(path, 2), begin(job(path, 2), tree))
+    with pytest.raises(DestinationError, match="another process finished it, or dropped it"):
+        files.relax(before)
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_a_job_is_changed_by_one_task_at_a_time(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pack.lmdb"
+    files = LocalDestination(path)
+    begin(job(path, 4, on_error="fail"), tree)
+    before = files.job()
+    assert before is not None
+    threads = [threading.Thread(target=files.relax, args=(before,)) for _ in range(4)]
+    with Workspace(path):
+        for thread in threads:
+            thread.start()
+        assert files.job() == before
+    for thread in threads:
+        thread.join()
+    assert files.job() == {**before, "settings": {**before["settings"], "on_error": "skip"}}
 
 
 def test_one_destination_has_one_kind_of_conversion(tree: Path, tmp_path: Path) -> None:
