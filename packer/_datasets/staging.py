@@ -175,7 +175,7 @@ def warm(path: str | os.PathLike[str], *, progress: ProgressCallback | bool | No
     return _read(PackFiles.of(path), shown_progress(progress, path, "B"))
 
 
-def _read(pack: PackFiles, progress: ProgressCallback | None) -> int:
+def _read(pack: PackFiles, progress: ProgressCallback | None = None) -> int:
     return sum(len(data) for _, _, data in pack.chunks(progress))
 
 
@@ -221,7 +221,7 @@ class PageLock:
         return PageLock, ()
 
 
-def lock_in_memory(path: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> PageLock:
+def lock_in_memory(path: str | os.PathLike[str]) -> PageLock:
     """Read a pack into the page cache and lock it there, for every process of the node.
 
     Nothing is copied: all processes that lock the same pack lock the same memory, which is freed when the last of them
@@ -231,8 +231,6 @@ def lock_in_memory(path: str | os.PathLike[str], *, progress: ProgressCallback |
     ----------
     path : path
         The pack.
-    progress : callable, optional
-        Called with the number of bytes read and their total.
 
     Returns
     -------
@@ -258,7 +256,7 @@ def lock_in_memory(path: str | os.PathLike[str], *, progress: ProgressCallback |
             f"{printable(user_path(path))}: {in_units(size)} cannot be kept in {in_units(memory)} of memory. "
             "Read it from the disk, in the order of a BlockShuffleSampler, or resize it."
         )
-    _read(pack, progress)
+    _read(pack)
     try:
         return PageLock(pack)
     except OSError as error:

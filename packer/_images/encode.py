@@ -55,7 +55,7 @@ def encode_tiled(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
     from packer._images import jpeg_tiles
 
     mcus = -(-pixels.shape[1] // _MCU)
-    interval = mcus // jpeg_tiles.choose_columns(mcus, _MOST_COLUMNS, 1)
+    interval = mcus // jpeg_tiles.choose_columns(mcus, _MOST_COLUMNS)
     return jpeg_tiles.annotate(_encode_jpeg(pixels, quality, interval))
 
 

@@ -187,22 +187,13 @@ def _read(data: Buffer, segment: int) -> Tiles | None:
     return Tiles(grid, segment, table, header, frame + 4, scan, group, ends)
 
 
-def choose_columns(mcus: int, row_bytes: float, least: float) -> int:
-    """Return the number of tiles to cut an image's MCU rows into.
+def choose_columns(mcus: int, most: int) -> int:
+    """Return the number of tiles, `most` at most, to cut each row of `mcus` MCUs into.
 
     A tile costs about four bytes and some time; what it saves grows with its size.
-
-    Parameters
-    ----------
-    mcus : int
-        MCUs of a row.
-    row_bytes : float
-        Coded bytes of a row, on average.
-    least : float
-        Bytes of a tile on average; ignored if a row is one tile.
     """
-    for count in range(mcus // _NARROWEST, 1, -1):
-        if mcus % count == 0 and row_bytes >= least * count:
+    for count in range(min(mcus // _NARROWEST, most), 1, -1):
+        if mcus % count == 0:
             return count
     return 1
 

@@ -28,7 +28,7 @@ Fill = float | Sequence[float]
 Pixels = npt.NDArray[Any]
 
 
-def nearest(pixels: Pixels, box: Box, fill: Fill = 0, *, out: Pixels | None = None) -> Pixels:
+def nearest(pixels: Pixels, box: Box, fill: Fill = 0) -> Pixels:
     """Return the window of a box: its rectangle, resized to the nearest pixel.
 
     Parameters
@@ -39,8 +39,6 @@ def nearest(pixels: Pixels, box: Box, fill: Fill = 0, *, out: Pixels | None = No
         The crop; its interpolation and the colour of its padding are ignored.
     fill : number or sequence of channels numbers
         The colour of ``constant`` padding.
-    out : contiguous (out_height, out_width) or (out_height, out_width, channels) array, optional
-        The output for the window; of the dtype of the pixels.
 
     Returns
     -------
@@ -49,11 +47,11 @@ def nearest(pixels: Pixels, box: Box, fill: Fill = 0, *, out: Pixels | None = No
     Raises
     ------
     ValueError
-        If the rectangle reaches outside of the pixels, the dtype cannot hold `fill`, or `out` is another array.
+        If the rectangle reaches outside of the pixels, or the dtype cannot hold `fill`.
     """
     require_inside(pixels.shape, box)
     rows, columns = source_pixels(box)
-    return gather(pixels, rows, columns, fill, out=out)
+    return gather(pixels, rows, columns, fill)
 
 
 def require_inside(shape: Sequence[int], box: Box) -> None:
@@ -95,16 +93,12 @@ def _of_image(shown: Ints, first: int, side: int, scaled: int) -> Ints:
     return np.where(inside, shown + first, -1)
 
 
-def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0, *, out: Pixels | None = None) -> Pixels:
+def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0) -> Pixels:
     """Return the pixels in some rows and columns, and `fill` where a row or a column is -1.
 
     The parameters and the errors are the same as those of `nearest`.
     """
-    shape = (len(rows), len(columns), *pixels.shape[2:])
-    if out is None:
-        out = np.empty(shape, pixels.dtype)
-    elif out.shape != shape or out.dtype != pixels.dtype or not out.flags.c_contiguous:
-        raise ValueError(f"a contiguous array of {pixels.dtype} {shape} is needed, not of {out.dtype} {out.shape}")
+    out: Pixels = np.empty((len(rows), len(columns), *pixels.shape[2:]), pixels.dtype)
     colour = colour_of(fill, pixels)
     missing = min(rows.min(initial=0), columns.min(initial=0)) < 0
     if _native is None:
@@ -166,39 +160,27 @@ def decode_mask(
     return pixels[..., 0]
 
 
-def cut_mask(
-    data: Buffer,
-    size: tuple[int, int],
-    box: Box,
-    *,
-    fill: int = 0,
-    exif: str = "ignore",
-    max_pixels: int = MAX_PIXELS,
-    out: Pixels | None = None,
-) -> Pixels:
+def cut_mask(data: Buffer, size: tuple[int, int], box: Box, *, fill: int = 0) -> Pixels:
     """Decode the part of a mask that a box needs, and return the window, resized to the nearest pixel.
 
     Parameters
     ----------
-    data, exif, max_pixels
+    data : bytes-like
         As for `decode_mask`.
     size : (height, width)
         The size of the image that the mask belongs to; the box's rectangle lies inside of it.
     box, fill
         As for `packer._images.masks.nearest`.
-    out : contiguous (out_height, out_width) array, optional
-        The output for the window. Its dtype must be able to represent all numbers of the mask's dtype.
 
     Returns
     -------
     (out_height, out_width) array
-        The window, of the mask's dtype; or `out`.
+        The window, of the mask's dtype.
 
     Raises
     ------
     ImageError
-        For the same reasons as `decode_mask`, or if the mask has another size, or its dtype does not fit into that of
-        `out`.
+        For the same reasons as `decode_mask`, or if the mask has another size.
     ValueError
         As for `nearest`.
     """
@@ -206,37 +188,22 @@ def cut_mask(
     rows, columns = source_pixels(box)
     shown = rows[rows >= 0]
     first, end = (int(shown.min()), int(shown.max()) + 1) if shown.size else (0, 1)
-    pixels = decode_mask(data, exif=exif, max_pixels=max_pixels, size=size, rows=(first, end))
-    rows = np.where(rows >= 0, rows - first, -1)
-    if out is None or out.dtype == pixels.dtype:
-        return gather(pixels, rows, columns, fill, out=out)
-    if not np.can_cast(pixels.dtype, out.dtype, "safe"):
-        raise ImageError(f"a mask of {pixels.dtype} does not fit into {out.dtype}")
-    out[:] = gather(pixels.astype(out.dtype), rows, columns, fill)
-    return out
+    pixels = decode_mask(data, size=size, rows=(first, end))
+    return gather(pixels, np.where(rows >= 0, rows - first, -1), columns, fill)
 
 
-def cut_image(
-    data: Buffer,
-    size: tuple[int, int],
-    box: Box,
-    mode: str,
-    *,
-    fill: Fill | None = None,
-    exif: str = "ignore",
-    max_pixels: int = MAX_PIXELS,
-) -> Pixels:
+def cut_image(data: Buffer, size: tuple[int, int], box: Box, mode: str, *, exif: str = "ignore") -> Pixels:
     """Decode an image to a mode, and return the window of a box, resized as `smooth` does.
 
     In the mode "unchanged", palette indices and single bits are resized to the nearest pixel, as in Pillow.
 
     Parameters
     ----------
-    data, mode, exif, max_pixels
+    data, mode, exif
         As for `packer._images.modes.decode_as`.
     size : (height, width)
         The size that the image must have; the box's rectangle lies inside of it.
-    box, fill
+    box
         As for `smooth`.
 
     Returns
@@ -251,13 +218,13 @@ def cut_image(
         As for `smooth`.
     """
     require_inside(size, box)
-    pixels = decode_as(data, mode, exif=exif, max_pixels=max_pixels, size=size)
+    pixels = decode_as(data, mode, exif=exif, size=size)
     if mode == "unchanged" and box.scaled != box.crop and holds_ids(data):
-        return nearest(pixels, box, _fill(fill, pixels, box))
-    return smooth(pixels, box, fill)
+        return nearest(pixels, box, _padding_colour(pixels, box))
+    return smooth(pixels, box)
 
 
-def smooth(pixels: Pixels, box: Box, fill: Fill | None = None) -> Pixels:
+def smooth(pixels: Pixels, box: Box) -> Pixels:
     """Return the window of a box: its rectangle, resized anti-aliased as torchvision resizes tensors.
 
     Parameters
@@ -265,9 +232,7 @@ def smooth(pixels: Pixels, box: Box, fill: Fill | None = None) -> Pixels:
     pixels : (height, width, channels) array
         The whole image, of uint8, uint16, int32, float32 or float64. The box's rectangle lies inside of it.
     box : Box
-    fill : number or sequence of channels numbers, optional
-        The colour of ``constant`` padding; by default the box's colour, which must be grey for an image without three
-        channels.
+        The colour of its ``constant`` padding must be grey for an image without three channels.
 
     Returns
     -------
@@ -279,7 +244,7 @@ def smooth(pixels: Pixels, box: Box, fill: Fill | None = None) -> Pixels:
     ImageTooLargeError
         If the resized rectangle has too many pixels.
     ValueError
-        If the rectangle reaches outside of the pixels, or their dtype cannot hold `fill`.
+        If the rectangle reaches outside of the pixels, or their dtype cannot hold the colour of the padding.
     """
     require_inside(pixels.shape, box)
     if box.scaled_height * box.scaled_width > MAX_PIXELS:
@@ -288,13 +253,10 @@ def smooth(pixels: Pixels, box: Box, fill: Fill | None = None) -> Pixels:
     top, left, height, width = box.rectangle
     part = pixels[top : top + height, left : left + width]
     resized = resize_numbers(part, *box.scaled, INTERPOLATIONS[box.interpolation])
-    return gather(resized, *window_places(box), _fill(fill, pixels, box))
+    return gather(resized, *window_places(box), _padding_colour(pixels, box))
 
 
-def _fill(fill: Fill | None, pixels: Pixels, box: Box) -> Fill:
-    """Return a fill, or the box's colour if there is none."""
-    if fill is not None:
-        return fill
+def _padding_colour(pixels: Pixels, box: Box) -> Fill:
     colour = colour_of_fill(box.fill)
     if pixels.shape[2] == 3:
         return colour

@@ -228,8 +228,8 @@ class OrderSampler(Sampler[int], abc.ABC):
     def _remaining(self, size: int) -> Iterator[tuple[Ints, Ints | None]]:
         """Yield the same as `chunks_with_turns` from `start` on, without beginning a pass."""
         count = len(self)
-        for begin in range(0, count, size):
-            places = self.start + self.rank + self.world * np.arange(begin, min(begin + size, count), dtype=np.int64)
+        for first in range(0, count, size):
+            places = self.start + self.rank + self.world * np.arange(first, min(first + size, count), dtype=np.int64)
             yield self.draws(places % self.length)
 
     def _begin(self) -> OrderSampler:
@@ -337,9 +337,9 @@ class BlockShuffleSampler(OrderSampler):
         result = np.empty_like(places)
         for number in np.unique(windows).tolist():
             here = windows == number
-            begin = int(ends[number - 1]) if number else 0
-            size = int(ends[number]) - begin
-            within = permute(places[here] - begin, size, self.seed + 1, (self.epoch << 32) + number)
+            first = int(ends[number - 1]) if number else 0
+            size = int(ends[number]) - first
+            within = permute(places[here] - first, size, self.seed + 1, (self.epoch << 32) + number)
             members = blocks[number * self.window : (number + 1) * self.window]
             sizes = np.minimum(self.block, self.length - members * self.block)
             block_ends = np.cumsum(sizes)

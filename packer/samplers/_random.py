@@ -123,8 +123,8 @@ def earlier(values: Ints) -> Ints:
     return counted
 
 
-def numbers_of(name: str, values: Any) -> npt.NDArray[np.float64]:
-    """Return weights as an (N,) float64 array.
+def weights_of(values: Any) -> npt.NDArray[np.float64]:
+    """Return a user's weights as an (N,) float64 array.
 
     Raises
     ------
@@ -136,14 +136,14 @@ def numbers_of(name: str, values: Any) -> npt.NDArray[np.float64]:
     try:
         numbers = np.asarray(values, np.float64)
     except (TypeError, ValueError):
-        raise OptionTypeError(f"{name} are numbers of 0 or more, not {values!r}") from None
+        raise OptionTypeError(f"weights are numbers of 0 or more, not {values!r}") from None
     if numbers.ndim != 1:
-        raise OptionTypeError(f"{name} are numbers in one dimension, not an array of shape {numbers.shape}")
+        raise OptionTypeError(f"weights are numbers in one dimension, not an array of shape {numbers.shape}")
     wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(wrong):
-        raise OptionError(f"{name} are numbers of 0 or more, and number {wrong[0]} is {numbers[wrong[0]]:g}")
+        raise OptionError(f"weights are numbers of 0 or more, and number {wrong[0]} is {numbers[wrong[0]]:g}")
     if not numbers.any() or not np.isfinite(numbers.sum()):
-        raise OptionError(f"{name} have a finite sum above 0, and these have {numbers.sum():g}")
+        raise OptionError(f"weights have a finite sum above 0, and these have {numbers.sum():g}")
     return numbers
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from packer._table import Ints
 from packer.errors import OptionError, OptionTypeError
 from packer.samplers._orders import OrderSampler
-from packer.samplers._random import digest_of, numbers_of, permute_each, uniforms
+from packer.samplers._random import digest_of, permute_each, uniforms, weights_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -62,7 +62,7 @@ class WeightedSampler(OrderSampler):
         world: int | None = None,
         uneven: str = "pad",
     ) -> None:
-        numbers = numbers_of("weights", weights)
+        numbers = weights_of(weights)
         super().__init__(len(numbers) if length is None else length, seed=seed, rank=rank, world=world, uneven=uneven)
         possible = int(np.count_nonzero(numbers))
         if not replacement and self.length > possible:
@@ -137,14 +137,14 @@ class _Grouped(OrderSampler):
         return self.draws(places)[0]
 
     def draws(self, places: Ints) -> tuple[Ints, Ints]:
-        begin = self.epoch * self.length
-        if not 0 <= begin <= LAST_PLACE - self.length:
+        first = self.epoch * self.length
+        if not 0 <= first <= LAST_PLACE - self.length:
             raise OptionError(
                 f"epoch {self.epoch} of {self.length} samples exceeds the range of a {type(self).__name__}"
             )
         if not len(places):
             return places, places
-        groups, numbers = Interleaving(self._shares, self.seed).at(begin + places)
+        groups, numbers = Interleaving(self._shares, self.seed).at(first + places)
         sizes = self._sizes[groups]
         rounds, within = np.divmod(numbers, sizes)
         chosen = permute_each(within, sizes, self.seed, rounds * len(self._sizes) + groups)
@@ -207,7 +207,7 @@ class MixSampler(_Grouped):
                     f"a MixSampler takes opened datasets, not paths such as {dataset!r}: use "
                     "whole = open_dataset([a, b]) and MixSampler(dict(zip(whole.datasets, [2, 1])))"
                 )
-        values = numbers_of("weights", list(weights.values()))
+        values = weights_of(list(weights.values()))
         self._datasets = list(weights)
         self._lengths = np.array([len(dataset) for dataset in weights], np.int64)
         for number in np.flatnonzero((values > 0) & (self._lengths == 0)).tolist():
@@ -354,12 +354,12 @@ class Interleaving:
         """Return the streams of the elements at N places, and the elements' numbers in them: two (N,) int64 arrays."""
         ordered, back = np.unique(places, return_inverse=True)
         # Places that lie close together are found together, as one run.
-        begins = np.flatnonzero(np.diff(ordered, prepend=-np.inf) > 2 * self._slack + 1)
+        starts = np.flatnonzero(np.diff(ordered, prepend=-np.inf) > 2 * self._slack + 1)
         step = max(_AT_ONCE // len(self._shares), 1)
-        cuts = begins[::step].tolist()
+        cuts = starts[::step].tolist()
         found = [
-            self._in_runs(ordered[begin:end], begins[number * step : (number + 1) * step] - begin)
-            for number, (begin, end) in enumerate(zip(cuts, [*cuts[1:], len(ordered)], strict=True))
+            self._in_runs(ordered[start:end], starts[number * step : (number + 1) * step] - start)
+            for number, (start, end) in enumerate(zip(cuts, [*cuts[1:], len(ordered)], strict=True))
         ]
         streams, numbers = (np.concatenate(parts)[back] for parts in zip(*found, strict=True))
         return streams, numbers
