@@ -141,7 +141,7 @@ def table_of(kind: str) -> Table:
     """Return ImageNet's normalisation, as packer's own numbers; planes for floats, as networks mostly take them."""
     if kind == "uint8":
         return Table(kind, False)
-    from packer._images.numbers import NumberFormat, write
+    from packer._images.numbers import NumberFormat
 
     import torch  # isort: skip
 
@@ -149,7 +149,7 @@ def table_of(kind: str) -> Table:
     levels = torch.arange(256, dtype=torch.uint8)[None, None, None].expand(1, 3, 1, 256)
     levels = levels.contiguous(memory_format=torch.channels_last)
     out = torch.empty((1, 3, 1, 256), dtype=getattr(torch, kind))
-    write(numbers, levels, out, slice(0, 1))
+    numbers.write(levels, out)
     return Table(kind, True, out.numpy().reshape(3, 256).view(KINDS[kind]).copy())
 
 

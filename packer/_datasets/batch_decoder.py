@@ -9,15 +9,14 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._datasets.lookup import Lookup
 from packer._datasets.sample_decoder import SampleDecoder
 from packer._formats import Reader
 from packer._formats.reader import TaskFiles
@@ -25,15 +24,13 @@ from packer._images.extension import _native
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, require_affordable
 from packer._images.native import LEVELS, become_in_c
 from packer._images.native.records import Results, TaskBuilder
-from packer._images.numbers import NumberFormat
+from packer._images.numbers import Numbers
 from packer._images.operations import parted, side_by_side, with_operations
 from packer._table import Ints, are_pixels
 from packer.augment import Augmentation, View
 from packer.crops import Crop
 from packer.errors import ImageError
 from packer.samplers._random import uniforms
-
-Prepared = Callable[[slice, Any], Callable[[slice], None]]
 
 _TOGETHER = 32  # images whose files are held open at a time, and which C decodes in one call unless they are very large
 
@@ -95,32 +92,32 @@ class BatchDecoder:
             too many pixels or needs far too much memory while it is made.
         """
         self.reader.require_table()
-        positions, table = self.reader.positions(indices), self.reader.table
-        heights, widths = table.height[positions].astype(np.int64), table.width[positions].astype(np.int64)
+        rows, table = self.reader.positions(indices), self.reader.table
+        heights, widths = table.height[rows].astype(np.int64), table.width[rows].astype(np.int64)
         shorter = np.minimum(heights, widths)
         if shorter.min(initial=1) < 1:  # a stranger's table; a crop divides by it
             place = int(shorter.argmin())
-            raise self.one.impossible_size(table.row(int(positions[place])))
+            raise self.one.impossible_size(table.row(int(rows[place])))
         if self.one.raw:
-            for wrong in np.flatnonzero(~are_pixels(table.size[positions], heights, widths))[:1]:
-                row = table.row(int(positions[wrong]))
+            for wrong in np.flatnonzero(~are_pixels(table.size[rows], heights, widths))[:1]:
+                row = table.row(int(rows[wrong]))
                 raise self.one.other_size(row, row.size)
         random = rest = None
         if seed is not None:
             randoms = crop.randoms + (0 if augment is None else augment.randoms)
-            numbers = uniforms(seed, epoch, positions if keys is None else keys, randoms)
+            numbers = uniforms(seed, epoch, rows if keys is None else keys, randoms)
             random, rest = numbers[:, : crop.randoms], numbers[:, crop.randoms :]
         try:
             crops = crop.choose(heights, widths, random)
             if augment is not None:
                 crops = with_operations(crops, augment.choose(crops["out_height"], crops["out_width"], rest))
         except ImageError as error:  # `index` is its place in the batch
-            raise self.one.named(int(positions[error.index or 0]), error) from error
+            raise self.one.named(int(rows[error.index or 0]), error) from error
         for refused in np.flatnonzero(~affordable(crops))[:1]:  # before there is any memory for it
             try:
                 require_affordable(Box(*crops[refused].item()))
             except ImageError as error:
-                raise self.one.named(int(positions[refused]), error) from error
+                raise self.one.named(int(rows[refused]), error) from error
         return crops
 
     def choose_views(
@@ -143,7 +140,7 @@ class BatchDecoder:
         indices: Sequence[int] | Ints,
         crops: Crops,
         outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
-        numbers: Lookup | NumberFormat | None = None,
+        numbers: Numbers | None = None,
     ) -> None:
         """Read, decode, crop and resize N images into `outs`, and convert them to `numbers` if these are given.
 
@@ -159,7 +156,7 @@ class BatchDecoder:
         outs : (N, 3, height, width) uint8 tensor or sequence of N (3, height, width) uint8 tensors
             Tensors whose memory is channels last. With views, a sequence of V of these. With `numbers`, tensors of the
             type and layout of the numbers.
-        numbers : Lookup or NumberFormat, optional
+        numbers : Numbers, optional
             The conversion of the uint8 levels to numbers.
 
         Raises
@@ -170,62 +167,30 @@ class BatchDecoder:
         IndexError, CorruptPackError, ImageError
             The same as for ``dataset[index]``.
         """
-        decode = self.prepare(self.reader.positions(indices), crops, len(indices), numbers=numbers)(slice(None), outs)
-        for begin in range(0, len(indices), _TOGETHER):
-            decode(slice(begin, begin + _TOGETHER))
+        prepared = self.prepare(self.reader.positions(indices), crops, len(indices), numbers=numbers)
+        batch = prepared.batch(slice(None), outs)
+        for start in range(0, len(indices), _TOGETHER):
+            batch.decode(slice(start, start + _TOGETHER))
 
     def prepare(
         self,
-        positions: Ints,
+        rows: Ints,
         crops: Crops,
         batch: int,
         step: int = _TOGETHER,
-        numbers: Lookup | NumberFormat | None = None,
-    ) -> Prepared:
+        numbers: Numbers | None = None,
+    ) -> PreparedImages:
         """Prepare to decode batches of `batch` images: do once all work that depends neither on threads nor on memory.
 
-        The positions come from `Reader.positions` and are not checked again.
-
-        Returns
-        -------
-        callable
-            ``begin(some, outs)`` takes the slice of the images that forms a batch, and the memory for these images. It
-            returns ``decode(part)``, which decodes a slice of `step` images of that batch on any thread, like
-            `decode_into`.
+        The rows come from `Reader.positions` and are not checked again.
         """
+        if len(rows) != len(crops):
+            raise ValueError(f"{len(rows)} images are to be decoded, and there are crops for {len(crops)}")
         columns = crops if crops.ndim == 2 else crops[:, None]
-        if len(positions) != len(crops):
-            raise ValueError(f"{len(positions)} images are to be decoded, and there are crops for {len(crops)}")
         tasks = None
         if self.one.in_c:
-            tasks = NativeTasks(self.reader, self._locating, positions, columns, max(batch, 1), max(step, 1), numbers)
-
-        def begin(some: slice, outs: torch.Tensor | Sequence[Any]) -> Callable[[slice], None]:
-            first, end, _ = some.indices(len(positions))
-            by_view: Any = outs if crops.ndim == 2 else [outs]
-            if len(by_view) != columns.shape[1]:
-                raise ValueError(f"{len(by_view)} views are to be decoded, and there are crops for {columns.shape[1]}")
-            if tasks is not None:
-                tasks.aim(first, end, by_view)
-            else:
-                for view, out in enumerate(by_view):
-                    addresses_of(out, columns[first:end, view], numbers)  # which looks at the tensors
-
-            def decode(part: slice) -> None:
-                begin, last = first + (part.start or 0), min(first + part.stop, end)
-                if self.reader.remote and last - begin > 1:  # samples of several files are ordered together
-                    some = positions[begin:last] if tasks is None else positions[tasks.places[begin:last]]
-                    self.reader.ahead(some, urgent=True)
-                left: Sequence[int] = range((last - begin) * len(by_view))
-                if tasks is not None:
-                    left = tasks.decode(begin, last)
-                if left:
-                    places = np.arange(begin, last) if tasks is None else tasks.places[begin:last]
-                    self._decode_left(places - first, left, positions[first:end], columns[first:end], by_view, numbers)
-
-            return decode
-
-        return begin
+            tasks = NativeTasks(self.reader, self._locating, rows, columns, max(batch, 1), max(step, 1), numbers)
+        return PreparedImages(self, rows, columns, crops.ndim == 2, numbers, tasks)
 
     def cut(self, rows: Ints, crops: Crops) -> Sequence[Any] | npt.NDArray[np.uint8]:
         """Read, decode, crop and resize N images to (height, width, channels) arrays of the dataset's mode.
@@ -242,26 +207,79 @@ class BatchDecoder:
         self.decode_into(rows, columns, outs)
         return list(zip(*by_view, strict=True)) if crops.ndim == 2 else by_view[0]
 
-    def _decode_left(  # noqa: PLR0917
-        self,
-        places: Ints,
-        left: Sequence[int],
-        positions: Ints,
-        crops: Crops,
-        outs: Sequence[Any],
-        numbers: Lookup | NumberFormat | None,
-    ) -> None:
-        """Read and decode, one by one, the views of the images in `places` that C did not decode."""
-        bare, operations = parted(crops)
+
+class PreparedImages(NamedTuple):
+    """Images of a pack that `BatchDecoder.prepare` prepared, to be decoded in batches.
+
+    Attributes
+    ----------
+    decoder : BatchDecoder
+    rows : (N,) int64 array
+        The rows of the pack.
+    crops : (N, V) array of CROP
+        The crops, with or without operations.
+    with_views : bool
+        Whether the memory of a batch is a sequence of V views.
+    numbers : Numbers, optional
+        The conversion of the uint8 levels to numbers.
+    tasks : NativeTasks, optional
+        The same images for C; None if C does not support the pack.
+    """
+
+    decoder: BatchDecoder
+    rows: Ints
+    crops: Crops
+    with_views: bool
+    numbers: Numbers | None
+    tasks: NativeTasks | None
+
+    def batch(self, some: slice, outs: Any) -> BatchInMemory:
+        """Return the batch that a slice of the images forms, with the memory for it; `outs` as for `decode_into`."""
+        first, end, _ = some.indices(len(self.rows))
+        by_view: Any = outs if self.with_views else [outs]
+        if len(by_view) != self.crops.shape[1]:
+            raise ValueError(f"{len(by_view)} views are to be decoded, and there are crops for {self.crops.shape[1]}")
+        if self.tasks is not None:
+            self.tasks.aim(first, end, by_view)
+        else:
+            for view, out in enumerate(by_view):
+                addresses_of(out, self.crops[first:end, view], self.numbers)  # which looks at the tensors
+        return BatchInMemory(self, first, end, by_view)
+
+
+class BatchInMemory(NamedTuple):
+    """The images `first` to `end` - 1 of prepared images, and for each view the memory into which they are decoded."""
+
+    images: PreparedImages
+    first: int
+    end: int
+    outs: Sequence[Any]
+
+    def decode(self, part: slice) -> None:
+        """Decode a slice of the batch, of as many images as were prepared together; callable from several threads."""
+        images, tasks = self.images, self.images.tasks
+        start, end = self.first + (part.start or 0), min(self.first + part.stop, self.end)
+        reader = images.decoder.reader
+        if reader.remote and end - start > 1:  # samples of several files are ordered together
+            reader.ahead(images.rows[start:end] if tasks is None else images.rows[tasks.places[start:end]], urgent=True)
+        left: Sequence[int] = range((end - start) * len(self.outs)) if tasks is None else tasks.decode(start, end)
+        if left:
+            places = np.arange(start, end) if tasks is None else tasks.places[start:end]
+            self._decode_left(places - self.first, left)
+
+    def _decode_left(self, places: Ints, left: Sequence[int]) -> None:
+        """Read and decode, one by one, the views that C did not decode, of the images at `places` in the batch."""
+        decoder, numbers, own = self.images.decoder, self.images.numbers, slice(self.first, self.end)
+        rows, (bare, operations) = self.images.rows[own], parted(self.images.crops[own])
         views: dict[int, list[int]] = {}  # that are left, by the place of their image
         for number in left:
-            views.setdefault(int(places[number // len(outs)]), []).append(number % len(outs))
+            views.setdefault(int(places[number // len(self.outs)]), []).append(number % len(self.outs))
         rest = list(views)
-        for number, row, data in self.reader.read_rows(positions[rest]):
+        for number, row, data in decoder.reader.read_rows(rows[rest]):
             place = rest[number]
             for view in views[place]:
                 some = None if operations is None else operations[place, view]
-                self.one.cut_into(row, data, Box(*bare[place, view].item()), some, outs[view][place], numbers)
+                decoder.one.cut_into(row, data, Box(*bare[place, view].item()), some, self.outs[view][place], numbers)
 
 
 class NativeTasks:
@@ -279,7 +297,7 @@ class NativeTasks:
         The number of images in a batch; the last batch may have fewer.
     step : int
         The number of images of a batch that are decoded at a time.
-    numbers : Lookup or NumberFormat, optional
+    numbers : Numbers, optional
         The conversion of the uint8 levels to numbers.
 
     Attributes
@@ -296,7 +314,7 @@ class NativeTasks:
         crops: Crops,
         batch: int,
         step: int,
-        numbers: Lookup | NumberFormat | None,
+        numbers: Numbers | None,
     ) -> None:
         self._files = TaskFiles(reader)
         located = locating.tasks(rows, crops, batch, step, self._files.one)
@@ -307,33 +325,32 @@ class NativeTasks:
         self._task = size * self._views  # bytes of an image's tasks
         self._operations = located.operations[:1].nbytes
         self._numbers = numbers
-        self._table = numbers.table if isinstance(numbers, Lookup) else None
-        self._coded = numbers.coded() if isinstance(numbers, NumberFormat) else None
-        self._become = LEVELS if numbers is None else become_in_c(self._table, self._coded)
+        self._constants = (None, None) if numbers is None else numbers.for_c()  # C gets only their addresses
+        self._become = LEVELS if numbers is None else become_in_c(*self._constants)
 
-    def aim(self, begin: int, end: int, outs: Sequence[torch.Tensor | Sequence[torch.Tensor]]) -> None:
+    def aim(self, start: int, end: int, outs: Sequence[torch.Tensor | Sequence[torch.Tensor]]) -> None:
         """Set the tensors for the images of a batch, for each view; ValueError if a tensor does not fit."""
         batches = [out for out in outs if isinstance(out, torch.Tensor)]
         if len(batches) == len(outs):
-            if not self._located.aim(begin, end, [results_of(out, end - begin, self._numbers) for out in batches]):
+            if not self._located.aim(start, end, [results_of(out, end - start, self._numbers) for out in batches]):
                 raise ValueError(OTHERS)
             return
         for view, out in enumerate(outs):
-            addresses = addresses_of(out, self._crops[begin:end, view], self._numbers)
-            self._located.tasks["out"][begin:end, view] = addresses[self.places[begin:end] - begin]
+            addresses = addresses_of(out, self._crops[start:end, view], self._numbers)
+            self._located.tasks["out"][start:end, view] = addresses[self.places[start:end] - start]
 
-    def decode(self, begin: int, end: int) -> list[int]:
-        """Decode the images `begin` to `end` - 1 in decoding order; return the views that C did not decode.
+    def decode(self, start: int, end: int) -> list[int]:
+        """Decode the images `start` to `end` - 1 in decoding order; return the views that C did not decode.
 
         Views are numbered within these images. Call `aim` first.
         """
         # It keeps files open until C has read from them.
-        _held = self._files.held or self._files.locate(self._located.tasks[begin:end])
-        if self._sums[end] - self._sums[begin] <= MAX_PIXELS:
-            return self._decode(begin, end)
+        _held = self._files.held or self._files.locate(self._located.tasks[start:end])
+        if self._sums[end] - self._sums[start] <= MAX_PIXELS:
+            return self._decode(start, end)
         left: list[int] = []
-        for first, last in self._calls(begin, end):
-            left += [(first - begin) * self._views + number for number in self._decode(first, last)]
+        for first, last in self._calls(start, end):
+            left += [(first - start) * self._views + number for number in self._decode(first, last)]
         return left
 
     def _decode(self, first: int, last: int) -> list[int]:
@@ -341,15 +358,15 @@ class NativeTasks:
         operations = self._located.operations_at + first * self._operations if self._each else 0
         return _native.decode_into(tasks, (last - first) * self._views, operations, self._each, *self._become)
 
-    def _calls(self, begin: int, end: int) -> list[tuple[int, int]]:
+    def _calls(self, start: int, end: int) -> list[tuple[int, int]]:
         """Divide images among calls of C, because Ctrl-C has no effect until a call ends.
 
         For usual images, one call is enough. No call has more pixels than two images of the largest size, which take
         some seconds.
         """
-        sums = np.array(self._sums[begin + 1 : end + 1]) - self._sums[begin]
+        sums = np.array(self._sums[start + 1 : end + 1]) - self._sums[start]
         ends = np.flatnonzero(np.diff(sums // MAX_PIXELS)) + 1
-        return list(itertools.pairwise([begin, *(begin + ends).tolist(), end]))
+        return list(itertools.pairwise([start, *(start + ends).tolist(), end]))
 
 
 OTHERS = "images are decoded into tensors of other sizes, or another number, than the crops say"
@@ -366,9 +383,7 @@ def memory_of(crops: Crops) -> tuple[Any, Any]:
     return images, [torch.from_numpy(image).permute(2, 0, 1) for image in images]
 
 
-def addresses_of(
-    outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numbers: Lookup | NumberFormat | None = None
-) -> Ints:
+def addresses_of(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numbers: Numbers | None = None) -> Ints:
     """Return the addresses of (3, height, width) tensors for images, or for the numbers to which they are converted.
 
     Raises
@@ -389,7 +404,7 @@ def addresses_of(
     return np.concatenate(addresses) if addresses else np.zeros(0, np.int64)
 
 
-def results_of(outs: torch.Tensor, count: int, numbers: Lookup | NumberFormat | None) -> Results:
+def results_of(outs: torch.Tensor, count: int, numbers: Numbers | None) -> Results:
     """Return the memory of a tensor for `count` images, or for their numbers; the image size is not checked.
 
     Raises
@@ -404,7 +419,7 @@ def results_of(outs: torch.Tensor, count: int, numbers: Lookup | NumberFormat | 
     return Results(outs.data_ptr(), 3 * height * width * outs.element_size(), height, width)
 
 
-def _require_memory(batch: torch.Tensor, numbers: Lookup | NumberFormat | None) -> None:
+def _require_memory(batch: torch.Tensor, numbers: Numbers | None) -> None:
     """Raise ValueError if C, which gets only addresses, must not write into an (N, 3, height, width) tensor."""
     dtype, layout = torch.uint8, torch.channels_last
     if numbers is not None:

@@ -1,7 +1,9 @@
-"""Several packs as one dataset, and the conversion of a user's dataset to a dataset that a Loader can read."""
+"""Several packs as one dataset, their common classes, and the conversion of datasets to those that a Loader reads."""
 
 from __future__ import annotations
 
+import copy
+import functools
 import hashlib
 import operator
 import os
@@ -14,14 +16,12 @@ from torch.utils.data import ConcatDataset, Subset
 
 from packer._datasets.description import of_several, one_line, pictures
 from packer._datasets.fields import Values, require_same_parts
-from packer._datasets.image_batches import ImageBatches
-from packer._datasets.image_dataset import ImageDataset
+from packer._datasets.image_dataset import ImageDataset, items_of
 from packer._datasets.items import good
-from packer._datasets.lookup import Lookup
 from packer._datasets.memory import Layout
 from packer._datasets.pipeline import ItemDataset, ItemSettings, SettingsChange, Transform
 from packer._datasets.protocol import (
-    Begin,
+    BatchOpener,
     Fetching,
     ItemsError,
     LoaderDataset,
@@ -33,10 +33,10 @@ from packer._datasets.protocol import (
 from packer._datasets.sample_view import ColumnArrays, ColumnsInARow, NamesInARow, Samples, Targets, meeting, places_in
 from packer._display import html, text
 from packer._images.geometry import Crops
-from packer._images.numbers import NumberFormat
+from packer._images.numbers import Numbers
 from packer._images.operations import gathered
 from packer._table import Ints, Labels
-from packer.errors import OptionError, OptionTypeError
+from packer.errors import OptionError, OptionTypeError, printable
 from packer.samplers._random import earlier
 
 _FAR_APART = 0x9E3779B97F4A7C15
@@ -108,7 +108,8 @@ class ConcatImageDataset(ItemDataset):
         if len(types) != 1:
             rule = f"labels of one type, not {' and '.join(types)}" if types else "at least one pack"
             raise OptionError(f"datasets that are read together have {rule}")
-        parts = [dataset._settings.parts for dataset in self.datasets]
+        self._each = [items_of(dataset) for dataset in self.datasets]
+        parts = [items.item_settings.parts for items in self._each]
         require_same_parts(parts, [dataset.root for dataset in self.datasets])
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
         self._chosen: Ints | None = None  # of all samples in the row
@@ -118,9 +119,9 @@ class ConcatImageDataset(ItemDataset):
     @classmethod
     def _of(cls, parts: Sequence[ConcatImageDataset]) -> ConcatImageDataset:
         """Return one dataset of the datasets of all `parts`."""
-        begins = np.cumsum([0, *(part._ends[-1] for part in parts)]).tolist()
+        starts = np.cumsum([0, *(part._ends[-1] for part in parts)]).tolist()
         row = cls([dataset for part in parts for dataset in part.datasets])
-        chosen = [begin + part._in_row(np.arange(len(part))) for begin, part in zip(begins, parts, strict=False)]
+        chosen = [start + part._in_row(np.arange(len(part))) for start, part in zip(starts, parts, strict=False)]
         return row if all(part._chosen is None for part in parts) else row._some(np.concatenate(chosen))
 
     def __len__(self) -> int:
@@ -135,17 +136,17 @@ class ConcatImageDataset(ItemDataset):
         except TypeError:
             raise OptionTypeError(f"an index is an integer, not {index!r}") from None
         (share,) = self._shares(places_in([place], len(self)))
-        dataset = self.datasets[share.number]
-        return dataset._item(int(share.indices[0]) % len(dataset), self._own_seed(share.number))
+        items = self._each[share.number]
+        return items.item(int(share.indices[0]) % len(items), self._own_seed(share.number))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return a batch of items, in the order of `indices`; DataLoader calls this."""
 
-        def items(share: Share) -> list[Any]:
-            dataset = self.datasets[share.number]
-            return ImageBatches(dataset).own_items(share.indices % len(dataset), self._own_seed(share.number))
+        def items_in(share: Share) -> list[Any]:
+            items = self._each[share.number]
+            return items.own_items(share.indices % len(items), self._own_seed(share.number))
 
-        return self._in_order(places_in(indices, len(self)), items)
+        return self._in_order(places_in(indices, len(self)), items_in)
 
     def select(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
         """Return a dataset of some of the samples, in the order of `indices`, on the same open packs.
@@ -153,7 +154,7 @@ class ConcatImageDataset(ItemDataset):
         It has the same settings and its own `targets` and `samples`; a sample gets the same crop as in this dataset.
         Both share the epoch.
         """
-        alike = ConcatImageDataset([dataset._alike() for dataset in self.datasets])
+        alike = ConcatImageDataset([copy.copy(dataset) for dataset in self.datasets])
         alike._chosen = self._chosen
         selection = alike._some(indices)
         selection._whole = self._whole or self
@@ -177,7 +178,7 @@ class ConcatImageDataset(ItemDataset):
 
     @property
     def _columns(self) -> ColumnsInARow:
-        return ColumnsInARow([(dataset.root, dataset._view.columns) for dataset in self.datasets], self._chosen)
+        return ColumnsInARow([(items.reader.path, items.view.columns) for items in self._each], self._chosen)
 
     def _some(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
         """Return a dataset of some of the samples, on the same datasets."""
@@ -221,7 +222,7 @@ class ConcatImageDataset(ItemDataset):
 
     @property
     def class_maps(self) -> list[Ints]:
-        return [dataset._view.class_map for dataset in self.datasets]
+        return [items.view.class_map for items in self._each]
 
     @property
     def targets(self) -> Targets:
@@ -247,7 +248,7 @@ class ConcatImageDataset(ItemDataset):
 
     @property
     def _shown_labels(self) -> Labels:
-        labels: Labels = np.concatenate([dataset._view.labels for dataset in self.datasets])
+        labels: Labels = np.concatenate([items.view.labels for items in self._each])
         return labels if self._chosen is None else labels[self._chosen]
 
     @property
@@ -266,11 +267,11 @@ class ConcatImageDataset(ItemDataset):
         return self.datasets[0].output
 
     def _item_settings(self) -> ItemSettings:
-        return self.datasets[0]._settings
+        return self._each[0].item_settings
 
     def _change_settings(self, change: SettingsChange) -> None:
-        for dataset in self.datasets:
-            dataset._change_settings(change)
+        for items in self._each:
+            items.item_settings = change(items.item_settings)
 
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
         """Return a rectangle of an image, without a transform; see `ImageDataset.read_region`."""
@@ -279,10 +280,11 @@ class ConcatImageDataset(ItemDataset):
         return dataset.read_region(int(share.indices[0]) % len(dataset), top, left, height, width)
 
     def __repr__(self) -> str:
-        return text(of_several(self))
+        return text(of_several(self, self._each[0].pipeline))
 
     def _repr_html_(self) -> str:
-        return html([*of_several(self), *(block for one in self.datasets[:2] for block in pictures(one))])
+        shown = (block for items in self._each[:2] for block in pictures(items))
+        return html([*of_several(self, self._each[0].pipeline), *shown])
 
     def _in_order(self, indices: Sequence[int] | Ints, make: Callable[[Share], list[Any]]) -> list[Any]:
         """Call `make` for each dataset's share, and return the items in the order of `indices`."""
@@ -328,7 +330,7 @@ class ConcatBatches(TorchDataset):
 
     def __init__(self, dataset: ConcatImageDataset) -> None:
         self.dataset = dataset
-        self._batches = [ImageBatches(one) for one in dataset.datasets]
+        self._each = [items_of(one) for one in dataset.datasets]
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -337,7 +339,7 @@ class ConcatBatches(TorchDataset):
         return repr(self.dataset)
 
     def traits(self, transform: Transform = None) -> Traits:
-        each = [batches.traits(transform) for batches in self._batches]
+        each = [items.traits(transform) for items in self._each]
         return each[0]._replace(
             seed=self.dataset.seed,
             random=any(traits.random for traits in each),
@@ -345,26 +347,26 @@ class ConcatBatches(TorchDataset):
         )
 
     def settings(self) -> dict[str, str]:
-        return self._batches[0].settings()
+        return self._each[0].settings()
 
     def identity(self) -> str:
         seeds = None if self.dataset.seed is not None else [one.seed for one in self.dataset.datasets]
-        digest = hashlib.sha256(repr(([batches.identity() for batches in self._batches], seeds)).encode())
+        digest = hashlib.sha256(repr(([items.identity() for items in self._each], seeds)).encode())
         chosen = self.dataset._chosen
         digest.update(b"all" if chosen is None else chosen.tobytes())
         return digest.hexdigest()[:16]
 
     def describe(self, index: int) -> str:
         (share,) = self.dataset._shares([index])
-        return self._batches[share.number].describe(int(share.indices[0]))
+        return self._each[share.number].describe(int(share.indices[0]))
 
     def layout(self, transform: Transform = None) -> Layout | None:
-        layouts = {batches.layout(transform) for batches in self._batches}
+        layouts = {items.layout(transform) for items in self._each}
         return layouts.pop() if len(layouts) == 1 else None
 
     def labels(self, indices: Ints) -> Labels | list[Any]:
         shares = self.dataset._shares(indices)
-        parts = [self._batches[share.number].labels(share.indices) for share in shares]
+        parts = [self._each[share.number].labels(share.indices) for share in shares]
         order = np.argsort(np.concatenate([share.here for share in shares]))
         if all(isinstance(part, np.ndarray) for part in parts):
             joined: Labels = np.concatenate(parts)[order]
@@ -374,90 +376,88 @@ class ConcatBatches(TorchDataset):
 
     def choose(self, indices: Ints, epoch: int, seed: int) -> Crops:
         parts = [
-            (share.here, self._batches[share.number].choose(share.indices, epoch, self._seed_of(share, seed)))
+            (share.here, self._each[share.number].choose(share.indices, epoch, self.seed_of(share.number, seed)))
             for share in self.dataset._shares(indices)
         ]
         return gathered(len(indices), parts)
 
-    def _fill(
-        self, indices: Ints, choices: Crops, memory: Memory, numbers: NumberFormat | Lookup | None
+    def begin(
+        self, indices: Ints, choices: Crops, batch: int, step: int, numbers: Numbers | None = None
+    ) -> BatchOpener:
+        if len(self._each) == 1 and len(indices):
+            (share,) = self.dataset._shares(indices)
+            return self._each[0].begin(share.indices, choices, batch, step, numbers)
+
+        return lambda some, memory: functools.partial(self._decode_slice, indices[some], choices[some], memory, numbers)
+
+    def _decode_slice(
+        self, indices: Ints, choices: Crops, memory: Memory, numbers: Numbers | None, part: slice
     ) -> list[Values]:
-        """Write the images of some samples into `memory`, as each dataset does; return their other values."""
+        """Write the images of a slice of a batch into its memory, as each dataset does; return their other values."""
         found: dict[int, Values] = {}
-        for share in self.dataset._shares(indices):
+        crops, pixels_of = choices[part], {name: pixels[part] for name, pixels in memory.items()}
+        for share in self.dataset._shares(indices[part]):
             here, count = share.here.tolist(), len(share.here)
-            own = {name: [pixels[place] for place in here] for name, pixels in memory.items()}
-            begin = self._batches[share.number].begin(share.indices, choices[share.here], count, count, numbers)
-            values = begin(slice(None), own)(slice(count))
+            own = {name: [pixels[place] for place in here] for name, pixels in pixels_of.items()}
+            open_batch = self._each[share.number].begin(share.indices, crops[share.here], count, count, numbers)
+            values = open_batch(slice(None), own)(slice(count)) or ()
             found.update(zip(here, values, strict=bool(values)))
         return [found[place] for place in range(len(found))]
-
-    def begin(
-        self, indices: Ints, choices: Crops, batch: int, step: int, numbers: NumberFormat | Lookup | None = None
-    ) -> Begin:
-        if len(self._batches) == 1 and len(indices):
-            (share,) = self.dataset._shares(indices)
-            return self._batches[0].begin(share.indices, choices, batch, step, numbers)
-
-        def begin(some: slice, memory: Memory) -> Callable[[slice], list[Values]]:
-            own, crops = indices[some], choices[some]
-
-            def decode(part: slice) -> list[Values]:
-                share = {name: pixels[part] for name, pixels in memory.items()}
-                return self._fill(own[part], crops[part], share, numbers)
-
-            return decode
-
-        return begin
 
     def items(
         self, indices: Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
     ) -> list[Any]:
-        def items(share: Share) -> list[Any]:
-            own = self._seed_of(share, seed)
-            return self._batches[share.number].items(share.indices, epoch, own, transform, seeding)
+        def items_in(share: Share) -> list[Any]:
+            own = self.seed_of(share.number, seed)
+            return self._each[share.number].items(share.indices, epoch, own, transform, seeding)
 
-        return self.dataset._in_order(indices, items)
+        return self.dataset._in_order(indices, items_in)
 
     def replacements(self, indices: Ints, epoch: int, seed: int) -> Ints | None:
-        replaced = [one._replaced for one in self.dataset.datasets]
+        replaced = [items.replaced for items in self._each]
         if replaced[0] is None or not all(replaced):
             return None
         return good(indices, len(self), lambda index: self._require_readable(index, epoch, seed), replaced[0])
 
     def fetching(self, block: int) -> Fetching | None:
-        each = [fetching for batches in self._batches if (fetching := batches.fetching(block)) is not None]
+        each = [fetching for items in self._each if (fetching := items.fetching(block)) is not None]
         return Fetching(*map(min, zip(*each, strict=True))) if each else None
 
     def ahead(self, indices: Ints) -> None:
         for share in self.dataset._shares(indices):
-            self._batches[share.number].ahead(share.indices)
+            self._each[share.number].ahead(share.indices)
 
     def batch_layout(self) -> Layout:
-        layouts = {batches.batch_layout() for batches in self._batches}
+        layouts = {items.batch_layout() for items in self._each}
         if len(layouts) > 1:
             raise ItemsError("the joined datasets produce images of different kinds")
         return layouts.pop()
 
     @property
     def threads(self) -> int:
-        return max(batches.threads for batches in self._batches)
+        return max(items.threads for items in self._each)
 
     @property
     def seeded(self) -> bool:
-        return any(batches.seeded for batches in self._batches)
+        return any(items.seeded for items in self._each)
 
     @property
     def crop_epoch(self) -> tuple[int, int]:
-        return max(batches.crop_epoch for batches in self._batches)
+        return max(items.crop_epoch for items in self._each)
 
-    def _seed_of(self, share: Share, seed: int) -> int:
-        return self.dataset._seed_of(share.number, seed)
+    def seed_of(self, number: int, seed: int) -> int:
+        """Return the seed for the crops of one dataset, derived from the Loader's seed; each dataset gets another."""
+        return self.dataset._seed_of(number, seed)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the samples are all those of the datasets, in their order."""
+        return self.dataset._chosen is None
 
     def _require_readable(self, index: int, epoch: int, seed: int) -> None:
         for share in self.dataset._shares([index]):
-            own = self._seed_of(share, seed)
-            self._batches[share.number].require_readable(int(share.indices[0]), epoch, own)
+            own = self.seed_of(share.number, seed)
+            self._each[share.number].require_readable(int(share.indices[0]), epoch, own)
 
 
 class UnreadableError(OptionTypeError):
@@ -489,7 +489,7 @@ def readable(dataset: Any) -> LoaderDataset:
         return dataset
     if isinstance(dataset, ImageDataset):
         _require_plain(dataset)
-        return ImageBatches(dataset)
+        return items_of(dataset)
     return ConcatBatches(_in_a_row(dataset))
 
 
@@ -518,10 +518,54 @@ def _in_a_row(dataset: Any) -> ConcatImageDataset:
 
 def _require_plain(dataset: Any) -> None:
     """Raise TypeError for a dataset whose class overrides the items of packer's classes."""
-    for kind in (ImageDataset, ConcatImageDataset, Subset, ConcatDataset):
-        if isinstance(dataset, kind) and (own := has_own(dataset, kind)):
+    for base in (ImageDataset, ConcatImageDataset, Subset, ConcatDataset):
+        if isinstance(dataset, base) and (own := has_own(dataset, base)):
             raise UnreadableError(
                 f"{type(dataset).__name__} has a {own} of its own, which a Loader would not call: pass it to "
                 "torch's DataLoader, or what it does to the dataset as transform=",
                 f"{type(dataset).__name__} has a {own} of its own",
             )
+
+
+def unite_classes(datasets: Sequence[ImageDataset], classes: str) -> None:
+    """Give several datasets the same classes.
+
+    Parameters
+    ----------
+    datasets : sequence of ImageDataset
+    classes : {"same", "union"}
+        ``same``: the datasets must already have the same classes. ``union``: the first dataset's classes keep their
+        ids, additional classes of the other datasets follow, and the labels are renumbered.
+
+    Raises
+    ------
+    ValueError
+        If ``classes="same"`` and the classes differ; the message names the differing classes.
+    """
+    if classes == "same":
+        for dataset in datasets[1:]:
+            _require_same_classes(datasets[0], dataset)
+        return
+    united = list(dict.fromkeys(name for dataset in datasets for name in dataset.classes))
+    for dataset in datasets:
+        items = items_of(dataset)
+        items.view = items.view.with_classes(united)
+
+
+def _require_same_classes(one: ImageDataset, other: ImageDataset) -> None:
+    if one.classes == other.classes:
+        return
+    differences = []
+    for here, there in ((one, other), (other, one)):
+        only = [name for name in here.classes if name not in set(there.classes)]
+        if only:
+            more = f" and {len(only) - 5} more" if len(only) > 5 else ""
+            differences.append(f"only {printable(here.root)} has {', '.join(map(printable, only[:5]))}{more}")
+    if not differences:
+        pairs = zip(one.classes, other.classes, strict=True)
+        place, names = next((place, names) for place, names in enumerate(pairs) if names[0] != names[1])
+        differences = [f"class {place} is {' here and '.join(map(printable, names))} there"]
+    raise OptionError(
+        f"{printable(one.root)} and {printable(other.root)} differ in their classes: {'; '.join(differences)}. Say "
+        "classes='union' to unite them"
+    )

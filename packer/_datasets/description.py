@@ -1,28 +1,37 @@
-"""Descriptions of datasets: a few lines for packs of any content, and pictures of samples in a notebook."""
+"""Descriptions of datasets: a few lines for packs of any content, and pictures of samples for pages and notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
 from packer._datasets.batch_decoder import BatchDecoder
-from packer._datasets.thumbnails import thumbnails
 from packer._display import Block, TextTable, Thumbnails, count, counted, here, legible
 from packer._formats.index import IndexReader
+from packer._images.encode import encode
+from packer._images.geometry import CROP, Box, Crops, require_affordable
 from packer._storage.system import in_units
-from packer.errors import PackerError
+from packer._table import Ints
+from packer.errors import CorruptPackError, ImageError, PackerError
 
 if TYPE_CHECKING:
     from packer._datasets.concat import ConcatImageDataset
-    from packer._datasets.image_dataset import ImageDataset
+    from packer._datasets.image_dataset import PackItems
+    from packer._datasets.pipeline import Pipeline
+    from packer._datasets.sample_view import SampleView
+    from packer._formats import Reader
 
 _NAMED = 5  # classes, fields or packs that are named
 _SHOWN = 8  # samples that have a picture
 _SIDE = 112  # pixels of a picture
 _LONGEST = 200  # characters of the repr of an object that is not packer's
+
+SMALL_QUALITY = 80
+"""The quality of JPEGs in a grid."""
 
 
 def named(dataset: Any) -> str:
@@ -46,24 +55,24 @@ def one_line(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 
 
-def of_dataset(dataset: ImageDataset) -> Iterator[Block]:
+def of_pack(items: PackItems) -> Iterator[Block]:
     """Yield path, number of samples, classes, format and size, and the steps from a sample to an item."""
-    manifest, whole = dataset.reader.manifest, len(dataset.reader)
-    selected = "" if len(dataset) == whole else f" of {count(whole)}"
+    manifest, whole, classes = items.reader.manifest, len(items.reader), items.view.classes
+    selected = "" if len(items) == whole else f" of {count(whole)}"
     is_class = manifest.label_type == "class"
-    labels = counted(len(dataset.classes), "class") if is_class else f"{manifest.label_type} labels"
-    held = f"{count(len(dataset))}{selected} sample{'s' * (whole != 1)}, {labels}"
-    yield f"{type(dataset).__name__}({dataset.reader.place.given!r}): {held}"
-    rows = [("pack", _pack(dataset))]
+    labels = counted(len(classes), "class") if is_class else f"{manifest.label_type} labels"
+    held = f"{count(len(items))}{selected} sample{'s' * (whole != 1)}, {labels}"
+    yield f"{items.name}({items.reader.place.given!r}): {held}"
+    rows = [("pack", _pack(items.reader))]
     if manifest.classes:
-        rows.append(("classes", some(dataset.classes)))
+        rows.append(("classes", some(classes)))
     if manifest.fields:
         rows.append(("fields", some([field.name for field in manifest.fields])))
-    rows += [("items", str(dataset._pipeline)), ("decoding", _decoding(dataset))]
+    rows += [("items", str(items.pipeline)), ("decoding", _decoding(items))]
     yield TextTable(rows, ("<8", ""))
 
 
-def of_several(dataset: ConcatImageDataset) -> Iterator[Block]:
+def of_several(dataset: ConcatImageDataset, pipeline: Pipeline) -> Iterator[Block]:
     """Yield the packs of the joined datasets, and the steps from a sample to an item."""
     packs = [named(one) for one in dataset.datasets[:_NAMED]]
     if len(dataset.datasets) > _NAMED:
@@ -71,7 +80,7 @@ def of_several(dataset: ConcatImageDataset) -> Iterator[Block]:
     held = f"{counted(len(dataset.datasets), 'pack')}: {counted(len(dataset), 'sample')}"
     yield f"{type(dataset).__name__} of {held}"
     topics = ["packs", *([""] * (len(packs) - 1))]
-    rows = [*zip(topics, packs, strict=True), ("items", str(dataset.datasets[0]._pipeline))]
+    rows = [*zip(topics, packs, strict=True), ("items", str(pipeline))]
     yield TextTable(rows, ("<8", ""))
 
 
@@ -81,29 +90,28 @@ def some(names: Sequence[str]) -> str:
     return shown if len(names) <= _NAMED else f"{shown}, … and {count(len(names) - _NAMED)} more"
 
 
-def pictures(dataset: ImageDataset) -> Iterator[Block]:
+def pictures(items: PackItems) -> Iterator[Block]:
     """Yield pictures of evenly spread samples; for a pack at a URL yield none, so that nothing is fetched."""
-    if not len(dataset) or dataset.reader.remote:
+    if not len(items) or items.reader.remote:
         return
-    places = np.unique(np.linspace(0, len(dataset) - 1, min(_SHOWN, len(dataset))).astype(np.int64))
+    places = np.unique(np.linspace(0, len(items) - 1, min(_SHOWN, len(items))).astype(np.int64))
     try:
-        rows = dataset._view.rows_of(places.tolist())
-        found = thumbnails(BatchDecoder(dataset.reader), rows, _SIDE)
-        captions = [_caption(dataset, place) for place in places.tolist()]
+        rows = items.view.rows_of(places.tolist())
+        found = thumbnails(BatchDecoder(items.reader), rows, _SIDE)
+        captions = [_caption(items.view, place) for place in places.tolist()]
     except (PackerError, OSError):  # a table that is damaged, or a pack that is gone: the text is shown all the same
         return
     yield Thumbnails([(one.jpeg, caption, one.error) for one, caption in zip(found, captions, strict=True)])
 
 
-def _caption(dataset: ImageDataset, place: int) -> str:
-    name, label = dataset.samples[place]
-    is_class = dataset.reader.manifest.label_type == "class" and 0 <= label < len(dataset.classes)
-    return f"{dataset.classes[int(label)] if is_class else label}: {name.rpartition('/')[2]}"
+def _caption(view: SampleView, place: int) -> str:
+    name, label = view.samples[place]
+    is_class = view.reader.manifest.label_type == "class" and 0 <= label < len(view.classes)
+    return f"{view.classes[int(label)] if is_class else label}: {name.rpartition('/')[2]}"
 
 
-def _pack(dataset: ImageDataset) -> str:
+def _pack(reader: Reader) -> str:
     """Return format, codec and size; no size if the pack no longer exists."""
-    reader = dataset.reader
     if isinstance(reader, IndexReader) and reader.in_place:
         return f"index of {counted(len(reader.files()), 'file')} below {here(reader.base)}, read where they lie"
     try:
@@ -113,7 +121,63 @@ def _pack(dataset: ImageDataset) -> str:
     return f"{reader.manifest.format}, {reader.manifest.codec}{size}"
 
 
-def _decoding(dataset: ImageDataset) -> str:
-    mode, threads = dataset._pipeline.mode, dataset.threads
-    seed = "" if dataset.seed is None else f", seed={dataset.seed}"
-    return f"mode={mode!r}, decoder={dataset.decoder!r}, {counted(threads, 'thread')}{seed}"
+def _decoding(items: PackItems) -> str:
+    seed = "" if items.seed is None else f", seed={items.seed}"
+    return f"mode={items.pipeline.mode!r}, decoder={items.library!r}, {counted(items.threads, 'thread')}{seed}"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A sample as a JPEG, or the reason why it cannot be shown.
+
+    Attributes
+    ----------
+    index : int
+    jpeg : bytes
+        The JPEG; empty if the sample cannot be shown.
+    error : str
+        The reason why the sample cannot be shown; empty if it can.
+    is_damaged : bool
+        Whether the sample is damaged, and not the machine at fault, as with too little memory, a failing disk or too
+        many open files.
+    """
+
+    index: int
+    jpeg: bytes = b""
+    error: str = ""
+    is_damaged: bool = False
+
+
+def thumbnails(decoder: BatchDecoder, rows: Ints, side: int, quality: int = SMALL_QUALITY) -> list[Picture]:
+    """Return pictures of rows of a pack, at most `side` pixels wide and high. A failed batch is made one by one.
+
+    A single picture may also fail for lack of memory, which torch raises as a RuntimeError; the others are still shown.
+    """
+    try:
+        images = decoder.cut(rows, _fitting(decoder, rows, side))
+        return [Picture(0, encode(image, "jpeg", quality)) for image in images]
+    except (PackerError, OSError, ValueError, MemoryError, RuntimeError) as error:
+        if len(rows) == 1:
+            damaged = isinstance(error, CorruptPackError | ImageError | ValueError)
+            return [Picture(0, error=legible(str(error) or type(error).__name__), is_damaged=damaged)]
+    return [picture for row in rows for picture in thumbnails(decoder, np.array([row]), side, quality)]
+
+
+def _fitting(decoder: BatchDecoder, rows: Ints, side: int) -> Crops:
+    """Return crops of whole images, resized if they do not fit into a square of `side` pixels.
+
+    Raises PackerError if a size in the table is invalid, or the table was cut short.
+    """
+    decoder.reader.require_table()
+    table = decoder.reader.table
+    heights, widths = table.height[rows].astype(np.int64), table.width[rows].astype(np.int64)
+    for wrong in np.flatnonzero(np.minimum(heights, widths) < 1)[:1]:
+        raise ImageError(f"its row in the table says {widths[wrong]} x {heights[wrong]} pixels")
+    scale = np.minimum(1.0, side / np.maximum(heights, widths))
+    crops = np.zeros(len(rows), CROP)
+    for name, size in (("height", heights), ("width", widths)):
+        crops[f"crop_{name}"] = size
+        crops[f"scaled_{name}"] = crops[f"out_{name}"] = np.maximum(1, np.rint(size * scale))
+    for record in crops.tolist():
+        require_affordable(Box(*record))
+    return crops

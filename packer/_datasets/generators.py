@@ -26,12 +26,12 @@ def seeder(seed: int, epoch: int, keys: Ints) -> Callable[[int], None]:
     """Return a function that takes an index into `keys`, and seeds the generators with seed, epoch and that key."""
     numbers = (uniforms(seed + _APART, epoch, keys, 1)[:, 0] * 2**53).astype(np.int64).tolist()
 
-    def begin(place: int) -> None:
+    def seed_item(place: int) -> None:
         torch.default_generator.manual_seed(numbers[place])
         random.seed(numbers[place])
         np.random.seed(numbers[place] % 2**32)
 
-    return begin
+    return seed_item
 
 
 _WITH_GENERATOR = {

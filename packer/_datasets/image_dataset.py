@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import operator
 import os
@@ -18,10 +19,11 @@ from PIL import Image
 
 from packer._codecs import IMAGE_SUFFIXES
 from packer._datasets import staging
-from packer._datasets.batch_decoder import BatchDecoder
-from packer._datasets.description import of_dataset, pictures
+from packer._datasets.batch_decoder import BatchDecoder, BatchInMemory
+from packer._datasets.description import of_pack, pictures
 from packer._datasets.fields import (
     FieldDecoder,
+    Values,
     in_form,
     mode_of_images,
     parts_of,
@@ -29,8 +31,9 @@ from packer._datasets.fields import (
     target_parts,
     tensor_dtype,
 )
-from packer._datasets.image_batches import ImageBatches
-from packer._datasets.items import BAD, Pool, replaced_from
+from packer._datasets.generators import seeder
+from packer._datasets.items import BAD, ItemMaker, Pool, Replaced, good, replaced_from, slice_of
+from packer._datasets.memory import IMAGES, BatchPart, Layout, images_in, view_part
 from packer._datasets.pipeline import (
     OUTPUTS,
     Compiled,
@@ -41,12 +44,14 @@ from packer._datasets.pipeline import (
     Transform,
     require_callable,
 )
+from packer._datasets.protocol import BatchOpener, Fetching, ItemsError, Memory, SliceDecoder, TorchDataset, Traits
 from packer._datasets.sample_view import (
     ColumnArrays,
     Samples,
     SampleView,
     Targets,
     meeting,
+    places_in,
     require_known_loader,
     row_of,
     valid_rows,
@@ -55,19 +60,17 @@ from packer._display import html, text
 from packer._formats import FORMATS, Reader, open_pack
 from packer._formats.index import IndexReader
 from packer._images.decode import fast_decoder, warn_of_slow_decoding
-from packer._images.geometry import Box
+from packer._images.geometry import Box, Crops
+from packer._images.numbers import Numbers
 from packer._images.probe import CLIPPED, bands_not_shown
 from packer._manifest import Manifest
 from packer._storage.place import choose_reading
 from packer._storage.system import require_count
 from packer._table import Ints, Labels
 from packer.augment import Augmentation, View
-from packer.crops import Crop
+from packer.crops import Compose, Crop
 from packer.errors import NotAPackError, OptionError, OptionTypeError, printable, warn
 from packer.samplers._random import epoch_of, seed_of, uniforms
-
-_MADE_AGAIN = {"_decoder", "_fields", "_mask_dtypes", "_own_pipeline", "_loaders_pipeline"}
-"""The attributes that are made from others when they are needed, and are neither pickled nor copied."""
 
 
 class ImageDataset(ItemDataset):
@@ -270,58 +273,65 @@ class ImageDataset(ItemDataset):
         require_used(fields, target, mode, per_box, fill, min_visible)
         settings = settings.with_transform("transform", transform).with_transform("target_transform", target_transform)
         settings = settings.with_crop(crop)
-        self._library = decoder
         if scaled_decode:
             warn(
                 "scaled_decode=True has no effect: packer decodes the part of an image that a crop needs, which takes "
                 "less time than decoding all of it at half its size. Leave it out: the next release refuses it"
             )
-        self.seed = None if seed is None else seed_of(seed)
-        self.threads = threads
-        self._pool, self._replaced = Pool(), replaced_from(on_error, max_bad)
+        seed, replaced = None if seed is None else seed_of(seed), replaced_from(on_error, max_bad)
         self._whole: ImageDataset | None = None  # of which this dataset is a selection
-        self.reader: Reader = open_pack(root, check=check)
         self._page_lock = staging.PageLock()
+        reader = open_pack(root, check=check)
         try:
-            self._require_format()
+            self._require_format(reader)
             parts = None
             if target is not None:
-                parts = target_parts(self.reader.fields, target, min_visible, output, self._blob_sizes)
+                parts = target_parts(reader.fields, target, min_visible, output, blob_sizes(reader))
             elif fields is not None:
-                parts = parts_of(self.reader.fields, fields, mode, per_box, fill, min_visible, output, self._blob_sizes)
-            self._settings = replace(settings, parts=parts).with_augment(augment).with_views(views)
-            _ = self._pipeline  # says at once where fuse= changes nothing
+                parts = parts_of(reader.fields, fields, mode, per_box, fill, min_visible, output, blob_sizes(reader))
+            settings = replace(settings, parts=parts).with_augment(augment).with_views(views)
+            compiled = settings.compiled(settings.transform)  # says at once where fuse= changes nothing
             if stage is not None:
-                self.reader.close()
+                reader.close()
                 root = staging.stage(root, stage)
-                self.reader = open_pack(root, check=check)
+                reader = open_pack(root, check=check)
             if cache == "ram":
                 self._page_lock = staging.lock_in_memory(root)
-            self._take_samples(is_valid_file, allow_empty)
-            self._warn(decoder, output)
+            name = type(self).__name__
+            self._items = PackItems(
+                name, reader, compiled, library=decoder, seed=seed, threads=threads, replaced=replaced
+            )
+            if is_valid_file is not None:
+                rows = valid_rows(self.samples, self.classes, is_valid_file, allow_empty)
+                self._items.view = SampleView(reader, rows)
+            if output != "bytes":
+                self._items.warn_of_losses()
         except BaseException:
-            self.reader.close()
+            reader.close()
             raise
 
-    def _take_samples(self, is_valid_file: Callable[[str], bool] | None, allow_empty: bool) -> None:
-        """Take all samples of the reader, or those that `is_valid_file` accepts."""
-        self._epochs = Epochs(len(self.reader), printable(self.reader.place.given))
-        self._view = SampleView(self.reader)
-        if is_valid_file is not None:
-            rows = valid_rows(self.samples, self.classes, is_valid_file, allow_empty)
-            self._view = SampleView(self.reader, rows)
+    @property
+    def reader(self) -> Reader:
+        return self._items.reader
 
-    def _warn(self, decoder: str, output: str | None) -> None:
-        """Warn about slow decoding, and about bits or bands of images that the mode discards."""
-        if output == "bytes":
-            return
-        if decoder == "auto":
-            warn_of_slow_decoding()
-        if (parts := self._settings.parts) is None or "image" in parts.names:
-            warn_of_lost_numbers(self.reader, self._settings.mode)
+    @property
+    def seed(self) -> int | None:
+        return self._items.seed
+
+    @seed.setter
+    def seed(self, seed: int | None) -> None:
+        self._items.seed = seed
+
+    @property
+    def threads(self) -> int:
+        return self._items.threads
+
+    @threads.setter
+    def threads(self, threads: int) -> None:
+        self._items.threads = threads
 
     def __len__(self) -> int:
-        return len(self._view)
+        return len(self._items.view)
 
     def __getitem__(self, index: int | slice) -> Any:
         """Return an item; for a slice, return a dataset of these samples, as `select` does.
@@ -339,13 +349,14 @@ class ImageDataset(ItemDataset):
             place = operator.index(index)
         except TypeError:
             raise OptionTypeError(f"an index is an integer, not {index!r}") from None
-        return self._item(place, self.seed)
+        items = self._items
+        return items.item(place, items.seed)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return a batch of items, in the order of `indices`; DataLoader calls this."""
         if type(self).__getitem__ is not ImageDataset.__getitem__:  # of a class that adds to the items
             return [self[index] for index in indices]
-        return ImageBatches(self).own_items(indices, self.seed)
+        return self._items.own_items(indices, self.seed)
 
     def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
         """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
@@ -353,8 +364,8 @@ class ImageDataset(ItemDataset):
         It has the same settings and its own `targets` and `samples`; a sample gets the same crop as in this dataset.
         Both share the epoch.
         """
-        selection = self._alike()
-        selection._view = self._view.selected(indices)
+        selection = copy.copy(self)
+        selection._items.view = self._items.view.selected(indices)
         return selection
 
     def where(self, condition: str | npt.ArrayLike) -> ImageDataset:
@@ -378,11 +389,11 @@ class ImageDataset(ItemDataset):
         CorruptPackError
             If a column that the condition uses is damaged.
         """
-        return self.select(meeting(condition, self._view.columns, len(self)))
+        return self.select(meeting(condition, self._items.view.columns, len(self)))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch on which seeded crops depend, also in DataLoader workers that are already running."""
-        self._epochs.move_on(epoch)
+        self._items.epochs.move_on(epoch)
 
     def close(self) -> None:
         """Close the pack's files, end the threads, and unlock the memory that ``cache="ram"`` locked. Later reads fail.
@@ -391,7 +402,7 @@ class ImageDataset(ItemDataset):
         On a dataset that `select` or `where` returned, this does nothing: close the dataset on which they were called.
         """
         if self._whole is None:
-            self._pool.close()
+            self._items.pool.close()
             self._page_lock.close()
             self.reader.close()
 
@@ -407,11 +418,11 @@ class ImageDataset(ItemDataset):
 
     @property
     def classes(self) -> list[str]:
-        return self._view.classes
+        return self._items.view.classes
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        return self._view.class_to_idx
+        return self._items.view.class_to_idx
 
     def find_classes(self, directory: str | os.PathLike[str] | None = None) -> tuple[list[str], dict[str, int]]:
         """Return `classes` and `class_to_idx` of the pack; `directory` is ignored."""
@@ -419,15 +430,15 @@ class ImageDataset(ItemDataset):
 
     @property
     def targets(self) -> Targets:
-        return Targets.of(self._view.labels)
+        return Targets.of(self._items.view.labels)
 
     @targets.setter
     def targets(self, targets: Sequence[float] | Labels) -> None:
-        self._view = self._view.with_labels(targets)
+        self._items.view = self._items.view.with_labels(targets)
 
     @property
     def samples(self) -> Samples:
-        return self._view.samples
+        return self._items.view.samples
 
     @samples.setter
     def samples(self, samples: object) -> None:
@@ -445,23 +456,23 @@ class ImageDataset(ItemDataset):
         The columns are the scalar, class and text fields, and ``label``, ``name``, ``height``, ``width`` (pixels of the
         stored image) and ``size`` (bytes).
         """
-        return ColumnArrays(self._view.columns)
+        return ColumnArrays(self._items.view.columns)
 
     def _item_settings(self) -> ItemSettings:
-        return self._settings
+        return self._items.item_settings
 
     def _change_settings(self, change: SettingsChange) -> None:
-        self._settings = change(self._settings)
+        self._items.item_settings = change(self._items.item_settings)
 
     @property
     def output(self) -> str:
         """The form of an image: the argument `output`, or if that is not given, the form that the transform accepts."""
-        return self._pipeline.output
+        return self._items.pipeline.output
 
     @property
     def decoder(self) -> str:
         """The library that decodes ordinary JPEGs; it was chosen when the dataset was opened."""
-        return self._library
+        return self._items.library
 
     @property
     def scaled_decode(self) -> bool:
@@ -471,12 +482,12 @@ class ImageDataset(ItemDataset):
     @property
     def randoms(self) -> int:
         """The number of random numbers that the crop and the augmentation of an image need."""
-        return self._pipeline.randoms
+        return self._items.pipeline.randoms
 
     @property
     def replaced(self) -> list[str]:
         """The errors of the samples that ``on_error="replace"`` replaced in this process."""
-        return [] if self._replaced is None else self._replaced.reasons
+        return [] if self._items.replaced is None else self._items.replaced.reasons
 
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
         """Return a rectangle of an image, without a transform; its pixels equal those of the whole image.
@@ -504,7 +515,7 @@ class ImageDataset(ItemDataset):
         output = self.output
         if output == "bytes":
             raise OptionError("output='bytes' returns the stored bytes, from which no region can be read")
-        (number,) = self._view.rows_of([index]).tolist()
+        (number,) = self._items.view.rows_of([index]).tolist()
         row = self.reader.row(number)
         top, left, height, width = map(operator.index, (top, left, height, width))
         if not (height >= 1 <= width and 0 <= top <= row.height - height and 0 <= left <= row.width - width):
@@ -513,7 +524,7 @@ class ImageDataset(ItemDataset):
                 f"which has {row.width} x {row.height}"
             )
         box = Box.of((top, left, height, width), (height, width))
-        return in_form(output, self._decoder.one.cut(row, self.reader.read_row(row), box))
+        return in_form(output, self._items.decoder.one.cut(row, self.reader.read_row(row), box))
 
     def loader(self, path: str) -> Image.Image:
         """Return the image of the sample named `path`, without a transform, as ImageFolder's loader does.
@@ -526,128 +537,415 @@ class ImageDataset(ItemDataset):
             If the sample is damaged.
         """
         row = self.reader.row(row_of(self.reader.names, path))
-        image: Image.Image = in_form("pil", self._decoder.one.whole(row, self.reader.read_row(row)))
+        image: Image.Image = in_form("pil", self._items.decoder.one.whole(row, self.reader.read_row(row)))
         return image
 
     def __repr__(self) -> str:
-        return text(of_dataset(self))
+        return text(of_pack(self._items))
 
     def _repr_html_(self) -> str:
-        return html([*of_dataset(self), *pictures(self)])
+        return html([*of_pack(self._items), *pictures(self._items)])
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _made_anew, (own_class(type(self)), self._attributes())
-
-    @property
-    def _pipeline(self) -> Pipeline:
-        """The steps that make an item, compiled again if a setting has changed."""
-        return self._compiled("_own_pipeline", self._settings.transform)
-
-    def _pipeline_with(self, transform: Transform) -> Pipeline:
-        """Return the steps that make an item; a Loader's transform, if not None, replaces the dataset's own."""
-        return self._pipeline if transform is None else self._compiled("_loaders_pipeline", transform)
-
-    def _compiled(self, name: str, transform: Transform) -> Pipeline:
-        """Return the compiled steps; compile them again if a setting or a step of a fused transform has changed."""
-        settings = self._settings
-        known = self.__dict__.get(name)
-        if known is None or known.settings is not settings or not known.fits(transform):
-            known = self.__dict__[name] = settings.compiled(transform)
-        pipeline: Pipeline = known.pipeline
-        return pipeline
-
-    def _use(self, pipeline: Pipeline) -> None:
-        """Make items with these steps until a setting changes."""
-        self.__dict__["_own_pipeline"] = Compiled(self._settings, self._settings.transform, None, pipeline)
-
-    @cached_property
-    def _decoder(self) -> BatchDecoder:
-        return BatchDecoder(self.reader, self._library, self._settings.mode)
-
-    @cached_property
-    def _fields(self) -> FieldDecoder | None:
-        parts = self._settings.parts
-        return None if parts is None else FieldDecoder(self.reader, parts, self._library)
-
-    @cached_property
-    def _mask_dtypes(self) -> dict[str, str]:
-        parts, fields = self._settings.parts, self._fields
-        if parts is None or fields is None:
-            return {}
-        return {name: tensor_dtype(fields.dtype_of(name)) for name in parts.masks}
-
-    def _item(self, place: int, seed: int | None) -> Any:
-        """Return an item. Its crop depends on `seed` and the epoch; without a seed, torch's generator draws it."""
-        pipeline = self._pipeline
-        if not pipeline.takes_one:
-            return ImageBatches(self).own_items([place], seed)[0]
-        number = self._view.row_of(place)
-        random = None if seed is None or not pipeline.randoms else self._random(number, seed, pipeline.randoms)
-        try:
-            row = self.reader.row(number)
-            label = self._view.label_of(place, row.label)
-            return pipeline.sample(self.reader, self._decoder.one, row, label, random)
-        except BAD:
-            if self._replaced is None:
-                raise
-        return ImageBatches(self).replaced_items(np.array([place % len(self)]), seed)[0]
-
-    def _random(self, number: int, seed: int, count: int) -> npt.NDArray[np.float64]:
-        """Return the random numbers that choose the crop of a row in this epoch."""
-        rows = np.array([number])
-        self._epochs.read(rows)
-        numbers: npt.NDArray[np.float64] = uniforms(seed, self._epochs.epoch, rows, count)[0]
-        return numbers
-
-    def _alike(self) -> ImageDataset:
-        """Return a copy of the dataset on the same open pack; changes of its settings do not affect the original."""
+    def __copy__(self) -> ImageDataset:
+        """Return a copy on the same open pack; changes of its settings do not affect the original."""
         alike: ImageDataset = object.__new__(type(self))
-        alike.__dict__.update(self._attributes())
-        alike._whole = self._whole or self
+        alike.__dict__.update(self.__dict__)
+        alike._items, alike._whole = copy.copy(self._items), self._whole or self
         return alike
 
-    def _attributes(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in _MADE_AGAIN}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_anew, (own_class(type(self)), dict(self.__dict__))
 
-    def _require_format(self) -> None:
+    def _require_format(self, reader: Reader) -> None:
         """Raise NotAPackError if this class does not read the format of the pack."""
-        format = self.reader.manifest.format
+        format = reader.manifest.format
         if self._format not in (None, format):
             dataset = FORMATS[format].dataset if format in FORMATS else "open_dataset"
-            raise NotAPackError(f"{printable(self.reader.path)}: a pack of the format {format}; read it with {dataset}")
-
-    def _blob_sizes(self, field: str) -> npt.NDArray[np.int64]:
-        return np.asarray(self.reader.table.more[f"field.{field}.size"])
+            raise NotAPackError(f"{printable(reader.path)}: a pack of the format {format}; read it with {dataset}")
 
 
-def _made_anew(kind: type, attributes: dict[str, Any]) -> Any:
+def items_of(dataset: ImageDataset) -> PackItems:
+    """Return what makes the items of a dataset."""
+    return dataset._items
+
+
+def blob_sizes(reader: Reader) -> Callable[[str], npt.NDArray[np.int64]]:
+    """Return a function that returns the sizes of a field's blobs."""
+    return lambda field: np.asarray(reader.table.more[f"field.{field}.size"])
+
+
+def _made_anew(cls: type, attributes: dict[str, Any]) -> Any:
     """Return an unpickled dataset, of the class that suits this process."""
-    dataset: Any = object.__new__(as_vision(kind))
+    dataset: Any = object.__new__(as_vision(cls))
     dataset.__dict__.update(attributes)
     return dataset
 
 
-def as_vision(kind: type) -> type:
-    """Return `kind`, as a subclass of `torchvision.datasets.VisionDataset` too if torchvision has been imported.
+def as_vision(cls: type) -> type:
+    """Return `cls`, as a subclass of `torchvision.datasets.VisionDataset` too if torchvision has been imported.
 
     Code that calls ``isinstance(dataset, VisionDataset)`` has imported torchvision. For all other code, importing
     torchvision would take as much time as importing torch.
     """
     vision = sys.modules.get("torchvision.datasets.vision")
     base = getattr(vision, "VisionDataset", None)  # missing while torchvision is being imported
-    return kind if base is None or issubclass(kind, base) else _joined(kind, base)
+    return cls if base is None or issubclass(cls, base) else _joined(cls, base)
 
 
-def own_class(kind: type) -> type:
+def own_class(cls: type) -> type:
     """Return the class that was passed to `as_vision`, which pickle finds by its name."""
-    return kind.__dict__.get("_own_class", kind)  # type: ignore[no-any-return]
+    return cls.__dict__.get("_own_class", cls)  # type: ignore[no-any-return]
 
 
 @functools.cache
-def _joined(kind: type, base: type) -> type:
-    members: dict[str, Any] = {"__doc__": kind.__doc__, "__module__": kind.__module__, "_own_class": kind}
-    members["__qualname__"] = kind.__qualname__
-    return type(kind.__name__, (kind, base), members)
+def _joined(cls: type, base: type) -> type:
+    members: dict[str, Any] = {"__doc__": cls.__doc__, "__module__": cls.__module__, "_own_class": cls}
+    members["__qualname__"] = cls.__qualname__
+    return type(cls.__name__, (cls, base), members)
+
+
+_REQUEST = 3 << 17  # bytes that are fetched together, where neighbours are needed soon
+_AHEAD, _AHEAD_IN_MEMORY = 1 << 29, 1 << 27  # bytes that are requested ahead: on the disk of a cache, or in memory
+_SIZES = 1000  # samples whose sizes stand for all
+
+_MADE_AGAIN = {"decoder", "fields", "_mask_dtypes"}
+"""The attributes that are made from others when they are needed, and are neither pickled nor copied."""
+
+
+class PackItems(TorchDataset):
+    """Makes the items of a pack's samples, one or many at a time: for an `ImageDataset`, and for loaders.
+
+    Parameters
+    ----------
+    name : str
+        The name of the dataset's class, for descriptions.
+    reader : Reader
+    compiled : Compiled
+        The settings of items, and their steps.
+    library : str
+        The library that decodes ordinary JPEGs.
+    seed : int, optional
+        The seed of crops and augmentations; without it they are drawn from torch's generator.
+    threads : int
+        The number of threads that make the items of a batch.
+    replaced : Replaced, optional
+        The samples that could not be read, if others replace them.
+
+    Attributes
+    ----------
+    view : SampleView
+        The samples; at first all of the pack.
+    item_settings : ItemSettings
+        The settings of items; they may be replaced at any time.
+    epochs : Epochs
+    pool : Pool
+    """
+
+    threads: int = 1
+
+    def __init__(
+        self,
+        name: str,
+        reader: Reader,
+        compiled: Compiled,
+        *,
+        library: str,
+        seed: int | None,
+        threads: int,
+        replaced: Replaced | None,
+    ) -> None:
+        self.name, self.reader, self.library = name, reader, library
+        self.seed, self.threads, self.replaced = seed, threads, replaced
+        self.view, self.pool = SampleView(reader), Pool()
+        self.epochs = Epochs(len(reader), printable(reader.place.given))
+        self.item_settings = compiled.settings
+        self._own_steps: Compiled | None = compiled
+        self._loaders_steps: Compiled | None = None
+
+    def use_steps(self, pipeline: Pipeline) -> None:
+        """Make items with these steps until a setting changes."""
+        settings = self.item_settings
+        self._own_steps = Compiled(settings, settings.transform, None, pipeline)
+
+    def warn_of_losses(self) -> None:
+        """Warn about slow decoding, and about bits or bands of images that the mode discards."""
+        if self.library == "auto":
+            warn_of_slow_decoding()
+        if (parts := self.item_settings.parts) is None or "image" in parts.names:
+            warn_of_lost_numbers(self.reader, self.item_settings.mode)
+
+    def __copy__(self) -> PackItems:
+        """Return a copy on the same open pack, with the same threads and epoch, and settings and samples of its own."""
+        alike = object.__new__(PackItems)
+        alike.__dict__.update(self.__getstate__())
+        return alike
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in self.__dict__.items() if name not in _MADE_AGAIN}
+        return {**state, "_own_steps": None, "_loaders_steps": None}
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The steps that make an item, compiled again if a setting or a step of a fused transform has changed."""
+        settings, steps = self.item_settings, self._own_steps
+        if steps is None or steps.settings is not settings or not steps.fits(settings.transform):
+            steps = self._own_steps = settings.compiled(settings.transform)
+        return steps.pipeline
+
+    def pipeline_with(self, transform: Transform) -> Pipeline:
+        """Return the steps that make an item; a Loader's transform, if not None, replaces the dataset's own."""
+        if transform is None:
+            return self.pipeline
+        settings, steps = self.item_settings, self._loaders_steps
+        if steps is None or steps.settings is not settings or not steps.fits(transform):
+            steps = self._loaders_steps = settings.compiled(transform)
+        return steps.pipeline
+
+    @cached_property
+    def decoder(self) -> BatchDecoder:
+        return BatchDecoder(self.reader, self.library, self.item_settings.mode)
+
+    @cached_property
+    def fields(self) -> FieldDecoder | None:
+        """The decoder of fields, if items are dicts or have a target of a detector."""
+        parts = self.item_settings.parts
+        return None if parts is None else FieldDecoder(self.reader, parts, self.library)
+
+    @cached_property
+    def _mask_dtypes(self) -> dict[str, str]:
+        parts, fields = self.item_settings.parts, self.fields
+        if parts is None or fields is None:
+            return {}
+        return {name: tensor_dtype(fields.dtype_of(name)) for name in parts.masks}
+
+    def item(self, place: int, seed: int | None) -> Any:
+        """Return an item. Its crop depends on `seed` and the epoch; without a seed, torch's generator draws it."""
+        pipeline = self.pipeline
+        if not pipeline.takes_one:
+            return self.own_items([place], seed)[0]
+        number = self.view.row_of(place)
+        random = None if seed is None or not pipeline.randoms else self._random(number, seed, pipeline.randoms)
+        try:
+            row = self.reader.row(number)
+            label = self.view.label_of(place, row.label)
+            return pipeline.sample(self.reader, self.decoder.one, row, label, random)
+        except BAD:
+            if self.replaced is None:
+                raise
+        return self.replaced_items(np.array([place % len(self)]), seed)[0]
+
+    def _random(self, number: int, seed: int, count: int) -> npt.NDArray[np.float64]:
+        """Return the random numbers that choose the crop of a row in this epoch."""
+        rows = np.array([number])
+        self.epochs.read(rows)
+        numbers: npt.NDArray[np.float64] = uniforms(seed, self.epochs.epoch, rows, count)[0]
+        return numbers
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def __repr__(self) -> str:
+        return text(of_pack(self)).partition("\n")[0]
+
+    def traits(self, transform: Transform = None) -> Traits:
+        pipeline = self.pipeline_with(transform)
+        steps = pipeline.transform, pipeline.target_transform, pipeline.transforms
+        return Traits(
+            seed=self.seed,
+            random=self.pipeline.randoms > 0,
+            transforms=any(step is not None for step in steps),
+            views=len(self.item_settings.views or ()),
+            parts=pipeline.parts,
+        )
+
+    def settings(self) -> dict[str, str]:
+        settings = {name: getattr(self.item_settings, name) for name in ("crop", "augment", "views")}
+        return {name: " ".join(repr(value).split()) for name, value in settings.items() if value is not None}
+
+    def identity(self) -> str:
+        return self.view.identity()
+
+    def describe(self, index: int) -> str:
+        return self.view.describe(index)
+
+    def layout(self, transform: Transform = None) -> Layout | None:
+        """Return the layout of batches into which images can be decoded directly; None if single items must be made."""
+        pipeline = self.pipeline_with(transform)
+        sizes, parts = [crop.size for crop in pipeline.crops if crop.size is not None], pipeline.parts
+        fixed = sizes and len(sizes) == len(pipeline.crops) and pipeline.leaves_pixels
+        if not fixed or (parts is not None and parts.is_target):
+            return None
+        with_images = parts is None or "image" in parts.names
+        if with_images and pipeline.mode != "RGB":
+            return None
+        views = [view_part(number, size) for number, size in enumerate(sizes)]
+        images = (views if pipeline.views else [BatchPart(IMAGES, sizes[0], 3)]) if with_images else []
+        masks = [BatchPart(name, sizes[0], 1, dtype) for name, dtype in self._mask_dtypes.items()]
+        return Layout((*images, *masks)) if images or masks else None
+
+    def labels(self, indices: Ints) -> Labels | list[Any]:
+        """Return the labels of a batch after `target_transform`, which may return any objects."""
+        labels, transform = self.view.labels_of(indices), self.item_settings.target_transform
+        return labels if transform is None else [transform(label) for label in labels.tolist()]
+
+    def choose(self, indices: Ints, epoch: int, seed: int) -> Crops:
+        """Choose the crops of samples: (N,) of CROP, or (N, V) for V views; see `BatchDecoder.choose_crops`."""
+        rows, keys = self.view.rows_and_keys(indices)
+        return self._crops(self.pipeline, rows, epoch, seed, keys)
+
+    def begin(
+        self, indices: Ints, choices: Crops, batch: int, step: int, numbers: Numbers | None = None
+    ) -> BatchOpener:
+        if self.fields is not None:
+            return functools.partial(self._open_with_fields, indices, choices, step, numbers)
+        prepared = self.decoder.prepare(self.view.rows_in_turns(indices), choices, batch, step, numbers)
+        return lambda some, memory: prepared.batch(some, images_in(memory)).decode
+
+    def _open_with_fields(  # noqa: PLR0917
+        self, indices: Ints, choices: Crops, step: int, numbers: Numbers | None, some: slice, memory: Memory
+    ) -> SliceDecoder:
+        """Return the function that decodes a slice of a batch whose items are dicts."""
+        own, crops = indices[some], choices[some]
+        rows, pixels, images = self.view.rows_in_turns(own), images_in(memory), None
+        if pixels is not None:
+            images = self.decoder.prepare(rows, crops, len(rows), step, numbers).batch(slice(None), pixels)
+        return functools.partial(self._decode_with_fields, own, rows, crops, memory, images)
+
+    def _decode_with_fields(  # noqa: PLR0917
+        self, indices: Ints, rows: Ints, crops: Crops, memory: Memory, images: BatchInMemory | None, part: slice
+    ) -> list[Values]:
+        """Decode the images of a slice of a batch, and return the other values of its samples."""
+        if images is not None:
+            images.decode(part)
+        fields, pipeline = self.fields, self.pipeline
+        assert fields is not None
+        assert pipeline.parts is not None
+        targets = self.labels(indices[part]) if "label" in pipeline.parts.names else [None] * len(rows[part])
+        labels = targets.tolist() if isinstance(targets, np.ndarray) else targets
+        share = {name: tensors[part] for name, tensors in memory.items()}
+        return fields.samples(rows[part], labels, *pipeline.followed(crops[part]), share)
+
+    def items(
+        self, indices: Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
+    ) -> list[Any]:
+        rows, keys = self.view.rows_and_keys(indices)
+        labels = self.view.labels_of(np.asarray(indices, np.int64))
+        before = seeder(seed, epoch, keys) if seeding else None
+        return self._made(rows, keys, labels, epoch, seed, self.pipeline_with(transform), before)
+
+    def own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[Any]:
+        """Return items; crops depend on `seed` and the epoch, or are drawn from torch's generator without a seed."""
+        pipeline, places = self.pipeline, places_in(indices, len(self))
+        rows = self.view.rows_in_turns(places)
+        if seed is not None and pipeline.randoms:
+            self.epochs.read(rows)
+        try:
+            return self._made(rows, rows, self.view.labels_of(places), self.epochs.epoch, seed, pipeline)
+        except BAD:
+            if self.replaced is None:
+                raise
+        return self.replaced_items(places, seed)
+
+    def replaced_items(self, indices: Ints, seed: int | None) -> list[Any]:
+        """Return items of samples like `own_items`, but replace samples that cannot be read."""
+        view, epoch = self.view, self.epochs.epoch
+        chosen = self._readable(indices, epoch, seed)
+        rows, keys = view.rows_and_keys(chosen)
+        keys = np.where(chosen == indices, rows, keys)
+        return self._made(rows, keys, view.labels_of(chosen), epoch, seed, self.pipeline)
+
+    def replacements(self, indices: Ints, epoch: int, seed: int) -> Ints | None:
+        return None if self.replaced is None else self._readable(indices, epoch, seed)
+
+    def require_readable(self, index: int, epoch: int, seed: int | None) -> None:
+        """Make an item without transforms; raises one of the errors in `BAD` if the sample cannot be read."""
+        view, indices = self.view, np.array([index])
+        rows, keys = view.rows_and_keys(indices)
+        self._made(rows, keys, view.labels_of(indices), epoch, seed, self.pipeline.without_transforms())
+
+    def fetching(self, block: int) -> Fetching | None:
+        reader = self.reader
+        if not reader.remote:
+            return None
+        sizes, kept = reader.table.size[:: len(reader) // _SIZES + 1], reader.place.kept
+        mean = int(sizes.mean()) + 1 if len(sizes) else 1
+        together = max(1, min(_REQUEST // mean, block)) if kept else 1
+        return Fetching(together, (_AHEAD if kept else _AHEAD_IN_MEMORY) // mean)
+
+    def ahead(self, indices: Ints) -> None:
+        if self.reader.remote:
+            self._request(self.view.rows_in_turns(indices), urgent=False)
+
+    def batch_layout(self) -> Layout:
+        pipeline, settings = self.pipeline, self.item_settings
+        if pipeline.parts is not None:
+            raise ItemsError("the items have fields")
+        if pipeline.lookup is not None and pipeline.row_size is not None:
+            images = Layout((BatchPart(IMAGES, pipeline.row_size, 3),))
+            return images.with_numbers(pipeline.lookup, beside=False)
+        layout = self.layout()
+        if layout is None:
+            unfused = not settings.fuse and settings.transform is not None
+            hint = "; fuse=True lets packer do what it begins with" if unfused else ""
+            raise ItemsError(
+                pipeline.left + hint if pipeline.mode == "RGB" else f"the images have mode={pipeline.mode!r}"
+            )
+        return layout
+
+    @property
+    def seeded(self) -> bool:
+        return self.seed is not None
+
+    @property
+    def crop_epoch(self) -> tuple[int, int]:
+        return self.epochs.epoch, self.epochs.moves
+
+    def _readable(self, indices: Ints, epoch: int, seed: int | None) -> Ints:
+        assert self.replaced is not None
+        return good(indices, len(self), lambda index: self.require_readable(index, epoch, seed), self.replaced)
+
+    def _made(  # noqa: PLR0917
+        self,
+        rows: Ints,
+        keys: Ints,
+        labels: Labels,
+        epoch: int,
+        seed: int | None,
+        pipeline: Pipeline,
+        before: Callable[[int], None] | None = None,
+    ) -> list[Any]:
+        """Return the items of rows of the pack. If a seed is given, crops depend on seed, epoch and `keys`."""
+        if self.reader.remote:
+            self._request(np.sort(rows), urgent=True)
+
+        def choose(places: range) -> Crops:
+            part = slice_of(places)
+            return self._crops(pipeline, rows[part], epoch, seed, keys[part])
+
+        maker = ItemMaker(
+            self.decoder,
+            rows,
+            labels.tolist(),
+            pipeline,
+            choose,
+            self.fields,
+            seeded=seed is not None,
+            before=before,
+        )
+        return self.pool.items(self.threads, maker.make, range(len(rows)))
+
+    def _crops(self, pipeline: Pipeline, rows: Ints, epoch: int, seed: int | None, keys: Ints) -> Crops:
+        if pipeline.views:
+            return self.decoder.choose_views(pipeline.views, rows, epoch, seed, keys)
+        return self.decoder.choose_crops(pipeline.crop or Compose([]), rows, epoch, seed, keys, pipeline.augment)
+
+    def _request(self, rows: Ints, *, urgent: bool) -> None:
+        """Request all bytes of samples together; a sample without separate fields is fetched when it is read."""
+        reader, parts = self.reader, self.item_settings.parts
+        names = None if parts is None else parts.names
+        blobs = [name for name in names or () if name in reader.fields and reader.fields[name].is_blob]
+        if len(rows) > 1 or blobs or not urgent:
+            reader.ahead(rows, names is None or "image" in names, blobs, urgent=urgent)
 
 
 _WATCHED = 1 << 12  # samples, spread over the pack, whose reading is remembered

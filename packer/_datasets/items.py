@@ -20,7 +20,6 @@ from torch.utils.data import default_collate, get_worker_info
 
 from packer._datasets.batch_decoder import BatchDecoder
 from packer._datasets.fields import FieldDecoder
-from packer._datasets.lookup import Lookup
 from packer._datasets.memory import IMAGES
 from packer._datasets.pipeline import Pipeline
 from packer._images.geometry import Crops
@@ -58,9 +57,9 @@ def _whole(images: Sequence[Any]) -> torch.Tensor | None:
         return None
     first: torch.Tensor
     first, *others = (image.as_subclass(torch.Tensor) for image in images)
-    begin, step, memory = first.storage_offset(), first.numel(), first.untyped_storage().data_ptr()
+    start, step, memory = first.storage_offset(), first.numel(), first.untyped_storage().data_ptr()
     for number, image in enumerate(others, 1):
-        follows = image.storage_offset() == begin + number * step and image.untyped_storage().data_ptr() == memory
+        follows = image.storage_offset() == start + number * step and image.untyped_storage().data_ptr() == memory
         if not follows or image.shape != first.shape or image.dtype != first.dtype or image.requires_grad:
             return None
     return first.as_strided((len(images), *first.shape), (step, *first.stride()))
@@ -74,25 +73,12 @@ else:
     default_collate_fn_map[Item] = _collated  # the way that default_collate's documentation shows
 
 
-Maker = Callable[[range], list[Any]]
+class ItemMaker:
+    """Makes the items of N samples, some of them at a time and on any thread.
 
-
-def item_maker(  # noqa: PLR0917
-    decoder: BatchDecoder,
-    rows: Ints,
-    labels: Sequence[Any],
-    pipeline: Pipeline,
-    choose: Callable[[range], Crops],
-    fields: FieldDecoder | None = None,
-    *,
-    seeded: bool,
-    before: Callable[[int], None] | None = None,
-) -> Maker:
-    """Return a function, callable from several threads, that makes the items of some of N samples.
-
-    Random crops are drawn here, in the order of the samples. There is one exception: if a transform draws random
-    numbers too, and there is no seed, each crop is drawn just before its image is transformed, which is the order in
-    which torchvision's transforms would draw.
+    Random crops are drawn at the beginning, in the order of the samples. There is one exception: if a transform draws
+    random numbers too, and there is no seed, each crop is drawn just before its image is transformed, which is the
+    order in which torchvision's transforms would draw.
 
     Parameters
     ----------
@@ -109,115 +95,95 @@ def item_maker(  # noqa: PLR0917
         Whether a crop depends only on its sample, not on the time at which it is chosen.
     before : callable, optional
         Called with each index into `rows` before the transforms run.
-
-    Returns
-    -------
-    callable
-        Takes a range of indices into `rows`, and returns a list of items.
     """
-    if pipeline.lookup is not None and pipeline.row_size is not None and len(rows) > 1:
-        batch = empty_rows(len(rows), (3, *pipeline.row_size))
-        return _row_maker(decoder, rows, labels, pipeline, pipeline.lookup, choose(range(len(rows))), batch, before)
-    if not pipeline.crops:
 
-        def groups(places: range) -> Iterable[tuple[range, Crops | None]]:
-            return [(places, None)]
+    def __init__(  # noqa: PLR0917
+        self,
+        decoder: BatchDecoder,
+        rows: Ints,
+        labels: Sequence[Any],
+        pipeline: Pipeline,
+        choose: Callable[[range], Crops],
+        fields: FieldDecoder | None = None,
+        *,
+        seeded: bool,
+        before: Callable[[int], None] | None = None,
+    ) -> None:
+        self._decoder, self._rows, self._labels, self._fields = decoder, rows, labels, fields
+        self._pipeline, self._choose, self._before = pipeline, choose, before
+        self._draws_one_by_one = not seeded and pipeline.interleaved
+        draws_now = pipeline.crops and not self._draws_one_by_one
+        self._crops = choose(range(len(rows))) if draws_now else None
+        self._batch: torch.Tensor | None = None  # whose rows are the images of the items
+        if pipeline.lookup is not None and pipeline.row_size is not None and len(rows) > 1:
+            self._batch = empty_rows(len(rows), (3, *pipeline.row_size))
 
-    elif not seeded and pipeline.interleaved:
+    def make(self, places: range) -> list[Any]:
+        """Return the items of the samples at some indices into `rows`."""
+        if self._batch is not None:
+            return self._finished(places, self._rows_of(self._batch, slice_of(places)))
+        if not self._draws_one_by_one:
+            crops = None if self._crops is None else self._crops[slice_of(places)]
+            return self._finished(places, self._items(slice_of(places), crops))
+        each = (range(place, place + 1) for place in places)
+        return [item for one in each for item in self._finished(one, self._items(slice_of(one), self._choose(one)))]
 
-        def groups(places: range) -> Iterable[tuple[range, Crops | None]]:
-            return ((one, choose(one)) for one in (range(place, place + 1) for place in places))
-
-    else:
-        crops = choose(range(len(rows)))
-
-        def groups(places: range) -> Iterable[tuple[range, Crops | None]]:
-            return [(places, crops[slice_of(places)])]
-
-    def make(places: range) -> list[Any]:
-        made: list[Any] = []
-        for some, chosen in groups(places):
-            part = slice_of(some)
-            items = _items(decoder, fields, rows[part], labels[part], chosen, pipeline)
-            if before is None:
-                made += items
-                continue
-            for place in some:
-                before(place)
-                made.append(next(items))
+    def _finished(self, places: range, items: Iterator[Any]) -> list[Any]:
+        """Return items in a list; `before` is called before the transforms of each run."""
+        if self._before is None:
+            return list(items)
+        made = []
+        for place in places:
+            self._before(place)
+            made.append(next(items))
         return made
 
-    return make
+    def _rows_of(self, batch: torch.Tensor, part: slice) -> Iterator[Item]:
+        """Yield the items of a slice of the samples, whose images are rows of the batch."""
+        lookup = self._pipeline.lookup
+        assert lookup is not None
+        assert self._crops is not None
+        self._decoder.decode_into(self._rows[part], self._crops[part], batch[part], lookup)
+        for image, label in zip(lookup.images(batch[part]), self._labels[part], strict=True):
+            yield Item(*self._pipeline.item(image, label))
+
+    def _items(self, part: slice, crops: Crops | None) -> Iterator[Any]:
+        """Yield the items of a slice of the samples. The transforms of each are called when that item is requested."""
+        rows, labels, pipeline, fields = self._rows[part], self._labels[part], self._pipeline, self._fields
+        bare, operations = pipeline.followed(crops)
+        if fields is not None and fields.makes_targets:
+            labels = fields.targets(rows, bare, operations)
+        if fields is None or fields.makes_targets:
+            for image, label in zip(self._images(rows, crops), labels, strict=True):
+                yield pipeline.item(image, label)
+            return
+        sizes = fields.sizes(rows, bare)
+        values = fields.samples(rows, labels, bare, operations, encoded=pipeline.output == "bytes")
+        images = self._images(rows, crops) if fields.with_images else [None] * len(rows)
+        for image, of_sample, size in zip(images, values, sizes, strict=True):
+            yield pipeline.dict_item({**of_sample, IMAGES: image}, size)
+
+    def _images(self, rows: Ints, crops: Crops | None) -> Iterable[Any]:
+        """Yield images in the form that the transforms expect."""
+        decoder, pipeline = self._decoder, self._pipeline
+        if crops is not None:
+            pixels = decoder.cut(rows, crops)
+            if pipeline.views:
+                for views in pixels:
+                    yield tuple(map(pipeline.shown, views))
+            elif isinstance(pixels, np.ndarray) and pipeline.output == "tensor" and pipeline.lookup is None:
+                yield from torch.from_numpy(pixels).permute(0, 3, 1, 2).unbind(0)
+            else:
+                yield from map(pipeline.shown, pixels)
+            return
+        data_of = decoder.reader.read_many(rows)
+        for row, data in zip(decoder.reader.table.rows(rows), data_of, strict=True):
+            yield bytes(data) if pipeline.output == "bytes" else pipeline.shown(decoder.one.whole(row, data))
 
 
 def slice_of(places: range) -> slice:
     """Return a range as a slice, with which NumPy and torch index without copying."""
     return slice(places.start, places.stop)
-
-
-def _row_maker(  # noqa: PLR0917
-    decoder: BatchDecoder,
-    rows: Ints,
-    labels: Sequence[Any],
-    pipeline: Pipeline,
-    lookup: Lookup,
-    crops: Crops,
-    batch: torch.Tensor,
-    before: Callable[[int], None] | None,
-) -> Maker:
-    """Return a function that makes items whose images are the rows of one batch."""
-
-    def make(places: range) -> list[tuple[Any, Any]]:
-        part = slice_of(places)
-        made: list[tuple[Any, Any]] = []
-        decoder.decode_into(rows[part], crops[part], batch[part], lookup)
-        for place, image in zip(places, lookup.images(batch[part]), strict=True):
-            if before is not None:
-                before(place)
-            made.append(Item(*pipeline.item(image, labels[place])))
-        return made
-
-    return make
-
-
-def _items(  # noqa: PLR0917
-    decoder: BatchDecoder,
-    fields: FieldDecoder | None,
-    rows: Ints,
-    labels: Sequence[Any],
-    crops: Crops | None,
-    pipeline: Pipeline,
-) -> Iterator[Any]:
-    """Yield items of samples. The transforms of each are called when that item is requested."""
-    bare, operations = pipeline.followed(crops)
-    if fields is not None and fields.makes_targets:
-        labels = fields.targets(rows, bare, operations)
-    if fields is None or fields.makes_targets:
-        for image, label in zip(_images(decoder, rows, crops, pipeline), labels, strict=True):
-            yield pipeline.item(image, label)
-        return
-    sizes = fields.sizes(rows, bare)
-    values = fields.samples(rows, labels, bare, operations, encoded=pipeline.output == "bytes")
-    images = _images(decoder, rows, crops, pipeline) if fields.with_images else [None] * len(rows)
-    for image, of_sample, size in zip(images, values, sizes, strict=True):
-        yield pipeline.dict_item({**of_sample, IMAGES: image}, size)
-
-
-def _images(decoder: BatchDecoder, rows: Ints, crops: Crops | None, pipeline: Pipeline) -> Iterable[Any]:
-    """Return images in the form that the transforms expect."""
-    if crops is not None:
-        pixels = decoder.cut(rows, crops)
-        if pipeline.views:
-            for views in pixels:
-                yield tuple(map(pipeline.shown, views))
-        elif isinstance(pixels, np.ndarray) and pipeline.output == "tensor" and pipeline.lookup is None:
-            yield from torch.from_numpy(pixels).permute(0, 3, 1, 2).unbind(0)
-        else:
-            yield from map(pipeline.shown, pixels)
-        return
-    data_of = decoder.reader.read_many(rows)
-    for row, data in zip(decoder.reader.table.rows(rows), data_of, strict=True):
-        yield bytes(data) if pipeline.output == "bytes" else pipeline.shown(decoder.one.whole(row, data))
 
 
 _of_a_pool = threading.local()  # has `mark` in the threads of a pool

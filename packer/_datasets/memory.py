@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._datasets.lookup import Lookup
-from packer._images.numbers import NumberFormat
+from packer._images.numbers import Numbers
 from packer.errors import WorkerError
 
 IMAGES = "image"
@@ -70,7 +69,7 @@ class Layout(NamedTuple):
     """The parts of a batch's memory, one after the other, and the conversion of its images to numbers."""
 
     parts: tuple[BatchPart, ...]
-    numbers: NumberFormat | Lookup | None = None
+    numbers: Numbers | None = None
     """The numbers in place of levels, if any: written when images are decoded, or from parts that hold the levels."""
 
     @property
@@ -92,7 +91,7 @@ class Layout(NamedTuple):
         """The number of views of each image; 0 if there are no views."""
         return sum(_is_view(part.name) for part in self.parts)
 
-    def with_numbers(self, numbers: NumberFormat | Lookup, *, beside: bool) -> Layout:
+    def with_numbers(self, numbers: Numbers, *, beside: bool) -> Layout:
         """Return a layout of the same pixels in which images are converted to numbers.
 
         With `beside` the numbers have separate memory and the uint8 levels are kept, so that a step can run before the
@@ -106,7 +105,7 @@ class Layout(NamedTuple):
         return Layout(tuple(named.get(part.name, part) for part in self.parts), numbers)
 
     @property
-    def decoded_numbers(self) -> NumberFormat | Lookup | None:
+    def decoded_numbers(self) -> Numbers | None:
         """The numbers to which images are converted while they are decoded; None if they remain uint8 levels."""
         beside = any(part.name.endswith(_AS_NUMBERS) for part in self.parts)
         return None if beside else self.numbers
@@ -134,7 +133,7 @@ class Layout(NamedTuple):
     def arrays(self, memory: npt.NDArray[np.uint8], count: int) -> dict[str, npt.NDArray[Any]]:
         """Return the parts as arrays; bfloat16, which NumPy does not support, is returned as int16."""
         places = _laid_out(self.parts, count)[0].items()
-        return {name: np.ndarray(shape, dtype, memory, begin, steps) for name, (dtype, shape, steps, begin) in places}
+        return {name: np.ndarray(shape, dtype, memory, start, steps) for name, (dtype, shape, steps, start) in places}
 
     def as_tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Tensors:
         """Convert the result of the method `arrays` to tensors on the same memory."""
@@ -175,22 +174,22 @@ class _Place(NamedTuple):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     steps: tuple[int, ...]
-    begin: int
+    start: int
 
 
 @functools.lru_cache(maxsize=64)
 def _laid_out(parts: tuple[BatchPart, ...], count: int) -> tuple[dict[str, _Place], int]:
     """Return the location of each part for `count` samples, and the number of bytes of all parts."""
-    places, begin = {}, 0
+    places, start = {}, 0
     for part in parts:
         (height, width), channels = part.size, part.channels
         dtype = np.dtype("int16" if part.dtype == "bfloat16" else part.dtype)
         steps = (height * width, width, 1) if part.planes else (1, width * channels, channels)
         each = height * width * channels
         shape = count, channels, height, width
-        places[part.name] = _Place(dtype, shape, tuple(dtype.itemsize * step for step in (each, *steps)), begin)
-        begin += -(-count * each * dtype.itemsize // _ALIGNED) * _ALIGNED
-    return places, begin
+        places[part.name] = _Place(dtype, shape, tuple(dtype.itemsize * step for step in (each, *steps)), start)
+        start += -(-count * each * dtype.itemsize // _ALIGNED) * _ALIGNED
+    return places, start
 
 
 class SharedMemory:
@@ -242,8 +241,8 @@ def _pixels(buffer: Any) -> npt.NDArray[np.uint8]:
 def fresh(size: int) -> npt.NDArray[np.uint8]:
     """Return uninitialized memory, aligned to a cache line, so that stores of whole lines can bypass the caches."""
     memory = np.empty(size + _ALIGNED, np.uint8)
-    begin = -memory.ctypes.data % _ALIGNED
-    return memory[begin : begin + size]
+    start = -memory.ctypes.data % _ALIGNED
+    return memory[start : start + size]
 
 
 class Slot:

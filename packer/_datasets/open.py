@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from packer._account import TAKEN
 from packer._containers import Container, files_to_name, named_paths, open_container, parse_keys
-from packer._datasets.class_union import unite_classes
-from packer._datasets.concat import ConcatImageDataset
+from packer._datasets.concat import ConcatImageDataset, unite_classes
 from packer._datasets.image_dataset import ImageDataset
 from packer._formats import FORMATS, is_pack, open_pack
 from packer._formats.index import IndexReader
@@ -436,8 +435,8 @@ def _pack_of(root: Any, index: Any, options: InPlaceOptions, progress: Callable[
 
 def _opened(path: Any, settings: dict[str, Any]) -> ImageDataset:
     with open_pack(path) as reader:
-        kind = _DATASETS.get(reader.manifest.format, ImageDataset)
-    return kind(path, **settings)
+        dataset_class = _DATASETS.get(reader.manifest.format, ImageDataset)
+    return dataset_class(path, **settings)
 
 
 if open_dataset.__doc__ and ImageDataset.__doc__:  # not so under `python -OO`

@@ -14,16 +14,17 @@ import torch
 from torch.utils.data import Dataset
 
 from packer._datasets.fields import Parts, in_form, item_of, wrapped_image
-from packer._datasets.lookup import Lookup, lookup_of
 from packer._datasets.sample_decoder import SampleDecoder
 from packer._formats import Reader
 from packer._images.geometry import Crops
+from packer._images.numbers import Lookup, lookup_of
 from packer._images.operations import Operations, parted
 from packer._table import Row
 from packer.augment import Augmentation, View
 from packer.augment._affine import interpolations
 from packer.augment._base import chain_of
 from packer.crops import Compose, Crop
+from packer.crops._crop import pads_with_black
 from packer.crops._fuse import Snapshot, begins_with_pil, pointwise, split_by
 from packer.errors import OptionError, OptionTypeError, warn
 
@@ -471,18 +472,11 @@ def _crop_of_all(
         )
     elif set(parts.cropped) - set(parts.masks):
         _warn_of(transforms, "further images are resized by the transform")
-    elif not _pads_with_nothing(crop) or any(name in parts.fill for name in parts.masks):
+    elif not pads_with_black(crop) or any(name in parts.fill for name in parts.masks):
         _warn_of(transforms, "packer pads masks with what fill= says, or 0")
     else:
         return crop, rest
     return None, transforms
-
-
-def _pads_with_nothing(crop: Crop) -> bool:
-    """Tell whether a crop pads with 0, or does not pad with a constant colour."""
-    if isinstance(crop, Compose):
-        return all(_pads_with_nothing(one) for one in crop._settings["crops"])
-    return crop._settings.get("fill", 0) in (0, (0, 0, 0))
 
 
 def _warn_of(transform: Any, reason: str) -> None:

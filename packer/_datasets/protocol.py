@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,17 +13,19 @@ import torch
 
 from packer._datasets.fields import Parts, Values
 from packer._datasets.generators import seeder
-from packer._datasets.lookup import Lookup
 from packer._datasets.memory import IMAGES, Layout, layout_of
 from packer._datasets.pipeline import Transform
-from packer._images.numbers import NumberFormat, write
+from packer._images.numbers import Numbers
 from packer._table import Ints, Labels
 
 Memory = Mapping[str, Any]
 """The memory of a batch by the names of its parts, ``image``, views, masks and numbers: a tensor, or one an image."""
 
-Begin = Callable[[slice, Memory], Callable[[slice], list[Values]]]
-"""Takes the place of a batch among the samples, and its memory; returns the function that decodes slices of it."""
+SliceDecoder = Callable[[slice], list[Values] | None]
+"""Decodes a slice of a batch, on any thread; returns those values of its samples that are not in the batch's memory."""
+
+BatchOpener = Callable[[slice, Memory], SliceDecoder]
+"""Takes the slice of prepared samples that forms a batch, and the memory for it."""
 
 
 class Traits(NamedTuple):
@@ -191,8 +194,8 @@ class LoaderDataset(abc.ABC):
         choices: npt.NDArray[Any],
         batch: int,
         step: int,
-        numbers: NumberFormat | Lookup | None = None,
-    ) -> Begin:
+        numbers: Numbers | None = None,
+    ) -> BatchOpener:
         """Prepare to decode several batches of `batch` samples; their memory is passed later.
 
         The default calls `fill`. Override it to do work that depends neither on threads nor on memory once for all
@@ -213,27 +216,11 @@ class LoaderDataset(abc.ABC):
         Returns
         -------
         callable
-            ``begin(some, memory)`` takes the slice of the samples that forms a batch, and returns ``decode(part)``.
-            ``decode`` takes a slice of the batch, on any thread, and returns a list. If items are dicts of fields, the
-            list contains each sample's values except those in `memory`; otherwise it is empty.
+            ``open_batch(some, memory)`` takes the slice of the samples that forms a batch, and returns
+            ``decode(part)``. ``decode`` takes a slice of the batch, on any thread. If items are dicts of fields, it
+            returns a list with each sample's values except those in `memory`; otherwise None, or an empty list.
         """
-
-        def begin(some: slice, memory: Memory) -> Callable[[slice], list[Values]]:
-            own, chosen = indices[some], choices[some]
-
-            def decode(part: slice) -> list[Values]:
-                share = {name: pixels[part] for name, pixels in memory.items()}
-                if numbers is None:
-                    self.fill(own[part], chosen[part], share)
-                else:
-                    levels = _levels_for(share[IMAGES])
-                    self.fill(own[part], chosen[part], {**share, IMAGES: levels})
-                    _convert(levels, numbers, share[IMAGES])
-                return []
-
-            return decode
-
-        return begin
+        return lambda some, memory: functools.partial(_fill_slice, self, indices[some], choices[some], memory, numbers)
 
     def replacements(self, indices: Ints, epoch: int, seed: int) -> Ints | None:
         """Return indices to use instead of `indices`, if some cannot be read; None means that the error is raised.
@@ -259,16 +246,23 @@ class LoaderDataset(abc.ABC):
         """Request the bytes of samples, in this order, without waiting; called if `fetching` is not None."""
 
 
-def _levels_for(images: torch.Tensor) -> torch.Tensor:
-    """Return memory for the uint8 levels of images that are converted to numbers."""
-    return torch.empty(images.shape, dtype=torch.uint8, memory_format=torch.channels_last)
-
-
-def _convert(levels: torch.Tensor, numbers: NumberFormat | Lookup, out: torch.Tensor) -> None:
-    if isinstance(numbers, Lookup):
-        numbers.write(levels.permute(0, 2, 3, 1).numpy(), out)
-    else:
-        write(numbers, levels, out, slice(None))
+def _fill_slice(  # noqa: PLR0917
+    dataset: LoaderDataset,
+    indices: Ints,
+    choices: npt.NDArray[Any],
+    memory: Memory,
+    numbers: Numbers | None,
+    part: slice,
+) -> None:
+    """Let a dataset fill the memory of a slice of a batch, and convert its images to numbers if these are given."""
+    share = {name: pixels[part] for name, pixels in memory.items()}
+    if numbers is None:
+        dataset.fill(indices[part], choices[part], share)
+        return
+    out = share[IMAGES]
+    levels = torch.empty(out.shape, dtype=torch.uint8, memory_format=torch.channels_last)
+    dataset.fill(indices[part], choices[part], {**share, IMAGES: levels})
+    numbers.write(levels, out)
 
 
 class ItemsError(Exception):
@@ -306,9 +300,9 @@ class TorchDataset(LoaderDataset):
         """The epoch that `set_epoch` set last, and the number of calls of `set_epoch`."""
 
 
-def has_own(dataset: object, kind: type) -> str | None:
+def has_own(dataset: object, base: type) -> str | None:
     """Return the name of an item method that a dataset's class overrides; None if it overrides none."""
     for name in ("__getitem__", "__getitems__"):
-        if getattr(type(dataset), name, None) is not getattr(kind, name, None):
+        if getattr(type(dataset), name, None) is not getattr(base, name, None):
             return name
     return None

@@ -9,14 +9,13 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from packer._datasets.lookup import Lookup
 from packer._formats import Reader
 from packer._images import native
 from packer._images.decode import decode
 from packer._images.geometry import MAX_PIXELS, Box, from_corner, require_affordable, touched
 from packer._images.masks import cut_image, smooth
 from packer._images.modes import decode_as
-from packer._images.numbers import NumberFormat, write
+from packer._images.numbers import Numbers
 from packer._images.operations import Operations
 from packer._images.rectangle import RectangleDecoder, resize_into
 from packer._images.torch_ops import operate
@@ -83,7 +82,7 @@ class SampleDecoder:
         if random is not None:
             own, rest = random[: crop.randoms], random[None, crop.randoms :]
         try:
-            box = crop._choose_one(row.height, row.width, own)
+            box = crop.choose_one(row.height, row.width, own)
             if augment is not None:
                 operations = augment.choose(np.array([box.out_height]), np.array([box.out_width]), rest)
             require_affordable(box)
@@ -143,7 +142,7 @@ class SampleDecoder:
         box: Box,
         operations: Operations | None,
         out: torch.Tensor,
-        numbers: Lookup | NumberFormat | None = None,
+        numbers: Numbers | None = None,
     ) -> None:
         """Decode an image that C does not support into a (3, height, width) tensor, with operations and numbers."""
         pixels = out if numbers is None else torch.empty(*box.out, 3, dtype=torch.uint8).permute(2, 0, 1)
@@ -152,10 +151,8 @@ class SampleDecoder:
             native.augment(pixels.permute(1, 2, 0).numpy(), operations.reshape(-1))
         elif operations is not None:
             operate(pixels[None], operations.reshape(1, -1))
-        if isinstance(numbers, Lookup):
-            numbers.write(pixels[None].permute(0, 2, 3, 1).numpy(), out[None])
-        elif numbers is not None:
-            write(numbers, pixels[None], out[None], slice(None))
+        if numbers is not None:
+            numbers.write(pixels[None], out[None])
 
     def named(self, index: int, error: ImageError) -> ImageError:
         """Return the error with the index and name of the image."""

@@ -15,7 +15,6 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from packer._datasets.class_union import united_ids
 from packer._fields import Column, Condition
 from packer._formats import Reader
 from packer._formats.reader import PackColumns
@@ -389,6 +388,27 @@ def _described(column: Column) -> str:
     return "ids without names" if column.ids is not None and not column.ids else column.kind
 
 
+def united_ids(classes: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], list[dict[int, int]]]:
+    """Return the union of classes by name, with their ids; and for each mapping, the new id of each old id.
+
+    The classes of the first mapping keep their ids. An additional class keeps its id if no other class has this id;
+    otherwise it gets a new id above all others.
+
+    Parameters
+    ----------
+    classes : sequence of mapping of str to int
+        Class ids by class name.
+    """
+    united: dict[str, int] = {}
+    for ids in classes:
+        taken = set(united.values())
+        for name, number in ids.items():
+            if name not in united:
+                united[name] = number if number not in taken else max([*united.values(), *ids.values()]) + 1
+    maps = [{own: united[name] for name, own in ids.items() if united[name] != own} for ids in classes]
+    return united, maps
+
+
 def _renumbered(column: Column, numbers: Mapping[int, int]) -> npt.NDArray[Any]:
     """Return class ids renumbered by `numbers`."""
     values = column.values
@@ -462,11 +482,11 @@ class Targets(np.ndarray[Any, np.dtype[Any]]):
 
     def index(self, label: object, start: int = 0, stop: int = sys.maxsize) -> int:
         """Return the index of the first sample with a label from `start` to `stop` - 1; ValueError if there is none."""
-        begin, end, _ = slice(start, stop).indices(len(self))
-        found = np.flatnonzero(self._are(label)[begin:end])
+        first, end, _ = slice(start, stop).indices(len(self))
+        found = np.flatnonzero(self._are(label)[first:end])
         if not len(found):
             raise OptionError(f"{label!r} is not among the targets")
-        return begin + int(found[0])
+        return first + int(found[0])
 
     def _are(self, label: object) -> npt.NDArray[np.bool_]:
         is_number = isinstance(label, int | float | np.integer | np.floating)
@@ -562,10 +582,10 @@ def row_of(names: Names, name: str) -> int:
     encoded = encode_name(name)
     for start in range(0, len(names.blob), _SEARCHED):
         part = names.blob[start : start + _SEARCHED + len(encoded)].tobytes()
-        begin = part.find(encoded)
-        while begin >= 0:
-            row = int(np.searchsorted(names.ends, start + begin + len(encoded)))
+        at = part.find(encoded)
+        while at >= 0:
+            row = int(np.searchsorted(names.ends, start + at + len(encoded)))
             if row < len(names) and names[row] == name:
                 return row
-            begin = part.find(encoded, begin + 1)
+            at = part.find(encoded, at + 1)
     raise FileNotFoundError(f"{printable(names.path)}: no sample has the name {printable(name)}")

@@ -1,18 +1,26 @@
-"""Conversion of batches of pixels to a network's input, in C, without Python's lock: normalising, mixing, types."""
+"""Conversion of batches of pixels to a network's input, in C, without Python's lock: normalising, mixing, types.
+
+`NumberFormat` computes the number of each level; `Lookup` looks up the results of a user's own conversions of single
+pixels, such as ToTensor and Normalize, in a table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from packer._images import native
 from packer._images.extension import _native
 from packer._images.native import CodedNumbers
 
 TYPES = ("float32", "float16", "bfloat16")
 """The dtypes of numbers, by torch's names."""
+
+_LEVELS = 256
 
 
 class Mixture(NamedTuple):
@@ -60,18 +68,17 @@ class NumberFormat(NamedTuple):
         constants = np.array([scale, *mean, *std, share, 1.0 - share], np.float32)
         return CodedNumbers(constants, TYPES.index(self.dtype), self.planes)
 
+    def for_c(self) -> tuple[None, CodedNumbers]:
+        """Return the table, here none, and the constants, which C takes when it decodes images to these numbers."""
+        return None, self.coded()
 
-def write(
-    numbers: NumberFormat, pixels: torch.Tensor, out: torch.Tensor, some: slice, mixture: Mixture | None = None
-) -> None:
-    """Write images of a batch as numbers at once; `writer` returns a function that writes a slice of them."""
-    writer(numbers, pixels, out, mixture)(some)
+    def write(self, levels: torch.Tensor, out: torch.Tensor) -> None:
+        """Write the images of a batch as numbers; see `NumberWriter`."""
+        NumberWriter(self, levels, out).write(slice(None))
 
 
-def writer(
-    numbers: NumberFormat, pixels: torch.Tensor, out: torch.Tensor, mixture: Mixture | None = None
-) -> Callable[[slice], None]:
-    """Return a function that writes the images of a slice of a batch as numbers, on any thread.
+class NumberWriter:
+    """Writes the images of a batch as numbers, some at a time and on any thread.
 
     Each step is rounded to float32, as in torchvision's ``to_dtype``, ``normalize``, ``MixUp`` and ``CutMix``, so the
     float32 numbers are equal to theirs. Numbers of other types are the float32 numbers, rounded once.
@@ -79,7 +86,7 @@ def writer(
     Parameters
     ----------
     numbers : NumberFormat
-    pixels : (N, 3, height, width) uint8 tensor
+    levels : (N, 3, height, width) uint8 tensor
         In channels-last memory format.
     out : (N, 3, height, width) tensor
         Its dtype and its memory format are those in `numbers`.
@@ -90,21 +97,132 @@ def writer(
     ValueError
         If a tensor does not have these properties, or the box does not lie inside of the images.
     """
-    count, _, height, width = pixels.shape
-    layout = torch.contiguous_format if numbers.planes else torch.channels_last
-    fitting = pixels.dtype == torch.uint8 and pixels.is_contiguous(memory_format=torch.channels_last)
-    fitting = fitting and out.dtype == getattr(torch, numbers.dtype) and out.is_contiguous(memory_format=layout)
-    if not fitting or out.shape != pixels.shape or pixels.shape[1] != 3:
-        raise ValueError(f"{tuple(pixels.shape)} {pixels.dtype} cannot be written as {tuple(out.shape)} {out.dtype}")
-    share, box, _ = mixture or UNMIXED
-    constants, type, planes = numbers.coded(share)
-    kind = 0 if mixture is None else 1 if box is None else 2
-    address, rectangle = constants.ctypes.data, box or (0, 0, 0, 0)
-    images = height, width, out.data_ptr(), type, planes, address, kind, *rectangle
-    levels = pixels.data_ptr()
 
-    def write_some(some: slice, _held: object = (pixels, out, constants)) -> None:
-        begin, end, _ = some.indices(count)
-        _native.write_numbers(levels, count, begin, max(begin, end), *images)
+    def __init__(
+        self, numbers: NumberFormat, levels: torch.Tensor, out: torch.Tensor, mixture: Mixture | None = None
+    ) -> None:
+        count, _, height, width = levels.shape
+        layout = torch.contiguous_format if numbers.planes else torch.channels_last
+        fitting = levels.dtype == torch.uint8 and levels.is_contiguous(memory_format=torch.channels_last)
+        fitting = fitting and out.dtype == getattr(torch, numbers.dtype) and out.is_contiguous(memory_format=layout)
+        if not fitting or out.shape != levels.shape or levels.shape[1] != 3:
+            raise ValueError(
+                f"{tuple(levels.shape)} {levels.dtype} cannot be written as {tuple(out.shape)} {out.dtype}"
+            )
+        share, box, _ = mixture or UNMIXED
+        constants, type, planes = numbers.coded(share)
+        mixing = 0 if mixture is None else 1 if box is None else 2
+        self._held = levels, out, constants  # C gets only their addresses
+        self._images = levels.data_ptr(), count
+        address, rectangle = constants.ctypes.data, box or (0, 0, 0, 0)
+        self._numbers = height, width, out.data_ptr(), type, planes, address, mixing, *rectangle
 
-    return write_some
+    def write(self, some: slice) -> None:
+        """Write the images of a slice of the batch."""
+        levels, count = self._images
+        start, end, _ = some.indices(count)
+        _native.write_numbers(levels, count, start, max(start, end), *self._numbers)
+
+
+class Lookup:
+    """A table with the result of conversions for each level of each colour.
+
+    Parameters
+    ----------
+    table : (3, 256) float32 array
+        The result for each level of red, green and blue.
+    tensor_class : type
+        The class of the result, torch.Tensor or one derived from it.
+    conversions : sequence of callable
+        The conversions that the table replaces, for its repr.
+    planes : bool
+        Whether the result is contiguous; otherwise it is laid out channels last. This is the layout that the
+        conversions produce.
+
+    Attributes
+    ----------
+    table : (3, 256) float32 array
+    """
+
+    dtype = "float32"
+    """The type of the numbers in a batch, where they are written colour by colour; as those of `NumberFormat`."""
+    planes = True
+
+    def __init__(
+        self,
+        table: npt.NDArray[np.float32],
+        tensor_class: type[torch.Tensor],
+        conversions: Sequence[Callable[[Any], Any]],
+        *,
+        planes: bool,
+    ) -> None:
+        self.table = table
+        self._planes = planes
+        self._tensor_class = tensor_class
+        self._conversions = conversions
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether another Lookup converts images to the same results."""
+        return isinstance(other, Lookup) and self._made == other._made
+
+    def __hash__(self) -> int:
+        return hash(self._made)
+
+    @property
+    def _made(self) -> tuple[object, ...]:
+        return self.table.tobytes(), self._tensor_class, self._planes
+
+    def __repr__(self) -> str:
+        return ", ".join(" ".join(repr(convert).split()) for convert in self._conversions)
+
+    def __call__(self, pixels: npt.NDArray[np.uint8]) -> torch.Tensor:
+        """Return (height, width, 3) uint8 pixels as a (3, height, width) float32 tensor."""
+        return self._shown(torch.from_numpy(native.look_up(pixels, self.table, planes=self._planes)))
+
+    def for_c(self) -> tuple[npt.NDArray[np.float32], None]:
+        """Return the table, and in place of constants None; see `NumberFormat.for_c`."""
+        return self.table, None
+
+    def write(self, levels: torch.Tensor, out: torch.Tensor) -> None:
+        """Write the images of a batch, (N, 3, height, width) uint8, as numbers into a contiguous tensor."""
+        native.look_up(levels.permute(0, 2, 3, 1).numpy(), self.table, out=out.numpy())
+
+    def images(self, numbers: torch.Tensor) -> list[torch.Tensor]:
+        """Return the images of a batch of numbers, each as an instance of the class."""
+        return [self._shown(image) for image in numbers.unbind(0)]
+
+    def _shown(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if self._tensor_class is torch.Tensor else tensor.as_subclass(self._tensor_class)
+
+
+Numbers = NumberFormat | Lookup
+"""A conversion of levels to numbers: both have `dtype`, `planes`, `for_c` and `write`."""
+
+
+def lookup_of(
+    conversions: Sequence[Callable[[Any], Any]], shown: Callable[[npt.NDArray[np.uint8]], Any]
+) -> Lookup | None:
+    """Return a Lookup equivalent to some conversions, one after the other; None if no table is equivalent.
+
+    Parameters
+    ----------
+    conversions : sequence of callable
+        Each converts a number independently of its position and neighbours; see `packer.crops._fuse.pointwise`.
+    shown : callable
+        Converts pixels to the form that the first conversion expects.
+    """
+    levels = np.repeat(np.arange(_LEVELS, dtype=np.uint8)[None, :, None], 3, 2)
+    try:
+        image = shown(levels)
+        for convert in conversions:
+            image = convert(image)
+    except Exception:  # which each image would raise as well, and then names itself
+        return None
+    if not isinstance(image, torch.Tensor) or image.dtype != torch.float32 or image.shape != (3, 1, _LEVELS):
+        return None
+    return Lookup(
+        image.as_subclass(torch.Tensor)[:, 0].contiguous().numpy(),
+        type(image),
+        conversions,
+        planes=image.stride(2) == 1,
+    )

@@ -210,8 +210,8 @@ class Race(Generic[Setting]):
         surely_good = simplest is not None and simplest.ratio + _SURE * simplest.error < _GOOD
         if len(self._left) == 1 or self._round == _MOST or (surely_good and self.believed):
             return
-        begin = self._round % len(self._left)
-        self._turns = [*self._left[begin:], *self._left[:begin]][::-1]
+        first = self._round % len(self._left)
+        self._turns = [*self._left[first:], *self._left[:first]][::-1]
 
 
 def _standing(costs: Sequence[float], best: Sequence[float]) -> Standing:

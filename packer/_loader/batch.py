@@ -21,7 +21,7 @@ from packer._datasets.generators import drawing_from
 from packer._datasets.memory import IMAGES, Layout, Tensors, images_in, layout_of
 from packer._datasets.pipeline import Transform
 from packer._datasets.protocol import LoaderDataset
-from packer._images.numbers import Mixture, NumberFormat, writer
+from packer._images.numbers import Mixture, NumberFormat, NumberWriter
 from packer._images.operations import Operations, parted
 from packer._loader.collate import Collation, UnevenError, collate_items
 from packer._loader.prefetch import DeviceBatch, Normalizer, images_of
@@ -160,7 +160,7 @@ class BatchPlan:
         choices, operations = dataset.choose(indices, self.epoch, self.seed), None
         if self.augments_on_device:
             choices, operations = parted(choices)
-        begin = dataset.begin(indices, choices, batch_size, step, layout.decoded_numbers) if step else None
+        open_batch = dataset.begin(indices, choices, batch_size, step, layout.decoded_numbers) if step else None
         mixtures, seeds = self._mixtures(firsts, layout), self._transform_seeds(firsts)
         for some, mixture, seed in zip(batches, mixtures, seeds, strict=True):
             yield BatchJob(
@@ -171,7 +171,7 @@ class BatchPlan:
                 mixture,
                 Postprocess.of(layout, mixture, seed),
                 None if operations is None else operations[some],
-                None if begin is None else functools.partial(begin, some),
+                None if open_batch is None else functools.partial(open_batch, some),
             )
 
     def _mixtures(self, firsts: Ints, layout: Layout) -> Sequence[Mixture | None]:
@@ -271,9 +271,9 @@ class BatchJob:
         The steps that workers run when all images of the batch are decoded.
     operations : Operations, optional
         The augmentations that run on the device.
-    begin : callable, optional
-        Takes the memory of the batch and returns a function that decodes a slice of the batch, if this was prepared for
-        several batches.
+    decoder_into : callable, optional
+        Takes the memory of the batch and returns the function that decodes a slice of the batch into it, if this was
+        prepared for several batches.
     memory : dict of str to tensor, optional
         The memory into which images are decoded; workers allocate it.
     futures : sequence of BatchFuture
@@ -287,7 +287,7 @@ class BatchJob:
     mixture: Mixture | None = None
     postprocess: Postprocess | None = None
     operations: Operations | None = None
-    begin: Callable[[Tensors], SliceFunction] | None = None
+    decoder_into: Callable[[Tensors], SliceFunction] | None = None
     memory: Tensors | None = None
     futures: Sequence[BatchFuture] = ()
 
@@ -337,13 +337,13 @@ class Postprocess(NamedTuple):
         writers = []
         if isinstance(layout.numbers, NumberFormat):  # a lookup is applied when an image is decoded
             pairs = layout.levels_and_numbers(memory)
-            writers = [writer(layout.numbers, levels, numbers, self.mixture) for levels, numbers in pairs]
+            writers = [NumberWriter(layout.numbers, levels, numbers, self.mixture) for levels, numbers in pairs]
 
         def postprocess(some: slice) -> None:
             if transform is not None and self.seed is not None:
                 _transform_in_place(transform, memory[IMAGES], self.seed)
-            for write in writers:
-                write(some)
+            for writer in writers:
+                writer.write(some)
 
         return postprocess
 
@@ -407,11 +407,11 @@ def _refuse_mixing(batch_transform: Any) -> None:
     for step in steps:
         nested = getattr(step, "transforms", ())
         steps += nested if isinstance(nested, (list, tuple)) else ()
-        kind = type(step)
-        if kind.__name__ in ("MixUp", "CutMix") and kind.__module__.startswith("torchvision."):
+        step_class = type(step)
+        if step_class.__name__ in ("MixUp", "CutMix") and step_class.__module__.startswith("torchvision."):
             raise OptionTypeError(
-                f"batch_transform gets images without their labels, which {kind.__name__} mixes too: say "
-                f"mix=packer.augment.{kind.__name__}(num_classes=...)"
+                f"batch_transform gets images without their labels, which {step_class.__name__} mixes too: say "
+                f"mix=packer.augment.{step_class.__name__}(num_classes=...)"
             )
 
 

@@ -244,10 +244,10 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         require_same(state, "pack", self._pack, f"Here is {named(self.dataset)}: open the samples of that run.")
         sampler, order = state.get("sampler"), self._order
         if (order is None) != (sampler is None):
-            kind = "a sampler that is not packer's" if sampler is None else "one of packer's samplers"
+            whose = "a sampler that is not packer's" if sampler is None else "one of packer's samplers"
             raise OptionError(
-                f"the state belongs to {kind}, but this DataLoader has the order of {self.sampler!r}: make it with the "
-                "sampler of that run"
+                f"the state belongs to {whose}, but this DataLoader has the order of {self.sampler!r}: make it with "
+                "the sampler of that run"
             )
         began, before = None, list[Ints]()
         if order is not None and sampler is not None:
@@ -277,10 +277,9 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
 def _samples_before(order: OrderSampler, began: int) -> Ints:
     """Return the samples that a sampler returned on this rank, from the place `began` to its current place."""
     earlier = copy.copy(order)
-    earlier.start = began
+    earlier.start, earlier.begun = began, False
     count = max(0, -(-(order.start - began - order.rank) // order.world))
-    chunks = [samples for samples, _ in earlier._remaining(_CHUNK)]
-    return np.concatenate([np.zeros(0, np.int64), *chunks])[:count]
+    return np.concatenate([np.zeros(0, np.int64), *earlier.chunks(_CHUNK)])[:count]
 
 
 class _Epochs:

@@ -401,10 +401,10 @@ class _Progress:
 
 def _oldest(jobs: deque[BatchJob], workers: Workers, tuner: ThreadTuner | None = None) -> Any:
     """Wait for the oldest job and return its batch; the tuner, if any, is told how long that took."""
-    begin = time.perf_counter()
+    before = time.perf_counter()
     batch = workers.finish(jobs[0])
     jobs.popleft()
-    if tuner is not None and tuner.handed_out(time.perf_counter() - begin):
+    if tuner is not None and tuner.handed_out(time.perf_counter() - before):
         workers.resize(tuner.threads)
     return batch
 

@@ -399,10 +399,10 @@ class BackgroundPrefetcher(_Wrapper):
         thread.start()
         try:
             while True:
-                kind, value = items.get()
-                if kind == "error":
+                event, value = items.get()
+                if event == "error":
                     raise value
-                if kind == "end":
+                if event == "end":
                     self._state = None
                     return
                 item, self._state = value
@@ -417,10 +417,10 @@ class BackgroundPrefetcher(_Wrapper):
 def _fetch(source: Iterator[tuple[Any, Any]], items: queue.Queue[tuple[str, Any]], stopped: threading.Event) -> None:
     """Put the items of an iterator, and its end or error, into a queue, until the reader stops."""
 
-    def put(kind: str, value: Any) -> bool:
+    def put(event: str, value: Any) -> bool:
         while not stopped.is_set():
             try:
-                items.put((kind, value), timeout=0.1)
+                items.put((event, value), timeout=0.1)
                 return True
             except queue.Full:
                 continue

@@ -44,12 +44,12 @@ _PATIENCE = 5  # seconds that a process gets to end
 class _Region(NamedTuple):
     """The part of the shared memory that a batch uses: its offset in bytes, and the layout of the batch."""
 
-    begin: int
+    offset: int
     layout: Layout
     samples: int
 
     def tensors(self, pixels: npt.NDArray[np.uint8]) -> Tensors:
-        return self.layout.tensors(pixels[self.begin :][: self.layout.bytes_for(self.samples)], self.samples)
+        return self.layout.tensors(pixels[self.offset :][: self.layout.bytes_for(self.samples)], self.samples)
 
 
 class Processes(Workers):
@@ -145,11 +145,11 @@ class Processes(Workers):
         if postprocess is None:
             return futures
 
-        def begin() -> list[Future[Any]]:
+        def request_postprocessing() -> list[Future[Any]]:
             some_of_all = postprocess.slices(count, self._step)
             return [self._request("postprocess", region, some, postprocess) for some in some_of_all]
 
-        return [*futures, _after(futures, begin)]
+        return [*futures, _after(futures, request_postprocessing)]
 
     def _make_items(self, job: BatchJob) -> Sequence[BatchFuture]:
         return [
@@ -350,20 +350,20 @@ class _RemoteTraceback(Exception):  # noqa: N818
         return f'\n"""\n{self.args[0]}"""'
 
 
-def _after(futures: Sequence[Future[Any]], begin: Callable[[], Sequence[Future[Any]]]) -> Future[list[Any]]:
-    """Call `begin` when all `futures` are done; return a future that is done when those from `begin` are.
+def _after(futures: Sequence[Future[Any]], then: Callable[[], Sequence[Future[Any]]]) -> Future[list[Any]]:
+    """Call `then` when all `futures` are done; return a future that is done when those from `then` are.
 
-    The future has no results of its own. If one of `futures` fails or is cancelled, `begin` is not called.
+    The future has no results of its own. If one of `futures` fails or is cancelled, `then` is not called.
     """
     whole: Future[list[Any]] = Future()
-    left = [begin]  # `begin` holds the memory of a batch, and is let go of: futures hold their callbacks
+    left = [then]  # `then` holds the memory of a batch, and is let go of: futures hold their callbacks
 
     def start(failed: BaseException | None, cancelled: bool) -> None:
-        begin = left.pop()
+        then = left.pop()
         if not whole.set_running_or_notify_cancel():
             return
         try:
-            begun = [] if failed is not None or cancelled else begin()
+            begun = [] if failed is not None or cancelled else then()
         except BaseException as error:
             failed, begun = error, []
         _when_all(begun, lambda error, _: end(failed or error))

@@ -114,7 +114,7 @@ class SamplingState:
         warn_of_random_order(self.images, self.sampler)
         if isinstance(self.order, IterableOrder):
             return in_turns(self.order.chunks(size), len(self.images))
-        return _with_turns(self.order._begin()._remaining(size), len(self.images))
+        return _with_turns(self.order.chunks_with_turns(size), len(self.images))
 
     @property
     def crop_seed(self) -> int:
@@ -196,7 +196,7 @@ def _require_samples(order: OrderSampler | IterableOrder, images: LoaderDataset)
     if isinstance(order, OrderSampler):
         order.require_samples(len(images))
     if isinstance(order, MixSampler) and isinstance(images, ConcatBatches):
-        order.require_datasets(images.dataset.datasets, whole=images.dataset._chosen is None)
+        order.require_datasets(images.dataset.datasets, whole=images.whole)
 
 
 def warn_of_random_order(images: LoaderDataset, sampler: object) -> None:

@@ -269,10 +269,10 @@ class Threads(Workers):
 
     def _decode(self, job: BatchJob, layout: Layout, memory: Tensors, choices: Choices) -> Sequence[SlicedFuture]:
         step, then = self.step, None  # another thread may change the step meanwhile
-        if job.begin is None:
-            decode = self._function(job.indices, choices, memory, layout, step)
+        if job.decoder_into is None:
+            decode = self._decoder(job.indices, choices, memory, layout, step)
         else:
-            decode, job.begin = job.begin(layout.decoded(memory)), None
+            decode, job.decoder_into = job.decoder_into(layout.decoded(memory)), None
         count = len(job.indices)
         if (postprocess := job.postprocess) is not None:
             then = postprocess.function(layout, memory, self._batch_transform), postprocess.slices(count, step)
@@ -281,12 +281,13 @@ class Threads(Workers):
     def decode(self, indices: Ints, choices: Choices, memory: Tensors, layout: Layout) -> Sequence[SlicedFuture]:
         """Begin to decode some samples of a batch into their part of its memory."""
         step = self.step
-        decode = self._function(indices, choices, memory, layout, step)
+        decode = self._decoder(indices, choices, memory, layout, step)
         return [SlicedFuture(self._put, decode, split(len(indices), step))]
 
-    def _function(self, indices: Ints, choices: Choices, memory: Tensors, layout: Layout, step: int) -> SliceFunction:
-        begin = self._dataset.begin(indices, choices, len(indices), step, layout.decoded_numbers)
-        return begin(slice(None), layout.decoded(memory))
+    def _decoder(self, indices: Ints, choices: Choices, memory: Tensors, layout: Layout, step: int) -> SliceFunction:
+        """Return the function that decodes slices of some samples into memory."""
+        open_batch = self._dataset.begin(indices, choices, len(indices), step, layout.decoded_numbers)
+        return open_batch(slice(None), layout.decoded(memory))
 
     def postprocess(
         self, postprocess: Postprocess, memory: Tensors, layout: Layout, some: slice

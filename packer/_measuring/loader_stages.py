@@ -299,17 +299,19 @@ def _watched_own(dataset: Any, watch: Watch, transform: Any, copies: Copies) -> 
 
 
 def _watched_pack(dataset: Any, watch: Watch, transform: Any) -> Any:
-    alike = dataset._alike()
+    from packer._datasets.image_dataset import items_of
+
+    alike = copy.copy(dataset)
     if transform is not None:
         alike.transform = isolated_copy(transform)
-    pipeline = alike._pipeline
-    timed = {
+    pipeline = items_of(alike).pipeline
+    timed: dict[str, Any] = {
         name: Timed(watch, "transform", isolated_copy(function))
         for name in ("transform", "target_transform", "transforms")
         if (function := getattr(pipeline, name)) is not None
     }
     if timed:
-        alike._use(dataclasses.replace(pipeline, **timed))
+        items_of(alike).use_steps(dataclasses.replace(pipeline, **timed))
     return alike
 
 
@@ -585,7 +587,9 @@ def _reading_pack(info: LoaderInfo, indices: list[int]) -> Cost:
         indices, dataset = [dataset.indices[index] for index in indices], dataset.dataset
     if not hasattr(dataset, "reader"):
         return Cost()
-    rows = dataset._view.rows_of(indices)
+    from packer._datasets.image_dataset import items_of
+
+    rows = items_of(dataset).view.rows_of(indices)
     begin = moment()
     dataset.reader.read_many(rows)
     return since(begin)
@@ -611,8 +615,8 @@ def _in_place(info: LoaderInfo) -> Callable[[list[int]], list[Any]] | None:
     def make(indices: list[int]) -> list[Any]:
         memory = Slot(np.empty(layout.bytes_for(len(indices)), np.uint8)).tensors(layout, len(indices))
         rows = np.array(indices)
-        begin = images.begin(rows, images.choose(rows, 0, 0), len(rows), len(rows), layout.decoded_numbers)
-        begin(slice(None), memory)(slice(len(rows)))
+        open_batch = images.begin(rows, images.choose(rows, 0, 0), len(rows), len(rows), layout.decoded_numbers)
+        open_batch(slice(None), memory)(slice(len(rows)))
         return []
 
     return make
@@ -813,10 +817,12 @@ def _samples(info: LoaderInfo, stages: Stages) -> Iterator[dict[str, Any]]:
         for path in list(dict.fromkeys(stages.paths))[:_SAMPLES]:
             yield {"image": Path(path), "label": 0}
         return
+    from packer._datasets.image_dataset import items_of
+
     packs = [pack for pack in info.leaves if len(pack)][:_SAMPLES]
     for pack in packs:
         step = max(len(pack) * len(packs) // _SAMPLES, 1)
-        for row in pack._view.rows_of(list(range(0, len(pack), step)[: _SAMPLES // len(packs)])).tolist():
+        for row in items_of(pack).view.rows_of(list(range(0, len(pack), step)[: _SAMPLES // len(packs)])).tolist():
             yield {"image": bytes(pack.reader.read(row)), "label": 0}
 
 
@@ -824,10 +830,13 @@ def _settings(info: LoaderInfo, stages: Stages) -> dict[str, Any]:
     """Return settings for packer's dataset that give the same items as the loader's dataset."""
     dataset, *others = info.leaves
     if info.of_packer:
-        settings = {name: getattr(dataset._settings, name) for name in _OF_PACKS}
-        if any(getattr(other._settings, name) != value for other in others for name, value in settings.items()):
+        from packer._datasets.image_dataset import items_of
+
+        first, *further = (items_of(pack).item_settings for pack in info.leaves)
+        settings = {name: getattr(first, name) for name in _OF_PACKS}
+        if any(getattr(other, name) != value for other in further for name, value in settings.items()):
             raise UnpackedError("the datasets in a row have transforms of their own")
-        if any(pack._settings.parts is not None for pack in info.leaves):
+        if any(one.parts is not None for one in (first, *further)):
             raise UnpackedError("the samples have fields beside the image")
         return settings
     if any(not hasattr(leaf, "transform") for leaf in info.leaves):

@@ -36,7 +36,7 @@ import torch
 from torch.utils.data import DataLoader, Subset, default_collate
 
 from packer import augment
-from packer._datasets.image_batches import ImageBatches
+from packer._datasets.concat import readable
 from packer._datasets.image_dataset import ImageDataset
 from packer._datasets.open import open_dataset
 from packer._images import native
@@ -68,7 +68,7 @@ class DecodeLimit:
     """
 
     def __init__(self, dataset: ImageDataset, indices: Ints) -> None:
-        crops, _ = parted(ImageBatches(dataset).choose(indices, 0, 0))
+        crops, _ = parted(readable(dataset).choose(indices, 0, 0))
         self._tasks: list[tuple[Call, int]] = []
         self._shape = 3, int(crops["out_height"][0]), int(crops["out_width"][0])
         table, raw = dataset.reader.table, dataset.reader.manifest.codec == "raw"

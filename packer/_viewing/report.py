@@ -9,7 +9,7 @@ from importlib import resources
 
 import numpy as np
 
-from packer._datasets.thumbnails import Picture
+from packer._datasets.description import Picture
 from packer._display import safe
 from packer._packs.walk import over_samples
 from packer._storage.files import require_output, write_output

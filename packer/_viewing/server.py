@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from packer._datasets.thumbnails import Picture
+from packer._datasets.description import Picture
 from packer._display import legible
 from packer._images.jpeg_tiles import read_tiles
 from packer._images.probe import inspect

@@ -7,7 +7,7 @@ torchvision on uint8 tensors; only blurred, interpolated and adjusted pixels may
 
 from packer.augment._affine import RandomAffine, RandomErasing, RandomRotation
 from packer.augment._auto import AutoAugment, RandAugment, TrivialAugmentWide
-from packer.augment._base import Augmentation, Chain, RandomApply, RandomChoice
+from packer.augment._base import Augmentation, Chain, RandomApply, RandomChoice, View
 from packer.augment._color import (
     ColorJitter,
     GaussianBlur,
@@ -21,7 +21,6 @@ from packer.augment._color import (
     RandomSolarize,
 )
 from packer.augment._mixup import CutMix, Mixing, MixUp
-from packer.augment._view import View
 
 __all__ = [
     "Augmentation",

@@ -12,9 +12,8 @@ import numpy.typing as npt
 from packer._images.operations import FILTERS, KINDS, Operations
 from packer.augment._base import Augmentation, Coded, coded
 from packer.augment._settings import angles_of, colour_of, filter_of, kept_colour, pair_of
-from packer.crops._geometry import Pairs
 from packer.crops._rules import probability, range_of
-from packer.crops._steps import Floats, below, between, inside
+from packer.crops._steps import Floats, Pairs, below, between, inside
 from packer.errors import OptionError, OptionTypeError
 
 

@@ -16,8 +16,7 @@ from packer._table import Ints
 from packer.augment._affine import inverse_matrices, moved, turned
 from packer.augment._base import Augmentation, Coded, coded, joined
 from packer.augment._settings import colour_of, count_of, filter_of, kept_colour
-from packer.crops._geometry import Pairs
-from packer.crops._steps import Floats, below
+from packer.crops._steps import Floats, Pairs, below
 from packer.errors import OptionError
 
 ALL = (

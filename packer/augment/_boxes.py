@@ -15,8 +15,7 @@ import numpy.typing as npt
 from packer._images.masks import AFFINE
 from packer._images.operations import Operations
 from packer.crops._boxes import Moved, Numbers
-from packer.crops._geometry import Pairs
-from packer.crops._steps import Floats
+from packer.crops._steps import Floats, Pairs
 
 
 def moved_boxes(
@@ -57,14 +56,14 @@ def moved_boxes(
 
     _each(operations, move)
     made: list[Moved | None] = []
-    for one, begin, count in zip(boxes, np.cumsum([0, *counts]).tolist(), counts, strict=False):
+    for one, start, count in zip(boxes, np.cumsum([0, *counts]).tolist(), counts, strict=False):
         if one is None or count == 0:
             made.append(one)
             continue
-        own = left[begin : begin + count]
+        own = left[start : start + count]
         kept = one.kept.copy()
         kept[np.flatnonzero(kept)[~own]] = False
-        made.append(Moved(places[begin : begin + count][own].astype(np.float32), kept))
+        made.append(Moved(places[start : start + count][own].astype(np.float32), kept))
     return made
 
 

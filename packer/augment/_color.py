@@ -10,9 +10,8 @@ import numpy as np
 from packer._images.operations import KINDS, Operations
 from packer.augment._base import Augmentation
 from packer.augment._settings import count_of, pair_of, real, within
-from packer.crops._geometry import Pairs
 from packer.crops._rules import probability, range_of, sides
-from packer.crops._steps import Floats, inside, refuse
+from packer.crops._steps import Floats, Pairs, inside, refuse
 from packer.errors import OptionError
 
 _JITTERED = ("brightness", "contrast", "saturation", "hue")

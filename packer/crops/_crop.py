@@ -17,18 +17,20 @@ from packer._images.geometry import CROP, INTERPOLATIONS, PADDINGS, Box, Crops, 
 from packer._images.native import crop_steps
 from packer._images.native.crop_steps import KINDS, STEP, require_uniform
 from packer._table import Ints
-from packer.crops._geometry import Padding, Pairs, whole
 from packer.crops._steps import (
     CenterCut,
     Floats,
     Mirrored,
     Padded,
+    Padding,
+    Pairs,
     RandomCut,
     RandomCutOfV1,
     RandomResizedCut,
     Record,
     Resized,
     Step,
+    whole,
 )
 from packer.crops._torch_rng import Ahead, drawing
 from packer.errors import OptionError, OptionTypeError
@@ -215,7 +217,7 @@ class Crop(Frozen, abc.ABC):
                 return taken
         return self._applied(sizes, numbers)
 
-    def _choose_one(self, height: int, width: int, random: Floats | None = None) -> Box:
+    def choose_one(self, height: int, width: int, random: Floats | None = None) -> Box:
         """Choose the crop of one image, like `choose` for arrays of length one, but in a quarter of the time.
 
         Parameters
@@ -325,6 +327,13 @@ class Crop(Frozen, abc.ABC):
         return [
             np.array(row, np.int64).reshape(count, step.chosen) for row, step in zip(rows, self._steps, strict=True)
         ]
+
+
+def pads_with_black(crop: Crop) -> bool:
+    """Tell whether a crop pads with black, or does not pad with a constant colour."""
+    if isinstance(crop, Compose):
+        return all(pads_with_black(one) for one in crop._settings["crops"])
+    return crop._settings.get("fill", 0) in (0, (0, 0, 0))
 
 
 class Compose(Crop):

@@ -21,7 +21,6 @@ import torch
 
 from packer._table import Ints
 from packer.crops._crop import Compose, Crop
-from packer.crops._geometry import Pairs
 from packer.crops._rules import (
     CenterCrop,
     Pad,
@@ -38,6 +37,7 @@ from packer.crops._steps import (
     ATTEMPTS,
     CenterCut,
     Floats,
+    Pairs,
     RandomCutOfV1,
     RandomResizedCut,
     Record,

@@ -10,8 +10,7 @@ from typing import Any
 
 from packer._images.geometry import INTERPOLATIONS, MAX_PIXELS, PADDINGS
 from packer.crops._crop import Crop
-from packer.crops._geometry import Padding
-from packer.crops._steps import CenterCut, Mirrored, Padded, RandomCut, RandomResizedCut, Resized, Step
+from packer.crops._steps import CenterCut, Mirrored, Padded, Padding, RandomCut, RandomResizedCut, Resized, Step
 from packer.errors import OptionError, OptionTypeError
 
 

@@ -16,6 +16,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, WeightedRandomSa
 import packer
 from packer import CenterCrop, LMDBImageDataset, Loader, PackError, RandomResizedCrop, ShuffleSampler, open_dataset
 from packer._conversion.convert import convert
+from packer._datasets.image_dataset import items_of
 from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from packer.testing.reference import torchvision
@@ -290,8 +291,8 @@ def test_settings_of_a_fused_transform_that_change_count(change: Any, pack: Path
     ]
     transform = v2.Compose([*steps, v2.Normalize([0.5] * 3, [0.2] * 3)])
     dataset = LMDBImageDataset(pack, transform, fuse=True)
-    before = dataset._pipeline
-    assert dataset._pipeline is before
+    before = items_of(dataset).pipeline
+    assert items_of(dataset).pipeline is before
     torch.manual_seed(0)
     dataset[0]
     change(transform)

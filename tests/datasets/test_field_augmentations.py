@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from packer import CenterCrop, Loader, RandomResizedCrop, augment, open_dataset
-from packer._datasets.image_batches import ImageBatches
+from packer._datasets.concat import readable
 from packer._images.extension import _native
 from packer._images.masks import moved
 from packer._images.operations import KINDS, Operations, parted
@@ -157,7 +157,7 @@ def test_fields_of_a_dataset_are_moved_as_the_image(rule: Any, pack: Path) -> No
     crop = RandomResizedCrop((40, 50), scale=(0.5, 1), flip=0.5)
     settings: Any = {"fields": FIELDS, "crop": crop, "seed": 3, "per_box": PER_BOX, "fill": {"mask": 9}}
     plain, dataset = open_dataset(pack, **settings), open_dataset(pack, augment=rule, **settings)
-    _, operations = parted(ImageBatches(dataset).choose(np.arange(COUNT), 0, 3))
+    _, operations = parted(readable(dataset).choose(np.arange(COUNT), 0, 3))
     assert operations is not None
     sizes, changed = np.array([[40, 50]]), 0
     for number in range(COUNT):
@@ -204,7 +204,7 @@ def test_whole_images_and_their_fields_are_moved_without_a_crop(pack: Path) -> N
     dataset = open_dataset(pack, fields=("image", "mask"), augment=rule, seed=1, fill={"mask": 0})
     plain = open_dataset(pack, fields=("image", "mask"), fill={"mask": 0})
     sizes = [tuple(plain[number]["mask"].shape[1:]) for number in range(COUNT)]
-    _, operations = parted(ImageBatches(dataset).choose(np.arange(COUNT), 0, 1))
+    _, operations = parted(readable(dataset).choose(np.arange(COUNT), 0, 1))
     assert operations is not None
     assert (operations["kind"] == KINDS.index("affine")).any()
     for number, size in enumerate(sizes):

@@ -12,7 +12,7 @@ import torch
 
 import packer
 from packer import CenterCrop, Compose, Pad, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, open_dataset
-from packer._datasets.image_batches import ImageBatches
+from packer._datasets.concat import readable
 from packer._images.geometry import CROP, Box
 from packer.testing.reference import torchvision
 from tests.conftest import FieldPacks
@@ -41,7 +41,7 @@ def pack(field_packs: FieldPacks) -> Path:
 
 def cut(dataset: Any, number: int) -> Box:
     """Return the crop that the dataset's seed gives to a sample."""
-    return Box(*ImageBatches(dataset).choose(np.array([number]), 0, dataset.seed).astype(CROP)[0].item())
+    return Box(*readable(dataset).choose(np.array([number]), 0, dataset.seed).astype(CROP)[0].item())
 
 
 def by_torchvision(value: Any, box: Box) -> Any:

@@ -23,7 +23,7 @@ import packer
 from packer._codecs import CODECS
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._datasets.image_batches import ImageBatches
+from packer._datasets.concat import readable
 from packer._datasets.open import (
     DatasetSettings,
     HDF5ImageDataset,
@@ -749,7 +749,7 @@ def test_threads_in_workers_of_every_kind(method: str, packs: Packs, photo_tree:
 def test_a_transform_may_read_batches_of_its_dataset(packs: Packs, photo_tree: Path) -> None:
     """All threads do so at once, and none of them is left to do it."""
     dataset = open_dataset(packs(photo_tree, "lmdb"), crop=Resize((16, 16)), threads=2, output="tensor")
-    dataset.transform = lambda image: (image, ImageBatches(dataset).items(np.arange(3), 0, 0, torch.clone))
+    dataset.transform = lambda image: (image, readable(dataset).items(np.arange(3), 0, 0, torch.clone))
     for (_, others), _ in dataset.__getitems__(list(range(15))):
         assert len(others) == 3
 

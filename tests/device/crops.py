@@ -18,7 +18,7 @@ from packer._images import native
 from packer._images.extension import _native
 from packer._images.geometry import Box
 from packer._images.jpeg_tiles import transcode
-from packer._images.numbers import NumberFormat, write
+from packer._images.numbers import NumberFormat
 from tests.images.samples import encoded, jpeg
 
 Array = npt.NDArray[Any]
@@ -74,7 +74,7 @@ def table_of(kind: str, planes: bool) -> Table:
     levels = torch.arange(256, dtype=torch.uint8)[None, None, None].expand(1, 3, 1, 256)
     levels = levels.contiguous(memory_format=torch.channels_last)
     out = torch.empty((1, 3, 1, 256), dtype=getattr(torch, kind))
-    write(NumberFormat(NORMALIZE, kind, True), levels, out, slice(0, 1))
+    NumberFormat(NORMALIZE, kind, True).write(levels, out)
     return Table(kind, planes, out.numpy().reshape(3, 256).view(KINDS[kind]).copy())
 
 

@@ -135,7 +135,7 @@ CUT = """
 import os, sys
 import numpy as np
 from packer import open_dataset
-from packer._datasets.image_batches import ImageBatches
+from packer._datasets.concat import readable
 from packer.errors import CorruptPackError
 path = sys.argv[1]
 dataset = open_dataset(path, output="bytes")
@@ -148,8 +148,8 @@ reads = {
     "read_many": lambda: reader.read_many([1, 19_999]),
     "item": lambda: dataset[19_999],
     "items": lambda: dataset.__getitems__([19_999, 5]),
-    "labels": lambda: ImageBatches(dataset).labels(np.array([19_999])),
-    "crops": lambda: ImageBatches(dataset).choose(np.array([19_999]), 0, 0),
+    "labels": lambda: readable(dataset).labels(np.array([19_999])),
+    "crops": lambda: readable(dataset).choose(np.array([19_999]), 0, 0),
 }
 for name, read in reads.items():
     child = os.fork()

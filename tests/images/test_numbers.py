@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from packer._images.extension import _native
-from packer._images.numbers import TYPES, Mixture, NumberFormat, write
+from packer._images.numbers import TYPES, Mixture, NumberFormat, NumberWriter
 from packer.augment._mixup import mixed_images
 
 pytest.importorskip("packer.testing.reference").torchvision()
@@ -59,7 +59,7 @@ def test_the_numbers_are_torchvisions(data: st.DataObject, count: int, height: i
     if mixture is not None:
         expected = mixed_images(expected, mixture)
     made = empty(pixels, numbers)
-    write(numbers, pixels, made, slice(None), mixture)
+    NumberWriter(numbers, pixels, made, mixture).write(slice(None))
     assert torch.equal(made, expected.to(made.dtype))
 
 
@@ -70,7 +70,7 @@ def test_what_is_no_number_stays_none(dtype: str) -> None:
     pixels = pixels.contiguous(memory_format=torch.channels_last)
     numbers = NumberFormat(in_float32((0.5,) * 3, (1e-45,) * 3), dtype)  # type: ignore[arg-type]
     made = empty(pixels, numbers)
-    write(numbers, pixels, made, slice(None), Mixture(0.5))
+    NumberWriter(numbers, pixels, made, Mixture(0.5)).write(slice(None))
     assert made.isnan().all()
 
 
@@ -78,7 +78,7 @@ def test_what_is_no_number_stays_none(dtype: str) -> None:
 def test_levels_that_are_not_normalised_are_converted(dtype: str) -> None:
     pixels = batch(2, 30, 70)
     made = empty(pixels, NumberFormat(None, dtype))
-    write(NumberFormat(None, dtype), pixels, made, slice(None))
+    NumberWriter(NumberFormat(None, dtype), pixels, made).write(slice(None))
     assert torch.equal(made, pixels.to(made.dtype))
 
 
@@ -92,7 +92,7 @@ def test_numbers_of_many_images_are_those_of_few(std: Three, mixture: Mixture | 
     expected = F.normalize(F.to_dtype(pixels, torch.float32, scale=True), *map(list, constants))
     expected = expected if mixture is None else mixed_images(expected, mixture)
     memory = torch.empty(3 * 5 * 211 * 223 + first)[first:].view(5, 211, 223, 3).permute(0, 3, 1, 2)
-    write(numbers, pixels, memory, slice(None), mixture)
+    NumberWriter(numbers, pixels, memory, mixture).write(slice(None))
     assert torch.equal(memory.nan_to_num(5), expected.nan_to_num(5))
 
 
@@ -100,12 +100,12 @@ def test_numbers_of_many_images_are_those_of_few(std: Three, mixture: Mixture | 
 def test_a_part_of_a_batch_is_written_alone(mixture: Mixture | None) -> None:
     pixels, numbers = batch(5, 11, 13), NumberFormat(in_float32(*USUAL), "float32")  # type: ignore[arg-type]
     whole, parts = empty(pixels, numbers), empty(pixels, numbers).fill_(-9)
-    write(numbers, pixels, whole, slice(None), mixture)
-    write(numbers, pixels, parts, slice(1, 3), mixture)
+    NumberWriter(numbers, pixels, whole, mixture).write(slice(None))
+    NumberWriter(numbers, pixels, parts, mixture).write(slice(1, 3))
     assert torch.equal(parts[1:3], whole[1:3])
     assert (parts[[0, 3, 4]] == -9).all()
-    write(numbers, pixels, parts, slice(3, 99), mixture)
-    write(numbers, pixels, parts, slice(0, 1), mixture)
+    NumberWriter(numbers, pixels, parts, mixture).write(slice(3, 99))
+    NumberWriter(numbers, pixels, parts, mixture).write(slice(0, 1))
     assert torch.equal(parts, whole)
 
 
@@ -114,9 +114,9 @@ def test_what_does_not_fit_is_refused() -> None:
     made = empty(pixels, numbers)
     for wrong in (made.half(), made[:1], made.contiguous(), made[..., :4]):
         with pytest.raises(ValueError, match="cannot be written"):
-            write(numbers, pixels, wrong, slice(None))
+            NumberWriter(numbers, pixels, wrong).write(slice(None))
     with pytest.raises(ValueError, match="cannot be written"):
-        write(numbers, pixels.contiguous(), made, slice(None))
+        NumberWriter(numbers, pixels.contiguous(), made).write(slice(None))
     for box in ((0, 0, 9, 1), (-1, 0, 1, 1), (3, 0, 2, 1), (0, 5, 1, 9)):
         with pytest.raises(ValueError, match="does not lie inside"):
-            write(numbers, pixels, made, slice(None), Mixture(0.5, box))
+            NumberWriter(numbers, pixels, made, Mixture(0.5, box)).write(slice(None))

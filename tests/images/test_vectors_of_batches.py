@@ -30,9 +30,9 @@ def test_numbers_of_many_images(other: ModuleType, monkeypatch: pytest.MonkeyPat
     pixels = torch.randint(0, 256, (4, 224, 224, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
     how = numbers.NumberFormat(((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), "float32")
     made = [torch.empty(pixels.shape, memory_format=torch.channels_last) for _ in range(2)]
-    numbers.write(how, pixels, made[0], slice(None))
+    how.write(pixels, made[0])
     monkeypatch.setattr(numbers, "_native", other)
-    numbers.write(how, pixels, made[1], slice(None))
+    how.write(pixels, made[1])
     assert torch.equal(*made)
 
 
@@ -65,9 +65,8 @@ def test_numbers(by_both: Both, width: int, dtype: str, planes: bool, mixture: n
     def written() -> Pixels:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(numbers, "_native", native._native)
-            numbers.write(
-                numbers.NumberFormat(constants, dtype, planes), pixels.permute(0, 3, 1, 2), made, slice(2), mixture
-            )
+            how = numbers.NumberFormat(constants, dtype, planes)
+            numbers.NumberWriter(how, pixels.permute(0, 3, 1, 2), made, mixture).write(slice(2))
         return made.view(torch.int32 if dtype == "float32" else torch.int16).numpy().copy()
 
     assert by_both(written)

@@ -72,7 +72,7 @@ least_of(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Cuts a rectangle out of the result; as `cropped` in packer/crops/_geometry.py. */
+/* Cuts a rectangle out of the result; as `cropped` in packer/crops/_steps.py. */
 static void
 cut(Crop *crop, Pair corner, Pair size)
 {

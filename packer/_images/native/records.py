@@ -82,12 +82,12 @@ class DecodeTasks:
         """
         return self._parts[3]
 
-    def aim(self, begin: int, end: int, results: Sequence[Results]) -> bool:
+    def aim(self, start: int, end: int, results: Sequence[Results]) -> bool:
         """Set the outputs for a range of images of a batch; tell whether the outputs have the right size."""
         numbers = np.array(results, np.int64)
         views = self._shape[1]
-        tasks, places = self.at + 8 * _OF_TASK * views * begin, self.places_at + 8 * begin
-        return _native.aim(tasks, end - begin, views, places, begin, numbers.ctypes.data)
+        tasks, places = self.at + 8 * _OF_TASK * views * start, self.places_at + 8 * start
+        return _native.aim(tasks, end - start, views, places, start, numbers.ctypes.data)
 
 
 class TaskBuilder:
@@ -110,12 +110,12 @@ class TaskBuilder:
         self._numbers = np.array([*addresses, *names, raw, checked, MAX_PIXELS, LARGEST_READ, *steps], np.int64)
         self._address = self._numbers.ctypes.data
 
-    def tasks(self, positions: Ints, crops: Crops, batch: int, step: int, file: tuple[int, int, int]) -> DecodeTasks:
+    def tasks(self, rows: Ints, crops: Crops, batch: int, step: int, file: tuple[int, int, int]) -> DecodeTasks:
         """Return tasks; within each `step` images of a batch, they are in the order of their bytes in the file.
 
         Parameters
         ----------
-        positions : (N,) int64 array
+        rows : (N,) int64 array
             As `Reader.positions` returns them; not checked.
         crops : (N, V) array of CROP
             With operations or without; see `packer._images.operations.with_operations`.
@@ -127,12 +127,12 @@ class TaskBuilder:
         """
         for name in (*_COLUMNS, "names"):
             self._table.column(name)  # which looks at the file of a table that is mapped
-        positions, crops = np.ascontiguousarray(positions, np.int64), np.ascontiguousarray(crops)
+        rows, crops = np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(crops)
         each, (count, views) = crops.dtype.itemsize // 8, crops.shape
         tasks = DecodeTasks(count, views, (each - _OF_CROP) // _OF_OPERATION)
         arguments = count, views, crops.ctypes.data, each, batch, step, *file
         outputs = tasks.at, tasks.operations_at, tasks.places_at, tasks.sums_at
-        _native.locate(self._address, positions.ctypes.data, *arguments, *outputs)
+        _native.locate(self._address, rows.ctypes.data, *arguments, *outputs)
         return tasks
 
 
