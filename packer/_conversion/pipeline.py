@@ -427,7 +427,7 @@ def _decoded(data: Buffer, info: ImageInfo, plan: _Plan, recipe: Recipe) -> npt.
     """Return the pixels of an image, resized."""
     scaled, decoder = plan.scaled, "auto"
     if plan.at_once:  # without a detour of all pixels through memory
-        pixels = native.decode(data, plan.height, plan.width, scaled, scratch.decoded(*scaled))
+        pixels = native.decode(data, plan.height, plan.width, scratch.decoded(*scaled))
         if pixels is not None:
             return pixels
         decoder, _ = fast_decoder()  # because packer's own decoder has left the image to others

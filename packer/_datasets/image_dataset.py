@@ -688,7 +688,7 @@ class PackItems(TorchDataset):
     def pipeline(self) -> Pipeline:
         """The steps that make an item, compiled again if a setting or a step of a fused transform has changed."""
         settings, steps = self.item_settings, self._own_steps
-        if steps is None or steps.settings is not settings or not steps.fits(settings.transform):
+        if steps is None or not steps.fits(settings, settings.transform):
             steps = self._own_steps = settings.compiled(settings.transform)
         return steps.pipeline
 
@@ -697,7 +697,7 @@ class PackItems(TorchDataset):
         if transform is None:
             return self.pipeline
         settings, steps = self.item_settings, self._loaders_steps
-        if steps is None or steps.settings is not settings or not steps.fits(transform):
+        if steps is None or not steps.fits(settings, transform):
             steps = self._loaders_steps = settings.compiled(transform)
         return steps.pipeline
 

@@ -132,8 +132,8 @@ class Layout(NamedTuple):
 
     def arrays(self, memory: npt.NDArray[np.uint8], count: int) -> dict[str, npt.NDArray[Any]]:
         """Return the parts as arrays; bfloat16, which NumPy does not support, is returned as int16."""
-        places = _laid_out(self.parts, count)[0].items()
-        return {name: np.ndarray(shape, dtype, memory, start, steps) for name, (dtype, shape, steps, start) in places}
+        spans = _laid_out(self.parts, count)[0].items()
+        return {name: np.ndarray(shape, dtype, memory, start, steps) for name, (dtype, shape, steps, start) in spans}
 
     def as_tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Tensors:
         """Convert the result of the method `arrays` to tensors on the same memory."""
@@ -151,8 +151,8 @@ class Layout(NamedTuple):
         with torch.inference_mode(False):
             tensors = {}
             for part in self.parts:
-                places, size = _laid_out((part,), count)
-                dtype, shape, steps, _ = places[part.name]
+                spans, size = _laid_out((part,), count)
+                dtype, shape, steps, _ = spans[part.name]
                 locked = torch.empty(size, dtype=torch.uint8, pin_memory=True).view(getattr(torch, part.dtype))
                 tensors[part.name] = locked.as_strided(shape, [step // dtype.itemsize for step in steps])
             return tensors
@@ -168,7 +168,7 @@ def layout_of(found: Layout | tuple[int, int] | None) -> Layout | None:
     return Layout((BatchPart(IMAGES, (height, width), 3),))
 
 
-class _Place(NamedTuple):
+class _Span(NamedTuple):
     """The location of a part's pixels in memory: the shape of an array, and its strides and offset in bytes."""
 
     dtype: np.dtype[Any]
@@ -178,18 +178,18 @@ class _Place(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def _laid_out(parts: tuple[BatchPart, ...], count: int) -> tuple[dict[str, _Place], int]:
+def _laid_out(parts: tuple[BatchPart, ...], count: int) -> tuple[dict[str, _Span], int]:
     """Return the location of each part for `count` samples, and the number of bytes of all parts."""
-    places, start = {}, 0
+    spans, start = {}, 0
     for part in parts:
         (height, width), channels = part.size, part.channels
         dtype = np.dtype("int16" if part.dtype == "bfloat16" else part.dtype)
         steps = (height * width, width, 1) if part.planes else (1, width * channels, channels)
         each = height * width * channels
         shape = count, channels, height, width
-        places[part.name] = _Place(dtype, shape, tuple(dtype.itemsize * step for step in (each, *steps)), start)
+        spans[part.name] = _Span(dtype, shape, tuple(dtype.itemsize * step for step in (each, *steps)), start)
         start += -(-count * each * dtype.itemsize // _ALIGNED) * _ALIGNED
-    return places, start
+    return spans, start
 
 
 class SharedMemory:

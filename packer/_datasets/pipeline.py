@@ -253,7 +253,7 @@ class ItemSettings:
         """Return settings with other views; TypeError or ValueError if they are invalid or not possible."""
         return replace(self, views=None if views is None else self._usable_views(views))
 
-    def pipeline(self, transform: Transform) -> Pipeline:
+    def compiled(self, transform: Transform) -> Compiled:
         """Return the steps for these settings, with `transform` applied to each image.
 
         Raises
@@ -262,26 +262,22 @@ class ItemSettings:
             If items contain nothing to which a transform applies, or a crop or an augmentation cannot be applied to the
             fields.
         """
-        made = self._compiled(transform, self.transforms if transform is self.transform else None)
+        fused = self.fused(transform)
+        snapshot = Snapshot(fused) if self.fuse and fused is not None else None
+        made = self._steps(transform, self.transforms if transform is self.transform else None)
         if self.parts is not None and transform is not None and "image" not in self.parts.names:
             raise OptionError("transform= is applied to the image, which is not in fields=: pass transforms=")
         if self.parts is not None and made.crop is not None:
             self.parts.require_step(made.crop)
         if self.parts is not None and made.augment is not None and interpolations(made.augment):
             self.parts.require_step(made.augment)
-        return made
-
-    def compiled(self, transform: Transform) -> Compiled:
-        """Return the steps of `pipeline`, and the settings of a fused transform, which users may change in place."""
-        fused = self.fused(transform)
-        snapshot = Snapshot(fused) if self.fuse and fused is not None else None
-        return Compiled(self, transform, snapshot, self.pipeline(transform))
+        return Compiled(self, transform, snapshot, made)
 
     def fused(self, transform: Transform) -> Any:
         """Return the transform whose first steps packer runs; None without `fuse`."""
         return self.transforms if transform is None and self.parts is not None else transform
 
-    def _compiled(self, transform: Transform, transforms: Callable[..., Any] | None) -> Pipeline:
+    def _steps(self, transform: Transform, transforms: Callable[..., Any] | None) -> Pipeline:
         """Return the steps; with `fuse`, packer itself runs the first steps of `transform`.
 
         By default, the output is the form that the transform accepts: a PIL image, as from ImageFolder, unless the
@@ -431,18 +427,17 @@ def joint(transform: Any, target_transform: Any) -> Any:
 
 
 class Compiled(NamedTuple):
-    """Steps, and the settings from which they were compiled."""
+    """Steps, and the settings from which they were compiled; a snapshot of a fused transform shows changes in place."""
 
     settings: ItemSettings
     transform: Transform
     snapshot: Snapshot | None
     pipeline: Pipeline
 
-    def fits(self, transform: Transform) -> bool:
-        """Tell whether the steps were compiled from `transform`, and it has not been changed in place since."""
-        if self.transform is not transform:
-            return False
-        return self.snapshot is None or self.snapshot.holds(self.settings.fused(transform))
+    def fits(self, settings: ItemSettings, transform: Transform) -> bool:
+        """Tell whether the steps are still those of these settings and this transform."""
+        same = self.settings is settings and self.transform is transform
+        return same and (self.snapshot is None or self.snapshot.holds(settings.fused(transform)))
 
 
 def _fused(transform: Any, output: str) -> tuple[Crop | None, Lookup | None, Transform]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer._images import extension, jpeg, native, pillow, pillow as bmp, png
+from packer._images import extension, jpeg, native, pillow, png
 from packer._images.geometry import MAX_PIXELS
 from packer._images.probe import require_affordable
 from packer._table import Buffer
@@ -159,7 +159,7 @@ def decode(
         found = native.decode(data, *size)
         if found is not None:
             return found
-    if decoder != "pillow" and (plain := bmp.read(data)) is not None:
+    if decoder != "pillow" and (plain := pillow.read_bmp(data)) is not None:
         pillow.require_pixels(plain.height, plain.width, max_pixels)
         return plain.decode()
     return pillow.decode(data, exif=exif, max_pixels=max_pixels)

@@ -125,6 +125,15 @@ def _read_orientation(tiff: bytes) -> int:
     return 0
 
 
+AFTER_THE_LAST_ROW = "extraneous bytes before marker"
+"""libjpeg's warning of data after the last row, and, in the same words, of data left over before a restart marker.
+
+It continues after either, with the same rows that Pillow gets, which ignores the warnings.
+"""
+
+IN_SCAN = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
+"""A marker after the beginning of a scan that ends it: no stuffed byte, no restart and no fill byte."""
+
 _SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _HUFFMAN_DCT = frozenset({0xC0, 0xC1, 0xC2})
 _RST0, _EOI, _SOS, _APP1 = 0xD0, 0xD9, 0xDA, 0xE1

@@ -131,7 +131,6 @@ def colour_of(fill: Fill, pixels: Pixels) -> Pixels:
 def decode_mask(
     data: Buffer,
     *,
-    exif: str = "ignore",
     max_pixels: int = MAX_PIXELS,
     size: tuple[int, int] | None = None,
     rows: tuple[int, int] | None = None,
@@ -140,7 +139,7 @@ def decode_mask(
 
     Parameters
     ----------
-    data, exif, max_pixels, size, rows
+    data, max_pixels, size, rows
         As for `packer._images.modes.decode_unchanged`.
 
     Returns
@@ -153,7 +152,7 @@ def decode_mask(
     ImageError
         For the same reasons as `decode_unchanged`, or if the image has several channels or floats.
     """
-    pixels = decode_unchanged(data, exif=exif, max_pixels=max_pixels, size=size, rows=rows)
+    pixels = decode_unchanged(data, max_pixels=max_pixels, size=size, rows=rows)
     if pixels.shape[2] != 1 or pixels.dtype.kind == "f":
         numbers = "floats" if pixels.dtype.kind == "f" else "numbers"
         raise ImageError(f"a mask has one id a pixel, and this image has {pixels.shape[2]} channels of {numbers}")

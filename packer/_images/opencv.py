@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import cv2
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +11,6 @@ from packer._images.geometry import scratch
 from packer._table import Buffer
 from packer.errors import ImageError
 
-_MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")  # in a scan: neither a stuffed byte nor a restart nor a fill byte
 _BETWEEN_SCANS = frozenset({0xC4, 0xDA, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)})  # DHT, SOS, DQT, DRI, COM, APPn
 
 _FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
@@ -59,7 +56,7 @@ def _is_whole(data: Buffer) -> bool:
     """
     header = jpeg.read_header(data)
     position = header.scan if header is not None else len(data)
-    while (found := _MARKER.search(data, position)) is not None:
+    while (found := jpeg.IN_SCAN.search(data, position)) is not None:
         marker, end = data[found.end() - 1], found.end()
         if marker == 0xD9:
             return True

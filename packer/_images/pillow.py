@@ -220,7 +220,7 @@ class PlainBMP(NamedTuple):
 PixelArray = npt.NDArray[np.uint8]
 
 
-def read(data: Buffer) -> PlainBMP | None:
+def read_bmp(data: Buffer) -> PlainBMP | None:
     """Read the header of a BMP; None if the file is not a plain BMP, or is cut short."""
     if len(data) < _SIZE or bytes(data[:2]) != SIGNATURE:
         return None

@@ -97,7 +97,7 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
         info = _inspect_jpeg(data, max_pixels)
     elif head.startswith(png.SIGNATURE):
         info = _inspect_png(data)
-    elif (plain := pillow.read(data)) is not None:
+    elif (plain := pillow.read_bmp(data)) is not None:
         info = ImageInfo("bmp", plain.height, plain.width)
     elif head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         info = _inspect_webp(data)

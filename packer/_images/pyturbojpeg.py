@@ -8,7 +8,6 @@ end early are left to Pillow: libjpeg smooths them, by rules that differ between
 from __future__ import annotations
 
 import io
-import re
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +15,10 @@ import turbojpeg
 from PIL import Image
 
 from packer._images import pillow
-from packer._images.jpeg import JPEGHeader, read_header
+from packer._images.jpeg import AFTER_THE_LAST_ROW, IN_SCAN, JPEGHeader, read_header
 from packer._table import Buffer
 from packer.errors import ImageError
 
-_AFTER_THE_LAST_ROW = "extraneous bytes before marker"
-_MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")  # between scans: no stuffed byte, no restart, no fill byte
 _SOS, _EOI = 0xDA, 0xD9
 
 
@@ -59,9 +56,7 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
     try:
         pixels = _library.decode(data, turbojpeg.TJPF_RGB, None, 0, out)
     except (OSError, ValueError) as error:
-        # So libjpeg warns of data after the last row, and in the same words of data left over before a restart marker.
-        # It continues after either warning, with the same rows that Pillow gets, which ignores the warnings.
-        if cut and out is not None and _AFTER_THE_LAST_ROW in str(error):
+        if cut and out is not None and AFTER_THE_LAST_ROW in str(error):
             return out
         raise ImageError(str(error)) from error
     if out is not None and pixels is not out:
@@ -75,7 +70,7 @@ def _is_complete(data: Buffer, header: JPEGHeader) -> bool:
     position = header.frame - 2
     try:
         while True:
-            found = _MARKER.search(data, position + (data[position] << 8 | data[position + 1]))
+            found = IN_SCAN.search(data, position + (data[position] << 8 | data[position + 1]))
             if found is None or data[found.end() - 1] == _EOI:
                 return not any(map(any, bits.values()))
             position = found.end()

@@ -203,7 +203,7 @@ class RectangleDecoder:
 
     def _cut_bmp(self, data: Buffer, rectangle: Rectangle, size: tuple[int, int]) -> _Around | None:
         """Take the rectangle out of a plain BMP; None for other images."""
-        found = pillow.read(data) if self._reads_bmp else None
+        found = pillow.read_bmp(data) if self._reads_bmp else None
         if found is None or found.height * found.width > self._max_pixels:
             return None
         _require_size((found.height, found.width), size)

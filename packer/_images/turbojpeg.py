@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
+from packer._images.jpeg import AFTER_THE_LAST_ROW
 from packer._table import Buffer
 from packer.errors import ImageError
-
-_AFTER_THE_LAST_ROW = "extraneous bytes before marker"
 
 
 def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: bool = False) -> npt.NDArray[np.uint8]:
@@ -30,8 +29,6 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
     try:
         return simplejpeg.decode_jpeg(data, "RGB", False, False, 0, 0, 1.0, out)  # type: ignore[no-any-return]
     except ValueError as error:
-        # So libjpeg warns of data after the last row, and in the same words of data left over before a restart marker.
-        # It continues after either warning, with the same rows that Pillow gets, which ignores the warnings.
-        if cut and out is not None and _AFTER_THE_LAST_ROW in str(error):
+        if cut and out is not None and AFTER_THE_LAST_ROW in str(error):
             return out
         raise ImageError(str(error)) from error

@@ -95,8 +95,8 @@ _POINTWISE = (
 _OVERRIDES = ("__call__", "forward", "get_params", "make_params", "transform", "_call_kernel")
 
 
-def kind_of(transform: object) -> str | None:
-    """Return the kind of a transform, such as ``v2.Resize``; None if its class is unknown, a subclass, or changed."""
+def name_of(transform: object) -> str | None:
+    """Return the name of a transform, such as ``v2.Resize``; None if its class is unknown, a subclass, or changed."""
     cls = type(transform)
     family = _FAMILIES.get(cls.__module__)
     if family is None or getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is not cls:
@@ -108,15 +108,15 @@ def kind_of(transform: object) -> str | None:
 
 def steps_of(transform: Any) -> list[Any] | None:
     """Return the transforms that a chain applies one after the other; None if it is not a chain."""
-    kind = kind_of(transform)
-    if kind not in _CHAINS:
+    name = name_of(transform)
+    if name not in _CHAINS:
         return None
-    return list(transform if kind == "torch.Sequential" else transform.transforms)
+    return list(transform if name == "torch.Sequential" else transform.transforms)
 
 
 def rebuilt(chain: Any, steps: list[Any]) -> Any:
     """Return a chain of the same kind with other steps."""
-    made = type(chain)(*steps) if kind_of(chain) == "torch.Sequential" else type(chain)(steps)
+    made = type(chain)(*steps) if name_of(chain) == "torch.Sequential" else type(chain)(steps)
     if isinstance(chain, torch.nn.Module):
         made.training = chain.training  # alone: `train` would change the steps too
     return made
@@ -124,38 +124,33 @@ def rebuilt(chain: Any, steps: list[Any]) -> Any:
 
 def is_pointwise(transform: Any) -> bool:
     """Tell whether a transform only makes a tensor of uint8 or float32 numbers, or scales each number by itself."""
-    kind = kind_of(transform)
-    if kind in ("v1.ConvertImageDtype", "v2.ConvertImageDtype"):
+    name = name_of(transform)
+    if name in ("v1.ConvertImageDtype", "v2.ConvertImageDtype"):
         return transform.dtype is torch.float32
-    if kind == "v2.ToDtype":
+    if name == "v2.ToDtype":
         return transform.dtype is torch.float32 and transform.scale is True
-    return kind in _POINTWISE
+    return name in _POINTWISE
 
 
 def begins_with_pil(transform: Callable[[Any], Any]) -> bool | None:
     """Tell whether torchvision's or timm's transform accepts PIL images; None for transforms of other libraries."""
-    first = next(_leaves(transform), None)
-    kind = kind_of(first)
-    if kind is None:
+    first = next(leaves(transform), None)
+    _, _, name = (name_of(first) or "").partition(".")
+    if not name:
         return None
-    name = kind.partition(".")[2]
     if name in _CHOOSERS:
         return begins_with_pil(next(iter(first.transforms), None))  # type: ignore[union-attr, arg-type]
     return None if name in _OF_ANYTHING else name not in _OF_TENSORS
 
 
-def leaves(transform: Any) -> tuple[Any, ...]:
-    """Return the single steps of a transform, with all nested chains expanded, in their order."""
-    return tuple(_leaves(transform))
-
-
-def _leaves(transform: Any) -> Iterator[Any]:
+def leaves(transform: Any) -> Iterator[Any]:
+    """Yield the single steps of a transform, with all nested chains expanded, in their order."""
     steps = steps_of(transform)
     if steps is None:
         yield transform
     else:
         for step in steps:
-            yield from _leaves(step)
+            yield from leaves(step)
 
 
 _BY_NUMBER = {2: "bilinear", 3: "bicubic"}  # Pillow's
@@ -235,24 +230,6 @@ def _fills(op: Any, by_tensor: bool) -> bool:
     """Tell whether torchvision can fill the border: tensors take one number, or in v2 a colour if it is constant."""
     of_v2 = ".v2." in type(op).__module__
     return not by_tensor or not isinstance(op.fill, Sequence) or (of_v2 and op.padding_mode == "constant")
-
-
-TORCHVISION_READERS: dict[str, Callable[[Any, bool], Crop | None]] = {
-    "v1.CenterCrop": _center_crop,
-    "v1.Pad": _pad,
-    "v1.RandomCrop": _random_crop_of_v1,
-    "v1.RandomHorizontalFlip": _flip,
-    "v1.RandomResizedCrop": _by_v1(_random_resized_crop),
-    "v1.Resize": _by_v1(_resize),
-    "v2.CenterCrop": _center_crop,
-    "v2.Pad": _pad,
-    "v2.RandomCrop": _random_crop_of_v2,
-    "v2.RandomHorizontalFlip": _flip,
-    "v2.RandomResizedCrop": _by_v2(_random_resized_crop_of_v2),
-    "v2.Resize": _by_v2(_resize),
-}
-"""By kind: the function that makes the crop of a transform, of a PIL image or `by_tensor`. It returns None, or raises
-TypeError or ValueError of the crop, where packer has no equal crop."""
 
 
 @dataclass(frozen=True)
@@ -353,15 +330,26 @@ def _center_crop_or_pad(op: Any, by_tensor: bool) -> Crop | None:
     return CenterCropOrPad(op.size, plain_fill(op.fill), op.padding_mode)
 
 
-TIMM_READERS: dict[str, Callable[[Any, bool], Crop | None]] = {
+_READERS: dict[str, Callable[[Any, bool], Crop | None]] = {
+    "v1.CenterCrop": _center_crop,
+    "v1.Pad": _pad,
+    "v1.RandomCrop": _random_crop_of_v1,
+    "v1.RandomHorizontalFlip": _flip,
+    "v1.RandomResizedCrop": _by_v1(_random_resized_crop),
+    "v1.Resize": _by_v1(_resize),
+    "v2.CenterCrop": _center_crop,
+    "v2.Pad": _pad,
+    "v2.RandomCrop": _random_crop_of_v2,
+    "v2.RandomHorizontalFlip": _flip,
+    "v2.RandomResizedCrop": _by_v2(_random_resized_crop_of_v2),
+    "v2.Resize": _by_v2(_resize),
     "timm.RandomResizedCropAndInterpolation": _timm_random_resized_crop,
     "timm.ResizeKeepRatio": _resize_keep_ratio,
     "timm.CenterCropOrPad": _center_crop_or_pad,
 }
-"""The reader of each transform of timm; `packer.crops._fuse.TORCHVISION_READERS` is the same for torchvision."""
+"""By name: the function that makes the crop of a transform, of a PIL image or `by_tensor`. It returns None, or raises
+TypeError or ValueError of the crop, where packer has no equal crop."""
 
-
-_READERS = {**TORCHVISION_READERS, **TIMM_READERS}
 _TO_TENSOR = ("v1.PILToTensor", "v2.PILToTensor", "v2.ToImage", "timm.MaybePILToTensor")  # which change no pixel
 
 
@@ -413,7 +401,7 @@ def split_by(transform: Callable[[Any], Any], by_tensor: bool) -> Split:
 
     def take(step: Any) -> _Verdict:
         nonlocal by_tensor
-        if kind_of(step) in _TO_TENSOR:
+        if name_of(step) in _TO_TENSOR:
             by_tensor = True
             return _Verdict.PASSED
         crop = _crop_of(step, by_tensor)
@@ -448,8 +436,8 @@ class Snapshot:
     """The steps of a transform, with the current settings of those steps that packer can run."""
 
     def __init__(self, transform: Any) -> None:
-        self._steps = leaves(transform)
-        self._read = [vars(step) for step in self._steps if kind_of(step) in _READERS or is_pointwise(step)]
+        self._steps = list(leaves(transform))
+        self._read = [vars(step) for step in self._steps if name_of(step) in _READERS or is_pointwise(step)]
         self._values = [value for settings in self._read for value in settings.values()]  # held, so ids stay theirs
         self._ids = [*map(id, self._values)]
         self._contents = [(value, copy(value)) for value in self._values if type(value) in (list, dict, OrderedDict)]
@@ -459,7 +447,7 @@ class Snapshot:
     def holds(self, transform: Any) -> bool:
         """Tell whether a transform still has these steps and settings; users change steps in place."""
         return (
-            leaves(transform) == self._steps
+            list(leaves(transform)) == self._steps
             and [id(value) for settings in self._read for value in settings.values()] == self._ids
             and all(value == content for value, content in self._contents)
             and all(value.tolist() == numbers for value, numbers in self._numbers)
@@ -467,7 +455,7 @@ class Snapshot:
 
 
 def _crop_of(step: Any, by_tensor: bool) -> Crop | None:
-    read = _READERS.get(kind_of(step) or "")
+    read = _READERS.get(name_of(step) or "")
     try:
         return read(step, by_tensor) if read is not None else None
     except (TypeError, ValueError):  # a setting that packer lacks

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from PIL import Image
 
 import packer
-from packer._images import pillow, pillow as bmp
+from packer._images import pillow
 from packer._images.decode import decode
 from packer._images.probe import inspect
 from packer._images.rectangle import RectangleDecoder
@@ -23,7 +23,7 @@ PHOTO = encoded(photo(7, 9), "BMP")
 @pytest.mark.parametrize("size", SIZES)
 def test_pixels_are_pillows(size: tuple[int, int]) -> None:
     data = encoded(photo(*size), "BMP")
-    found = bmp.read(data)
+    found = pillow.read_bmp(data)
     assert found is not None
     assert np.array_equal(found.decode(), pillow.decode(data))
     assert decode(data).flags.writeable
@@ -33,7 +33,7 @@ def test_pixels_are_pillows(size: tuple[int, int]) -> None:
 
 @given(st.data())
 def test_a_part_is_that_of_the_whole(drawn: st.DataObject) -> None:
-    found = bmp.read(PHOTO)
+    found = pillow.read_bmp(PHOTO)
     assert found is not None
     top, left = drawn.draw(st.integers(0, 6)), drawn.draw(st.integers(0, 8))
     height, width = drawn.draw(st.integers(1, 7 - top)), drawn.draw(st.integers(1, 9 - left))
@@ -58,7 +58,7 @@ def test_the_decoder_pillow_is_pillow_for_a_plain_bmp_too(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("kind", ["L", "P", "1", "RGBA"])
 def test_other_bmps_are_left_to_pillow(kind: str) -> None:
     data = encoded(Image.fromarray(photo(7, 9)).convert(kind), "BMP")
-    assert bmp.read(data) is None
+    assert pillow.read_bmp(data) is None
     assert np.array_equal(decode(data), pillow.decode(data))
     assert not inspect(data).plain
 
@@ -66,7 +66,7 @@ def test_other_bmps_are_left_to_pillow(kind: str) -> None:
 def test_a_bmp_whose_rows_begin_at_the_top_is_left_to_pillow() -> None:
     data = bytearray(PHOTO)
     data[22:26] = (-7).to_bytes(4, "little", signed=True)
-    assert bmp.read(data) is None
+    assert pillow.read_bmp(data) is None
     assert np.array_equal(decode(data), photo(7, 9)[::-1])
 
 

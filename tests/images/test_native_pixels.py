@@ -543,7 +543,7 @@ def resident():
 large, small = Path(sys.argv[1]).read_bytes(), Path(sys.argv[2]).read_bytes()
 assert native.decode(small, 64, 64) is not None
 before = resident()
-assert native.decode(large, 6000, 8000, (8, 8)) is not None
+assert native.decode(large, 6000, 8000, np.empty((8, 8, 3), np.uint8)) is not None
 assert resident() - before < 5e6, resident() - before
 """
 

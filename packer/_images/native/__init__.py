@@ -219,9 +219,7 @@ def augment(pixels: Pixels, operations: Operations) -> None:
     _native.augment(pixels.ctypes.data, height, width, operations.ctypes.data, len(operations))
 
 
-def decode(
-    data: Buffer, height: int, width: int, scaled: tuple[int, int] | None = None, out: Pixels | None = None
-) -> Pixels | None:
+def decode(data: Buffer, height: int, width: int, out: Pixels | None = None) -> Pixels | None:
     """Decode a JPEG or a PNG.
 
     Parameters
@@ -230,18 +228,16 @@ def decode(
         Any image.
     height, width : int
         The size of the image in pixels.
-    scaled : (height, width), optional
-        The size that the image is resized to, anti-aliased and bilinear; by default it is not resized.
-    out : contiguous (height, width, 3) uint8 array, optional
-        The output for the pixels.
+    out : contiguous (H, W, 3) uint8 array, optional
+        The output for the pixels. The image is resized to its size, anti-aliased and bilinear.
 
     Returns
     -------
-    (height, width, 3) uint8 array or None
+    (H, W, 3) uint8 array or None
         RGB. None if the image is left to other decoders.
     """
     if out is None:
-        out = np.empty((*(scaled or (height, width)), 3), np.uint8)
+        out = np.empty((height, width, 3), np.uint8)
     new_height, new_width, _ = out.shape
     box = Box(0, 0, height, width, new_height, new_width, 0, 0, new_height, new_width)
     return out if decode_one(data, (height, width), box, out.ctypes.data) else None
