@@ -18,6 +18,7 @@ from packer._conversion.convert import convert
 from packer._images import native
 from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
+from tests.cocoset import draw_coco
 from tests.samples import SUFFIXES
 
 ROOT = Path(packer.__file__).parent
@@ -102,6 +103,15 @@ def test_resizing_loads_no_torch_and_records_its_version(tmp_path: Path) -> None
     words = ("convert", "--quiet", "--resize", "8", str(tmp_path / "tree"), str(tmp_path / "small.lmdb"))
     assert "torch" not in imported_after(command(*words))
     assert packer.info(tmp_path / "small.lmdb").versions["torch"] == importlib.import_module("torch").__version__
+
+
+@pytest.mark.skipif(not native.PREFERRED, reason="without packer's own decoder, torch resizes")
+def test_boxes_that_are_resized_with_their_images_load_no_torch(tmp_path: Path) -> None:
+    files = draw_coco(tmp_path, 8)
+    words = ("convert", "--quiet", "--resize", "16", "--coco", str(files["people"]), str(tmp_path / "images"))
+    assert "torch" not in imported_after(command(*words, str(tmp_path / "small.lmdb")))
+    with packer.open_pack(tmp_path / "small.lmdb") as reader:
+        assert {"boxes", "keypoints", "segmentation"} <= reader.fields.keys()
 
 
 @functools.cache

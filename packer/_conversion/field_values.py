@@ -17,6 +17,7 @@ from PIL import Image
 from packer._conversion.recipe import Change, Recipe
 from packer._fields import KINDS, MARGIN, Field, Stored
 from packer._fields.coco import counts_of_mask, mask_of, runs_of, text_of
+from packer._images.boxes import move_boxes, move_keypoints, move_points, turn_boxes, turn_keypoints, turn_points
 from packer._images.decode import apply_orientation
 from packer._images.encode import encode, encode_png
 from packer._images.geometry import Box, is_padded
@@ -95,8 +96,6 @@ def _moved_boxes(boxes: npt.NDArray[np.float32], change: Change) -> npt.NDArray[
     _require_inside("box", boxes.reshape(-1, 2), change.size, 2)
     if change.orientation == 1 and change.box is None:
         return boxes
-    from packer.crops._boxes import move_boxes, turn_boxes  # imports torch
-
     if change.orientation != 1:
         boxes = turn_boxes(boxes, change.orientation, change.size)
     if change.box is None:
@@ -120,8 +119,6 @@ def _moved_keypoints(keypoints: npt.NDArray[np.float32], change: Change) -> npt.
     _require_inside("keypoint", np.where(seen[:, 2:] > 0, seen[:, :2], 0), change.size, 1)
     if change.orientation == 1 and change.box is None:
         return keypoints
-    from packer.crops._boxes import move_keypoints, turn_keypoints  # imports torch
-
     if change.orientation != 1:
         keypoints = turn_keypoints(keypoints, change.orientation, change.size)
     return keypoints if change.box is None else move_keypoints(keypoints, change.box)
@@ -215,8 +212,6 @@ def _moved(segmentation: Any, change: Change) -> Any:
 
 
 def _moved_polygon(shape: Sequence[float], change: Change) -> list[float]:
-    from packer.crops._boxes import move_points, turn_points  # imports torch
-
     corners = np.array(shape, np.float64).reshape(-1, 2)
     if change.orientation != 1:
         corners = turn_points(corners, change.orientation, change.size)

@@ -18,15 +18,14 @@ from packer._fields import KINDS, Field, Stored
 from packer._fields.coco import mask_of, runs_of
 from packer._fields.field import BOXES, Sizes, fields_of_boxes, names_of_boxes
 from packer._formats import Reader
+from packer._images.boxes import Moved, move_boxes, move_keypoints, moved_boxes, moved_keypoints
 from packer._images.geometry import Box, Crops
-from packer._images.masks import AFFINE, cut_image, cut_mask, decode_mask, moved, nearest
+from packer._images.masks import cut_image, cut_mask, decode_mask, moved, nearest
 from packer._images.modes import MODES, decode_as
-from packer._images.operations import Operations
+from packer._images.operations import AFFINE, Operations
 from packer._table import Ints
 from packer.augment import Augmentation
-from packer.augment._boxes import moved_boxes, moved_keypoints
 from packer.crops import Crop
-from packer.crops._boxes import Moved, move_boxes, move_keypoints
 from packer.errors import ImageError, OptionError, OptionTypeError, PackerError, option, warn
 
 OWN = ("image", "label", "name", "index")

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from packer._images.extension import _native
 from packer._images.geometry import INTERPOLATIONS, MAX_PIXELS, PADDINGS, Box, colour_of_fill, outside, sources
 from packer._images.modes import decode_as, decode_unchanged, holds_ids
-from packer._images.operations import KINDS, NO_FILL, Operations
+from packer._images.operations import AFFINE, NO_FILL, Operations
 from packer._images.resize import resize_numbers
 from packer._table import Buffer, Ints
 from packer.errors import ImageError, ImageTooLargeError
@@ -262,9 +262,6 @@ def _padding_colour(pixels: Pixels, box: Box) -> Fill:
     if len(set(colour)) > 1:
         raise ValueError(f"an image of {pixels.shape[2]} channels cannot be padded with the colour {tuple(colour)}")
     return colour[0]
-
-
-AFFINE = KINDS.index("affine")
 
 
 def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> Pixels:

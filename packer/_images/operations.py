@@ -32,6 +32,8 @@ KINDS = (
 """The operations; `OPERATION` has the index in this tuple. Each does the same as the function of torchvision's
 ``transforms.v2.functional`` does with a uint8 tensor."""
 
+AFFINE = KINDS.index("affine")
+
 FILTERS = ("nearest", "bilinear")
 """How a pixel is made of those around its origin; `OPERATION` has the index in this tuple."""
 

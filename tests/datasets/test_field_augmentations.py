@@ -11,13 +11,12 @@ import torch
 
 from packer import CenterCrop, Loader, RandomResizedCrop, augment, open_dataset
 from packer._datasets.concat import readable
+from packer._images.boxes import Moved, moved_boxes, moved_keypoints
 from packer._images.extension import _native
 from packer._images.masks import moved
 from packer._images.operations import KINDS, Operations, parted
 from packer.augment import Chain
 from packer.augment._affine import inverse_matrices
-from packer.augment._boxes import moved_boxes, moved_keypoints
-from packer.crops._boxes import Moved
 from packer.testing.reference import torchvision
 from tests.augment.operation import operated, operation
 from tests.conftest import FieldPacks

@@ -10,11 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
+from packer._images.boxes import move_boxes, move_keypoints, turn_boxes, turn_keypoints
 from packer._images.decode import apply_orientation
 from packer._images.geometry import PADDINGS, Box
 from packer._images.resize import ResizeSpec
 from packer.crops import Compose, Pad, RandomHorizontalFlip, RandomResizedCrop, ResizeCenterCrop
-from packer.crops._boxes import move_boxes, move_keypoints, turn_boxes, turn_keypoints
 from packer.testing.reference import torchvision
 from tests.images.test_windows import boxes as records
 
