@@ -193,6 +193,23 @@ def test_rooms_know_lower_rooms_only() -> None:
                 assert here == there or floor_of[there] < floor_of[here], f"{module}: {name}"
 
 
+OTHERS = {"_asdict", "_exit", "_fields", "_getframe", "_new_shared", "_replace", "_sample_dirichlet", "_standard_gamma"}
+"""Names with an underscore that Python and torch give."""
+
+
+@pytest.mark.parametrize("name", ["_formats", "_images", "_datasets", "_loader", "samplers", "crops", "augment"])
+def test_private_names_are_used_where_they_are_defined(name: str) -> None:
+    for module in sorted(below(f"packer.{name}")):
+        nodes = list(ast.walk(ast.parse(MODULES[module].read_text("utf-8"))))
+        own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+        own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        for node in nodes:
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+                of_itself = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+                assert of_itself or node.attr in own | OTHERS, f"{module}:{node.lineno}: {ast.unparse(node)}"
+
+
 def test_the_front_is_small() -> None:
     assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 28
 

@@ -21,7 +21,6 @@ from packer._images.numbers import Lookup, lookup_of
 from packer._images.operations import Operations, parted
 from packer._table import Row
 from packer.augment import Augmentation, View
-from packer.augment._affine import interpolations
 from packer.augment._base import chain_of
 from packer.crops import Compose, Crop
 from packer.crops._crop import pads_with_black
@@ -269,7 +268,7 @@ class ItemSettings:
             raise OptionError("transform= is applied to the image, which is not in fields=: pass transforms=")
         if self.parts is not None and made.crop is not None:
             self.parts.require_step(made.crop)
-        if self.parts is not None and made.augment is not None and interpolations(made.augment):
+        if self.parts is not None and made.augment is not None and made.augment.interpolations():
             self.parts.require_step(made.augment)
         return Compiled(self, transform, snapshot, made)
 
@@ -340,7 +339,7 @@ class ItemSettings:
         if self.mode != "RGB":
             raise OptionError(f"augment= supports only RGB images, not mode={self.mode!r}")
         others = self.parts.further_images if self.parts is not None else ()
-        if others and "bilinear" in interpolations(chain):
+        if others and "bilinear" in chain.interpolations():
             raise OptionError(
                 f"augment= moves other image fields by the nearest pixel: with {', '.join(others)}, pass "
                 "interpolation='nearest', or leave these out of fields="

@@ -53,16 +53,6 @@ def is_identity(matrices: Floats) -> npt.NDArray[np.bool_]:
     return same
 
 
-def interpolations(augmentation: Augmentation) -> set[str]:
-    """Return the interpolations that an augmentation may use, as names in `FILTERS`; none if it moves no pixels."""
-    settings = augmentation._settings
-    found = {str(settings["interpolation"])} if "interpolation" in settings else set()
-    for value in settings.values():
-        for rule in value if isinstance(value, tuple) else ():
-            found |= interpolations(rule) if isinstance(rule, Augmentation) else set()
-    return found
-
-
 def moved(operations: Operations, matrices: Floats, filter: int, fill: int) -> None:
     """Fill in N operations that move images; if a matrix moves nothing, its operation does nothing."""
     operations["kind"] = np.where(is_identity(matrices), 0, KINDS.index("affine"))

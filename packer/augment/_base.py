@@ -122,6 +122,14 @@ class Augmentation(Frozen, abc.ABC):
             refuse(refused, sizes, f"cannot be moved, as a side has more than {LONGEST_MOVED}: say a crop= of fewer")
         return chosen
 
+    def interpolations(self) -> set[str]:
+        """Return the names of the interpolations with which the rule may move pixels; none if it moves no pixels."""
+        found = {str(self._settings["interpolation"])} if "interpolation" in self._settings else set()
+        for value in self._settings.values():
+            for rule in value if isinstance(value, tuple) else ():
+                found |= rule.interpolations() if isinstance(rule, Augmentation) else set()
+        return found
+
     @abc.abstractmethod
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
         """Fill in the operations on images of these sizes; so far, each operation in `chosen` does nothing."""
@@ -189,8 +197,9 @@ class RandomApply(Augmentation):
     """
 
     def __init__(self, transforms: Sequence[Augmentation], p: float = 0.5) -> None:
-        chain, chance = Chain(_rules("transforms", transforms)), probability("p", p)
-        self._be(1 + chain.randoms, chain.operations, transforms=chain._settings["augmentations"], p=chance)
+        rules, chance = _rules("transforms", transforms), probability("p", p)
+        chain = Chain(rules)
+        self._be(1 + chain.randoms, chain.operations, transforms=rules, p=chance)
         vars(self)["_chain"] = chain
 
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
