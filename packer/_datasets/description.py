@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
-from packer._datasets.batch_decoder import BatchDecoder
+from packer._datasets.decoder import BatchDecoder
 from packer._display import Block, TextTable, Thumbnails, count, counted, here, legible
 from packer._formats.index import IndexReader
 from packer._images.encode import encode

@@ -19,7 +19,7 @@ from PIL import Image
 
 from packer._codecs import IMAGE_SUFFIXES
 from packer._datasets import staging
-from packer._datasets.batch_decoder import BatchDecoder, BatchInMemory
+from packer._datasets.decoder import BatchDecoder, BatchInMemory
 from packer._datasets.description import of_pack, pictures
 from packer._datasets.fields import (
     FieldDecoder,

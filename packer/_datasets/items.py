@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate, get_worker_info
 
-from packer._datasets.batch_decoder import BatchDecoder
+from packer._datasets.decoder import BatchDecoder
 from packer._datasets.fields import FieldDecoder
 from packer._datasets.memory import IMAGES
 from packer._datasets.pipeline import Pipeline

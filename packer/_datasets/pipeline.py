@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset
 
+from packer._datasets.decoder import SampleDecoder
 from packer._datasets.fields import Parts, in_form, item_of, wrapped_image
-from packer._datasets.sample_decoder import SampleDecoder
 from packer._formats import Reader
 from packer._images.geometry import Crops
 from packer._images.numbers import Lookup, lookup_of

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from packer._datasets.batch_decoder import BatchDecoder
+from packer._datasets.decoder import BatchDecoder
 from packer._datasets.description import Picture, thumbnails
 from packer._fields import KINDS, Field
 from packer._fields.coco import Runs, runs_of, segmentation_problem

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from packer._conversion.pipeline import Recipe
-from packer._datasets.batch_decoder import BatchDecoder, NativeTasks, addresses_of
+from packer._datasets.decoder import BatchDecoder, NativeTasks, addresses_of
 from packer._datasets.open import open_dataset
 from packer._formats import open_pack
 from packer._formats.reader import TaskFiles
@@ -147,7 +147,7 @@ def test_images_that_are_decoded_in_several_calls_are_the_same(
     dataset = open_dataset(packs(photo_tree, "lmdb"), crop=RandomResizedCrop(16, flip=0.5), seed=0)
     expected = [image for image, _ in dataset.__getitems__(list(range(15)))]
     dataset.set_epoch(0)
-    monkeypatch.setattr("packer._datasets.batch_decoder.MAX_PIXELS", 2 * 48 * 64)
+    monkeypatch.setattr("packer._datasets.decoder.MAX_PIXELS", 2 * 48 * 64)
     found = [image for image, _ in dataset.__getitems__(list(range(15)))]
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 

@@ -12,7 +12,7 @@ import torch
 
 import packer
 from packer import CenterCrop, Loader, Pad, RandomResizedCrop, View, augment, open_dataset
-from packer._datasets.batch_decoder import _BETWEEN_VIEWS
+from packer._datasets.decoder import _BETWEEN_VIEWS
 from packer._images.extension import _native
 from packer.errors import CorruptPackError
 from tests.conftest import NUMBERED, FieldPacks

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from packer._conversion.convert import convert
-from packer._datasets.batch_decoder import BatchDecoder
+from packer._datasets.decoder import BatchDecoder
 from packer._datasets.open import open_dataset
 from packer._formats import Reader, open_pack
 from packer._images import native

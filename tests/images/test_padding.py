@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings, strategies as st
 
-from packer._datasets.batch_decoder import BatchDecoder
+from packer._datasets.decoder import BatchDecoder
 from packer._formats import open_pack
 from packer._images import native
 from packer._images.decode import decode
