@@ -14,10 +14,8 @@ are checked against the checksums of their blocks, so that a task reads only the
 
 An interrupted conversion, and the tasks of a job, use this list to detect files that have changed since.
 
-The JSON has the account of the source, which lists of older packers lack. Lists with fields have version 5, all others
-version 4. Lists of version 3 have class ids as labels, and no counts of other files. Lists of version 2 have no
-checksums either, and two int64 for each stamp. Their labels and names are compared, all together, with the digest in
-the JSON; their stamps cannot be checked.
+The JSON has the account of the source. Lists with fields have version 5, all others version 4. Lists of earlier
+versions, which hold less, are refused, because `packer scan` makes them again.
 
 Fields, each column beginning at a multiple of 8 bytes:
 
@@ -55,7 +53,6 @@ from packer._sources.base import (
     RangeColumn,
     Rows,
     Source,
-    listing_digest,
 )
 from packer._storage.files import AppendFile, PatchFile, replacing
 from packer._storage.packfile import PackFile
@@ -68,8 +65,6 @@ from packer.errors import PackError, SourceError, option, printable
 KIND = b"packer scan "
 _MAGIC = KIND + b"4\n\0\0"
 _WITH_FIELDS = KIND + b"5\n\0\0"
-_WITH_IDS_ONLY = KIND + b"3\n\0\0"
-_WITHOUT_CHECKSUMS = KIND + b"2\n\0\0"
 _HEADER = struct.Struct("<16sQQ")
 _ALIGNMENT = 64
 _MOST = 1 << 48  # limits on images and bytes of names, so that offsets fit into 64 bits
@@ -82,10 +77,10 @@ def packed_header(header: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
     return _HEADER.pack(magic, len(text), google_crc32c.value(text)), text, bytes(_padding(len(text)))
 
 
-def read_header(file: PackFile) -> tuple[dict[str, Any], int, bool]:
-    """Return the JSON of a list, the offset of its stamps, and whether it has checksums."""
+def read_header(file: PackFile) -> tuple[dict[str, Any], int]:
+    """Return the JSON of a list, and the offset of its stamps."""
     magic, length, crc = _HEADER.unpack(file.read(0, _HEADER.size))
-    known = magic in (_MAGIC, _WITH_FIELDS, _WITH_IDS_ONLY, _WITHOUT_CHECKSUMS)
+    known = magic in (_MAGIC, _WITH_FIELDS)
     shown = printable(file.path)
     if magic.startswith(KIND) and not known:
         raise SourceError(f"{shown}: another version of packer wrote the list. {advice(file.path)}")
@@ -96,12 +91,10 @@ def read_header(file: PackFile) -> tuple[dict[str, Any], int, bool]:
         header = json.loads(text)
         if magic != _WITH_FIELDS:
             header["fields"] = []
-        if magic in (_WITH_IDS_ONLY, _WITHOUT_CHECKSUMS):
-            header |= {"label_type": "class", "others": {"counts": {}, "names": []}}
         _require_types(header)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SourceError(f"{shown}: the list is damaged: {printable(str(error))}. {advice(file.path)}") from error
-    return header, _HEADER.size + length + _padding(length), magic != _WITHOUT_CHECKSUMS
+    return header, _HEADER.size + length + _padding(length)
 
 
 def _require_types(header: dict[str, Any]) -> None:
@@ -280,10 +273,10 @@ class ScanList:
         The open list; the columns of very large lists are mapped.
     whole : Source
         All images.
-    stamps : (N, 3) int64 array, or (N, 2) in lists of version 2, optional
+    stamps : (N, 3) int64 array, optional
         Size, time and CRC-32C.
-    checksums : (B,) uint32 array, optional
-        CRC-32C of every block of images; None in lists of version 2.
+    checksums : (B,) uint32 array
+        CRC-32C of every block of images.
     sha256 : str
         The digest of classes, names, labels and fields at the time of the listing.
     of_columns : (B,) uint32 array, optional
@@ -294,7 +287,7 @@ class ScanList:
     file: PackFile
     whole: Source
     stamps: npt.NDArray[np.int64] | None
-    checksums: npt.NDArray[np.uint32] | None
+    checksums: npt.NDArray[np.uint32]
     sha256: str
     of_columns: npt.NDArray[np.uint32] | None = None
 
@@ -304,16 +297,12 @@ class ScanList:
             self.file.require_whole()
         except PackError as error:
             raise SourceError(f"{printable(error)}. {advice(self.path)}") from error
-        whole = self.whole
-        if self.checksums is None:
-            fits = listing_digest(whole.classes, whole.names, whole.labels, whole.label_type) == self.sha256
-        else:
-            blocks = range(start // _BLOCK, -(-stop // _BLOCK))
-            fits = all(_block_checksum(whole.names, whole.labels, block) == self.checksums[block] for block in blocks)
-            fits = fits and (self.stamps is None or _fit(self.stamps[start:stop]))
-            if self.of_columns is not None:
-                sums = self.of_columns[blocks.start : blocks.stop]
-                fits = fits and np.array_equal([_checksum_of_fields(whole.columns, block) for block in blocks], sums)
+        whole, blocks = self.whole, range(start // _BLOCK, -(-stop // _BLOCK))
+        fits = all(_block_checksum(whole.names, whole.labels, block) == self.checksums[block] for block in blocks)
+        fits = fits and (self.stamps is None or _fit(self.stamps[start:stop]))
+        if self.of_columns is not None:
+            sums = self.of_columns[blocks.start : blocks.stop]
+            fits = fits and np.array_equal([_checksum_of_fields(whole.columns, block) for block in blocks], sums)
         if not fits:
             raise SourceError(f"{printable(self.path)}: the list is damaged. {advice(self.path)}")
 
@@ -388,15 +377,15 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
     """
     try:
         file = place_of(path).open()
-        header, start, checked = read_header(file)
-        count, stamped, width = header["count"], header["stamps"], 3 if checked else 2
-        stamps = file.array(start, width * stamped, "<i8").reshape(-1, width) if stamped else None
-        start += 8 * width * stamped
+        header, start = read_header(file)
+        count, stamped = header["count"], header["stamps"]
+        stamps = file.array(start, 3 * stamped, "<i8").reshape(-1, 3) if stamped else None
+        start += _CHECKED_STAMP.size * stamped
         labels = file.array(start, count, LABEL_TYPES[header["label_type"]])
         ends = file.array(start + 8 * count, count, "<i8")
         start += 16 * count
-        checksums = file.array(start, _blocks(count), "<u4") if checked else None
-        start += 4 * _blocks(count) if checked else 0
+        checksums = file.array(start, _blocks(count), "<u4")
+        start += 4 * _blocks(count)
         names = Names(file.array(start, header["names"], "|u1"), ends)
         start += header["names"]
         columns, start = listed_columns(file, start, count, header["fields"], Path(header["root"]))
@@ -449,10 +438,8 @@ def let_mend(path: Path, source: Source, index: int) -> None:
     if source.stamps is None or not same_stamp(stamp_in(source.stamps, index), source.stamp(index)):
         return
     with contextlib.closing(PackFile(path)) as file:
-        _, start, checked = read_header(file)
-    stamp = _STAMP.pack(*MENDABLE)
-    if checked:
-        stamp = _CHECKED_STAMP.pack(*MENDABLE, google_crc32c.value(stamp))
+        _, start = read_header(file)
+    stamp = _CHECKED_STAMP.pack(*MENDABLE, google_crc32c.value(_STAMP.pack(*MENDABLE)))
     with contextlib.closing(PatchFile(path)) as patched:
         patched.write(start + len(stamp) * index, stamp)
 
