@@ -257,6 +257,18 @@ def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
     raise ImageError("its header is not one of a JPEG")
 
 
+def size_of(data: Buffer) -> tuple[int, int] | None:
+    """Return height and width from the beginning of a JPEG, which may end after its frame; None for other images."""
+    try:
+        for marker, at, end in segments(data):
+            if marker in _SOF and end >= at + 9:
+                height, width = struct.unpack_from(">HH", data, at + 5)
+                return height, width
+    except ImageError:
+        return None
+    return None
+
+
 def one_scan(data: Buffer, header: JPEGHeader) -> bool:
     """Tell whether the first scan has all components of a sequential image, so that decoders read no other scan."""
     size = 6 + 2 * header.components

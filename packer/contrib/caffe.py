@@ -33,7 +33,7 @@ import numpy as np
 
 from packer._containers.blocks import PIECE, RangeReader
 from packer._containers.contract import Entry, Piece, PixelLayout, image_name, no_keys, suffix_of
-from packer._containers.lmdb import First, LMDBContainer, LMDBValue, failing, first_of, size_of, text_of
+from packer._containers.lmdb import First, LMDBContainer, LMDBValue, failing, first_of, text_of
 from packer._containers.protobuf import varint
 from packer._fields import Field, Stored
 from packer._formats.contract import NOTHING, Contents, Placed, not_of_journal
@@ -47,6 +47,7 @@ from packer._formats.foreign import (
     one_file,
 )
 from packer._formats.lmdb import TreeWriter
+from packer._images import jpeg, png
 from packer._storage.files import Spool
 from packer._storage.lmdb_tree import MOST_KEY, LMDBTree
 from packer._storage.packfile import PackFile
@@ -58,6 +59,7 @@ __all__ = ["Caffe", "CaffeBox", "CaffeWriter", "Datum", "annotated_of", "datum_o
 
 _HEAD = 16
 _MOST_BOXES = 1 << 16
+_BEGINNING = 1 << 12  # bytes that have the size of most images
 _FARTHEST = 1e6  # of a corner, in images
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
 
@@ -317,10 +319,7 @@ def _objects(value: LMDBValue, datum: Datum) -> dict[str, Stored]:
     if not boxes:
         height = width = 0
     elif datum.is_encoded:
-        try:
-            height, width = size_of(RangeReader(value.file, datum.offset, datum.size))
-        except ValueError as error:
-            raise ValueError(f"its boxes are fractions of its size, and {error}") from error
+        height, width = _size_of(value.file, datum)
     else:
         height, width = datum.height, datum.width
     corners = [[x0 * width, y0 * height, x1 * width, y1 * height] for _, _, (x0, y0, x1, y1), _ in boxes]
@@ -330,6 +329,17 @@ def _objects(value: LMDBValue, datum: Datum) -> dict[str, Stored]:
         "instance": _INSTANCE.encode(np.array([box.instance for box in boxes], np.int64)),
         "difficult": _DIFFICULT.encode(np.array([box.difficult for box in boxes], np.uint8)),
     }
+
+
+def _size_of(file: PackFile, datum: Datum) -> tuple[int, int]:
+    """Return the stored height and width of an encoded image; ValueError if it is neither a JPEG nor a PNG."""
+    for most in (_BEGINNING, datum.size):  # all of a JPEG with long metadata
+        data = file.read(datum.offset, min(most, datum.size))
+        if (size := png.size_of(data) or jpeg.size_of(data)) is not None:
+            return size
+    raise ValueError(
+        "its boxes are fractions of its size, and it is no JPEG and no PNG, and the size of others is not known"
+    )
 
 
 _DATA = "data.mdb"
