@@ -86,6 +86,7 @@ _BLOCK, _BLOCK_BYTES = 4096, 1 << 26  # samples, and bytes that they hold
 _NO_BYTES = -1
 _UNKNOWN = UNLABELED - 1  # the label of a sample with an unknown class
 _NO_SEAL = 0, -1, 0
+_RANGE = np.dtype([(name, "<i8") for name in Piece._fields])
 _SEAL = [(name, "<i8") for name in Seal._fields]
 _FEW = 1 << 20  # samples allowed in excess of the number of bytes
 _SHARED = 1 << 27, 100  # bytes of samples that share some: so many, and so many times those of the files
@@ -214,22 +215,22 @@ class _Rows:
             return
         rows = np.zeros(len(entries), self._type)
         names = [encode_name(self._require_name(entry.name, unit)) for entry in entries]
-        rows["name_end"] = self._name_end + np.cumsum([len(name) for name in names])
-        self._name_end = int(rows["name_end"][-1])
+        rows["name end"] = self._name_end + np.cumsum([len(name) for name in names])
+        self._name_end = int(rows["name end"][-1])
         self._names.append(b"".join(names))
         rows["label"] = labels
-        _put(rows, "image", self._pieces((entry.image for entry in entries), unit))
+        rows["image"] = self._pieces((entry.image for entry in entries), unit)
         if self._container.pixels is not None:
             rows["height"], rows["width"] = np.array([entry.shape or (0, 0) for entry in entries], np.int64).T
         for name, field in self._fields.items():
             values = [entry.values.get(name) for entry in entries]
             if field.is_blob:
-                _put(rows, name, self._pieces(values, unit))
+                rows[name] = self._pieces(values, unit)
             else:
                 rows[f"{name} null"] = [value is None for value in values]
                 rows[name] = [0 if value is None else value for value in values]
         if self._container.sealed:
-            rows["seal"] = [entry.seal or _NO_SEAL for entry in entries]
+            rows["image seal"] = [entry.seal or _NO_SEAL for entry in entries]
         self._require_known(entries)
         self._rows.append(rows.tobytes())
         self._count += len(entries)
@@ -241,7 +242,7 @@ class _Rows:
         container = self._container
         self._require_usable(self._count)
         rows = self._rows.array(self._type)
-        names = Names(self._names.array(np.uint8), rows["name_end"])
+        names = Names(self._names.array(np.uint8), rows["name end"])
         labels, known, label_type, notes = self._meaning(rows["label"], names, classes)
         if label_type == "class" and not (usable := labels != _UNKNOWN).all():
             names, rows, labels = names.taken(np.flatnonzero(usable)), rows[usable], labels[usable]
@@ -252,14 +253,14 @@ class _Rows:
         packed = self._packed.ranges()
         return Listing(
             container,
-            _distinct(container, names, packed.origins(rows["image file"]), notes),
+            _distinct(container, names, packed.origins(rows["image"]["file"]), notes),
             labels,
             known,
             label_type,
-            _ranges(rows, "image"),
+            _ranges(rows["image"]),
             np.stack([rows["height"], rows["width"]], 1) if container.pixels else np.zeros((len(rows), 2), np.int64),
-            _seals(rows["seal"], container.checksum) if container.sealed else None,
-            {name: _ranges(rows, name) for name, field in self._fields.items() if field.is_blob},
+            _seals(rows["image seal"], container.checksum) if container.sealed else None,
+            {name: _ranges(rows[name]) for name, field in self._fields.items() if field.is_blob},
             numbers,
             self._copied.array(np.uint8),
             packed,
@@ -341,8 +342,12 @@ class _Rows:
     def _refuse(self, entry: Entry, unit: int, why: str) -> int:
         raise SourceError(f"{_shown(self._container, unit)}: {printable(entry.name)}: {why}")
 
-    def _pieces(self, values: Iterable[Any], unit: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the locations of values; those that are bytes are copied."""
+    def _pieces(self, values: Iterable[Any], unit: int) -> npt.NDArray[np.void]:
+        """Return the locations of values; those that are bytes are copied."""
+        numbers = np.fromiter(itertools.chain.from_iterable(self._each_piece(values, unit)), np.int64)
+        return numbers.view(_RANGE)
+
+    def _each_piece(self, values: Iterable[Any], unit: int) -> Iterator[tuple[int, int, int]]:
         copied = ~(unit if self._container.units_are_files else 0)
         for value in values:
             if value is None:
@@ -474,27 +479,18 @@ class _Rows:
 
 def _own_columns(container: Container) -> list[tuple[str, Any]]:
     shape = [("height", "<i8"), ("width", "<i8")] if container.pixels else []
-    seal: list[tuple[str, Any]] = [("seal", _SEAL)] if container.sealed else []
-    return [("name_end", "<i8"), ("label", LABEL_TYPES[container.label_type]), *_of_ranges("image"), *shape, *seal]
+    seal: list[tuple[str, Any]] = [("image seal", _SEAL)] if container.sealed else []
+    return [("name end", "<i8"), ("label", LABEL_TYPES[container.label_type]), ("image", _RANGE), *shape, *seal]
 
 
-def _of_ranges(name: str) -> list[tuple[str, str]]:
-    return [(f"{name} file", "<i8"), (f"{name} offset", "<i8"), (f"{name} size", "<i8")]
-
-
-def _columns(field: Field) -> list[tuple[str, str]]:
+def _columns(field: Field) -> list[tuple[str, Any]]:
     if field.is_blob:
-        return _of_ranges(field.name)
+        return [(field.name, _RANGE)]
     return [(field.name, DTYPES.get(field.dtype, "<i8")), (f"{field.name} null", "?")]
 
 
-def _put(rows: npt.NDArray[Any], name: str, pieces: Iterable[tuple[int, int, int]]) -> None:
-    numbers = np.fromiter(itertools.chain.from_iterable(pieces), np.int64, 3 * len(rows)).reshape(-1, 3)
-    rows[f"{name} file"], rows[f"{name} offset"], rows[f"{name} size"] = numbers.T
-
-
-def _ranges(rows: npt.NDArray[Any], name: str) -> Ranges:
-    return Ranges(rows[f"{name} file"], rows[f"{name} offset"], rows[f"{name} size"])
+def _ranges(rows: npt.NDArray[Any]) -> Ranges:
+    return Ranges(rows["file"], rows["offset"], rows["size"])
 
 
 def _seals(rows: npt.NDArray[Any], checksum: Callable[[Buffer], int]) -> Seals:

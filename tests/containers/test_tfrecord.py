@@ -77,6 +77,13 @@ def imagenet(number: int, **more: bytes) -> bytes:
     )
 
 
+def test_features_may_be_called_as_columns_of_the_listing(tmp_path: Path) -> None:
+    names = ("seal", "name_end", "image_file", "offset")
+    records = [imagenet(number, **{name: int_list(number) for name in names}) for number in range(3)]
+    listing = listed(written(tmp_path / "a.tfrecord", records))
+    assert {name: values(listing, name) for name in names} == {name: [0, 1, 2] for name in names}
+
+
 def test_masked_checksums_are_those_of_the_specification() -> None:
     assert (masked_crc32c(bytes(8)), masked_crc32c(b"")) == (0x07980329, 0xA282EAD8)
 
