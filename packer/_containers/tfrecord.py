@@ -64,7 +64,7 @@ from packer._storage.safe_open import name_problem
 from packer._table import Buffer
 from packer.errors import SourceError, printable
 
-Read = Callable[[BlockReader, int, int, int], Any]
+Read = Callable[[BlockReader, int, int], Any]
 
 TYPES = {NOTHING: "nothing", BYTES: "byte strings", FLOATS: "floats", INTS: "ints"}
 _OF_OBJECTS = re.compile(r"(^|/)(objects?|bbox)/")
@@ -194,7 +194,7 @@ class FeatureColumn:
     type : int
         The type of the feature.
     read : callable
-        Takes the window, the number of the file, and the range of the list in the file; returns the value.
+        Takes the window, and the range of the list in the file. Returns the value, or offset and size of its bytes.
     """
 
     slot: str
@@ -206,7 +206,7 @@ class FeatureColumn:
         """Return the column of a label: an int, a float, or a class name; the index of the 1 if it is one-hot."""
         if seen.most > 1 and seen.type != BYTES:
             return cls("label", seen.type, _place_in_ints if seen.type == INTS else _place_in_floats)
-        return cls("label", seen.type, {BYTES: _string, FLOATS: _float, INTS: _int}[seen.type])
+        return cls("label", seen.type, {BYTES: _string, FLOATS: _float, INTS: one_int}[seen.type])
 
     @classmethod
     def field(cls, field: Field, seen: FeatureValues) -> FeatureColumn:
@@ -262,21 +262,16 @@ def _kind_of(seen: FeatureValues, has_classes: bool) -> str:
     return "array" if seen.several else "scalar"
 
 
-def _piece(window: BlockReader, unit: int, begin: int, end: int) -> Piece | None:
-    found = one_bytes(window, begin, end)
-    return None if found is None else Piece(unit, *found)
+def _list(window: BlockReader, begin: int, end: int) -> tuple[int, int]:
+    return begin, end - begin
 
 
-def _list(window: BlockReader, unit: int, begin: int, end: int) -> Piece:
-    return Piece(unit, begin, end - begin)
-
-
-def _string(window: BlockReader, unit: int, begin: int, end: int) -> str | None:
+def _string(window: BlockReader, begin: int, end: int) -> str | None:
     found = one_bytes(window, begin, end)
     return None if found is None else _decoded(window, *found)
 
 
-def _strings(window: BlockReader, unit: int, begin: int, end: int) -> Stored:
+def _strings(window: BlockReader, begin: int, end: int) -> Stored:
     if end - begin > _TEXTS:
         raise MessageError(f"a list of texts has {end - begin:,} bytes, at byte {begin}")
     return _JSON.encode([_decoded(window, *found) for found in byte_strings(window, begin, end)])
@@ -291,27 +286,23 @@ def _decoded(window: BlockReader, offset: int, size: int) -> str:
         raise MessageError(f"a text is no UTF-8, at byte {offset}") from None
 
 
-def _int(window: BlockReader, unit: int, begin: int, end: int) -> int | None:
-    return one_int(window, begin, end)
-
-
-def _float(window: BlockReader, unit: int, begin: int, end: int) -> float | None:
+def _float(window: BlockReader, begin: int, end: int) -> float | None:
     value = one_float(window, begin, end)
     return None if value is None or math.isnan(value) else value
 
 
-def _whole(window: BlockReader, unit: int, begin: int, end: int) -> int | None:
-    value = _float(window, unit, begin, end)
+def _whole(window: BlockReader, begin: int, end: int) -> int | None:
+    value = _float(window, begin, end)
     if value is not None and not value.is_integer():
         raise MessageError(f"its label is {value}, and no class id, at byte {begin}")
     return None if value is None else int(value)
 
 
-def _place_in_ints(window: BlockReader, unit: int, begin: int, end: int) -> int | None:
+def _place_in_ints(window: BlockReader, begin: int, end: int) -> int | None:
     return _place_of_one(ints(window, begin, end), begin)
 
 
-def _place_in_floats(window: BlockReader, unit: int, begin: int, end: int) -> int | None:
+def _place_in_floats(window: BlockReader, begin: int, end: int) -> int | None:
     data = floats(window, begin, end)
     return _place_of_one(struct.unpack(f"<{len(data) // 4}f", data), begin)
 
@@ -324,33 +315,29 @@ def _place_of_one(values: Sequence[float], begin: int) -> int | None:
     return index
 
 
-def _ids(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
+def _ids(window: BlockReader, begin: int, end: int) -> bytes:
     values = ints(window, begin, end)
     if min(values, default=0) < 0:
         raise MessageError(f"{min(values)} is no id of a class, at byte {begin}")
     return struct.pack(f"<{len(values)}q", *values)
 
 
-def _int_array(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
+def _int_array(window: BlockReader, begin: int, end: int) -> bytes:
     values = ints(window, begin, end)
     return struct.pack(f"<{len(values) + 1}q", len(values), *values)
 
 
-def _float_array(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
+def _float_array(window: BlockReader, begin: int, end: int) -> bytes:
     data = floats(window, begin, end)
     return struct.pack("<q", len(data) // 4) + data
-
-
-def _floats(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
-    return floats(window, begin, end)
 
 
 _JSON = Field("texts", "json")
 _READERS: Mapping[int, dict[str, Read]] = {
     NOTHING: {},
-    BYTES: dict.fromkeys(("text", "json", "bytes", "image", "mask"), _piece),
+    BYTES: dict.fromkeys(("text", "json", "bytes", "image", "mask"), one_bytes),
     FLOATS: {"scalar": _float, "array": _float_array},
-    INTS: {"scalar": _int, "class": _int, "labels": _ids, "array": _int_array},
+    INTS: {"scalar": one_int, "class": one_int, "labels": _ids, "array": _int_array},
 }
 _OF_SEVERAL: dict[str, Read] = {"json": _strings, "bytes": _list}
 
@@ -397,15 +384,15 @@ class Boxes:
             raise MessageError("a box is too large") from None
 
 
-@dataclass(frozen=True)
+@dataclass
 class FeatureRoles:
     """The roles of the features of each sample.
 
     Attributes
     ----------
-    columns : dict of bytes to tuple of FeatureColumn
+    columns : dict of bytes to list of FeatureColumn
         By key.
-    fields : tuple of Field
+    fields : list of Field
     label_type : str
     classes : sequence of str, optional
         The names of the label's classes.
@@ -417,14 +404,14 @@ class FeatureRoles:
         Why samples without a label have none.
     """
 
-    columns: Mapping[bytes, tuple[FeatureColumn, ...]]
-    fields: tuple[Field, ...]
+    columns: dict[bytes, list[FeatureColumn]] = field(default_factory=dict)
+    fields: list[Field] = field(default_factory=list)
     label_type: str = "class"
     classes: Sequence[str] | None = None
     boxes: Boxes | None = None
     strict: bool = True
     notes: list[str] = field(default_factory=list)
-    why_unlabeled: str = "they have no label"
+    why_unlabeled: str = "they have no feature that is a label"
 
 
 def choose(
@@ -458,40 +445,35 @@ def choose(
 class _Chooser:
     def __init__(self, seen: Mapping[str, FeatureValues], classes: Classes, account: Account) -> None:
         self._seen, self._classes_of, self._account = seen, classes, account
-        self._why_unlabeled = "they have no feature that is a label"
-        self._whole = False  # whether labels are class ids, though they are floats
-        self._columns: dict[bytes, list[FeatureColumn]] = {}
-        self._fields: list[Field] = []
+        self._found = FeatureRoles()
         self._taken: set[str] = set()
         self._label: str | None = None
-        self._boxes: Boxes | None = None
-        self._strict = True
-        self._notes: list[str] = []
+        self._whole = False  # whether labels are class ids, though they are floats
 
     def all(self) -> _Chooser:
         """Make fields of all features other than image, label and name."""
         seen = self._seen
         image = self._image()
-        self._put(image, FeatureColumn("image", BYTES, _piece))
+        self._put(image, FeatureColumn("image", BYTES, one_bytes))
         name = next((key for key in _ROLES.names if key in seen and seen[key].text and not seen[key].several), None)
         if name is not None and seen[name].type == BYTES:
             self._put(name, FeatureColumn("name", BYTES, _string))
-        self._take_label([key for key in seen if key.encode() not in self._columns and not is_of_objects(key)])
+        self._take_label([key for key in seen if key.encode() not in self._found.columns and not is_of_objects(key)])
         if all(self._is(f"{_BOXES}/{edge}", FLOATS) for edge in _EDGES):
             if self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS):
                 self._add_boxes("boxes")
             else:
-                self._notes.append(f"{_BOXES} are arrays of floats, as there are no {_HEIGHT} and {_WIDTH}")
+                self._found.notes.append(f"{_BOXES} are arrays of floats, as there are no {_HEIGHT} and {_WIDTH}")
         for key, of_key in seen.items():
-            if key.encode() not in self._columns and of_key.type:
+            if key.encode() not in self._found.columns and of_key.type:
                 ids = key in _SEVERAL_LABELS and of_key.type == INTS and of_key.ids and "labels" not in self._taken
                 self._add_field(key, *(("labels", "labels") if ids else ()))
-        if len(self._fields) > MOST_FIELDS:
+        if len(self._found.fields) > MOST_FIELDS:
             raise SourceError(
                 f"there are {len(seen)} features, and a pack has {MOST_FIELDS} fields at most: name those that are "
                 "wanted, with --key NAME=KEY"
             )
-        if self._boxes is not None:
+        if self._found.boxes is not None:
             self._add_size()
         return self
 
@@ -505,7 +487,7 @@ class _Chooser:
         if self._label is not None:
             self._put(self._label, self._label_column(self._label))
         elif several:
-            self._why_unlabeled = f"they have several labels, which are the field {printable(several[0])}"
+            self._found.why_unlabeled = f"they have several labels, which are the field {printable(several[0])}"
 
     def _label_column(self, key: str) -> FeatureColumn:
         seen = self._seen[key]
@@ -514,36 +496,34 @@ class _Chooser:
 
     def named(self, chosen: Chosen) -> _Chooser:
         """Take the features that the user chose."""
-        self._strict = False
+        self._found.strict = False
         self._take("image", "", self._image() if chosen.image is None else chosen.image)
         for name, key in (("label", chosen.label), ("name", chosen.name)):
             if key is not None:
                 self._take(name, "", key)
         for one in chosen.fields:
             self._take(*one)
-        if self._boxes is not None:
+        if self._found.boxes is not None:
             self._add_size()
-        left = [key for key in self._seen if key.encode() not in self._columns]
+        left = [key for key in self._seen if key.encode() not in self._found.columns]
         self._account.left_out("feature", "--key does not name them", left, chosen=True)
         return self
 
     def roles(self) -> FeatureRoles:
         """Return the roles."""
-        of_label = self._seen[self._label] if self._label is not None else FeatureValues()
-        if self._label == _ROLES.labels[0] and of_label.type == INTS:
+        found, label = self._found, self._label
+        if label is None:
+            return found
+        found.why_unlabeled = f"they have no {printable(label)}"
+        of_label = self._seen[label]
+        if of_label.type == FLOATS and of_label.most == 1 and not self._whole:
+            found.label_type = "float"
+        if of_label.type == INTS:
+            found.classes = self._classes_of(label)
             names = (key for key in _CLASS_NAMES if self._is(key, BYTES) and self._seen[key].text)
-            if (key := next(names, None)) is not None:
+            if label == _ROLES.labels[0] and (key := next(names, None)) is not None:
                 self._put(key, FeatureColumn(" class", BYTES, _string))
-        return FeatureRoles(
-            {key: tuple(columns) for key, columns in self._columns.items()},
-            tuple(self._fields),
-            "float" if of_label.type == FLOATS and of_label.most == 1 and not self._whole else "class",
-            self._classes_of(self._label) if self._label is not None and of_label.type == INTS else None,
-            self._boxes,
-            self._strict,
-            self._notes,
-            f"they have no {printable(self._label)}" if self._label is not None else self._why_unlabeled,
-        )
+        return found
 
     def _image(self) -> str:
         """Return the key of the image, chosen by name."""
@@ -572,7 +552,7 @@ class _Chooser:
         if name in ("image", "name") and seen.type != BYTES:
             raise SourceError(f"feature {printable(key)} is no {name}: it has no bytes")
         if name == "image":
-            self._put(key, FeatureColumn("image", BYTES, _piece))
+            self._put(key, FeatureColumn("image", BYTES, one_bytes))
         elif name == "name":
             self._put(key, FeatureColumn("name", BYTES, _string))
         elif name == "label":
@@ -586,24 +566,24 @@ class _Chooser:
         with errors_in(f"feature {printable(key)}"):
             made = field_of(key, seen, self._taken, (name, kind), self._classes_of(key) or ())
             self._put(key, FeatureColumn.field(made, seen))
-        self._fields.append(made)
+        self._found.fields.append(made)
 
     def _add_boxes(self, name: str, group: str = _BOXES) -> None:
         if not (self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS)):
             raise SourceError(f"boxes need {_HEIGHT} and {_WIDTH}, and there are none: take their edges as arrays")
         slots = [f"{name} {edge}" for edge in _EDGES]
-        self._boxes = Boxes((slots[0], slots[1], slots[2], slots[3]), Field(name, "boxes"))
+        self._found.boxes = Boxes((slots[0], slots[1], slots[2], slots[3]), Field(name, "boxes"))
         self._taken.add(name)
-        self._fields.append(self._boxes.field)
+        self._found.fields.append(self._found.boxes.field)
         for slot, edge in zip(slots, _EDGES, strict=True):
-            self._put(f"{group}/{edge}", FeatureColumn(slot, FLOATS, _floats))
+            self._put(f"{group}/{edge}", FeatureColumn(slot, FLOATS, floats))
 
     def _add_size(self) -> None:
         for key, slot in ((_HEIGHT, " height"), (_WIDTH, " width")):
-            self._put(key, FeatureColumn(slot, INTS, _int))
+            self._put(key, FeatureColumn(slot, INTS, one_int))
 
     def _put(self, key: str, column: FeatureColumn) -> None:
-        self._columns.setdefault(key.encode(), []).append(column)
+        self._found.columns.setdefault(key.encode(), []).append(column)
 
     def _is(self, key: str, type_: int) -> bool:
         return key in self._seen and self._seen[key].type == type_
@@ -635,7 +615,7 @@ class TFRecord(Container):
     kind = "tfrecord"
     sealed = True
 
-    roles: FeatureRoles | None = None
+    roles: FeatureRoles = field(default_factory=FeatureRoles)
 
     @staticmethod
     def checksum(data: Buffer) -> int:
@@ -675,13 +655,12 @@ class TFRecord(Container):
             raise SourceError(f"{printable(paths[0])}: no record has a feature")
         with errors_in(printable(paths[0]), SourceError):
             roles = choose(seen, keys, lambda key: _class_names(paths[0].parent, key), container.account)
-        container.roles, container.fields, container.notes = roles, roles.fields, roles.notes
+        container.roles, container.fields, container.notes = roles, tuple(roles.fields), roles.notes
         container.classes, container.label_type = roles.classes, roles.label_type
         container.why_unlabeled = roles.why_unlabeled
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        assert self.roles is not None
         with self.opened(unit) as file:
             window, stem = BlockReader(file), re.sub(r"\.tfrec(ord)?s?$", "", self.files[unit], flags=re.IGNORECASE)
             for number, (begin, end) in enumerate(_records(file, window)):
@@ -695,7 +674,6 @@ class TFRecord(Container):
     def _values(self, window: BlockReader, unit: int, begin: int, end: int) -> dict[str, Any]:
         """Return the values of a record by slot."""
         roles, values = self.roles, dict[str, Any]()
-        assert roles is not None
         for key, type_, start, stop in feature_lists(window, begin, end):
             columns = roles.columns.get(key)
             if columns is None and roles.strict and type_ != NOTHING:
@@ -708,11 +686,11 @@ class TFRecord(Container):
                         f"feature {text_of(key, start)!r} has {TYPES[type_]}, and had {TYPES[column.type]} before"
                     )
                 else:
-                    values[column.slot] = column.read(window, unit, start, stop)
+                    value = column.read(window, start, stop)
+                    values[column.slot] = Piece(unit, *value) if isinstance(value, tuple) else value
         return values
 
     def _entry(self, window: BlockReader, values: dict[str, Any], number: str) -> Entry:
-        assert self.roles is not None
         image = values.pop("image", None)
         if image is None:
             raise MessageError("it has no image")
