@@ -29,12 +29,12 @@ import numpy.typing as npt
 
 from packer._containers.blocks import damage, damaged, errors_in, json_in
 from packer._containers.compression import MOST_UNPACKED, pyarrow_for, unpack
-from packer._containers.contract import Entry, Packed, Piece
+from packer._containers.contract import Packed, Piece
 from packer._containers.hf_tables import (
-    Columns,
+    TableColumns,
     TableImages,
+    TableRow,
     begin_with_image,
-    columns_of,
     features_of,
     is_image_feature,
     names_are_plain,
@@ -687,13 +687,13 @@ class ArrowImages(TableImages):
         return super().recognise_directory(path, names)
 
     @classmethod
-    def columns_in(cls, file: PackFile, keys: Mapping[str, str]) -> Columns:
+    def columns_in(cls, file: PackFile, image: str | None) -> TableColumns:
         schema = schema_of(file)
         features = features_of(schema.metadata) or _features_beside(Path(file.path))
-        images = [field.name for field in schema if _is_image(field, features, keys.get("image"))]
+        images = [field.name for field in schema if _is_image(field, features, image)]
         images = images or [field.name for field in schema if _begins_with_image(file, schema, field)]
         others = {field.name: field.type for field in schema if field.name not in images}
-        return columns_of(images, others, features, keys, printable(file.path))
+        return TableColumns(images, others, features)
 
     @classmethod
     def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
@@ -702,27 +702,23 @@ class ArrowImages(TableImages):
             for row in reader.rows(batch, [column]):
                 yield row[column]
 
-    def entries(self, unit: int) -> Iterator[Entry]:
-        columns = self.columns
-        with self.opened(unit) as file:
-            schema = schema_of(file)
-            for column in (columns.image, *columns.pictures, *columns.read()):
-                if schema.get_field_index(column) < 0:
-                    raise no_column(file, column)
-            reader = Batches(file, unit, schema)
-            count = sum(batch.rows for batch in batches(file))
-            named = columns.name is None and names_are_plain(_paths(reader, file, columns.image))
-            stem, digits, number = self.files[unit].rpartition(".")[0], len(str(count)), 0
-            for batch in batches(file):
-                images = reader.images(batch, columns.image)
-                pictures = {of.name: reader.images(batch, column) for column, of in columns.pictures.items()}
-                paths = reader.paths(batch, columns.image) if named else []
-                for at, row in enumerate(reader.rows(batch, columns.read())):
-                    piece, path = images[at], paths[at] if named else None
-                    further = {of: one for of, lying in pictures.items() if (one := lying[at]) is not None}
-                    head = b"" if piece is None else reader.head(piece)
-                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, piece, head, further)
-                    number += 1
+    def rows_in(self, file: PackFile, unit: int) -> tuple[int, Iterator[TableRow]]:
+        schema = schema_of(file)
+        for column in (self.image, *self.pictures, *self.read()):
+            if schema.get_field_index(column) < 0:
+                raise no_column(file, column)
+        return sum(batch.rows for batch in batches(file)), self._rows(file, Batches(file, unit, schema))
+
+    def _rows(self, file: PackFile, reader: Batches) -> Iterator[TableRow]:
+        named = self.name is None and names_are_plain(_paths(reader, file, self.image))
+        for batch in batches(file):
+            images = reader.images(batch, self.image)
+            pictures = {of.name: reader.images(batch, column) for column, of in self.pictures.items()}
+            paths = reader.paths(batch, self.image) if named else [None] * len(images)
+            for at, row in enumerate(reader.rows(batch, self.read())):
+                image = images[at]
+                further = {of: one for of, lying in pictures.items() if (one := lying[at]) is not None}
+                yield TableRow(row, paths[at], image, b"" if image is None else reader.head(image), further)
 
 
 def _is_image(field: Any, features: Mapping[str, Any], chosen: str | None) -> bool:

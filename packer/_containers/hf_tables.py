@@ -15,9 +15,9 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,114 +45,6 @@ _ABLE = (*OF_SCALARS, *_UNSIGNED, *_FLOATS, "string", "large_string")
 """The types of columns that may be labels, as pyarrow calls them."""
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The roles of a table's columns.
-
-    Attributes
-    ----------
-    image : str
-        The column of the images.
-    label, name : str, optional
-        The columns of labels and of names.
-    classes : list of str, optional
-        The names of the classes.
-    label_type : str
-    pictures : dict of str to Field
-        The fields of further columns of images, by column.
-    others : dict of str to Field
-        The fields of other columns, by column.
-    notes : list of str
-    account : Account
-        The roles of columns, for the report.
-    whole_labels : bool
-        Whether labels are class ids stored as floats because some are missing.
-    """
-
-    image: str
-    label: str | None = None
-    name: str | None = None
-    classes: list[str] | None = None
-    label_type: str = "class"
-    pictures: dict[str, Field] = field(default_factory=dict)
-    others: dict[str, Field] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    account: Account = field(default_factory=Account)
-    whole_labels: bool = False
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The fields of samples, other than image and label."""
-        return (*self.pictures.values(), *self.others.values())
-
-    def read(self) -> list[str]:
-        """Return the columns to read."""
-        roles = (column for column in (self.label, self.name) if column is not None)
-        return list(dict.fromkeys([*self.others, *roles]))
-
-    def entry(  # noqa: PLR0917
-        self,
-        row: Mapping[str, Any],
-        numbered: str,
-        path: str | None,
-        piece: Piece | Packed | None,
-        head: bytes,
-        pictures: Mapping[str, Piece | Packed],
-    ) -> Entry:
-        """Return the sample of a row; it may have a `problem`.
-
-        Parameters
-        ----------
-        row : mapping
-            The values of the columns that are read.
-        numbered : str
-            The name for an image without a name.
-        path : str, optional
-            The path of the image.
-        place : Piece or Packed, optional
-            Where the image lies; None if it is null.
-        head : bytes
-            The image's first bytes.
-        pictures : mapping
-            The locations of further images, by field.
-        """
-        name, where = name_of(path, numbered, head), f"row {int(numbered.rpartition('/')[2])}"
-        if piece is None:
-            return Entry(name, b"", problem=f"{where}: its image is not in the file: embed it, or leave the row out")
-        try:
-            if self.name is not None:
-                name = own_name(row[self.name], where, head)
-            values = {**self.values(row, where), **pictures}
-            return Entry(name, piece, self.label_of(row, where), values)
-        except SourceError as error:
-            return Entry(name, b"", problem=str(error))
-
-    def values(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Return the values of the fields in a row; SourceError if one does not fit its kind."""
-        found: dict[str, Any] = {}
-        for column, of in self.others.items():
-            try:
-                if (stored := _stored(of, row[column])) is not None:
-                    found[of.name] = stored
-            except (TypeError, ValueError) as error:
-                raise SourceError(f"{where}: column {printable(column)}: {error}") from error
-        return found
-
-    def label_of(self, row: Mapping[str, Any], where: str) -> int | float | str | None:
-        """Return the label in a row; SourceError if it is invalid."""
-        label = None if self.label is None else row[self.label]
-        if label is not None and not isinstance(label, (int, float, str)):
-            raise SourceError(f"{where}: column {printable(self.label)}: {printable(label)[:80]} is no label")
-        if isinstance(label, float) and self.whole_labels:
-            return None if math.isnan(label) else int(label)
-        return None if isinstance(label, str) and not label.strip() else label
-
-    def with_whole_labels(self, values: Iterable[float | None]) -> Columns:
-        """Return the columns with class ids as labels, if these are whole floats and some are missing."""
-        whole, gaps = are_whole(_blocks(iter(values)))
-        return replace(self, label_type="class", whole_labels=True) if whole and gaps else self
-
-
 def _blocks(values: Iterator[float | None]) -> Iterator[npt.NDArray[np.float64]]:
     """Yield numbers in arrays, with NaN for missing ones."""
     while block := list(itertools.islice(values, _BLOCK)):
@@ -167,77 +59,6 @@ def features_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError):
         return {}
     return features if isinstance(features, dict) else {}
-
-
-def columns_of(
-    images: Sequence[str], others: Mapping[str, Any], features: Mapping[str, Any], keys: Mapping[str, str], where: str
-) -> Columns:
-    """Choose the roles of a table's columns.
-
-    Parameters
-    ----------
-    images : sequence of str
-        The columns of images.
-    others : mapping of str to pyarrow.DataType
-        The other columns.
-    features : mapping
-        As `features_of` returns them.
-    keys : mapping
-        As `Container.open` takes them.
-    where : str
-        The file, for errors.
-
-    Raises
-    ------
-    SourceError
-        If there is no column of images, or no column with the name in a key.
-    OptionError
-        As `Chosen.of`; or if a column does not have the kind in its key.
-    """
-    chosen = Chosen.of(keys)
-    others = {name: _undictionaried(kind) for name, kind in others.items()}
-    for column in chosen.all_keys():
-        if column not in others and column not in images:
-            shown = ", ".join(map(printable, [*images, *others][:8]))
-            raise SourceError(f"{where}: has no column {printable(column)}: it has {shown}")
-    if chosen.image is None and not images:
-        raise SourceError(f"{where}: has no column of images: name one with --key image=COLUMN")
-    image = chosen.image or _image(images)
-    if image not in images:
-        raise SourceError(f"{where}: column {printable(image)} has no images")
-    label = chosen.label if keys else _label(others, features)
-    found = replace(_labelled(label, others, features), image=image, name=chosen.name)
-    if label is not None:
-        found.account.taken("column", "the label", [label])
-    elif not keys:
-        _add_candidates(found.account, others, features)
-    by_key = chosen.by_key()
-    for column in [*images, *others]:
-        if column not in by_key and (keys or column in (image, label)):
-            if column not in (image, label, found.name):
-                found.account.left_out("column", "no --key names it", [column], chosen=True)
-            continue
-        of = by_key.get(column) or ChosenField(_field_name(column, found), "", column)
-        try:
-            _add(found, of, str(others[column]) if column in others else None, features.get(column))
-        except ValueError as error:
-            if column in by_key:
-                raise OptionError(f"{of}: {error}") from error
-            raise SourceError(f"{where}: column {printable(column)}: {error}") from error
-    if features:
-        found.notes.append(_EXIF)
-    return found
-
-
-def _add(found: Columns, of: ChosenField, kind: str | None, feature: Any) -> None:
-    """Add a field for a column of this type, or of images if `kind` is None; ValueError if that is impossible."""
-    if kind is None:
-        found.pictures[of.key] = Field(of.name, of.kind or "image")
-    elif kind == "null":
-        found.notes.append(f"the column {printable(of.key)} is left out, which has no values")
-    else:
-        natural = _field(of.name, kind, feature)
-        found.others[of.key] = natural if of.kind in ("", natural.kind) else of.of_kind()
 
 
 def names_are_plain(paths: Iterable[str | None]) -> bool:
@@ -293,22 +114,6 @@ def _add_candidates(account: Account, others: Mapping[str, Any], features: Mappi
             account.looks_like_labels(
                 "column", name, f"--key label={name}" if able else "", "" if able else f"has values of {kind}"
             )
-
-
-def _labelled(label: str | None, others: Mapping[str, Any], features: Mapping[str, Any]) -> Columns:
-    if label is None:
-        return Columns("")
-    classes = _classes(features.get(label))
-    kind = str(others.get(label))
-    return Columns("", label, None, classes, "float" if kind in _FLOATS else "class")
-
-
-def _field_name(column: str, found: Columns) -> str:
-    """Return the field name for a column: the column's own if it is valid."""
-    name = field_name(column, [of.name for of in found.fields])
-    if name != column:
-        found.notes.append(f"the column {printable(column)} becomes the field {name}")
-    return name
 
 
 def _field(name: str, kind: str, feature: Any) -> Field:
@@ -376,43 +181,196 @@ def no_column(file: PackFile, column: str) -> SourceError:
     return SourceError(f"{printable(file.path)}: has no column {printable(column)}, as the first file has")
 
 
+class TableColumns(NamedTuple):
+    """The columns of a file.
+
+    Attributes
+    ----------
+    images : sequence of str
+        The columns of images.
+    others : mapping of str to pyarrow.DataType
+        The other columns.
+    features : mapping
+        As `features_of` returns them.
+    """
+
+    images: Sequence[str]
+    others: Mapping[str, Any]
+    features: Mapping[str, Any]
+
+
+class TableRow(NamedTuple):
+    """A row of a file.
+
+    Attributes
+    ----------
+    values : mapping
+        The values of the columns that are read.
+    path : str, optional
+        The path of the image.
+    image : Piece or Packed, optional
+        Where the image lies; None if it is null.
+    head : bytes
+        The image's first bytes.
+    pictures : mapping
+        The locations of further images, by field.
+    """
+
+    values: Mapping[str, Any]
+    path: str | None
+    image: Piece | Packed | None
+    head: bytes
+    pictures: Mapping[str, Piece | Packed]
+
+
 @dataclass(eq=False)
 class TableImages(Container):
     """Files of tables with a column of images.
 
     Attributes
     ----------
-    columns : Columns
-        The roles of columns.
+    image : str
+        The column of the images.
+    label, name : str, optional
+        The columns of labels and of names.
+    pictures : dict of str to Field
+        The fields of further columns of images, by column.
+    others : dict of str to Field
+        The fields of other columns, by column.
+    whole_labels : bool
+        Whether labels are class ids stored as floats because some are missing.
     """
 
-    columns: Columns = field(default_factory=lambda: Columns(""))
+    image: str = ""
+    label: str | None = None
+    name: str | None = None
+    pictures: dict[str, Field] = field(default_factory=dict)
+    others: dict[str, Field] = field(default_factory=dict)
+    whole_labels: bool = False
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Self:
+        container = cls.of_files(paths)
         with PackFile(paths[0]) as file:
-            columns = cls.columns_in(file, keys)
-        if columns.label is not None and columns.label_type == "float":
-            columns = columns.with_whole_labels(cls._numbers(paths, columns.label))
-        return cls.of_files(
-            paths,
-            fields=columns.fields,
-            classes=columns.classes,
-            label_type=columns.label_type,
-            notes=columns.notes,
-            account=columns.account,
-            columns=columns,
-        )
+            container._choose(cls.columns_in(file, keys.get("image")), keys, printable(file.path))
+        container.fields = (*container.pictures.values(), *container.others.values())
+        if container.label is not None and container.label_type == "float":
+            whole, gaps = are_whole(_blocks(cls._numbers(paths, container.label)))
+            if whole and gaps:
+                container.label_type, container.whole_labels = "class", True
+        return container
 
     @classmethod
     @abc.abstractmethod
-    def columns_in(cls, file: PackFile, keys: Mapping[str, str]) -> Columns:
-        """Choose the roles of a file's columns. Raises the same errors as `open`."""
+    def columns_in(cls, file: PackFile, image: str | None) -> TableColumns:
+        """Return the columns of a file; `image` is the user's column of images. Raises the same errors as `open`."""
 
     @classmethod
     @abc.abstractmethod
     def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
         """Yield the values of a column without images."""
+
+    @abc.abstractmethod
+    def rows_in(self, file: PackFile, unit: int) -> tuple[int, Iterator[TableRow]]:
+        """Return the number of rows of a file, and the rows. Raises the same errors as `entries`."""
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        with self.opened(unit) as file:
+            count, rows = self.rows_in(file, unit)
+            stem, digits = self.files[unit].rpartition(".")[0], len(str(count))
+            for number, row in enumerate(rows):
+                yield self._entry(row, f"{stem}/{number:0{digits}d}", f"row {number}")
+
+    def read(self) -> list[str]:
+        """Return the columns to read."""
+        roles = (column for column in (self.label, self.name) if column is not None)
+        return list(dict.fromkeys([*self.others, *roles]))
+
+    def _entry(self, row: TableRow, numbered: str, where: str) -> Entry:
+        """Return the sample of a row, named `numbered` if it has no name; it may have a `problem`."""
+        name = name_of(row.path, numbered, row.head)
+        if row.image is None:
+            return Entry(name, b"", problem=f"{where}: its image is not in the file: embed it, or leave the row out")
+        try:
+            if self.name is not None:
+                name = own_name(row.values[self.name], where, row.head)
+            values = {**self._values(row.values, where), **row.pictures}
+            return Entry(name, row.image, self._label_of(row.values, where), values)
+        except SourceError as error:
+            return Entry(name, b"", problem=str(error))
+
+    def _values(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Return the values of the fields in a row; SourceError if one does not fit its kind."""
+        found: dict[str, Any] = {}
+        for column, of in self.others.items():
+            try:
+                if (stored := _stored(of, row[column])) is not None:
+                    found[of.name] = stored
+            except (TypeError, ValueError) as error:
+                raise SourceError(f"{where}: column {printable(column)}: {error}") from error
+        return found
+
+    def _label_of(self, row: Mapping[str, Any], where: str) -> int | float | str | None:
+        """Return the label in a row; SourceError if it is invalid."""
+        label = None if self.label is None else row[self.label]
+        if label is not None and not isinstance(label, (int, float, str)):
+            raise SourceError(f"{where}: column {printable(self.label)}: {printable(label)[:80]} is no label")
+        if isinstance(label, float) and self.whole_labels:
+            return None if math.isnan(label) else int(label)
+        return None if isinstance(label, str) and not label.strip() else label
+
+    def _choose(self, columns: TableColumns, keys: Mapping[str, str], where: str) -> None:
+        """Choose the roles of columns. Raises the same errors as `open`."""
+        chosen, images, features = Chosen.of(keys), columns.images, columns.features
+        others = {name: _undictionaried(kind) for name, kind in columns.others.items()}
+        for column in chosen.all_keys():
+            if column not in others and column not in images:
+                shown = ", ".join(map(printable, [*images, *others][:8]))
+                raise SourceError(f"{where}: has no column {printable(column)}: it has {shown}")
+        if chosen.image is None and not images:
+            raise SourceError(f"{where}: has no column of images: name one with --key image=COLUMN")
+        self.image, self.name = chosen.image or _image(images), chosen.name
+        if self.image not in images:
+            raise SourceError(f"{where}: column {printable(self.image)} has no images")
+        self.label = chosen.label if keys else _label(others, features)
+        if self.label is not None:
+            self.classes = _classes(features.get(self.label))
+            self.label_type = "float" if str(others.get(self.label)) in _FLOATS else "class"
+            self.account.taken("column", "the label", [self.label])
+        elif not keys:
+            _add_candidates(self.account, others, features)
+        by_key = chosen.by_key()
+        for column in [*images, *others]:
+            if column not in by_key and (keys or column in (self.image, self.label)):
+                if column not in (self.image, self.label, self.name):
+                    self.account.left_out("column", "no --key names it", [column], chosen=True)
+                continue
+            of = by_key.get(column) or ChosenField(self._field_name(column), "", column)
+            try:
+                self._add(of, str(others[column]) if column in others else None, features.get(column))
+            except ValueError as error:
+                if column in by_key:
+                    raise OptionError(f"{of}: {error}") from error
+                raise SourceError(f"{where}: column {printable(column)}: {error}") from error
+        if features:
+            self.notes.append(_EXIF)
+
+    def _field_name(self, column: str) -> str:
+        """Return the field name for a column: the column's own if it is valid."""
+        name = field_name(column, [of.name for of in (*self.pictures.values(), *self.others.values())])
+        if name != column:
+            self.notes.append(f"the column {printable(column)} becomes the field {name}")
+        return name
+
+    def _add(self, of: ChosenField, kind: str | None, feature: Any) -> None:
+        """Add a field for a column of this type, or of images if `kind` is None; ValueError if that is impossible."""
+        if kind is None:
+            self.pictures[of.key] = Field(of.name, of.kind or "image")
+        elif kind == "null":
+            self.notes.append(f"the column {printable(of.key)} is left out, which has no values")
+        else:
+            natural = _field(of.name, kind, feature)
+            self.others[of.key] = natural if of.kind in ("", natural.kind) else of.of_kind()
 
     @classmethod
     def _numbers(cls, paths: Sequence[Path], column: str) -> Iterator[float | None]:

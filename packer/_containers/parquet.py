@@ -28,13 +28,13 @@ import numpy as np
 from packer._containers.arrow import NOT_READ
 from packer._containers.blocks import damage, damaged, errors_in
 from packer._containers.compression import MOST_UNPACKED, pyarrow_for, unpack
-from packer._containers.contract import Entry, Packed, Piece, files_in, head_of
+from packer._containers.contract import Packed, Piece, files_in, head_of
 from packer._containers.hf_tables import (
     MOST_ROWS,
-    Columns,
+    TableColumns,
     TableImages,
+    TableRow,
     begin_with_image,
-    columns_of,
     features_of,
     is_image_feature,
     names_are_plain,
@@ -555,14 +555,14 @@ class ParquetImages(TableImages):
         return found
 
     @classmethod
-    def columns_in(cls, file: PackFile, keys: Mapping[str, str]) -> Columns:
+    def columns_in(cls, file: PackFile, image: str | None) -> TableColumns:
         parquet = read_footer(file)
         features = features_of(parquet.metadata)
-        images = _image_columns(file, parquet, features, keys.get("image"))
+        images = _image_columns(file, parquet, features, image)
         tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves if leaf.path[0] not in images)
         types = _types(file) if tops else {}
         others = {name: types[name] for name in tops if name in types}
-        return columns_of(images, others, features, keys, printable(file.path))
+        return TableColumns(images, others, features)
 
     @classmethod
     def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
@@ -571,27 +571,26 @@ class ParquetImages(TableImages):
             for row in _rows(file, parquet, reader, group, [column]):
                 yield row[column]
 
-    def entries(self, unit: int) -> Iterator[Entry]:
-        with self.opened(unit) as file:
-            parquet, columns = read_footer(file), self.columns
-            stem, digits = self.files[unit].rpartition(".")[0], len(str(sum(count for count, _ in parquet.groups)))
-            paths = _leaf(parquet, columns.image, "path")
-            if paths is not None and parquet.leaves[paths].kind != BYTE_ARRAY:  # of nulls alone: pyarrow writes int32
-                paths = None
-            plain = columns.name is None and paths is not None and names_are_plain(_texts(file, unit, parquet, paths))
-            reader = _pyarrow(file) if columns.read() else None
-            number = 0
-            for group in range(len(parquet.groups)):
-                images = self._images(file, unit, parquet, group, columns.image)
-                pictures = {of.name: self._images(file, unit, parquet, group, c) for c, of in columns.pictures.items()}
-                names = _texts(file, unit, parquet, paths, group) if paths is not None and plain else None
-                others = _rows(file, parquet, reader, group, columns.read())
-                for value, row in zip(images, others, strict=True):
-                    path = next(names) if names is not None else None
-                    further = {of: one.piece for of, ones in pictures.items() if (one := next(ones)) is not None}
-                    piece, head = (None, b"") if value is None else value
-                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, piece, head, further)
-                    number += 1
+    def rows_in(self, file: PackFile, unit: int) -> tuple[int, Iterator[TableRow]]:
+        parquet = read_footer(file)
+        return sum(count for count, _ in parquet.groups), self._rows(file, unit, parquet)
+
+    def _rows(self, file: PackFile, unit: int, parquet: Parquet) -> Iterator[TableRow]:
+        paths = _leaf(parquet, self.image, "path")
+        if paths is not None and parquet.leaves[paths].kind != BYTE_ARRAY:  # of nulls alone: pyarrow writes int32
+            paths = None
+        plain = self.name is None and paths is not None and names_are_plain(_texts(file, unit, parquet, paths))
+        reader = _pyarrow(file) if self.read() else None
+        for group in range(len(parquet.groups)):
+            images = self._images(file, unit, parquet, group, self.image)
+            pictures = {of.name: self._images(file, unit, parquet, group, c) for c, of in self.pictures.items()}
+            names = _texts(file, unit, parquet, paths, group) if paths is not None and plain else None
+            others = _rows(file, parquet, reader, group, self.read())
+            for value, row in zip(images, others, strict=True):
+                path = next(names) if names is not None else None
+                further = {of: one.piece for of, ones in pictures.items() if (one := next(ones)) is not None}
+                piece, head = (None, b"") if value is None else value
+                yield TableRow(row, path, piece, head, further)
 
     def _images(
         self, file: PackFile, unit: int, parquet: Parquet, group: int, column: str
