@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,127 +34,6 @@ _MASKS = re.compile("mask|seg", re.IGNORECASE)
 _MOST_DEPTH = 50  # of values that become JSON
 _MOST_TEXT = 1 << 24  # bytes of these
 _SHOWN = 100  # characters of a key, and keys, in a message
-
-
-@dataclass
-class PickleRoles:
-    """The roles of a value's members.
-
-    Attributes
-    ----------
-    image : str
-    label : str or None
-    fields : tuple of Field
-    of_fields : dict of str to str
-        The key of each field's member, by the field's name.
-    label_type : {"class", "float"}
-    account : Account
-        The roles of members, for the report.
-    all_taken : bool
-        Whether all members were taken because the user chose no keys.
-    """
-
-    image: str
-    label: str | None
-    fields: tuple[Field, ...]
-    of_fields: dict[str, str]
-    label_type: str
-    account: Account
-    all_taken: bool
-
-    @classmethod
-    def of(cls, found: Sequence[Mapping[str, Any]], keys: Mapping[str, str], path: Path) -> PickleRoles:
-        """Choose the roles of members from the first samples, or from the keys that the user chose.
-
-        Raises
-        ------
-        SourceError
-            If there is no image, or a key is missing.
-        OptionError
-            If the keys do not make valid fields.
-        """
-        have: dict[str, Any] = {}
-        for one in found:
-            for key, value in one.items():
-                if have.get(key) is None:
-                    have[key] = value
-        chosen = Chosen.of(keys)
-        if chosen.name is not None:
-            raise OptionError("--key name=...: a sample in an LMDB file has the name that its key is")
-        for key in chosen.all_keys():
-            if key not in have:
-                raise SourceError(f"{printable(path)}: its samples have no {key!r}, but {_listed(map(repr, have))}")
-        images = [key for key, value in have.items() if image_of(value) is not None]
-        images.sort(key=lambda key: key not in _ROLES.images)
-        image = chosen.image or next(iter(images), None)
-        if image is None:
-            raise SourceError(
-                f"{printable(path)}: its samples have no member that is an encoded image: {_shown_types(have)}"
-            )
-        account = Account()
-        label = chosen.label if keys else _label({key: of for key, of in have.items() if key != image}, account)
-        rest = {key: value for key, value in have.items() if key not in (image, label)}
-        try:
-            fields = _chosen_fields(chosen, have) if keys else _guessed(rest)
-        except ValueError as error:
-            raise OptionError(f"{printable(path)}: {error}") from error
-        left = [key for key in rest if key not in fields.values()]
-        why = "--key does not name them" if keys else "they are of no kind that a field has"
-        account.left_out("member", why, left, chosen=bool(keys))
-        is_float = label is not None and isinstance(have[label], float)
-        return cls(
-            image,
-            label,
-            tuple(fields),
-            {of.name: key for of, key in fields.items()},
-            "float" if is_float else "class",
-            account,
-            not keys,
-        )
-
-    def image_in(self, members: Mapping[str, Any]) -> Blob | bytes:
-        """Return the bytes of a sample's image; ValueError if it has none."""
-        found = image_of(members.get(self.image))
-        if found is None:
-            raise ValueError(f"its {self.image!r} is no encoded image")
-        return found
-
-    def label_in(self, members: Mapping[str, Any], file: PackFile, budget: Budget) -> int | float | str | None:
-        """Return a sample's label; ValueError if it is not a label, or exceeds the budget."""
-        value = members.get(self.label) if self.label is not None else None
-        if isinstance(value, Array):
-            value = _one(value, file)
-        if isinstance(value, (Blob, bytes)):
-            value = _bytes(value, file, budget).decode("utf-8")
-        if self.label_type == "float" and isinstance(value, int):
-            return float(value)
-        if value is None or isinstance(value, str) or type(value) is int:
-            return value
-        if isinstance(value, float) and self.label_type == "float":
-            return value
-        raise ValueError(f"its label is {type(value).__name__}, and no number or text")
-
-    def values_in(
-        self, members: Mapping[str, Any], unit: int, file: PackFile, budget: Budget
-    ) -> dict[str, Piece | Stored]:
-        """Return the values of a sample's fields; ValueError if one is invalid, or together they exceed the budget."""
-        values: dict[str, Piece | Stored] = {}
-        for field in self.fields:
-            member = members.get(self.of_fields[field.name])
-            if member is None:
-                continue
-            try:
-                values[field.name] = _stored(field, member, unit, file, budget)
-            except (ValueError, TypeError) as error:
-                key = self.of_fields[field.name][:_SHOWN]
-                raise ValueError(f"its {key!r} is no value of a field: {error}") from error
-        if self.all_taken:
-            known = {self.image, self.label, *self.of_fields.values()}
-            if unknown := [key for key, value in members.items() if key not in known and value is not None]:
-                raise ValueError(
-                    f"it has {unknown[0][:_SHOWN]!r}, which other samples do not have. Name the keys with --key"
-                )
-        return values
 
 
 def members_of(value: Any) -> dict[str, Any]:
@@ -328,7 +206,12 @@ class PickledLMDB(LMDBContainer):
     """Samples in the order of ``__keys__``; without it, sorted by key, numerically if the keys count the samples."""
 
     kind = "pickled lmdb"
-    members: PickleRoles
+    image: str
+    """The key of the image in each value."""
+    label: str | None
+    keys_of_fields: dict[str, str]
+    all_taken: bool
+    """Whether there are no keys by the user: then a member without a role is an error."""
     names: Mapping[bytes, str]
 
     @classmethod
@@ -353,9 +236,8 @@ class PickledLMDB(LMDBContainer):
                 order = _Order(file, tree, cls.read)
                 for number in sorted({0, order.count // 2, max(0, order.count - 1)}):
                     found.append(cls._sample(order.value(0, number)))
-        members = PickleRoles.of(found, keys, paths[0])
-        container = cls.of_files(paths, fields=members.fields, label_type=members.label_type, account=members.account)
-        container.members = members
+        container = cls.of_files(paths)
+        container._choose(found, keys, printable(paths[0]))
         return container
 
     def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
@@ -368,14 +250,16 @@ class PickledLMDB(LMDBContainer):
 
     def entry(self, value: LMDBValue) -> Entry:
         members = members_of(self.read(value))
-        found = self.members.image_in(members)
+        found = image_of(members.get(self.image))
+        if found is None:
+            raise ValueError(f"its {self.image!r} is no encoded image")
         budget = Budget(value.size)
         budget.spend(found.size if isinstance(found, Blob) else len(found))
         image = Piece(value.unit, found.offset, found.size) if isinstance(found, Blob) else found
         suffix = suffix_of(found.head if isinstance(found, Blob) else found[:16])
         name = image_name(self.names.get(value.key) or text_of(value.key), suffix)
-        label = self.members.label_in(members, value.file, budget)
-        return Entry(name, image, label, self.members.values_in(members, value.unit, value.file, budget))
+        label = self._label_in(members, value.file, budget)
+        return Entry(name, image, label, self._values_in(members, value.unit, value.file, budget))
 
     @classmethod
     def read(cls, value: LMDBValue, most: int = MOST_THINGS) -> Any:
@@ -392,6 +276,82 @@ class PickledLMDB(LMDBContainer):
     def _sample(cls, value: LMDBValue) -> dict[str, Any]:
         with errors_in(f"{printable(value.file.path)}: {shown_key(value.key)}"):
             return members_of(cls.read(value))
+
+    def _choose(self, found: Sequence[Mapping[str, Any]], keys: Mapping[str, str], where: str) -> None:
+        """Choose the roles of members from the first samples, or from the keys that the user chose.
+
+        Raises
+        ------
+        SourceError
+            If there is no image, or no member with a chosen key.
+        OptionError
+            If a key does not make a valid field.
+        """
+        have: dict[str, Any] = {}
+        for one in found:
+            for key, value in one.items():
+                if have.get(key) is None:
+                    have[key] = value
+        chosen = Chosen.of(keys)
+        if chosen.name is not None:
+            raise OptionError("--key name=...: a sample in an LMDB file has the name that its key is")
+        for key in chosen.all_keys():
+            if key not in have:
+                raise SourceError(f"{where}: its samples have no {key!r}, but {_listed(map(repr, have))}")
+        images = [key for key, value in have.items() if image_of(value) is not None]
+        images.sort(key=lambda key: key not in _ROLES.images)
+        image = chosen.image or next(iter(images), None)
+        if image is None:
+            raise SourceError(f"{where}: its samples have no member that is an encoded image: {_shown_types(have)}")
+        others = {key: value for key, value in have.items() if key != image}
+        label = chosen.label if keys else _label(others, self.account)
+        rest = {key: value for key, value in others.items() if key != label}
+        try:
+            fields = _chosen_fields(chosen, have) if keys else _guessed(rest)
+        except ValueError as error:
+            raise OptionError(f"{where}: {error}") from error
+        left = [key for key in rest if key not in fields.values()]
+        why = "--key does not name them" if keys else "they are of no kind that a field has"
+        self.account.left_out("member", why, left, chosen=bool(keys))
+        self.image, self.label, self.all_taken = image, label, not keys
+        self.fields, self.keys_of_fields = tuple(fields), {of.name: key for of, key in fields.items()}
+        self.label_type = "float" if label is not None and isinstance(have[label], float) else "class"
+
+    def _label_in(self, members: Mapping[str, Any], file: PackFile, budget: Budget) -> int | float | str | None:
+        """Return a sample's label; ValueError if it is not a label, or exceeds the budget."""
+        value = members.get(self.label) if self.label is not None else None
+        if isinstance(value, Array):
+            value = _one(value, file)
+        if isinstance(value, (Blob, bytes)):
+            value = _bytes(value, file, budget).decode("utf-8")
+        if self.label_type == "float" and isinstance(value, int):
+            return float(value)
+        if value is None or isinstance(value, str) or type(value) is int:
+            return value
+        if isinstance(value, float) and self.label_type == "float":
+            return value
+        raise ValueError(f"its label is {type(value).__name__}, and no number or text")
+
+    def _values_in(
+        self, members: Mapping[str, Any], unit: int, file: PackFile, budget: Budget
+    ) -> dict[str, Piece | Stored]:
+        """Return the values of a sample's fields; ValueError if one is invalid, or together they exceed the budget."""
+        values: dict[str, Piece | Stored] = {}
+        for field in self.fields:
+            key = self.keys_of_fields[field.name]
+            if (member := members.get(key)) is None:
+                continue
+            try:
+                values[field.name] = _stored(field, member, unit, file, budget)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"its {key[:_SHOWN]!r} is no value of a field: {error}") from error
+        if self.all_taken:
+            known = {self.image, self.label, *self.keys_of_fields.values()}
+            if unknown := [key for key, value in members.items() if key not in known and value is not None]:
+                raise ValueError(
+                    f"it has {unknown[0][:_SHOWN]!r}, which other samples do not have. Name the keys with --key"
+                )
+        return values
 
 
 class _Order:
