@@ -663,50 +663,16 @@ class FirstSamples:
         return ", ".join(f".{printable(one)}" for one in list(self.members)[:10])
 
 
-@dataclass
-class TarRoles:
-    """The roles of members, by their extensions.
-
-    Attributes
-    ----------
-    images : tuple of str
-        Extensions of images; a sample has exactly one of them.
-    label : TarLabel, optional
-    directories : bool
-        Whether the directories of the images are their classes.
-    fields : dict of str to Field
-    others_left_out : bool
-        Whether members of other extensions are left out, because the user chose keys; otherwise they are an error.
-    notes : list of str
-        Notes for the user.
-    """
-
-    images: tuple[str, ...]
-    label: TarLabel | None = None
-    directories: bool = False
-    fields: dict[str, Field] = field(default_factory=dict)
-    others_left_out: bool = False
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def why_unlabeled(self) -> str:
-        """Why samples without a label have none."""
-        if self.directories:
-            return "they lie in no directory"
-        return f"they have no {self.label}" if self.label is not None else "they have no member that is a label"
-
-
-def find_roles(first: FirstSamples, keys: Mapping[str, str], account: Account) -> TarRoles:
-    """Return the roles of members in samples like the first ones.
+def find_roles(tar: Tar, first: FirstSamples, keys: Mapping[str, str]) -> None:
+    """Give a container the roles of members in samples like the first ones.
 
     Parameters
     ----------
+    tar : Tar
     first : FirstSamples
     keys : mapping of str to str
         See `Container.open`. The image may have several extensions: ``jpg;png``; the label may be a member of JSON,
         ``json:category``, or ``directory``.
-    account : Account
-        Filled with the roles of members.
 
     Raises
     ------
@@ -724,28 +690,28 @@ def find_roles(first: FirstSamples, keys: Mapping[str, str], account: Account) -
             "these into a directory of its own name; then convert the directory that these lie in"
         )
     chosen = Chosen.of({name: _as_extension(name, key) for name, key in keys.items()})
-    roles = _images(first) if chosen.image is None else TarRoles(tuple(chosen.image.split(";")))
+    tar.images = _images(first, [] if keys else tar.notes) if chosen.image is None else tuple(chosen.image.split(";"))
     if keys:
-        return _roles_by_keys(first, roles.images, chosen, account)
-    with_image = [sample for sample in first.samples if set(roles.images) & sample.keys()]
-    rest = list(dict.fromkeys(one for sample in with_image for one in sample if one not in roles.images))
+        _roles_by_keys(tar, first, chosen)
+        return
+    with_image = [sample for sample in first.samples if set(tar.images) & sample.keys()]
+    rest = list(dict.fromkeys(one for sample in with_image for one in sample if one not in tar.images))
     if pickles := [extension for extension in rest if last_part(extension) in _PICKLES]:
         shown = f"has pickles, .{printable(pickles[0])}, which packer runs never"
-        raise SourceError(f"{where}: {shown}. {_example(rest, roles)}")
-    others = [extension for extension in there if extension not in roles.images]  # of samples without an image, too
-    roles.label = find_label(first.values(others), account)
-    if roles.label is None:
-        _look_at_directories(roles, first.samples, rest, account)
+        raise SourceError(f"{where}: {shown}. {_example(rest, tar.images)}")
+    others = [extension for extension in there if extension not in tar.images]  # of samples without an image, too
+    tar.label = find_label(first.values(others), tar.account)
+    if tar.label is None:
+        _look_at_directories(tar, first.samples, rest)
     taken: set[str] = set()
     for extension in rest:
-        if roles.label is None or extension != roles.label.extension:
-            roles.fields[extension] = _field(extension, taken, first)
-    if len(roles.fields) > MOST_FIELDS:
+        if tar.label is None or extension != tar.label.extension:
+            tar.fields_of[extension] = _field(extension, taken, first)
+    if len(tar.fields_of) > MOST_FIELDS:
         raise SourceError(
-            f"{where}: samples have {len(roles.fields)} kinds of members, such as .{printable(rest[0])}. "
-            f"An extension begins at the first dot of a file's name. {_example(rest[:1], roles)}"
+            f"{where}: samples have {len(tar.fields_of)} kinds of members, such as .{printable(rest[0])}. "
+            f"An extension begins at the first dot of a file's name. {_example(rest[:1], tar.images)}"
         )
-    return roles
 
 
 def _as_extension(name: str, key: str) -> str:
@@ -762,17 +728,17 @@ def _last_is_json(name: str) -> bool:
     return name.lower().endswith((".json", ".jsn"))
 
 
-def _look_at_directories(roles: TarRoles, samples: Sequence[Sample], rest: Sequence[str], account: Account) -> None:
+def _look_at_directories(tar: Tar, samples: Sequence[Sample], rest: Sequence[str]) -> None:
     """Use directories as classes if samples have only images; otherwise report that they could be classes."""
-    names = [member.name for sample in samples for extension, member in sample.items() if extension in roles.images]
+    names = [member.name for sample in samples for extension, member in sample.items() if extension in tar.images]
     directories = {name.rpartition("/")[0] for name in names if "/" in name}
     if directories and not rest:
-        roles.directories = True  # once all are listed, a note says which part of the paths is the class
+        tar.directories_are_classes = True  # once all are listed, a note says which part of the paths is the class
     elif 1 < len(directories) <= len(names) // 2 and not all(one.rpartition("/")[2].isdigit() for one in directories):
-        account.looks_like_labels("directory", min(directories), f"--key label={_DIRECTORIES}")
+        tar.account.looks_like_labels("directory", min(directories), f"--key label={_DIRECTORIES}")
 
 
-def _images(first: FirstSamples) -> TarRoles:
+def _images(first: FirstSamples, notes: list[str]) -> tuple[str, ...]:
     """Find the extensions of the images."""
     where = first.where
     of_each = [found for sample in first.samples if (found := [one for one in IMAGES if one in sample])]
@@ -782,13 +748,13 @@ def _images(first: FirstSamples) -> TarRoles:
         shown = ", ".join(f".{one}" for one in others)
         if not common:
             raise SourceError(f"{where}: samples have several images: {shown}. Name one: --key image={others[0]}")
-        note = f".{common[0]} is the image, and {shown} is beside it; --key image={others[0]} says otherwise"
-        return TarRoles((common[0],), notes=[note])
+        notes.append(f".{common[0]} is the image, and {shown} is beside it; --key image={others[0]} says otherwise")
+        return (common[0],)
     if of_each:
-        return TarRoles(IMAGES)
+        return IMAGES
     if long := [extension for extension in first.members if last_part(extension) in IMAGES]:
         if len(long) == 1:
-            return TarRoles((long[0],))
+            return (long[0],)
         shown = ", ".join(f".{printable(one)}" for one in long[:5])
         raise SourceError(f"{where}: samples have several images: {shown}. Name one: --key image={printable(long[0])}")
     small = [one for one, member in first.members.items() if member.size <= _LARGEST_LOOKED_AT]
@@ -797,9 +763,9 @@ def _images(first: FirstSamples) -> TarRoles:
     raise SourceError(f"{where}: no images in it: the first samples have {first.shown()}{way}")
 
 
-def _roles_by_keys(first: FirstSamples, images: tuple[str, ...], chosen: Chosen, account: Account) -> TarRoles:
-    """Return the roles that the user chose."""
-    there = first.members
+def _roles_by_keys(tar: Tar, first: FirstSamples, chosen: Chosen) -> None:
+    """Give a container the roles that the user chose."""
+    there, images = first.members, tar.images
     if chosen.name is not None:
         raise OptionError("--key name=...: a sample in a tar has the name of its image's file")
     directories = chosen.label == _DIRECTORIES and _DIRECTORIES not in there
@@ -807,22 +773,21 @@ def _roles_by_keys(first: FirstSamples, images: tuple[str, ...], chosen: Chosen,
         extensions = [key.partition(":")[0]] if key == chosen.label else key.split(";")
         if not (directories and key == chosen.label) and not any(one in there for one in extensions):
             raise SourceError(f"{first.where}: the first samples have no .{printable(key)}; they have {first.shown()}")
-    label = None
+    tar.directories_are_classes, tar.others_left_out = directories, True
     if chosen.label is not None and not directories:
         extension = chosen.label.partition(":")[0]
         if extension in images:
             raise OptionError(f"--key label={extension}: .{extension} is taken for something else already")
-        label = label_of_key(chosen.label, first.values([extension]))
-    roles = TarRoles(images, label, directories, {}, True)
+        tar.label = label_of_key(chosen.label, first.values([extension]))
+    label = tar.label
     of_label = None if label is None or label.member else label.extension
     for key, one in chosen.by_key().items():
         if key in (*images, of_label):
             raise OptionError(f"{one}: .{key} is taken for something else already")
-        roles.fields[key] = _field_of_key(one, first)
-    taken = {*images, label.extension if label else None, *roles.fields}
+        tar.fields_of[key] = _field_of_key(one, first)
+    taken = {*images, label.extension if label else None, *tar.fields_of}
     left = [f".{one}" for one in there if one not in taken]
-    account.left_out("member", "no --key names them", left, chosen=True)
-    return roles
+    tar.account.left_out("member", "no --key names them", left, chosen=True)
 
 
 def _field_of_key(chosen: ChosenField, first: FirstSamples) -> Field:
@@ -859,9 +824,9 @@ def _kind(extension: str) -> str:
     return "mask" if kind == "image" and _MASKS.search(extension) else kind
 
 
-def _example(extensions: Sequence[str], roles: TarRoles) -> str:
+def _example(extensions: Sequence[str], images: tuple[str, ...]) -> str:
     """Return an example of the option that selects members."""
-    image = "jpg" if roles.images == IMAGES else roles.images[0]
+    image = "jpg" if images == IMAGES else images[0]
     keys = [f"image={image}"]
     for extension in extensions:
         if extension in ALWAYS_LABELS:
@@ -890,7 +855,13 @@ class Tar(Container):
 
     Attributes
     ----------
-    roles : TarRoles
+    images : tuple of str
+        Extensions of images; a sample has exactly one of them.
+    label : TarLabel, optional
+    fields_of : dict of str to Field
+        By extension.
+    others_left_out : bool
+        Whether members of other extensions are left out, because the user chose keys; otherwise they are an error.
     remarks : dict of str to (str, int)
         For each remark, the first file and the number of files.
     first_dot : bool
@@ -904,7 +875,10 @@ class Tar(Container):
     kind = "webdataset"
     suffixes = (".tar", *(f".tar.{end}" for end in ("gz", "zst", "bz2", "xz", "lz4")), ".tgz", ".tzst", ".tbz2", ".txz")
 
-    roles: TarRoles = field(default_factory=lambda: TarRoles(IMAGES))
+    images: tuple[str, ...] = IMAGES
+    label: TarLabel | None = None
+    fields_of: dict[str, Field] = field(default_factory=dict)
+    others_left_out: bool = False
     remarks: dict[str, tuple[str, int]] = field(default_factory=dict)
     first_dot: bool = False
     apart: bool = False
@@ -922,12 +896,12 @@ class Tar(Container):
             _require_plain(path)
         container = cls.of_files(paths)
         container.first_dot = any("." in key.partition(":")[0].removeprefix(".") for key in keys.values())
-        container.roles = roles = container._find_roles(keys)
-        container.fields = tuple(roles.fields.values())
-        container.directories_are_classes = roles.directories
-        container.label_type = "float" if roles.label is not None and roles.label.is_float else "class"
-        container.why_unlabeled = roles.why_unlabeled
-        container.notes += roles.notes
+        find_roles(container, container._first_samples(), keys)
+        container.fields, label = tuple(container.fields_of.values()), container.label
+        container.label_type = "float" if label is not None and label.is_float else "class"
+        container.why_unlabeled = f"they have no {label or 'member that is a label'}"
+        if container.directories_are_classes:
+            container.why_unlabeled = "they lie in no directory"
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:
@@ -962,8 +936,8 @@ class Tar(Container):
         self.remarks[remark] = (first, before + count)
         self.notes.append(_note(remark, first, before + count))
 
-    def _find_roles(self, keys: Mapping[str, str]) -> TarRoles:
-        """Return the roles of members, found in the first samples of the first, the middle and the last file."""
+    def _first_samples(self) -> FirstSamples:
+        """Return the first samples of the first, the middle and the last file."""
         last = len(self.files) - 1
         units = sorted({0, last // 2, last})
         looked_at = {unit: self._first(unit) for unit in units}
@@ -981,7 +955,7 @@ class Tar(Container):
 
         where = self.root / self.files[0] if len(self.files) == 1 else self.root
         samples = [sample for of in looked_at.values() for sample in of]
-        return find_roles(FirstSamples(printable(where), samples, peek), keys, self.account)
+        return FirstSamples(printable(where), samples, peek)
 
     def _first(self, unit: int) -> list[Sample]:
         with self.opened(unit) as file:
@@ -1007,8 +981,7 @@ class _Entries:
     def __init__(self, container: Tar, unit: int, window: BlockReader) -> None:
         self._container = container
         self._path, self._unit, self._window = container.root / container.files[unit], unit, window
-        self._roles = container.roles
-        self._images = frozenset(container.roles.images)
+        self._images = frozenset(container.images)
 
     def entry(self, sample: Sample) -> Entry | None:
         """Return the entry of a sample; None if it has no image."""
@@ -1033,41 +1006,42 @@ class _Entries:
     def _leave_out(self, sample: Sample) -> None:
         member = next(iter(sample.values()))
         if any(last_part(extension) in IMAGES for extension in sample):
-            images = ", .".join(map(printable, self._roles.images))
+            images = ", .".join(map(printable, self._container.images))
             self._fail(member, f"the sample has images, but no .{images}. {self._say()}")
         key = _key(member)
-        account, label = self._container.account, self._roles.label
-        if not any(one in self._roles.fields or (label and one == label.extension) for one in sample):
+        account, label = self._container.account, self._container.label
+        if not any(one in self._container.fields_of or (label and one == label.extension) for one in sample):
             account.not_looked_at("member", "they belong to no image", [one.name for one in sample.values()])
             return
         self._container.lacks("image", key, self._unit)
         account.left_out("sample", "they have no image", [key])
 
     def _label(self, sample: Sample, image: TarMember) -> int | float | str | None:
-        roles = self._roles
-        if roles.directories:
+        label = self._container.label
+        if self._container.directories_are_classes:
             return image.name.rpartition("/")[0] or None
-        member = sample.get(roles.label.extension) if roles.label is not None else None
-        if roles.label is None or member is None:
-            if roles.label is not None:
-                self._container.lacks("label", _key(image), self._unit)
+        if label is None:
             return None
-        if member.size > roles.label.longest:
+        member = sample.get(label.extension)
+        if member is None:
+            self._container.lacks("label", _key(image), self._unit)
+            return None
+        if member.size > label.longest:
             raise self._error(member, f"has {member.size:,} bytes, which are no label")
         try:
-            return roles.label.of(bytes(self._window.read(member.offset, member.size)))
+            return label.of(bytes(self._window.read(member.offset, member.size)))
         except ValueError as error:
             raise self._error(member, str(error)) from error
 
     def _values(self, sample: Sample) -> dict[str, Piece | Stored]:
-        roles, values = self._roles, dict[str, Piece | Stored]()
+        tar, values = self._container, dict[str, Piece | Stored]()
         for extension, member in sample.items():
-            if (field := roles.fields.get(extension)) is not None:
+            if (field := tar.fields_of.get(extension)) is not None:
                 values[field.name] = self._value(field, member)
             elif not (
-                roles.others_left_out
+                tar.others_left_out
                 or extension in self._images
-                or (roles.label is not None and extension == roles.label.extension)
+                or (tar.label is not None and extension == tar.label.extension)
             ):
                 self._fail(member, f"the first samples have no .{printable(extension)}. {self._say()}")
         return values
@@ -1090,7 +1064,7 @@ class _Entries:
             ) from error
 
     def _say(self) -> str:
-        image = "jpg" if self._roles.images == IMAGES else self._roles.images[0]
+        image = "jpg" if self._container.images == IMAGES else self._container.images[0]
         return f"Name with --key what is to be taken, such as --key image={image} --key label=cls"
 
     def _fail(self, member: TarMember, why: str) -> NoReturn:
