@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from packer._containers.arrow import Batches, batches, names_of, schema_of
 from packer._containers.blocks import ContainerFile, errors_in, json_in
-from packer._containers.contract import Packed, Piece, head_of
+from packer._containers.contract import Packed, Piece
 from packer._containers.roles import ColumnType, Value
-from packer._containers.shards import OffsetShards, ShardColumn, litdata_array, plain_dtype, samples
+from packer._containers.shards import OffsetShards, ShardColumn, listed_shard, litdata_array, plain_dtype, samples
 from packer._fields import Field
 from packer._fields.encoding import parsed_json
-from packer._storage.safe_open import name_problem
 from packer.errors import SourceError, printable
 
 if TYPE_CHECKING:
@@ -121,8 +120,6 @@ def _plain(value: Any, path: str) -> Value:
     return bytes(cast("bytes", _JSON.encode(value)))
 
 
-_INDEX = "index.json"
-_IS_INDEX = re.compile(rb'\s*\{\s*"chunks"\s*:')
 _NUMBERS = {"int": ("<q", "int64"), "float": ("<d", "float64"), "bool": ("<?", "bool")}
 _BLOBS = {"jpeg": "image", "image": "image", "pil": "image", "bytes": "bytes", "str": "text", "text": "text"}
 _BLOBS |= {"json": "json", "file": "bytes", "tifffile": "bytes", "tiff": "bytes", "jpeg_array": "bytes"}
@@ -130,10 +127,6 @@ _DEEPEST = 50
 
 
 class _Leaf(ShardColumn):
-    @property
-    def is_array(self) -> bool:
-        return self.base in ("numpy", "no_header_numpy")
-
     def type(self) -> ColumnType:
         if self.base in _NUMBERS:
             return ColumnType("scalar", _NUMBERS[self.base][1])
@@ -144,7 +137,7 @@ class _Leaf(ShardColumn):
         return ColumnType("", why=f"has the type {printable(self.kind)}")
 
     def value(self, file: ContainerFile, piece: Piece) -> Value:
-        if self.is_array:
+        if self.base in ("numpy", "no_header_numpy"):
             dtype = plain_dtype(self.kind.partition(":")[2]) if self.base == "no_header_numpy" else None
             return litdata_array(file.read(piece.offset, piece.size), dtype)
         if self.base not in _NUMBERS:
@@ -158,15 +151,7 @@ class LitData(OffsetShards):
     """A directory with ``index.json`` and ``chunk-*.bin``, or the file ``index.json``."""
 
     kind = "litdata"
-
-    @classmethod
-    def recognise_file(cls, path: Path, head: bytes) -> bool:
-        return path.name == _INDEX and _IS_INDEX.match(head) is not None
-
-    @classmethod
-    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        index = path / _INDEX
-        return [index] if _INDEX in names and cls.recognise_file(index, head_of(index)) else None
+    index_begins = re.compile(rb'\s*\{\s*"chunks"\s*:')
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> LitData:
@@ -178,7 +163,7 @@ class LitData(OffsetShards):
         config: dict[str, Any] = found if isinstance(found, dict) else {}
         _require_plain(config, where)
         chunks = list(_chunks(index, where))
-        container = cls(path.parent, [*(name for name, _ in chunks), _INDEX], sidecars=1)
+        container = cls(path.parent, [*(name for name, _ in chunks), cls.INDEX], sidecars=1)
         container.counts, container.parts = [count for _, count in chunks], _parts(config, where)
         container._choose(_with_unnamed(keys, container.parts), where)
         return container
@@ -228,11 +213,7 @@ def _chunks(index: Any, where: str) -> Iterator[tuple[str, int]]:
     for number, chunk in enumerate(chunks):
         name = chunk.get("filename") if isinstance(chunk, dict) else None
         count = chunk.get("chunk_size") if isinstance(chunk, dict) else None
-        if not isinstance(name, str) or type(count) is not int or count < 0:
-            raise SourceError(f"{where}: chunk {number} has no name, or no count of samples")
-        if problem := name_problem(name):
-            raise SourceError(f"{where}: chunk {number}, {printable(name)}: {problem}")
-        yield name, count
+        yield listed_shard(name, count, f"{where}: chunk {number}")
 
 
 def _parts(config: Mapping[str, Any], where: str) -> list[_Leaf]:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,15 +19,13 @@ from typing import Any
 
 from packer._containers.blocks import ContainerFile, Unpacked, errors_in, json_in, reading
 from packer._containers.compression import unpack
-from packer._containers.contract import Entry, Packed, Piece, head_of
+from packer._containers.contract import Entry, Packed, Piece
 from packer._containers.roles import ColumnType, Value
-from packer._containers.shards import MDSArray, OffsetShards, ShardColumn, first_offset, samples
+from packer._containers.shards import MDSArray, OffsetShards, ShardColumn, first_offset, listed_shard, samples
 from packer._fields.encoding import parsed_json
 from packer._storage.safe_open import name_problem
 from packer.errors import SourceError, printable
 
-_INDEX = "index.json"
-_IS_INDEX = re.compile(rb'\s*\{\s*("version"\s*:\s*[0-9]+\s*,\s*)?"shards"\s*:')
 _NUMBERS = {
     "int": ("<q", "int64"),
     "int8": ("<b", "int8"),
@@ -61,10 +59,6 @@ class _Column(ShardColumn):
     def _array(self) -> MDSArray:
         return MDSArray.of(self.kind.partition(":")[2])
 
-    @property
-    def is_array(self) -> bool:
-        return self.base == "ndarray"
-
     def type(self) -> ColumnType:
         if self.base in _NUMBERS:
             stored, dtype = _NUMBERS[self.base]
@@ -82,7 +76,7 @@ class _Column(ShardColumn):
         return ColumnType("", why=f"has the encoding {printable(self.kind)}")
 
     def value(self, file: ContainerFile, piece: Piece) -> Value:
-        if self.is_array:
+        if self.base == "ndarray":
             return self._array.decode(file.read(piece.offset, piece.size))
         if self.base not in _NUMBERS and self.base not in _TEXTS:
             return piece
@@ -101,29 +95,22 @@ class MDS(OffsetShards):
 
     kind = "mds"
     suffixes = (".mds",)
+    index_begins = re.compile(rb'\s*\{\s*("version"\s*:\s*[0-9]+\s*,\s*)?"shards"\s*:')
 
     packed: Sequence[tuple[str, int] | None] = ()
     """For each shard that is compressed, the codec and how many bytes it gives; None for others."""
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
-        if path.name == _INDEX:
-            return _IS_INDEX.match(head) is not None
-        return path.name.lower().endswith((*cls.suffixes, ".mds.zstd"))  # there is no signature
-
-    @classmethod
-    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        if _INDEX in names:
-            return [path / _INDEX] if cls.recognise_file(path / _INDEX, head_of(path / _INDEX)) else None
-        return super().recognise_directory(path, names)
+        return super().recognise_file(path, head) or path.name.lower().endswith(".mds.zstd")
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> MDS:
-        if paths[0].name == _INDEX:
+        if paths[0].name == cls.INDEX:
             if len(paths) > 1:
                 raise SourceError(f"{printable(paths[1])}: an index of MDS is given alone")
             shards = _shards(paths[0])
-            container = cls(paths[0].parent, [*(name for name, _, _, _ in shards), _INDEX], sidecars=1)
+            container = cls(paths[0].parent, [*(name for name, _, _, _ in shards), cls.INDEX], sidecars=1)
             container.packed = [packed for _, packed, _, _ in shards]
             container.counts, where = [count for _, _, count, _ in shards], paths[0]
             container.parts = _same_columns((columns for _, _, _, columns in shards), where)
@@ -177,10 +164,7 @@ def _shards(path: Path) -> list[tuple[str, tuple[str, int] | None, int, list[_Co
             raise SourceError(f"{where} is of another format than mds, which alone packer reads")
         raw, count = shard.get("raw_data"), shard.get("samples")
         name = raw.get("basename") if isinstance(raw, dict) else None
-        if not isinstance(name, str) or type(count) is not int or count < 0:
-            raise SourceError(f"{where} has no name, or no count of samples")
-        if problem := name_problem(name):
-            raise SourceError(f"{where}, {printable(name)}: {problem}")
+        name, count = listed_shard(name, count, where)
         found.append((*_stored(path.parent, name, shard, where), count, _columns(shard, where)))
     return found
 

@@ -16,14 +16,16 @@ import re
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from packer._containers.blocks import ContainerFile, errors_in
-from packer._containers.contract import Entry, Piece, PixelLayout
+from packer._containers.contract import Entry, Piece, PixelLayout, head_of
 from packer._containers.roles import LOOKED_AT, ColumnContainer, ColumnType, Value, roles_of, short_text
+from packer._storage.safe_open import name_problem
 from packer.errors import SourceError, printable
 
 _HEAD = struct.Struct("<3I")
@@ -182,11 +184,6 @@ class ShardColumn(abc.ABC):
         """The type without its arguments after a colon."""
         return self.kind.partition(":")[0]
 
-    @property
-    @abc.abstractmethod
-    def is_array(self) -> bool:
-        """Whether values are arrays; the first one determines dtype and axes."""
-
     @abc.abstractmethod
     def type(self) -> ColumnType:
         """Return the type of values; ValueError if the part's size does not match its type."""
@@ -200,9 +197,28 @@ class ShardColumn(abc.ABC):
 class OffsetShards(ColumnContainer):
     """Shards with one list of parts; `_choose` decides their roles."""
 
+    INDEX: ClassVar[str] = "index.json"
+    """The file of a directory that lists its shards."""
+
+    index_begins: ClassVar[re.Pattern[bytes]]
+    """How this file of the tool begins."""
+
     parts: Sequence[ShardColumn] = ()
     counts: Sequence[int | None] = ()
     """How many samples each shard has, where the index says."""
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        if path.name == cls.INDEX:
+            return cls.index_begins.match(head) is not None
+        return path.name.lower().endswith(cls.suffixes)  # there is no signature
+
+    @classmethod
+    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
+        if cls.INDEX not in names:
+            return super().recognise_directory(path, names)
+        index = path / cls.INDEX
+        return [index] if cls.recognise_file(index, head_of(index)) else None
 
     def _stem(self, unit: int) -> str:
         """Return the beginning of the names of a shard's samples."""
@@ -269,6 +285,15 @@ class OffsetShards(ColumnContainer):
                 if label is not None:
                     found.setdefault(name, []).append(label)
         return found
+
+
+def listed_shard(name: Any, count: Any, where: str) -> tuple[str, int]:
+    """Return the name of a shard and its number of samples in an index; SourceError if they are invalid."""
+    if not isinstance(name, str) or type(count) is not int or count < 0:
+        raise SourceError(f"{where} has no name, or no count of samples")
+    if problem := name_problem(name):
+        raise SourceError(f"{where}, {printable(name)}: {problem}")
+    return name, count
 
 
 def first_offset(file: ContainerFile) -> int:
