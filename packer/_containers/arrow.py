@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from packer._containers.blocks import damage, damaged, errors_in, json_in
 from packer._containers.compression import MOST_UNPACKED, pyarrow_for, unpack
-from packer._containers.contract import Packed, Piece
+from packer._containers.contract import IMAGE_HEAD, Packed, Piece
 from packer._containers.hf_tables import (
     TableColumns,
     TableImages,
@@ -348,7 +348,6 @@ NOT_READ = (ArithmeticError, LookupError, MemoryError, OSError, PackError, Runti
 """The errors that pyarrow raises where a file is damaged, and the errors of reading it."""
 
 _REPEATING = re.compile(r"(dense_|sparse_)?union|run_end_encoded|(large_)?list_view|(string|binary)_view")
-_HEAD = 32  # bytes, by which an image is known
 _MOST_NULLS = 1 << 28  # bytes
 
 
@@ -450,8 +449,8 @@ class Batches:
     def head(self, piece: Piece | Packed) -> bytes:
         """Return the first bytes of an image."""
         if isinstance(piece, Piece):
-            return self._file.read(piece.offset, min(piece.size, _HEAD))
-        return self._whole(piece)[piece.offset : piece.offset + min(piece.size, _HEAD)]
+            return self._file.read(piece.offset, min(piece.size, IMAGE_HEAD))
+        return self._whole(piece)[piece.offset : piece.offset + min(piece.size, IMAGE_HEAD)]
 
     def _whole(self, packed: Packed) -> bytes:
         if self._unpacked is None or self._unpacked[0] != packed.piece:

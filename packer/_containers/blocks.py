@@ -6,13 +6,19 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import math
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from packer._fields.encoding import parsed_json
 from packer._storage.packfile import PackFile
+from packer._table import Buffer
 from packer.errors import PackError, SourceError, printable
 
 _LARGE, _SMALL = 1 << 17, 1 << 12  # bytes of a block: for many ranges, or for one and its neighbours
@@ -161,6 +167,31 @@ def json_in(path: str | os.PathLike[str]) -> Any:
     """Return the content of a JSON file; SourceError if it is not JSON, or is too large for a description."""
     with errors_in(printable(path)):
         return parsed_json(text_in(path))
+
+
+_MOST_OF_HEADER = 10_000  # bytes of a .npy file
+
+
+def npy_array(data: Buffer) -> npt.NDArray[Any]:
+    """Return the array in the bytes of a ``.npy`` file; ValueError if there is none.
+
+    NumPy's own reader allocates the size in the header before it checks the length of the data.
+    """
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}.get(version[0])
+        if read is None:
+            raise ValueError(f"version {version[0]} of .npy")
+        shape, transposed, dtype = read(stream, max_header_size=_MOST_OF_HEADER)
+        if dtype.hasobject:
+            raise ValueError("it holds pickled objects, which packer runs never")
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
+            raise ValueError(f"its bytes are no {dtype} of shape {shape}")
+        elements = np.frombuffer(data, dtype, offset=stream.tell()) if math.prod(shape) else np.empty(0, dtype)
+        return elements.reshape(shape, order="F" if transposed else "C")
+    except Exception as error:  # NumPy parses the header as Python, which can raise many errors
+        raise ValueError(f"it is no .npy file of numbers: {error}") from error
 
 
 PIECE = 256

@@ -28,7 +28,7 @@ import numpy as np
 from packer._containers.arrow import NOT_READ
 from packer._containers.blocks import damage, damaged, errors_in
 from packer._containers.compression import MOST_UNPACKED, pyarrow_for, unpack
-from packer._containers.contract import Packed, Piece, files_in, head_of
+from packer._containers.contract import IMAGE_HEAD, Packed, Piece, files_in, head_of
 from packer._containers.hf_tables import (
     MOST_ROWS,
     TableColumns,
@@ -204,7 +204,6 @@ _MOST_FOOTER = 1 << 27  # bytes
 _HEADER, _MOST_HEADER = 1 << 12, 1 << 24  # bytes of a page's header, which may have statistics
 _WINDOW = 1 << 12  # bytes
 _MOST_VALUES = 1 << 20  # of a page
-_HEAD = 32  # bytes, by which an image is known
 
 _CODECS = {0: "", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 _PLAIN, _OLD_DICTIONARY, _RLE, _DICTIONARY = 0, 2, 3, 8
@@ -319,7 +318,7 @@ def _leaves(elements: Sequence[dict[int, Any]]) -> list[ParquetLeaf]:
 
 
 def byte_strings(
-    file: PackFile, unit: int, parquet: Parquet, chunk: tuple[int, int], head: int = _HEAD
+    file: PackFile, unit: int, parquet: Parquet, chunk: tuple[int, int], head: int = IMAGE_HEAD
 ) -> Iterator[ParquetValue | None]:
     """Yield the value of each row of a column of byte strings in a row group; None for missing values.
 

@@ -33,7 +33,7 @@ import numpy as np
 
 from packer._codecs import UNLABELED
 from packer._containers.blocks import BlockReader
-from packer._containers.contract import Container, Entry, Piece, suffix_of
+from packer._containers.contract import IMAGE_HEAD, Container, Entry, Piece, suffix_of
 from packer._fields import Field
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem, open_regular
@@ -191,7 +191,6 @@ _IMAGE_HEADER = struct.Struct("<If16x")
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _LARGEST = 1 << 29  # bytes of a record in parts
 _LOOKED_AT = 256  # records of a file
-_HEAD = 32  # bytes by which an image is known
 _AHEAD = 512
 _MOST_LABELS = 1 << 20
 _EXACT = 1 << 24  # from here on float32 leaves out whole numbers
@@ -323,11 +322,11 @@ def _records(file: PackFile, unit: int) -> Iterator[MXNetRecord]:
         if kind == _FIRST:
             data, end = _joined(file, window, offset)
             flag, labels, start = _labels(file, offset, data, 0, len(data))
-            yield MXNetRecord(offset, labels, data[start:], data[start : start + _HEAD], flag)
+            yield MXNetRecord(offset, labels, data[start:], data[start : start + IMAGE_HEAD], flag)
         elif kind == _WHOLE:
             p = window.at(begin, min(size, _AHEAD))
             flag, labels, start = _labels(file, offset, window.data, p, size)
-            head = window.read(begin + start, min(_HEAD, size - start))
+            head = window.read(begin + start, min(IMAGE_HEAD, size - start))
             yield MXNetRecord(offset, labels, Piece(unit, begin + start, size - start), head, flag)
         else:
             raise _damaged(file, offset, "a record does not begin with its first part")

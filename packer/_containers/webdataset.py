@@ -22,9 +22,7 @@ As in webdataset, the extension decides whether a member is a label or a field: 
 from __future__ import annotations
 
 import functools
-import io
 import json
-import math
 import os
 import re
 from array import array
@@ -34,13 +32,11 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-import numpy.typing as npt
-
 from packer._account import Account
 from packer._codecs import UNLABELED
-from packer._containers.blocks import BlockReader, json_in
+from packer._containers.blocks import BlockReader, json_in, npy_array
 from packer._containers.contract import (
+    IMAGE_HEAD,
     Chosen,
     ChosenField,
     Container,
@@ -71,7 +67,6 @@ _MOST = 1000  # members of a sample
 _MOST_OF_KEY = 1 << 17  # members with the same key up to the first dot
 _MOST_DOTS = 100  # in the key of a sample
 _ODD = re.compile(r"\\|^\.?/|//|/\.\.?/|^\.\./")
-_SAMPLE_HEAD = 16  # bytes by which an image is known
 _REMEMBERED = 100_000  # keys without an image
 _HIDDEN = "their names begin with a dot, which makes no sample"
 _AGAIN = "Make the tar again with its members in the order of their names: `tar --sort=name`"
@@ -227,7 +222,7 @@ class SampleReader:
 
     def _leave_out(self, member: TarMember, base: str, why: str) -> None:
         """Add a member that belongs to no sample to the account."""
-        head = self.window.read(member.offset, min(_SAMPLE_HEAD, member.size))
+        head = self.window.read(member.offset, min(IMAGE_HEAD, member.size))
         if is_system_file(base, lambda: head):
             self.account.not_looked_at("member", LEFT_BY_SYSTEM, [member.name])
             return
@@ -329,7 +324,6 @@ def _list(document: Any, name: str, path: Path) -> list[Any]:
 
 _INT = re.compile(rb"\s*([+-]?[0-9]{1,19})\s*")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf|nan", re.IGNORECASE)
-_MOST_OF_HEADER = 10_000  # bytes
 
 
 def class_of(data: bytes) -> int | str:
@@ -376,28 +370,6 @@ def array_field(name: str, data: bytes) -> Field:
     """Return a field for arrays like that in a ``.npy`` file; ValueError if packer does not support them."""
     array = npy_array(data)
     return Field(name, "array", array.dtype.name, array.ndim)
-
-
-def npy_array(data: bytes) -> npt.NDArray[Any]:
-    """Return the array in the bytes of a ``.npy`` file; ValueError if there is none.
-
-    NumPy's own reader allocates the size in the header before it checks the length of the data.
-    """
-    stream = io.BytesIO(data)
-    try:
-        version = np.lib.format.read_magic(stream)
-        read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}.get(version[0])
-        if read is None:
-            raise ValueError(f"version {version[0]} of .npy")
-        shape, transposed, dtype = read(stream, max_header_size=_MOST_OF_HEADER)
-        if dtype.hasobject:
-            raise ValueError("it holds pickled objects, which packer runs never")
-        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
-            raise ValueError(f"its bytes are no {dtype} of shape {shape}")
-        elements = np.frombuffer(data, dtype, offset=stream.tell()) if math.prod(shape) else np.empty(0, dtype)
-        return elements.reshape(shape, order="F" if transposed else "C")
-    except Exception as error:  # NumPy parses the header as Python, which can raise many errors
-        raise ValueError(f"it is no .npy file of numbers: {error}") from error
 
 
 LONGEST = 4096
@@ -846,7 +818,6 @@ _COMPRESSED = {
 """The signatures of compressed files, and the programs that unpack them."""
 
 _LOOKED_AT = 32  # samples of a file that determine the roles of members
-_HEAD = 32  # bytes, by which an image is known
 
 
 @dataclass(eq=False)
@@ -1049,7 +1020,7 @@ class _Entries:
     def _name(self, image: TarMember) -> str:
         name = image.name
         if name.lower().endswith((".img", ".image")):
-            name += suffix_of(self._window.read(image.offset, min(_HEAD, image.size)))
+            name += suffix_of(self._window.read(image.offset, min(IMAGE_HEAD, image.size)))
         return name
 
     def _value(self, field: Field, member: TarMember) -> Piece | Stored:

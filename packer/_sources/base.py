@@ -8,7 +8,6 @@ into.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import stat
@@ -24,6 +23,7 @@ import numpy.typing as npt
 from packer._account import Account
 from packer._codecs import LABEL_TYPES
 from packer._containers import ForeignFiles, Ranges
+from packer._containers.blocks import npy_array
 from packer._fields import DTYPES, KINDS, Field, Stored
 from packer._images.signatures import SUFFIXES
 from packer._manifest import Manifest
@@ -401,15 +401,6 @@ def joined(column: Column, rows: Ints) -> Column:
     blobs = there.paths if isinstance(there, FileColumn) else there
     blobs = replace(blobs, sizes=np.where(rows < 0, _NO_BYTES, blobs.sizes))
     return replace(there, paths=blobs) if isinstance(there, FileColumn) else blobs
-
-
-def npy_array(data: memoryview) -> npt.NDArray[Any]:
-    """Return the array in the bytes of a ``.npy`` file; ValueError if there is none."""
-    try:
-        array: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    except Exception as error:  # NumPy parses the header as Python, which can raise many errors
-        raise ValueError(f"it is no .npy file of numbers: {error}") from error
-    return array
 
 
 _BLOCK = 65536  # rows of a digest at a time

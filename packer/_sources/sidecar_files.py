@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from packer._account import REPORTED, Account
 from packer._codecs import IMAGE_SUFFIXES
+from packer._containers.blocks import npy_array
 from packer._fields import KINDS, Field, declared_field
-from packer._sources.base import Column, FileColumn, Source, npy_array
+from packer._sources.base import Column, FileColumn, Source
 from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, option, printable
 
@@ -274,7 +275,7 @@ def _as_first(field: Field, paths: Iterable[str]) -> Field:
 def _as_in(field: Field, path: str) -> Field:
     try:
         with open(open_regular(path), "rb") as file:
-            array = npy_array(memoryview(file.read()))
+            array = npy_array(file.read())
         return replace(field, dtype=array.dtype.name, rank=array.ndim)
     except OSError as error:
         raise SourceError(f"{printable(path)}: cannot be read: {error.strerror}") from error

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from packer._containers.blocks import PIECE, RangeReader
-from packer._containers.contract import Entry, Piece, PixelLayout, image_name, no_keys, suffix_of
+from packer._containers.contract import IMAGE_HEAD, Entry, Piece, PixelLayout, image_name, no_keys, suffix_of
 from packer._containers.lmdb import First, LMDBContainer, LMDBValue, failing, first_of, text_of
 from packer._containers.protobuf import varint
 from packer._fields import Field, Stored
@@ -57,7 +57,6 @@ from packer.errors import DestinationError, option, printable
 
 __all__ = ["Caffe", "CaffeBox", "CaffeWriter", "Datum", "annotated_of", "datum_of", "is_annotated"]
 
-_HEAD = 16
 _MOST_BOXES = 1 << 16
 _BEGINNING = 1 << 12  # bytes that have the size of most images
 _FARTHEST = 1e6  # of a corner, in images
@@ -153,7 +152,7 @@ def datum_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum
             raise ValueError(f"field {number} is none of Caffe's Datum")
     if datum.size < 0:
         raise ValueError("a Datum without data")
-    inner, count = datum.offset - offset, min(_HEAD, datum.size)
+    inner, count = datum.offset - offset, min(IMAGE_HEAD, datum.size)
     known = inner + count <= len(head)
     datum.suffix = suffix_of(head[inner : inner + count] if known else file.read(datum.offset, count))
     return datum

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from packer._sources.base import npy_array
+from packer._containers.blocks import npy_array
 from packer._sources.coco import coco_source
 from packer._sources.voc import read_annotation
 from packer._sources.yolo import yolo_source
