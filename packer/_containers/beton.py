@@ -74,10 +74,6 @@ class Beton(ColumnContainer):
     tables: Sequence[_Table] = ()
 
     @classmethod
-    def recognise_file(cls, path: Path, head: bytes) -> bool:
-        return path.name.lower().endswith(cls.suffixes)  # there is no signature
-
-    @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Beton:
         container = cls.of_files(paths)
         container.tables = [_table(path) for path in paths]

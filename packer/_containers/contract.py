@@ -272,9 +272,12 @@ class Container(abc.ABC):
     sidecars: int = 0
 
     @classmethod
-    @abc.abstractmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
-        """Tell whether a file belongs to this container, by its first `HEAD` bytes, or else by its name."""
+        """Tell whether a file belongs to this container, by its first `HEAD` bytes, or else by its name.
+
+        The default is for files without a signature: those with one of the `suffixes`.
+        """
+        return path.name.lower().endswith(cls.suffixes)
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
@@ -283,7 +286,7 @@ class Container(abc.ABC):
         By default these are all files in it with one of the `suffixes`, as from `files_in`. The caller refuses files of
         several splits.
         """
-        found = files_in(path, names, lambda name: bool(cls.suffixes) and name.lower().endswith(cls.suffixes))
+        found = files_in(path, names, lambda name: name.lower().endswith(cls.suffixes))
         return found if found and cls.recognise_file(found[0], head_of(found[0])) else None
 
     @classmethod

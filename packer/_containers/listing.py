@@ -93,8 +93,6 @@ _SHARED = 1 << 27, 100  # bytes of samples that share some: so many, and so many
 _JSON_BEGINS = ("{", "[")  # objects and lists, which name no class
 _SPREAD = 1000, 10  # class ids are so many and so many a sample at most; larger numbers are numbers
 
-ProgressCallback = Callable[[int, int], None]
-
 
 @dataclass(frozen=True, eq=False)
 class Listing:
@@ -144,7 +142,6 @@ class Listing:
 def list_samples(
     container: Container,
     classes: Sequence[str] | None = None,
-    progress: ProgressCallback | None = None,
     *,
     in_place: bool = False,
     bad: BadSamples | None = None,
@@ -156,8 +153,6 @@ def list_samples(
     container : Container
     classes : sequence of str, optional
         Class names in the order of their ids, instead of the container's.
-    progress : callable, optional
-        Called with the number of parts listed so far, and the total.
     in_place : bool
         Whether all values are to be read in place, so that none may be compressed.
     bad : BadSamples, optional
@@ -175,8 +170,6 @@ def list_samples(
     for unit in range(container.units):
         for block in _blocks(container.entries(unit)):
             rows.add(block, unit)
-        if progress is not None:
-            progress(unit + 1, container.units)
     return rows.listing(classes)
 
 

@@ -211,7 +211,7 @@ class OffsetShards(ColumnContainer):
     def recognise_file(cls, path: Path, head: bytes) -> bool:
         if path.name == cls.INDEX:
             return cls.index_begins.match(head) is not None
-        return path.name.lower().endswith(cls.suffixes)  # there is no signature
+        return super().recognise_file(path, head)
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:

@@ -37,10 +37,6 @@ class Bagz(Container):
     """The number in `files` of each file's limits, None where they are at its end."""
 
     @classmethod
-    def recognise_file(cls, path: Path, head: bytes) -> bool:
-        return path.suffix.lower() in cls.suffixes  # there is no signature
-
-    @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
         return super().recognise_directory(path, [name for name in names if not name.startswith(_LIMITS)])
 

@@ -839,10 +839,6 @@ class N5(Container):
     units_are_files = False  # but steps through the images, each of which may lie in several blocks
 
     @classmethod
-    def recognise_file(cls, path: Path, head: bytes) -> bool:
-        return False
-
-    @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
         attributes = read_attributes(path) if ATTRIBUTES in names else None
         if attributes is not None and ("n5" in attributes or N5Array.are_of_one(attributes)):
