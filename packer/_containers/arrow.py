@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -382,14 +382,10 @@ class Batches:
     def images(self, batch: ArrowBatch, column: str) -> list[Piece | Packed | None]:
         """Return where each image of a batch lies; None if there is none."""
         with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
-            kind, node, buffer = self._place(batch, column)
+            kind, node, buffer = self._place(column)
             there = self._valid(batch, node, buffer, batch.rows)
             if names_of(kind):
-                child = names_of(kind).index("bytes")
-                for before in range(child):
-                    nodes, buffers = _extent(kind.field(before).type)
-                    node, buffer = node + nodes, buffer + buffers
-                kind, node, buffer = kind.field(child).type, node + 1, buffer + 1
+                kind, node, buffer = _place_among(members_of(kind), "bytes", node + 1, buffer + 1)
                 there = there & self._valid(batch, node, buffer, batch.rows)
             offsets = self._offsets(batch, buffer + 1, "<i8" if str(kind).startswith("large") else "<i4")
             lying, size = self._lying(batch, buffer + 2)
@@ -409,30 +405,24 @@ class Batches:
     def paths(self, batch: ArrowBatch, column: str) -> list[str | None]:
         """Return the path of each image of a batch."""
         kind = self._schema.field(column).type
-        if not names_of(kind):
+        if "path" not in names_of(kind):
             return [None] * batch.rows
         with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
-            _, node, buffer = self._place(batch, column)
-            node, buffer = node + 1, buffer + 1
-            for name in names_of(kind):
-                of = kind.field(name).type
-                if name == "path":
-                    found = _texts(self._array(batch, of, node, buffer)[0])
-                    if len(found) != batch.rows:
-                        raise ValueError(f"{len(found)} paths of {batch.rows} images")
-                    if not all(path is None or isinstance(path, str) for path in found):
-                        raise ValueError(f"the paths of the column {column!r} are {of}, and no texts")
-                    return found
-                nodes, buffers = _extent(of)
-                node, buffer = node + nodes, buffer + buffers
-        return [None] * batch.rows
+            _, node, buffer = self._place(column)
+            of, node, buffer = _place_among(members_of(kind), "path", node + 1, buffer + 1)
+            found = _texts(self._array(batch, of, node, buffer)[0])
+            if len(found) != batch.rows:
+                raise ValueError(f"{len(found)} paths of {batch.rows} images")
+            if not all(path is None or isinstance(path, str) for path in found):
+                raise ValueError(f"the paths of the column {column!r} are {of}, and no texts")
+            return found
 
     def rows(self, batch: ArrowBatch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the values of other columns, row by row."""
         with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
             self._taken = sum(values.taken for values in self._values.values())
             self._nulls = sum(values.nulls for values in self._values.values())
-            arrays = {column: self._array(batch, *self._place(batch, column))[0] for column in columns}
+            arrays = {column: self._array(batch, *self._place(column))[0] for column in columns}
             if any(len(array) != batch.rows for array in arrays.values()):
                 raise ValueError("its columns have different lengths")
         if not arrays:
@@ -459,15 +449,9 @@ class Batches:
             self._unpacked = packed.piece, data
         return self._unpacked[1]
 
-    def _place(self, batch: ArrowBatch, column: str) -> tuple[Any, int, int]:
+    def _place(self, column: str) -> tuple[Any, int, int]:
         """Return the type of a column, and the numbers of its first node and its first buffer."""
-        node = buffer = 0
-        for field in self._schema:
-            if field.name == column:
-                return field.type, node, buffer
-            nodes, buffers = _extent(field.type)
-            node, buffer = node + nodes, buffer + buffers
-        raise ValueError(f"it has no column {column!r}")
+        return _place_among(self._schema, column, 0, 0)
 
     def _lying(self, batch: ArrowBatch, number: int) -> tuple[Piece | Packed, int]:
         """Return the location of a buffer, and its size when it is unpacked."""
@@ -621,9 +605,24 @@ def _require_text(field: Any) -> None:
         _require_text(field.type.field(number))
 
 
+def members_of(kind: Any) -> list[Any]:
+    """Return the members of a structure; none for other types."""
+    return [kind.field(number) for number in range(kind.num_fields)] if str(kind).startswith("struct") else []
+
+
 def names_of(kind: Any) -> list[str]:
     """Return the names of the members of a structure; none for other types."""
-    return [kind.field(number).name for number in range(kind.num_fields)] if str(kind).startswith("struct") else []
+    return [member.name for member in members_of(kind)]
+
+
+def _place_among(fields: Iterable[Any], name: str, node: int, buffer: int) -> tuple[Any, int, int]:
+    """Return the type of a field and the numbers of its first node and buffer; those of all fields are given."""
+    for field in fields:
+        if field.name == name:
+            return field.type, node, buffer
+        nodes, buffers = _extent(field.type)
+        node, buffer = node + nodes, buffer + buffers
+    raise ValueError(f"it has no column {name!r}")
 
 
 def _has_dictionary(kind: Any) -> bool:
