@@ -631,7 +631,8 @@ class Source:
     @property
     def whole_files(self) -> bool:
         """Whether each image is a whole file below `root` with the image's name, and has the stamp of that file."""
-        return self.stamps is not None and not any(isinstance(column, FileColumn) for column in self.columns)
+        beside = any(isinstance(column, FileColumn) for column in self.columns)
+        return self.tree is not None and self.stamps is not None and not beside
 
     @property
     def tree(self) -> Path | None:

@@ -67,10 +67,6 @@ class ContainerSource(Source):
         return Path(self.files.path(0)) if len(self.files) == 1 else self.root
 
     @property
-    def whole_files(self) -> bool:
-        return False
-
-    @property
     def tree(self) -> Path | None:
         return None
 

@@ -19,7 +19,6 @@ import numpy as np
 from packer._account import Account, BadSamples
 from packer._codecs import UNLABELED
 from packer._containers.discovery import SPLITS, account_for_layout
-from packer._fields import Stored
 from packer._sources.base import OtherFiles, ReadBuffer, Source
 from packer._sources.imagefolder import HIDDEN_CLASS, HIDDEN_IMAGES, ImageRule, is_hidden
 from packer._sources.labels import class_ids, in_known_classes
@@ -66,10 +65,6 @@ class ObjectSource(Source):
         return self.stamps
 
     @property
-    def whole_files(self) -> bool:
-        return False
-
-    @property
     def tree(self) -> None:
         return None
 
@@ -101,9 +96,6 @@ class ObjectSource(Source):
         stamp = (len(data), listed[1]) if known else stamp_of_version(version)
         self._require_as_listed(index, stamp)
         return memoryview(data), stamp
-
-    def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
-        return tuple(self._value(column, index, buffer) for column in self.columns)
 
     def stamp(self, index: int) -> Stamp:
         try:

@@ -20,7 +20,6 @@ from packer._sources.base import Column, FileColumn, Source
 from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, option, printable
 
-ON_MISSING = ("error", "null", "skip")
 _BY_SUFFIX = {".txt": "text", ".json": "json", ".npy": "array"}
 _SHOWN = 5
 _TRIED = 100  # files
