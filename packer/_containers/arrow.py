@@ -702,7 +702,7 @@ class ArrowImages(TableImages):
 
     def rows_in(self, file: PackFile, unit: int) -> tuple[int, Iterator[TableRow]]:
         schema = schema_of(file)
-        for column in (self.image, *self.pictures, *self.read()):
+        for column in (self.image, *self.pictures, *self.columns_to_read()):
             if schema.get_field_index(column) < 0:
                 raise no_column(file, column)
         return sum(batch.rows for batch in batches(file)), self._rows(file, Batches(file, unit, schema))
@@ -713,7 +713,7 @@ class ArrowImages(TableImages):
             images = reader.images(batch, self.image)
             pictures = {of.name: reader.images(batch, column) for column, of in self.pictures.items()}
             paths = reader.paths(batch, self.image) if named else [None] * len(images)
-            for at, row in enumerate(reader.rows(batch, self.read())):
+            for at, row in enumerate(reader.rows(batch, self.columns_to_read())):
                 image = images[at]
                 further = {of: one for of, lying in pictures.items() if (one := lying[at]) is not None}
                 yield TableRow(row, paths[at], image, b"" if image is None else reader.head(image), further)

@@ -281,8 +281,8 @@ class TableImages(Container):
             for number, row in enumerate(rows):
                 yield self._entry(row, f"{stem}/{number:0{digits}d}", f"row {number}")
 
-    def read(self) -> list[str]:
-        """Return the columns to read."""
+    def columns_to_read(self) -> list[str]:
+        """Return the columns of fields, labels and names."""
         roles = (column for column in (self.label, self.name) if column is not None)
         return list(dict.fromkeys([*self.others, *roles]))
 

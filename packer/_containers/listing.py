@@ -41,9 +41,9 @@ def require_distinct_files(root: Path, files: Sequence[str]) -> None:
         raise SourceError(f"{printable(root / twice)}: is listed twice. Name each file once")
 
 
-def repeat(names: Names) -> bool:
+def repeat(names: Iterable[str]) -> bool:
     """Tell whether any two names may be equal, by their hashes."""
-    hashes = np.fromiter(map(hash, names), np.int64, len(names))
+    hashes = np.fromiter(map(hash, names), np.int64)
     hashes.sort()
     return bool((hashes[1:] == hashes[:-1]).any())
 

@@ -579,12 +579,12 @@ class ParquetImages(TableImages):
         if paths is not None and parquet.leaves[paths].kind != BYTE_ARRAY:  # of nulls alone: pyarrow writes int32
             paths = None
         plain = self.name is None and paths is not None and names_are_plain(_texts(file, unit, parquet, paths))
-        reader = _pyarrow(file) if self.read() else None
+        reader = _pyarrow(file) if self.columns_to_read() else None
         for group in range(len(parquet.groups)):
             images = self._images(file, unit, parquet, group, self.image)
             pictures = {of.name: self._images(file, unit, parquet, group, c) for c, of in self.pictures.items()}
             names = _texts(file, unit, parquet, paths, group) if paths is not None and plain else None
-            others = _rows(file, parquet, reader, group, self.read())
+            others = _rows(file, parquet, reader, group, self.columns_to_read())
             for value, row in zip(images, others, strict=True):
                 path = next(names) if names is not None else None
                 further = {of: one.piece for of, ones in pictures.items() if (one := next(ones)) is not None}

@@ -33,6 +33,7 @@ import numpy as np
 
 from packer._containers.blocks import PIECE, RangeReader
 from packer._containers.contract import IMAGE_HEAD, Entry, Piece, PixelLayout, image_name, no_keys, suffix_of
+from packer._containers.listing import repeat
 from packer._containers.lmdb import First, LMDBContainer, LMDBValue, failing, first_of, text_of
 from packer._containers.protobuf import varint
 from packer._fields import Field, Stored
@@ -263,9 +264,7 @@ class Caffe(LMDBContainer):
     def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
         raw = self.pixels is not None  # images whose names lose their suffixes
         paths = (_path_of(key) for key, _, _ in tree.walk())
-        hashes = np.fromiter((hash(os.path.splitext(path)[0] if raw else path) for path in paths), np.int64)
-        hashes.sort()
-        self.whole_keys = bool((hashes[1:] == hashes[:-1]).any())
+        self.whole_keys = repeat(os.path.splitext(path)[0] if raw else path for path in paths)
         if self.whole_keys:
             self.notes.append("paths occur in several keys, so names are the whole keys")
         return super().ordered(unit, file, tree)
