@@ -730,7 +730,7 @@ def _images(first: FirstSamples, notes: list[str]) -> tuple[str, ...]:
         shown = ", ".join(f".{printable(one)}" for one in long[:5])
         raise SourceError(f"{where}: samples have several images: {shown}. Name one: --key image={printable(long[0])}")
     small = [one for one, member in first.members.items() if member.size <= _LARGEST_LOOKED_AT]
-    likely = [one for one in small if suffix_of(first.content(one)[:_HEAD])]
+    likely = [one for one in small if suffix_of(first.content(one)[:IMAGE_HEAD])]
     way = f". Say which is the image: --key image={printable(likely[0])}" if likely else ""
     raise SourceError(f"{where}: no images in it: the first samples have {first.shown()}{way}")
 
