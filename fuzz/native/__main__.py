@@ -2,9 +2,10 @@
 
     python -m fuzz.native [--planted] [SECONDS [TARGET …]]
 
-The seconds are those of all targets together, 600 by default. What is found is left in ``fuzz/findings``, and the last
-lines name it; what is learned, in ``fuzz/corpus``. ``--planted`` shows that a fault would be found: each patch in
-``fuzz/native/planted`` makes one in a copy of the C, and its target has a minute to find it.
+The seconds are those of all targets together, 600 by default; as many targets run at once as there are processors. What
+is found is left in ``fuzz/findings``, and the last lines name it; what is learned, in ``fuzz/corpus``. ``--planted``
+shows that a fault would be found: each patch in ``fuzz/native/planted`` makes one in a copy of the C, and its target
+has a minute to find it.
 """
 
 from __future__ import annotations
@@ -60,12 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compile_targets(made[0], sorted(set(map(_target_of, patches))))  # of which a copy compiles what is patched
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             return int(list(pool.map(functools.partial(find_planted, made[0]), patches)) != [True] * len(patches))
-    found = [
-        finding
-        for build in made
-        for name, program in compile_targets(build, targets).items()
-        if (finding := fuzz(program, name, build.share * options.seconds / len(targets), build.name)) is not None
-    ]
+    found: list[Path] = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for build in made:
+            run = functools.partial(fuzz, build=build, seconds=build.share * options.seconds / len(targets))
+            found += filter(None, pool.map(run, *zip(*compile_targets(build, targets).items(), strict=True)))
     say(*(found or ["fuzz: nothing was found"]))
     return int(len(found) > 0)
 
@@ -81,15 +81,15 @@ def folders(target: str) -> list[Path]:
     return [path for path in (BUILT / "seeds" / target, FOUND / target) if path.is_dir()]
 
 
-def fuzz(program: Path, target: str, seconds: float, name: str) -> Path | None:
+def fuzz(target: str, program: Path, build: Build, seconds: float) -> Path | None:
     """Run a target; return the path of an input that ended it."""
     learned = LEARNED / f"native-{target}"
     learned.mkdir(parents=True, exist_ok=True)
     FINDINGS.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     line, log = _run(program, seconds, f"{FINDINGS}/native-{target}-", learned, *folders(target))
-    sys.stdout.write((log or "")[-6000:])
-    say(f"fuzz: {target}, {name}, {time.monotonic() - began:.0f} s: {line}")
+    said = (log or "")[-6000:]
+    say(f"{said}fuzz: {target}, {build.name}, {time.monotonic() - began:.0f} s: {line}")
     return None if log is None else _finding(log)
 
 
