@@ -124,6 +124,13 @@ def shared_data() -> Path:
     return _SHARED_DATA
 
 
+@pytest.fixture(scope="session")
+def common_tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of all workers of a session, for what takes long to make: under a lock, see `tests.turns`."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
 @pytest.fixture
 def fast_tmp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory in memory, where there is one, for what is not about the disk itself: syncing costs nothing there."""

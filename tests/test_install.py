@@ -26,6 +26,7 @@ import packer
 from packer._images import decode, native
 from packer._measuring import machine
 from packer.errors import DISTRIBUTION
+from tests.turns import locked
 
 ROOT = Path(packer.__file__).parents[1]
 NEEDED = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
@@ -42,6 +43,9 @@ class Builder:
 
     def __init__(self, folder: Path) -> None:
         pytest.importorskip("setuptools", minversion="77", reason="needs setuptools 77")
+        if sdists := list(folder.glob("*.zip")):  # another worker of the tests has made it
+            self.folder = folder / sdists[0].stem
+            return
         copy = folder / "copy"
         shutil.copytree(ROOT / "packer", copy / "packer", ignore=IGNORED)
         for name in NEEDED:
@@ -75,23 +79,27 @@ def binaries(wheel: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+def builder(common_tmp: Path) -> Builder:
     if not (ROOT / "setup.py").exists():
         pytest.skip("needs the repository")
-    return Builder(tmp_path_factory.mktemp("sources"))
+    (common_tmp / "sources").mkdir(exist_ok=True)
+    with locked(common_tmp / "sources.lock"):
+        return Builder(common_tmp / "sources")
 
 
 @pytest.fixture(scope="module")
-def wheels(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def wheels(builder: Builder, common_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return two wheels: one of this machine's compiler, and one that was built after it, without a compiler."""
-    kept = tmp_path_factory.mktemp("wheels")
-    hasty = tmp_path_factory.mktemp("compiler") / "cc"
-    hasty.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
-    hasty.chmod(0o755)
-    first = builder.build(CC=str(hasty))
-    shutil.copy(first, kept)
-    builder.touch()
-    return kept / first.name, builder.build(CC="/nonexistent")
+    with_c, without = common_tmp / "wheel with C", common_tmp / "wheel without C"
+    with locked(common_tmp / "wheels.lock"):
+        if not without.exists():
+            hasty = tmp_path_factory.mktemp("compiler") / "cc"
+            hasty.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
+            hasty.chmod(0o755)
+            shutil.copytree(builder.build(CC=str(hasty)).parent, with_c)
+            builder.touch()
+            shutil.copytree(builder.build(CC="/nonexistent").parent, without)
+    return next(with_c.glob("*.whl")), next(without.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Turns that processes of tests take, so that a test that measures runs alone."""
+"""Turns that processes of tests take: a test that measures runs alone, and what all need is made once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ except ImportError:  # Windows, where a test that measures runs beside others
 
 # What is locked are files that lie here anyway: nothing is made, nor left behind.
 _QUEUE, _TURN = Path(__file__).with_name("conftest.py"), Path(__file__)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which is made."""
+    with open(path, "ab") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sysconfig
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import pytest
 
 from packer._images import native
+from tests.turns import locked
 
 Pixels = npt.NDArray[np.uint8]
 ROOT = Path(__file__).parents[2]
@@ -23,25 +25,42 @@ FEWER = ["PLAIN", "NO_AVX512"] if platform.machine().lower() in ("x86_64", "amd6
 
 
 def compiled(path: Path, without: str) -> None:
-    """Compile packer's C without some vectors."""
+    """Compile packer's C without some vectors, on all processors: other workers of the tests may wait for it."""
     native_c = ROOT / "packer/_images/native"
     sources = sorted(native_c.rglob("*.c"))
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC")
     if os.name != "posix" or not compiler or not sources:
         pytest.skip("needs a C compiler and the sources")
-    line = [*compiler.split(), "-std=c11", "-O1", "-shared", "-fPIC", "-ffp-contract=off", f"-DPACKER_{without}"]
-    line += ["-DPy_LIMITED_API=0x030A0000", f"-I{sysconfig.get_path('include')}", f"-I{native_c}", "-o", str(path)]
+    line = [*compiler.split(), "-std=c11", "-O1", "-fPIC", "-ffp-contract=off", f"-DPACKER_{without}"]
+    line += ["-DPy_LIMITED_API=0x030A0000", f"-I{sysconfig.get_path('include')}", f"-I{native_c}"]
     line += [*os.environ.get("CFLAGS", "").split()]  # such as scripts/coverage has
-    made = subprocess.run([*line, *map(str, sources), "-lm"], capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"needs a C compiler that works: {made.stderr[-200:]}")
+
+    def run(*arguments: str | Path) -> None:
+        made = subprocess.run([*line, *arguments], capture_output=True, text=True, check=False)
+        if made.returncode:
+            pytest.skip(f"needs a C compiler that works: {made.stderr[-200:]}")
+
+    def compile_one(source: Path) -> Path:
+        made = path.parent / source.relative_to(native_c).with_suffix(".o")
+        made.parent.mkdir(parents=True, exist_ok=True)
+        run("-c", source, "-o", made)
+        return made
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compile_one, sources))
+    linked = path.with_suffix(".partial")
+    run("-shared", *objects, "-o", linked, "-lm")
+    linked.rename(path)
 
 
 @pytest.fixture(scope="session", params=FEWER)
-def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+def other(request: pytest.FixtureRequest, common_tmp: Path) -> ModuleType:
     """Return packer's C without the vectors of this processor, or without some of them."""
-    path = tmp_path_factory.mktemp("compiled") / "_native.so"
-    compiled(path, request.param)
+    path = common_tmp / f"compiled-{request.param}" / "_native.so"
+    path.parent.mkdir(exist_ok=True)
+    with locked(path.with_suffix(".lock")):
+        if not path.exists():
+            compiled(path, request.param)
     spec = importlib.util.spec_from_file_location("packer._images._native", path)
     assert spec is not None
     assert spec.loader is not None
