@@ -49,7 +49,9 @@ os.environ |= {"PACKER_CACHE_DIR": "", "PACKER_CACHE_SIZE": "1 GB"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--faults", action="store_true", help="inject ten times as many faults")
+    parser.addoption(
+        "--faults", action="store_true", help="inject ten times as many faults, and try ten times as many examples"
+    )
     parser.addoption("--examples", type=int, help="the most examples of a property, as where a processor is emulated")
     parser.addoption("--wheel", type=Path, help="a wheel that is tried in place of one that is built by the tests")
 
@@ -60,20 +62,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Ask the clock again before a verdict of it counts as wrong: other programs run on the machine too."""
-    most = config.getoption("--examples")
+    """Set how many examples are tried; ask the clock again before its verdict counts as wrong.
+
+    Other programs run on the machine too.
+    """
+    times, most = _sweep(config), config.getoption("--examples")
+    for function in {getattr(item, "function", None) for item in items}:  # one of many items, once
+        if is_hypothesis_test(function):
+            _set_examples(function, times, most)
     for item in items:
-        function = getattr(item, "function", None)
-        if most is not None and is_hypothesis_test(function):
-            _limit_examples(function, most)
         if item.get_closest_marker("measures"):
             item.add_marker(pytest.mark.flaky(reruns=2))
 
 
-def _limit_examples(function: Any, most: int) -> None:
-    """Give a property no more examples than `most`. A profile leaves those alone that say how many they want."""
+def _set_examples(function: Any, times: int, most: int | None) -> None:
+    """Give a property more examples, or at most so many. A profile leaves those alone that say how many they want."""
     wanted = getattr(function, "_hypothesis_internal_use_settings", settings())
-    function._hypothesis_internal_use_settings = settings(wanted, max_examples=min(wanted.max_examples, most))
+    examples = wanted.max_examples * times if most is None else min(wanted.max_examples, most)
+    function._hypothesis_internal_use_settings = settings(wanted, max_examples=examples)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -107,10 +113,14 @@ def _dask_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
         sys.modules["dask"].config.refresh()
 
 
+def _sweep(config: pytest.Config) -> int:
+    return 10 if config.getoption("--faults") else 1
+
+
 @pytest.fixture(scope="session")
 def sweep(request: pytest.FixtureRequest) -> int:
     """Return how many times the usual number of faults to inject: 1, or 10 with ``--faults``."""
-    return 10 if request.config.getoption("--faults") else 1
+    return _sweep(request.config)
 
 
 _SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"

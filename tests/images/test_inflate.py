@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from packer._images.extension import _native
 
@@ -66,7 +66,6 @@ def deflated(draw: st.DrawFn) -> tuple[bytes, bytes]:
     return raw, data + deflating.compress(raw[half:]) + deflating.flush()
 
 
-@settings(max_examples=300, deadline=None)
 @given(pair=deflated(), data=st.data())
 def test_all_that_zlib_deflates_is_inflated(pair: tuple[bytes, bytes], data: st.DataObject) -> None:
     raw, packed = pair
@@ -86,7 +85,6 @@ def test_zlibs_checksum_is_compared() -> None:
     assert inflated(bytes(packed), 256 * 299, whole=False) is not None
 
 
-@settings(max_examples=600, deadline=None)
 @given(pair=deflated(), data=st.data())
 def test_of_damaged_bytes_no_more_is_inflated_than_by_zlib(pair: tuple[bytes, bytes], data: st.DataObject) -> None:
     raw, packed = pair

@@ -57,8 +57,9 @@ def test_small_images_of_all_sizes(height: int) -> None:
     rng = np.random.default_rng(height)
     for draw, width in itertools.product(DRAWN, (*range(1, 41), 63, 64, 65, 70, 129)):
         quality, interval = int(rng.integers(1, 101)), int(rng.choice([0, 0, 1, 2, 3, 7]))
-        made = native.encode_jpeg(draw(height, width), quality, interval)
-        assert made == pillows(draw(height, width), quality, interval), (width, quality, interval)
+        pixels = draw(height, width)
+        made = native.encode_jpeg(pixels, quality, interval)
+        assert made == pillows(pixels, quality, interval), (width, quality, interval)
 
 
 @pytest.mark.parametrize("draw", DRAWN)

@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 
 from packer._formats import open_pack
@@ -141,14 +141,12 @@ def same(found: Pixels | None, expected: Pixels) -> bool:
 # The pixels are libjpeg-turbo's.
 
 
-@settings(max_examples=400)
 @given(image=jpegs())
 def test_whole_images_have_the_pixels_of_libjpeg_turbo(image: tuple[bytes, tuple[int, int], str]) -> None:
     data, size, _ = image
     assert same(native.decode(data, *size), turbojpeg.decode_jpeg(data))
 
 
-@settings(max_examples=400)
 @given(image=jpegs(), data=st.data())
 def test_rectangles_are_cut_out_of_the_whole(image: tuple[bytes, tuple[int, int], str], data: st.DataObject) -> None:
     stored, size, _ = image
@@ -253,7 +251,6 @@ def test_coefficients_that_no_image_has(kind: str, sampling: str) -> None:
         assert same(native.decode(data, 48, 48), turbojpeg.decode_jpeg(data)), factor
 
 
-@settings(max_examples=600)
 @given(image=jpegs(40), data=st.data())
 def test_damaged_images(image: tuple[bytes, tuple[int, int], str], data: st.DataObject) -> None:
     """Whatever the damage, the fastest decoder does as the others: the same pixels, or both refuse."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from packer._images import native, turbojpeg
 from packer._images.geometry import INTERPOLATIONS, Box
@@ -21,7 +21,6 @@ def placed(height: int, width: int) -> torch.Tensor:
     return torch.zeros((1, height, width, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
 
 
-@settings(max_examples=400)
 @given(sampling=st.sampled_from(SAMPLINGS), box=boxes(131, 157))
 def test_windows_are_those_of_torch(sampling: str, box: Box) -> None:
     size, expected = box.out, placed(*box.out)
@@ -35,7 +34,6 @@ def test_windows_are_those_of_torch(sampling: str, box: Box) -> None:
     assert same(found, expected[0].permute(1, 2, 0).numpy())
 
 
-@settings(max_examples=200)
 @given(data=st.data(), side=st.sampled_from([1, 2, 3, 31, 224, 500]))
 def test_whole_rectangles_are_interpolated_as_torch_interpolates(data: st.DataObject, side: int) -> None:
     rectangle = top, left, height, width = data.draw(rectangles(131, 157))
@@ -51,7 +49,6 @@ def test_whole_rectangles_are_interpolated_as_torch_interpolates(data: st.DataOb
     assert same(flipped, expected[0].permute(1, 2, 0).numpy()[:, ::-1])
 
 
-@settings(max_examples=200)
 @given(data=st.data())
 def test_pixels_are_resized_as_torch_resizes(data: st.DataObject) -> None:
     size = data.draw(st.tuples(st.integers(1, 200), st.integers(1, 200)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from packer._images.extension import _native
 from packer._images.numbers import TYPES, Mixture, NumberFormat, NumberWriter
@@ -48,7 +48,6 @@ three = st.tuples(*[st.floats(-1, 1)] * 3)
 deviations = st.tuples(*[st.floats(1e-9, 1e6)] * 3)  # so that halves become infinite, and 0
 
 
-@settings(max_examples=150)
 @given(data=st.data(), count=st.integers(1, 4), height=st.integers(1, 40), width=st.integers(1, 40))
 def test_the_numbers_are_torchvisions(data: st.DataObject, count: int, height: int, width: int) -> None:
     """To the bit: those of float32, and of other types these, rounded once."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from packer._datasets.decoder import BatchDecoder
 from packer._formats import open_pack
@@ -138,7 +138,6 @@ ORDINARY = Box.of((0, 0, *SIZE), SIZE)
 
 
 @with_c
-@settings(max_examples=600)
 @given(kind=st.sampled_from(IN_C), box=boxes())
 @example(kind="JPEG", box=ORDINARY._replace(cut_top=-4, cut_left=4, padding=2))
 @example(kind="raw", box=ORDINARY._replace(cut_top=-300, cut_left=500, padding=0, fill=0x010203))
@@ -148,7 +147,6 @@ def test_windows_in_c_are_those_of_numpy(kind: str, box: Box) -> None:
     assert np.array_equal(found, expected(SHOWN[kind], box))
 
 
-@settings(max_examples=300)
 @given(kind=st.sampled_from(sorted(STORED)), box=boxes(), compiled=st.booleans())
 def test_windows_of_all_images_are_those_of_numpy(kind: str, box: Box, compiled: bool) -> None:
     out = placed(*box.out)

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -123,7 +123,6 @@ def test_filters_in_c_and_in_python_are_the_same(step: int, monkeypatch: pytest.
         assert np.array_equal(again, out[7:])
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_a_damaged_png_is_left_to_others_or_read_as_it_was(data: st.DataObject) -> None:
     """Chunks are checked, so of damage none but that after the image goes unnoticed."""

@@ -61,7 +61,6 @@ def pngs(draw: st.DrawFn) -> tuple[bytes, tuple[int, int]]:
     return data, size
 
 
-@settings(max_examples=150, deadline=None)
 @given(png=pngs())
 def test_every_kind_of_png_has_pillows_pixels(png: tuple[bytes, tuple[int, int]]) -> None:
     data, size = png
@@ -70,7 +69,6 @@ def test_every_kind_of_png_has_pillows_pixels(png: tuple[bytes, tuple[int, int]]
     assert np.array_equal(pixels, by_pillow(data))
 
 
-@settings(max_examples=150, deadline=None)
 @given(png=pngs(), data=st.data())
 def test_a_window_of_a_png_is_that_of_the_whole(png: tuple[bytes, tuple[int, int]], data: st.DataObject) -> None:
     encoded_image, (height, width) = png
@@ -104,7 +102,6 @@ def changed(data: bytes, draw: st.DrawFn) -> bytes:
     return data[:8] + b"".join(png_chunk(bytes(chunk[4:8]), bytes(chunk[8:-4])) for chunk in chunks)
 
 
-@settings(max_examples=200, deadline=None)
 @given(png=pngs(), data=st.data())
 def test_a_changed_png_has_pillows_pixels_or_is_left_to_pillow(
     png: tuple[bytes, tuple[int, int]], data: st.DataObject

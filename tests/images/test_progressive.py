@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 
 from packer._images import native, pillow, turbojpeg
@@ -52,7 +52,6 @@ def images(draw: st.DrawFn) -> tuple[bytes, tuple[int, int]]:
     return write(size, factors, planes, script, restarts, adobe=adobe), size
 
 
-@settings(max_examples=300)
 @given(image=images(), data=st.data())
 def test_any_sampling_and_any_scans_give_the_pixels_of_pillow(
     image: tuple[bytes, tuple[int, int]], data: st.DataObject

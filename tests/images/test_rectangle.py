@@ -48,7 +48,6 @@ IMAGES = {
 }
 
 
-@settings(max_examples=150, deadline=None)
 @given(name=st.sampled_from(sorted(IMAGES)), data=st.data())
 def test_a_rectangle_is_exactly_the_crop_of_the_whole(name: str, data: st.DataObject) -> None:
     height, width = PHOTO.shape[:2]
@@ -174,7 +173,7 @@ def test_mirroring_before_resizing_changes_nothing(size: tuple[int, int], output
 
 
 @pytest.mark.skipif(jpeg_tiles._native is None, reason="needs a C compiler when packer is installed")
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(data=st.data())
 def test_compiled_and_in_python_the_rows_are_the_same(data: st.DataObject) -> None:
     image = bytearray(IMAGES[data.draw(st.sampled_from(sorted(IMAGES)))])

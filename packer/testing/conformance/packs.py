@@ -354,7 +354,7 @@ class RefusingConformance(PackCase):
 class SharingConformance(PackCase):
     """Many threads and processes read one pack at once, with one reader and with several."""
 
-    forks = 40
+    forks = 10
     """The number of processes to fork while threads read."""
 
     def test_a_pickled_reader_is_its_path(self, reader: Reader, samples: list[Sample]) -> None:
@@ -522,7 +522,7 @@ class FilePackConformance(PackConformance):
             assert samples[7].name in str(caught.value)
             assert bytes(reader.read(6)) == samples[6].data
 
-    @settings(drawn, max_examples=200)
+    @settings(drawn, max_examples=50)
     @given(data=st.data())
     def test_any_changed_byte_is_found_or_harmless(
         self, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

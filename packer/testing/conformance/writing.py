@@ -205,8 +205,6 @@ _READ = ("manifest.json", "table.bin", "files.bin")
 class ForeignLayoutConformance(FileFormatConformance):
     """Other tools also read bytes that packer never reads: `verify` must check all of them."""
 
-    forks = 10  # the reader is that of indexes
-
     def files_to_read(self, path: Path) -> list[Path]:
         shards = [file for file in files_of(path) if _INDEX not in file.parts and self.holds_samples(file)]
         return [*(path / _INDEX / name for name in _READ), *shards]

@@ -125,6 +125,13 @@ def test_header_cut_anywhere_is_none_and_whole_is_enough() -> None:
     assert all(read_header(data[:length]) == header for length in range(header.scan, len(data)))
 
 
+def test_a_second_frame_is_no_header() -> None:
+    data = jpeg()
+    frame = header_of(data).frame
+    begin, end = frame - 4, frame - 2 + int.from_bytes(data[frame - 2 : frame], "big")
+    assert read_header(data[:end] + data[begin:]) is None
+
+
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
 def test_any_buffer(kind: type) -> None:
     data = jpeg()

@@ -94,7 +94,6 @@ def test_annotating_adds_a_segment_and_nothing_else(subsampling: str, size: tupl
     assert read_tiles(before) is None
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=st.data(), subsampling=st.sampled_from(sorted(MCU)), count=st.integers(1, 6))
 def test_any_part_has_the_pixels_of_the_whole(data: st.DataObject, subsampling: str, count: int) -> None:
     size = data.draw(st.sampled_from([(1, 1), (17, 5), (40, 700), (121, 163), (121, 190), (130, 97), (64, 96)]))
@@ -227,7 +226,6 @@ def test_a_wide_table() -> None:
     assert np.array_equal(found, decode(image)[17:27, 2000:2010])
 
 
-@settings(max_examples=400, deadline=None)
 @given(place=st.floats(0, 1), bit=st.integers(0, 7), rectangle=st.sampled_from([(0, 0, 421, 163), (40, 90, 30, 40)]))
 def test_flipped_bits_give_the_usual_pixels_or_the_usual_error(
     place: float, bit: int, rectangle: tuple[int, int, int, int]
@@ -246,7 +244,6 @@ def test_flipped_bits_give_the_usual_pixels_or_the_usual_error(
 
 
 @pytest.mark.skipif(jpeg_tiles._native is None, reason="needs a C compiler when packer is installed")
-@settings(max_examples=1000, deadline=None)
 @given(data=st.data())
 def test_compiled_and_in_python_the_same_is_cut_out(data: st.DataObject) -> None:
     """The bytes are any: changed ones, where most matter, and segments that say anything under a fitting seal."""
@@ -270,7 +267,6 @@ def test_compiled_and_in_python_the_same_is_cut_out(data: st.DataObject) -> None
 
 
 @pytest.mark.skipif(jpeg_tiles._native is None, reason="needs a C compiler when packer is installed")
-@settings(max_examples=500, deadline=None)
 @given(data=st.data(), subsampling=st.sampled_from(sorted(MCU)))
 def test_compiled_and_in_python_the_same_table_is_made(data: st.DataObject, subsampling: str) -> None:
     """The bytes are any; C leaves what is unusual to Python."""

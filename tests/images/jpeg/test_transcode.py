@@ -125,7 +125,6 @@ def test_pixels_stay(subsampling: str, variant: str, size: tuple[int, int]) -> N
     check(jpeg(subsampling, variant, size))
 
 
-@settings(max_examples=150)
 @given(jpegs())
 def test_pixels_of_any_jpeg_stay(data: bytes) -> None:
     check(data)
@@ -464,7 +463,6 @@ def test_what_is_made_once_stays_when_oriented() -> None:
     assert check(oriented(photo(48, 64), 6))
 
 
-@settings(max_examples=400)
 @given(
     st.tuples(st.sampled_from(SUBSAMPLINGS), st.sampled_from(sorted(VARIANTS))).flatmap(lambda k: damaged(jpeg(*k))),
 )
