@@ -425,9 +425,9 @@ def test_more_samples_than_a_file_can_name(
 
 
 def test_it_is_found_out_before_the_conversion_begins(tmp_path: Path) -> None:
-    """A source of more images than LMDB can hold, all in the same byte of memory."""
-    ends = np.broadcast_to(np.int64(0), 2**29)
+    """A source of more images than a .pth pack can hold, all in the same byte of memory."""
+    ends = np.broadcast_to(np.int64(0), 10**8)
     source = Source("csv", tmp_path / "images", Names(np.zeros(0, np.uint8), ends), ends, ["a"])
     with pytest.raises(DestinationError, match="parts="):
-        convert(source, tmp_path / "pack.lmdb")
+        convert(source, tmp_path / "pack.pth", format="pth")
     assert os.listdir(tmp_path) == []

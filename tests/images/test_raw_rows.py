@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -98,34 +99,37 @@ import packer
 from packer.crops import CenterCrop
 from packer.errors import PackerError
 
-with packer.open_dataset(sys.argv[1], crop=CenterCrop(int(sys.argv[2])), check="never") as dataset:
-    indices = [*range(len(dataset))] * 8
+for side, pack in (200, sys.argv[1]), (320, sys.argv[2]):
+    with packer.open_dataset(pack, crop=CenterCrop(side), check="never") as dataset:
+        indices = [*range(len(dataset))] * 8
 
-    def read() -> None:
-        try:
-            while True:
-                dataset.__getitems__(indices)
-        except PackerError as error:
-            sys.stdout.write(f"{type(error).__name__} {'shorter' in str(error)}\\n")
+        def read() -> None:
+            try:
+                while True:
+                    dataset.__getitems__(indices)
+            except PackerError as error:
+                sys.stdout.write(f"{type(error).__name__} {'shorter' in str(error)}\\n")
 
-    threads = [threading.Thread(target=read) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    print("reading", flush=True)
-    sys.stdin.readline()
-    os.truncate(sys.argv[1], 1000)
-    for thread in threads:
-        thread.join()
+        threads = [threading.Thread(target=read) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        print("reading", side, flush=True)
+        sys.stdin.readline()
+        os.truncate(pack, 1000)
+        for thread in threads:
+            thread.join()
 """
 
 
-@pytest.mark.parametrize("side", [200, 320])
-def test_a_file_that_is_truncated_while_it_is_read_is_an_error_and_kills_nobody(tmp_path: Path, side: int) -> None:
+def test_a_file_that_is_truncated_while_it_is_read_is_an_error_and_kills_nobody(tmp_path: Path) -> None:
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=8, size=(330, 320))
-    packer.convert(tmp_path / "tree", tmp_path / "raw.lmdb", codec="raw")
-    line = [sys.executable, "-c", READ_ON, str(tmp_path / "raw.lmdb"), str(side)]
-    done = subprocess.run(line, input="\n", capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "reading\n" + "CorruptPackError True\n" * 2), done.stderr
+    packs = [tmp_path / "parts.lmdb", tmp_path / "whole rows.lmdb"]
+    packer.convert(tmp_path / "tree", packs[0], codec="raw")
+    shutil.copyfile(*packs)
+    line = [sys.executable, "-c", READ_ON, *map(str, packs)]
+    done = subprocess.run(line, input="\n\n", capture_output=True, text=True, check=False, timeout=60)
+    told = "".join(f"reading {side}\n" + "CorruptPackError True\n" * 2 for side in (200, 320))
+    assert (done.returncode, done.stdout) == (0, told), done.stderr
 
 
 def bytes_read() -> int:
