@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes.util
 import email
 import hashlib
 import importlib.util
@@ -321,8 +322,9 @@ def test_the_version_names_the_libraries_that_are_used_on_request() -> None:
     pytest.importorskip("turbojpeg")
     _, others, on_request = run(VERSION, ROOT).stdout.splitlines()
     assert "TurboJPEG" not in others
-    assert on_request.startswith(f"on request: PyTurboJPEG {version('PyTurboJPEG')} ")
+    assert on_request.startswith(f"on request: PyTurboJPEG {version('PyTurboJPEG')}")
     assert on_request.endswith(f", lmdb {version('lmdb')}")
+    assert ("needs the system's libturbojpeg" in on_request) == (ctypes.util.find_library("turbojpeg") is None)
     nowhere = "import ctypes.util; ctypes.util.find_library = lambda name: None\n"
     assert decode.AUTOMATIC == machine._AUTOMATIC
     (*_, on_request) = run(nowhere + VERSION, ROOT).stdout.splitlines()

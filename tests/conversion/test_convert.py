@@ -330,7 +330,7 @@ def test_a_directory_that_is_no_pack_is_never_replaced(tree: Path, tmp_path: Pat
     path = tmp_path / "pack"
     solid(path / "precious.png")
     before = content(path)
-    with pytest.raises(DestinationError, match="not a pack"):
+    with pytest.raises(DestinationError, match="is no pack"):
         convert_tree(tree, path, format=format, overwrite=True)
     assert content(path) == before
     link = tmp_path / "link"
