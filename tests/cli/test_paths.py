@@ -48,7 +48,7 @@ def commands(good: Path, bad: object) -> list[list[object]]:
         ["convert", photos, made, "--report", bad],
         ["convert", bad, made, "--split", "all"],
         ["convert", bad, made, "--parts", 2],
-        ["convert", photos, made, "--parts", 2, "--part", 0, "--scratch", bad],
+        ["convert", photos, good / "job.lmdb", "--parts", 2, "--part", 0, "--scratch", bad],  # may be left unfinished
     ]
 
 

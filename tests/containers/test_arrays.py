@@ -254,5 +254,5 @@ def test_an_archive_of_arrays_is_refused_with_what_to_do(tmp_path: Path) -> None
     np.savez(tmp_path / "a.npz", images=np.zeros((2, 8, 8, 3), np.uint8))
     with pytest.raises(SourceError, match=r"a.npz: is an archive of arrays. Unpack it.*unzip a.npz"):
         packer.index(tmp_path / "a.npz", tmp_path / "a.index")
-    with pytest.raises(packer.NotAPackError, match=r"`packer index .*a.npz NAME.index`"):
+    with pytest.raises(packer.NotAPackError, match=r"a.npz: is an archive of arrays. Unpack it"):
         packer.info(tmp_path / "a.npz")

@@ -179,14 +179,16 @@ HUGE = """
 import sys
 from resource import getpagesize
 from pathlib import Path
+import numpy as np
 from packer._images import native
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
 
 data = Path(sys.argv[1]).read_bytes()
+out = np.empty((8, 8, 3), np.uint8)
 before = resident()
-assert native.decode(data, 12000, 13000, (8, 8)) is None
+assert native.decode(data, 12000, 13000, out) is None
 assert resident() - before < 5e6, resident() - before
 """
 

@@ -328,7 +328,7 @@ def test_what_is_at_dst_is_in_the_way_of_the_command_alone(photos: Path, tmp_pat
     assert found.images == 8
     assert os.listdir(tmp_path) == ["x.pth"]
     notes = packer.estimate(photos, pack, limit=8, overwrite=True).notes
-    assert any("will not be replaced" in note for note in notes) == (there == "another directory")
+    assert any("overwrite=True does not replace it" in note for note in notes) == (there != "a pack")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such signals")
