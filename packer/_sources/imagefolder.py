@@ -9,6 +9,7 @@ leave next to others are not images, even if their names end like one.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
@@ -129,6 +130,10 @@ class Walk:
         self.account = Account()
         self.beside: dict[str, str] = {}
 
+    @functools.cached_property
+    def _top(self) -> tuple[int, int]:
+        return _identity(self._root)
+
     def all_images(self) -> list[str]:
         """Return all images below the root, those directly in it first. Raises the same errors as `subdirectories`."""
         folders = list(filter(self.enters, subdirectories(self._root)))
@@ -155,15 +160,12 @@ class Walk:
         before = len(self.others)
         doubles = self._doubles
         hidden: set[str] = set()  # directories with images
-        root = os.stat(self._root)
-        above = frozenset({(root.st_dev, root.st_ino)})
-        pending = [(os.path.join(self._root, folder), folder, above, folder * is_hidden(folder))]
+        pending = [(os.path.join(self._root, folder), folder, frozenset({self._top}), folder * is_hidden(folder))]
         while pending:
             path, relative, above, below = pending.pop()
             try:
-                status = os.stat(path)
-                identity = (status.st_dev, status.st_ino)
-                if identity in above and status.st_ino:
+                identity = _identity(path)
+                if identity in above and identity[1]:  # some file systems number no files
                     self._notes.append(
                         f"a symbolic link to a directory above it is not followed: {printable(relative)}"
                     )
@@ -222,6 +224,11 @@ class Walk:
         elif not hidden:
             self.account.taken("image", HIDDEN_IMAGES, [name])
         return takes
+
+
+def _identity(path: str | Path) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
 def _option_of(name: str) -> str | None:
