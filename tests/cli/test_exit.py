@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -122,12 +123,17 @@ def test_a_status_has_one_meaning(files: Path, status: str) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", "sigint"), ("SIGTERM", "sigterm")])
 def test_a_signal_has_its_status(name: str, status: str) -> None:
-    waiting = "import time, sys; print('waits', flush=True); time.sleep(60)"
+    waiting = (
+        "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print('waits', flush=True); time.sleep(60)"
+    )
     line = command("doctor", "--train", shlex.join([sys.executable, "-c", waiting]))
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waits\n"
-        process.send_signal(getattr(signal, name))
+        send = os.killpg if name == "SIGINT" else os.kill  # Ctrl-C reaches both processes
+        send(process.pid, getattr(signal, name))
         _, errors = process.communicate(timeout=60)
     assert process.returncode == EXIT_STATUS[status], errors
     assert "Traceback" not in errors
