@@ -321,7 +321,7 @@ class GrowingFiles:
         self._open.append(file)
 
     def finish(self, file: AppendFile) -> None:
-        """Register a complete file, whether it grew or not."""
+        """Register a file that is complete; `grow` need not have registered it before."""
         self._directories[file.path.parent] = None
         self._finished.append(file)
         if file in self._open:
@@ -399,7 +399,7 @@ class Frame:
         self.copied = 0
 
     def add(self, piece: bytes) -> int:
-        """Add bytes of the layout; return their offset."""
+        """Add bytes that frame images and blobs; return their offset."""
         self.framing.append(piece)
         return self._add(piece)
 

@@ -356,7 +356,7 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle) -> CutOut
     size : (height, width)
         The size of the image in pixels.
     rectangle : (top, left, height, width)
-        In pixels of the whole image; it is inside the image.
+        In pixels of the whole image; it must lie inside the image.
 
     Returns
     -------

@@ -95,7 +95,7 @@ class TIFF(NamedTuple):
 
     @property
     def is_uniform(self) -> bool:
-        """Whether the numbers of all bands have the same kind and the same number of bits."""
+        """Whether all bands have the same type of sample and the same number of bits."""
         return len(set(self.tags.get(BITS, (1,)))) == len(set(self.tags.get(SAMPLE_FORMAT, (1,)))) == 1
 
     @property

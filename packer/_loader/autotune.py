@@ -141,7 +141,8 @@ class Race(Generic[Setting]):
 
     All remaining settings are measured once in each round, and ratios within a round are compared, because anything
     that slows the machine for seconds slows the whole round. A setting that is certainly slower than the best is
-    dropped, so that the rounds become shorter. The simplest of the settings that are as fast as the best is chosen.
+    dropped, so that the rounds become shorter. Of the settings that are as fast as the best one, the race chooses the
+    simplest.
 
     Parameters
     ----------

@@ -314,7 +314,7 @@ class Postprocess(NamedTuple):
     Attributes
     ----------
     mixture : Mixture, optional
-        Weights and partners of the images, which are mixed after conversion to numbers.
+        The weights of a mixture, and the image that each image is mixed with, after conversion to the output's dtype.
     seed : int, optional
         The seed for the random numbers of the batch transform; None without a batch transform.
     """

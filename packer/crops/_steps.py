@@ -496,7 +496,7 @@ def resized(crops: Crops, sizes: Pairs | tuple[int, int], interpolation: Ints | 
 
 
 def mirrored(crops: Crops, where: npt.NDArray[np.bool_]) -> None:
-    """Mirror those results left to right for which `where` is true."""
+    """Mirror the results for which `where` is true, left to right."""
     crops["flip"] ^= where
 
 
