@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -31,6 +32,7 @@ _SEAL = b',"crc32c":"'
 
 
 _SEAL_LENGTH = len(_SEAL) + 8 + len(b'"}')
+_SEALED = re.compile(re.escape(_SEAL) + rb'[0-9a-f]{8}"\}')
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,11 @@ class Manifest:
         document |= document.pop("more")
         body = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode("ascii")[:-1]
         return body + _SEAL + b"%08x" % google_crc32c.value(body) + b'"}'
+
+    @staticmethod
+    def ends(text: bytes) -> bool:
+        """Tell whether a text ends as every manifest does, in a checksum, which may be wrong if the text is damaged."""
+        return _SEALED.fullmatch(text[-_SEAL_LENGTH:]) is not None
 
     @classmethod
     def from_json(cls, text: bytes, path: str) -> Manifest:

@@ -21,7 +21,7 @@ from packer._codecs import CODECS
 from packer._conversion.convert import convert
 from packer._datasets.open import ImageDataset, open_dataset
 from packer._fields import KINDS as FIELD_KINDS
-from packer._formats import FORMATS, open_pack
+from packer._formats import FORMATS, open_pack, shows_mark
 from packer._images.decode import fast_decoder
 from packer._images.jpeg_tiles import cut_out_in_python, read_tiles
 from packer._manifest import SCHEMA
@@ -82,6 +82,7 @@ def test_every_schema_format_codec_and_kind_of_tiles_is_there() -> None:
 def test_a_golden_pack(path: Path) -> None:
     expected = recorded(path)
     assert verify(path) == []
+    assert shows_mark(path)
     with open_pack(path) as reader:
         assert reader.manifest.schema == int(path.parent.name.removeprefix("schema-"))
         assert reader.manifest.format == next(name for name in SUFFIXES if SUFFIXES[name] == path.suffix)

@@ -26,18 +26,17 @@ from packer._conversion.convert import Summary, conversion_settings, summary_of_
 from packer._conversion.destination import default_scratch, make_own_directory, make_scratch
 from packer._conversion.request import ConversionRequest
 from packer._conversion.resume import setting_differences, started_differently
-from packer._conversion.workspace import check_inputs, not_replaced
-from packer._formats import FORMATS, open_pack
+from packer._conversion.workspace import check_inputs, require_mark
+from packer._formats import open_pack
 from packer._formats.files import PackFiles
 from packer._storage.files import remove, write_output, writing_to
 from packer._storage.locks import held
+from packer._storage.place import place_of
 from packer._storage.remote.client import look
 from packer._storage.remote.s3 import UploadLog
-from packer._storage.remote.upload import Upload, require_writable
+from packer._storage.remote.upload import MANIFESTS, Upload, require_writable
 from packer._storage.remote.urls import identity, parse
-from packer.errors import DestinationError, PackLockedError, RemoteError, option, printable
-
-_HEAD = 64  # bytes by which a pack is recognised
+from packer.errors import DestinationError, PackLockedError, option, printable
 
 
 class UploadedConversion:
@@ -193,8 +192,12 @@ class UploadedConversion:
 
 
 def _require_pack_or_nothing(url: str) -> None:
-    """Raise DestinationError if the object at a URL does not begin like a pack; the user may be unable to read it."""
-    with contextlib.suppress(RemoteError):
-        found = look(url, _HEAD)
-        if found is not None and found[1] and not any(row.begins(found[1]) for row in FORMATS.values()):
-            raise not_replaced(parse(url).shown())
+    """Raise DestinationError if something other than a pack would be replaced, and RemoteError if it cannot be read.
+
+    Objects below the URL without a manifest are left to `Upload`, which refuses them with advice.
+    """
+    found = look(url, 1)
+    if found is not None and not found[1]:  # an empty object
+        return
+    if found is not None or place_of(url).holding(MANIFESTS):
+        require_mark(url)

@@ -35,7 +35,7 @@ from typing import IO, Any
 import google_crc32c
 
 from packer._conversion.resume import compare_source, setting_differences, started_differently
-from packer._formats import Writer, is_pack
+from packer._formats import Writer, shows_mark
 from packer._manifest import TILED
 from packer._sources.base import Source
 from packer._sources.scan_list import let_mend, write_listing
@@ -55,12 +55,16 @@ from packer._storage.safe_open import KINDS, NO_LINK, open_regular
 from packer._storage.stamps import Stamp
 from packer._table import COLUMNS, encode_name
 from packer.errors import (
+    CorruptPackError,
     DestinationError,
     DestinationOptionError,
     ImageError,
+    MissingDependencyError,
     PackerError,
+    PackError,
     PackLockedError,
     ResumeError,
+    message_of,
     option,
     printable,
 )
@@ -593,11 +597,11 @@ class Checkpoints:
 def check_destination(destination: Path, *, overwrite: bool) -> None:
     """Raise DestinationError if a pack cannot be written, or something exists that must not be replaced.
 
-    Packs are replaced, damaged ones too, and so are empty files and directories.
+    Packs are replaced, damaged ones too if they show that packer wrote them, and so are empty files and directories.
     """
     check_free(destination, overwrite=overwrite)
-    if os.path.lexists(destination) and not _is_empty(destination) and not _is_pack(destination):
-        raise not_replaced(printable(destination))
+    if os.path.lexists(destination) and not _is_empty(destination):
+        require_mark(destination)
 
 
 def check_free(destination: Path, *, overwrite: bool) -> None:
@@ -615,19 +619,24 @@ def _is_empty(destination: Path) -> bool:
     return not (os.listdir(destination) if os.path.isdir(destination) else os.path.getsize(destination))
 
 
-def _is_pack(destination: Path) -> bool:
+def require_mark(destination: str | os.PathLike[str]) -> None:
+    """Raise DestinationError if what exists at a path or a URL does not show that packer wrote it.
+
+    In doubt it is not replaced: it may be another tool's, and the only copy.
+    """
+    cause: PackerError | None = None
     try:
-        return is_pack(destination)
-    except PackerError:  # a pack that is damaged, or of a newer packer
-        return True
-
-
-def not_replaced(shown: str) -> DestinationError:
-    """Return the error for something that packer did not write, which ``--overwrite`` does not replace."""
-    return DestinationError(
-        f"{shown}: exists, and is no pack, so {option('overwrite', True)} does not replace it. Choose another name, or "
-        "delete it yourself first."
-    )
+        if shows_mark(destination):
+            return
+        problem = "is no pack"
+    except CorruptPackError as error:
+        problem, cause = f"is too damaged to be recognised as a pack ({error.reason})", error
+    except (PackError, MissingDependencyError) as error:
+        problem, cause = f"cannot be recognised as a pack ({message_of(error)})", error
+    raise DestinationError(
+        f"{urls.shown(destination)}: exists, and {problem}, so {option('overwrite', True)} does not replace it. "
+        "Choose another name, or delete it yourself first."
+    ) from cause
 
 
 def _require_file_or_directory(destination: Path) -> None:

@@ -42,6 +42,7 @@ __all__ = [
     "is_pack",
     "open_pack",
     "recognise",
+    "shows_mark",
 ]
 
 
@@ -241,13 +242,32 @@ def open_pack(
 
 
 def is_pack(path: str | os.PathLike[str]) -> bool:
-    """Tell whether there is a pack at `path`; errors of a damaged pack are raised only when it is opened."""
+    """Tell whether there is a pack at `path` by opening it; PackError if it is damaged, or of a newer packer."""
     require_path(path)
     try:
         _opened(place_of(os.path.expanduser(path)), "always").close()
     except (NotAPackError, PackNotFoundError):
         return False
     return True
+
+
+def shows_mark(path: str | os.PathLike[str]) -> bool:
+    """Tell whether what is at a path or a URL shows that packer wrote it: a pack, even a damaged one.
+
+    Raises
+    ------
+    PackNotFoundError
+        If nothing exists there.
+    PackError, RemoteError, MissingDependencyError
+        If it cannot be told: it is too damaged, cannot be read, or only a missing package can read it.
+    """
+    place = place_of(path)
+    try:
+        row = recognise(place)
+    except NotAPackError:
+        return False
+    match = _PLUGIN.match(_head(place) or b"")
+    return (match is not None and match[1].decode() == row.name) or row.open_reader().shows_mark(place)
 
 
 def _opened(place: Place, check: str) -> Reader:

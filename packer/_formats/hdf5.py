@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from packer._formats.reader import FileReader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
 from packer._storage.packfile import NOWHERE
+from packer._storage.place import Place
 from packer._table import Buffer, Ints, Sample, Table, blocks
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
@@ -31,6 +33,8 @@ _STRUCTURE = 8192  # bytes that libhdf5 takes for its structure at a time
 _MOST_STRUCTURE = 1 << 20  # bytes that libhdf5 reads at once: it looks at the structure only, of which all is small
 _BESIDE = 1 << 16  # bytes: the structure, and the manifest after it
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_MARK = re.compile(rb"format\0\x13.{3}\x06\0{3}.{4}packer", re.DOTALL)
+"""The attribute `format`, a text of 6 bytes, which libhdf5 puts at the beginning of the files that are made here."""
 
 
 class HDF5Writer(Writer):
@@ -154,6 +158,11 @@ class _Frame(io.RawIOBase):
 
 class HDF5Reader(FileReader):
     """Finds the datasets through libhdf5, and reads them as plain ranges of the file."""
+
+    @classmethod
+    def shows_mark(cls, place: Place) -> bool:
+        """Look for the attribute `format` without libhdf5, which does not open a file that was cut short."""
+        return _MARK.search(place.head(_DATA_AT) or b"") is not None or super().shows_mark(place)
 
     def _open(self) -> tuple[Manifest, Table]:
         if not self.place.is_a_file():

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from packer._containers import ForeignFiles, PixelLayout
 from packer._formats.contract import Locations
 from packer._formats.parts import TABLE_FILE, SpreadData, SpreadReader, write_table
-from packer._formats.reader import MANIFEST_FILE, read_manifest, write_manifest
+from packer._formats.reader import MANIFEST_FILE, holds_manifest, read_manifest, write_manifest
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, replacing
 from packer._storage.packfile import BY_PATH, NOWHERE, Descriptor, PackFile, by_path
@@ -328,6 +328,10 @@ class IndexReader(SpreadReader):
 
     _data: ListedFiles
     _pixels: PixelLayout | None = None
+
+    @classmethod
+    def shows_mark(cls, place: Place) -> bool:
+        return holds_manifest(place.join(INDEX_DIRECTORY)) or super().shows_mark(place)
 
     def _open(self) -> tuple[Manifest, Table]:
         inner = self.place.join(INDEX_DIRECTORY)

@@ -44,7 +44,9 @@ from packer._storage.lmdb_tree import (
     LMDBTree,
     Page,
     even,
+    nodes_of,
 )
+from packer._storage.place import Place
 from packer._table import COLUMNS, Buffer, Sample, Table, blocks, spans
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, option
 
@@ -269,6 +271,14 @@ def _column_key(column: str) -> bytes:
     return _PREFIX + column.encode()
 
 
+def _has_manifest_key(page: bytes, number: int) -> bool:
+    try:
+        is_leaf, nodes = nodes_of(page, number)
+    except (ValueError, struct.error):  # of a value that contains the same bytes, or damaged
+        return False
+    return is_leaf and any(node.key == _MANIFEST_KEY for node in nodes)
+
+
 class LMDBWriter(Writer):
     """Writes the samples, and after them the table."""
 
@@ -316,6 +326,17 @@ class LMDBWriter(Writer):
 
 class LMDBReader(FileReader):
     """Reads the table through the B-tree and the samples through the table."""
+
+    @classmethod
+    def shows_mark(cls, place: Place) -> bool:
+        """Look for the leaf with the manifest's key near the end, because a file that was cut short has no tree."""
+        with place.open() as file:
+            begin = max(0, file.size - _LARGEST_END) // PAGE * PAGE
+            end = file.read(begin, file.size - begin)
+        leaves = (at for at in range(0, len(end), PAGE) if _MANIFEST_KEY in end[at : at + PAGE])
+        if any(_has_manifest_key(end[at : at + PAGE], (begin + at) // PAGE) for at in leaves):
+            return True
+        return super().shows_mark(place)
 
     def _open(self) -> tuple[Manifest, Table]:
         if not self.place.is_a_file():

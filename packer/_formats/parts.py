@@ -27,7 +27,14 @@ import numpy.typing as npt
 
 from packer._formats import FORMATS, PARTS, open_pack
 from packer._formats.contract import Locations
-from packer._formats.reader import MANIFEST_FILE, Reader, read_manifest, table_from, write_manifest
+from packer._formats.reader import (
+    MANIFEST_FILE,
+    Reader,
+    holds_manifest,
+    read_manifest,
+    table_from,
+    write_manifest,
+)
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, remove, replacing, sync_directory, writing_to
 from packer._storage.packfile import NOWHERE, PackFile
@@ -171,6 +178,10 @@ class SpreadReader(Reader):
 
     _table_file: PackFile
     _data: SpreadData
+
+    @classmethod
+    def shows_mark(cls, place: Place) -> bool:
+        return holds_manifest(place)
 
     def _open_table(self, file: PackFile, manifest: Manifest, names: int) -> tuple[int, Table]:
         """Return the rows of the table in a file, and the table; `names` are the bytes of all names.

@@ -24,7 +24,14 @@ from packer._storage.files import AppendFile, sync_directory
 from packer._storage.packfile import LOCATION, MEMORY, NOWHERE, Descriptor, PackFile
 from packer._storage.place import Place, place_of
 from packer._table import LONGEST_NAME, Buffer, Ints, Labels, Names, Row, Table, Vector, value_checksum
-from packer.errors import CorruptPackError, NoSampleError, NotAPackError, PackError, printable
+from packer.errors import (
+    CorruptPackError,
+    NoSampleError,
+    NotAPackError,
+    PackError,
+    UnsupportedVersionError,
+    printable,
+)
 
 _MOST_TOGETHER = 1 << 26  # bytes: larger blobs are read one by one
 
@@ -73,6 +80,26 @@ class Reader(PackAccess):
     def names(self) -> Names:
         """The samples' names, read from the table when they are first used."""
         return self.table.sample_names(self.path)
+
+    @classmethod
+    def shows_mark(cls, place: Place) -> bool:
+        """Tell whether what is at a place shows that packer wrote it, even if it is damaged.
+
+        Nothing else is ever replaced by a pack. The default tries to open it, which does not recognise all damaged
+        packs: a format whose files have a mark that can be found without the rest of them looks for it here.
+
+        Raises
+        ------
+        PackError
+            If it is too damaged to tell, or cannot be read.
+        """
+        try:
+            cls(place).close()
+        except UnsupportedVersionError:  # according to its manifest
+            return True
+        except NotAPackError:
+            return False
+        return True
 
     def __len__(self) -> int:
         return self.manifest.count
@@ -659,6 +686,14 @@ def read_manifest(directory: Place) -> Manifest:
         raise NotAPackError(f"not a complete pack: it contains no {MANIFEST_FILE}", directory.path)
     with directory.open(MANIFEST_FILE) as file:
         return Manifest.from_json(file.read(0, file.size), file.path)
+
+
+def holds_manifest(directory: Place) -> bool:
+    """Tell whether a directory has a manifest of packer, which may be damaged; PackError if it cannot be read."""
+    if not directory.holding([MANIFEST_FILE]):
+        return False
+    with directory.open(MANIFEST_FILE) as file:
+        return Manifest.ends(file.read(0, file.size))
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

@@ -7,16 +7,20 @@ import re
 import shutil
 import socket
 import stat
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
 import pytest
 
 import packer
 from packer.errors import DestinationError
-from tests.command import packer_many
+from tests.command import packer_many, without_root_powers
 from tests.containers.lmdbs import write_lmdb
 from tests.samples import content, noise
 
@@ -201,6 +205,106 @@ def test_what_packer_did_not_write_is_not_replaced(room: Path, writer: str, othe
     assert content(room) == before
 
 
+def cut(path: Path, *, by: int) -> None:
+    os.truncate(path, path.stat().st_size - by)
+
+
+def write_hdf5(path: Path, **attributes: Any) -> None:
+    with h5py.File(path, "w") as file:
+        file.attrs.update(attributes)
+        file["results"] = np.arange(1000)
+
+
+def cut_lmdb(path: Path) -> None:
+    write_lmdb(path, [(b"%d" % number, bytes(5000)) for number in range(9)])
+    cut(path, by=4096)
+
+
+def cut_hdf5(path: Path) -> None:
+    write_hdf5(path, format=np.bytes_(b"another"))
+    cut(path, by=1000)
+
+
+def table_of_tensors(path: Path) -> None:
+    path.mkdir()
+    (path / "table.pth").write_bytes(b"weights")
+    (path / "manifest.json").write_text('{"name":"a model"}')
+
+
+def value_like_a_pack(path: Path) -> None:
+    write_lmdb(path, [(b"text", b"packer/manifest"), *((b"x%d" % number, bytes(5000)) for number in range(9))])
+    cut(path, by=4096)
+
+
+DOUBTFUL = {
+    "an LMDB of another tool, cut short": cut_lmdb,
+    "such an LMDB with packer's key in a value": value_like_a_pack,
+    "an HDF5 file of another tool, cut short": cut_hdf5,
+    "another directory with a manifest and a table": table_of_tensors,
+    "the name of a plug-in that is not installed": lambda path: path.write_text("packer:todo\n- milk\n"),
+}
+"""What may be anybody's, made at a path: files from which no reader can tell who wrote them."""
+
+
+@pytest.mark.parametrize("other", DOUBTFUL)
+def test_what_does_not_show_that_packer_wrote_it_is_not_replaced(room: Path, other: str) -> None:
+    dst = room / "results.h5"
+    DOUBTFUL[other](dst)
+    before = content(room)
+    with pytest.raises(DestinationError, match=r"results\.h5: exists, and .* overwrite=True does not replace it"):
+        packer.convert(room / "tree", dst, overwrite=True)
+    assert content(room) == before
+
+
+@without_root_powers
+def test_a_file_that_cannot_be_read_is_not_replaced(room: Path) -> None:
+    dst = room / "x.lmdb"
+    dst.write_text("notes")
+    dst.chmod(0)
+    line = [sys.executable, "-m", "packer", "convert", str(room / "tree"), str(dst), "--overwrite"]
+    if os.geteuid() == 0:
+        line = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *line]
+    refused = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "x.lmdb: exists, and cannot be recognised as a pack" in refused.stderr
+    assert "Permission denied" in refused.stderr
+    assert "--overwrite does not replace it" in refused.stderr
+    dst.chmod(0o600)
+    assert dst.read_text() == "notes"
+
+
+def change(path: Path, old: bytes, new: bytes) -> None:
+    data = path.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new))
+
+
+DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "LMDB without its last page": (".lmdb", lambda path: cut(path, by=4096)),
+    "LMDB with a damaged manifest": (".lmdb", lambda path: change(path, b'"codec":"keep"', b'"codec":"kept"')),
+    "HDF5 without its second half": (".h5", lambda path: cut(path, by=path.stat().st_size // 2)),
+    "HDF5 with a damaged manifest": (".h5", lambda path: change(path, b'"codec":"keep"', b'"codec":"kept"')),
+    "pth with a damaged manifest": (
+        ".pth",
+        lambda path: change(path / "manifest.json", b'"codec":"keep"', b'"codec":"kept"'),
+    ),
+    "pth without a shard": (".pth", lambda path: (path / "shard-00000.pth").unlink()),
+    "pth with a damaged table": (".pth", lambda path: cut(path / "table.pth", by=100)),
+    "WebDataset without its files": (".wds", lambda path: [tar.unlink() for tar in path.glob("*.tar")] and None),
+}
+"""Damage to a pack, by which it no longer opens, and which leaves packer's mark in it."""
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_pack_that_shows_packers_mark_is_replaced(room: Path, case: str) -> None:
+    suffix, damage = DAMAGED[case]
+    dst = room / f"x{suffix}"
+    packer.convert(room / "more", dst)
+    damage(dst)
+    packer.convert(room / "tree", dst, overwrite=True)
+    assert packer.digest(dst) == packer.digest(room / "t.lmdb")
+
+
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("before", ["an empty file", "an empty directory", "a pack", "an index", "a damaged pack"])
 def test_packs_and_empty_files_are_replaced(room: Path, writer: str, before: str) -> None:
@@ -215,6 +319,6 @@ def test_packs_and_empty_files_are_replaced(room: Path, writer: str, before: str
     else:
         shutil.copy(room / "more.lmdb", dst)
     if before == "a damaged pack":
-        os.truncate(dst, dst.stat().st_size - 4096)
+        cut(dst, by=4096)
     WRITERS[writer](room, dst)
     assert len(packer.open_dataset(dst)) > 0

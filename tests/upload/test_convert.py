@@ -12,6 +12,7 @@ import pytest
 
 import packer
 from packer.errors import DestinationError, OptionError, RemoteError, ResumeError
+from tests.containers.lmdbs import write_lmdb
 from tests.samples import content
 from tests.upload.stores import CutError, Proxy
 
@@ -117,6 +118,39 @@ def test_an_object_that_is_no_pack_is_not_replaced(s3: Any, bucket: str, photo_t
     s3.put_object(Bucket=bucket, Key="t.lmdb", Body=b"")
     packer.convert(photo_tree, url, **how)
     packer.convert(photo_tree, url, resize=16, **how)
+
+
+def test_what_only_begins_like_a_pack_is_not_replaced(s3: Any, bucket: str, photo_tree: Path, tmp_path: Path) -> None:
+    """An LMDB of another tool, a pack's remains that show nothing of packer, and objects with another manifest."""
+    how = {"scratch": tmp_path / "scratch", "overwrite": True}
+    write_lmdb(tmp_path / "other.lmdb", [(b"0", b"value")])
+    packer.convert(photo_tree, tmp_path / "pack.lmdb")
+    other = {
+        "other.lmdb": (tmp_path / "other.lmdb").read_bytes(),
+        "cut.lmdb": (tmp_path / "pack.lmdb").read_bytes()[:8192],
+        "app.pth/manifest.json": b'{"name":"an app"}',
+        "app.pth/table.pth": b"weights",
+    }
+    for key, body in other.items():
+        s3.put_object(Bucket=bucket, Key=key, Body=body)
+    for name in ("other.lmdb", "cut.lmdb", "app.pth"):
+        with pytest.raises(DestinationError, match=rf"{bucket}/{name}: exists, and .*overwrite=True does not replace"):
+            packer.convert(photo_tree, f"s3://{bucket}/{name}", **how)
+    assert stored(s3, bucket, "") == other
+    damaged = bytearray((tmp_path / "pack.lmdb").read_bytes())[:-4096]
+    s3.put_object(Bucket=bucket, Key="pack.lmdb", Body=bytes(damaged))
+    packer.convert(photo_tree, f"s3://{bucket}/pack.lmdb", **how)
+    assert stored(s3, bucket, "pack.lmdb") == only_files(tmp_path / "pack.lmdb")
+
+
+def test_an_object_that_cannot_be_read_is_not_replaced(
+    s3: Any, bucket: str, photo_tree: Path, tmp_path: Path, proxied: Callable[..., Proxy]
+) -> None:
+    s3.put_object(Bucket=bucket, Key="t.lmdb", Body=b"notes")
+    proxied(lambda request, when: 403 if request.startswith("GET") and "t.lmdb" in request else None)
+    with pytest.raises(RemoteError, match="access is denied"):
+        packer.convert(photo_tree, f"s3://{bucket}/t.lmdb", scratch=tmp_path / "scratch", overwrite=True)
+    assert stored(s3, bucket, "t.lmdb") == {"": b"notes"}
 
 
 def test_what_does_not_fit_a_url_is_refused_in_a_line(photo_tree: Path, tmp_path: Path) -> None:

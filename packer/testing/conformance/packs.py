@@ -26,7 +26,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from packer._codecs import LABEL_TYPES
-from packer._formats import FORMATS, Format, Reader, open_pack
+from packer._formats import FORMATS, Format, Reader, open_pack, shows_mark
 from packer._manifest import SCHEMA, Manifest
 from packer._packs.verify import verify
 from packer._table import COLUMNS, Buffer, Sample, Table
@@ -248,6 +248,7 @@ class ReadingConformance(PackCase):
     def test_is_recognised_by_its_content(self, path: Path, samples: list[Sample]) -> None:
         self.write(path, samples)
         renamed = path.rename(path.with_name("no suffix"))
+        assert shows_mark(renamed)
         with open_pack(renamed) as reader:
             assert type(reader) is self.row.open_reader()
             assert_holds(reader, samples)
@@ -336,6 +337,7 @@ class RefusingConformance(PackCase):
         self.write(path, samples, change=change)
         with pytest.raises(UnsupportedVersionError, match=rf"schema {SCHEMA + 1}\b"):
             self.open(path)
+        assert shows_mark(path)
 
     def require_damage(self, reader: Reader, index: int, samples: Sequence[Sample]) -> None:
         """Assert that readers and `verify` refuse one sample, with its index and name, and accept the others."""
