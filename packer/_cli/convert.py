@@ -487,13 +487,13 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
       packer scan imagenet/train train.scan
       packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
     """
-    from packer._conversion.request import SourceRequest, is_pack
+    from packer._conversion.request import SourceRequest, looks_like_pack
     from packer._conversion.workspace import check_free, check_inputs, check_outside
     from packer._sources.scan_list import KIND, write_listing
     from packer._storage.files import require_output
 
     request = requested(SourceRequest, src=src, **values)
-    if is_pack(src):
+    if looks_like_pack(src):
         raise click.UsageError(f"{printable(src)} is a pack. A pack needs no list: convert it directly")
     check_inputs(listing, request.inputs())
     check_free(listing, overwrite=overwrite)

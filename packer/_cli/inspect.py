@@ -199,13 +199,13 @@ def _telling_damage(pack: Path) -> Iterator[None]:
 def _claims_to_be_a_pack(path: Path) -> bool:
     """Tell whether `path` has a suffix of packs or the content of one, and is no file of another tool."""
     from packer._containers import find_container
-    from packer._conversion.request import is_pack
+    from packer._conversion.request import looks_like_pack
     from packer._formats import FORMATS
 
     with contextlib.suppress(PackerError):
         if find_container([Path(os.path.abspath(path))]) is not None:
             return False
-    return any(path.suffix.lower() in row.suffixes for row in FORMATS.values() if row.parts) or is_pack(path)
+    return any(path.suffix.lower() in row.suffixes for row in FORMATS.values() if row.parts) or looks_like_pack(path)
 
 
 @click.command("view", cls=PanelCommand)

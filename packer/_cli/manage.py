@@ -55,7 +55,7 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
     """
     from packer._conversion.merge import merge
     from packer._conversion.partition import finish
-    from packer._conversion.request import is_pack
+    from packer._conversion.request import looks_like_pack
 
     if finishing:
         source = click.get_current_context().get_parameter_source
@@ -69,7 +69,7 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
         return status_of(manifest)
     if not packs:
         raise click.UsageError("PACKS are missing: packer merge PACK... DST")
-    if len(packs) == 1 and is_pack(dst):
+    if len(packs) == 1 and looks_like_pack(dst):
         raise click.UsageError(
             f"{printable(dst)} is a pack that exists, and merging {printable(packs[0])} alone would replace it by a copy: "
             f"add DST to join both, as in packer merge {printable(packs[0])} {printable(dst)} DST"

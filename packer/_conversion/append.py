@@ -14,7 +14,7 @@ from packer._conversion.convert import ConversionProgress, Summary, summary_of_m
 from packer._conversion.destination import part_name
 from packer._conversion.options import OF_THE_PACK, options_of, values_of
 from packer._conversion.recipe import provenance
-from packer._conversion.request import ConversionRequest, is_pack
+from packer._conversion.request import ConversionRequest, looks_like_pack
 from packer._conversion.resume import made_before, setting_differences
 from packer._conversion.workspace import Workspace, WorkspacePaths
 from packer._fields import Field
@@ -234,7 +234,7 @@ def _part(request: ConversionRequest, source: Source, progress: Callable[[Conver
         remove(path)
     if not os.path.lexists(path):
         return request.convert(source, progress)
-    if os.path.islink(path) or not is_pack(path) or not _is_made(path, source, request):
+    if os.path.islink(path) or not looks_like_pack(path) or not _is_made(path, source, request):
         raise DestinationError(
             f"{printable(path)}: contains an unfinished part of other images. Append those first, or pass "
             f"{option('fresh', True)} to delete this part."

@@ -412,11 +412,11 @@ class SourceRequest(SourceOptions):
     def _opened(self, destination: Path | None, classes: list[str] | None, is_split: bool) -> Source:
         listed = is_listing(self.src)
         refused = next(self.given(_OF_FILES), None)
-        if refused is not None and (listed or is_pack(self.src)):
+        if refused is not None and (listed or looks_like_pack(self.src)):
             kind = "containers of other tools" if refused == "keys" else "a directory of images"
             own = f"{printable(self.src)} says its own {_OF_FILES[refused]}"
             raise OptionError(f"{self.mention(refused)} is for {kind}: {own}")
-        if self.where is not None and (listed or not is_pack(self.src)):
+        if self.where is not None and (listed or not looks_like_pack(self.src)):
             raise OptionError(
                 f"{option('where')} chooses samples of a pack, and {printable(self.src)} is none: convert it, "
                 "and then the pack"
@@ -425,7 +425,7 @@ class SourceRequest(SourceOptions):
             if classes is not None or self.classes_from is not None:
                 raise OptionError(f"{option('classes_from')} is for `packer scan`, which made the list that SRC is")
             return listed_source(self.src)
-        if is_pack(self.src):
+        if looks_like_pack(self.src):
             source = pack_source(self.src, classes=classes, bad=self.bad_samples())
             return source if self.where is None else source.where(self.where)
         if (objects := source_of_objects(self, classes)) is not None:
@@ -551,8 +551,11 @@ class SourceRequest(SourceOptions):
         return (value or None) if isinstance(value, bool) or value is None else str(value)
 
 
-def is_pack(path: Path) -> bool:
-    """Tell whether there is a pack at `path`, as opposed to another tool's file in one of the formats of packs."""
+def looks_like_pack(path: Path) -> bool:
+    """Tell whether there is a pack at `path` by how it begins, as opposed to another tool's file in the same format.
+
+    A damaged pack looks like one too. Whether it can be opened is the question of `packer._formats.is_pack`.
+    """
     try:
         recognise(path)
     except (NotAPackError, PackNotFoundError):
