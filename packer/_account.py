@@ -317,9 +317,16 @@ class BadSamples:
         dict
             The entry of the sample in `found`.
         """
+        self.require_skip(error)
+        self.found.append({"name": name, "reason": recorded(message_of(error))})
+        return self.found[-1]
+
+    def require_skip(self, error: SourceError) -> None:
+        """Raise `error` with a hint at the option that leaves such samples out, unless they are left out.
+
+        For an error about many samples; `add` lists each of them.
+        """
         if not self.skip:
             problem = message_of(error).rstrip(".")
             advice = f"To leave out such samples and list them: {option('on_error', 'skip')}"
             raise type(error)(f"{problem}. {advice}") from error.__cause__
-        self.found.append({"name": name, "reason": recorded(message_of(error))})
-        return self.found[-1]

@@ -438,8 +438,8 @@ class _Rows:
     def _leave_out(self, labels: Labels, samples: Names, reasons: Mapping[int, str], problem: str) -> None:
         """Leave out the samples of some labels, with a reason for each label; or raise an error with all of them."""
         where = _shown(self._container)
-        if reasons and not self._bad.skip:
-            self._bad.add("", SourceError(f"{where}: {problem}"))
+        if reasons:
+            self._bad.require_skip(SourceError(f"{where}: {problem}"))
         for row in np.flatnonzero(np.isin(labels, list(reasons))).tolist():
             why = f"{where}: {printable(samples[row])}: {reasons[int(labels[row])]}"
             self._bad.add(samples[row], SourceError(why))

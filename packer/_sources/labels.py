@@ -47,8 +47,8 @@ def in_known_classes(
     Raises SourceError if bad samples are an error, or all samples are bad.
     """
     unknown = [name for name in listed if name not in set(classes)]
-    if unknown and not bad.skip:
-        bad.add("", SourceError(f"{where}: {unknown_classes([*map(printable, unknown)])}"))
+    if unknown:
+        bad.require_skip(SourceError(f"{where}: {unknown_classes([*map(printable, unknown)])}"))
     for name in unknown:
         why = f"its class {printable(name)} is none of the given classes"
         for image in listed[name]:
@@ -145,7 +145,7 @@ def meaning_of(
         return _meaning(texts, label_type, classes, refuse)
     except SourceError as error:
         if bad is not None and any(_problem(text, label_type, classes) for text in set(texts)):
-            bad.add("", error)
+            bad.require_skip(error)
         raise
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import Account, BadSamples
+from packer._codecs import UNLABELED
 from packer._fields import Condition, Field, Stored
 from packer._formats import Reader, open_pack
 from packer._formats.reader import PackColumns
@@ -268,8 +269,6 @@ def _require_same_kind(first: Reader, one: Field, reader: Reader, other: Field) 
 
 
 CLASS_MAPS = ("same", "union")
-_UNKNOWN = -2
-"""The label of samples whose class is not in the given ones."""
 
 
 def pack_source(
@@ -325,11 +324,12 @@ def pack_source(
     united = readers[0].manifest if len(readers) == 1 else Manifest.united([reader.manifest for reader in readers])
     bad = bad or BadSamples()
     starts = np.cumsum([0, *(len(reader) for reader in readers[:-1])])
+    labels, unknown = zip(*(_labels(reader, classes, bad) for reader in readers), strict=True)
     source = PackSource(
         "pack",
         user_path(readers[0].path),
         names,
-        np.concatenate([_labels(reader, classes, bad) for reader in readers]),
+        np.concatenate(labels),
         list(classes),
         readers=readers,
         starts=starts,
@@ -348,12 +348,11 @@ def pack_source(
     )
     if len(readers) > 1:
         source = replace(source, united=replace(united, source=source.describe()))
-    return _of_known_classes(source, bad)
+    return _of_known_classes(source, np.concatenate(unknown), bad)
 
 
-def _of_known_classes(source: PackSource, bad: BadSamples) -> PackSource:
-    """Return a source without the samples of classes that are not in the given ones, which become bad samples."""
-    unknown = source.labels == _UNKNOWN
+def _of_known_classes(source: PackSource, unknown: npt.NDArray[np.bool_], bad: BadSamples) -> PackSource:
+    """Return a source without the samples of unknown classes, a mask, which become bad samples."""
     if not unknown.any():
         return source
     for row in np.flatnonzero(unknown).tolist():
@@ -405,27 +404,30 @@ def _require_same_classes(readers: Sequence[Reader]) -> None:
             )
 
 
-def _labels(reader: Reader, classes: Sequence[str], bad: BadSamples) -> Labels:
-    """Return the labels of a pack, with ids as indices into `classes`; -1 for labels that reading will refuse.
+def _labels(reader: Reader, classes: Sequence[str], bad: BadSamples) -> tuple[Labels, npt.NDArray[np.bool_]]:
+    """Return the labels of a pack, and a mask of the samples whose class is not in `classes`.
 
-    Labels of other classes are `_UNKNOWN`, or an error unless `bad` takes them.
+    Ids become indices into `classes`; they are -1 for labels that reading will refuse, and where the mask is set. Such
+    a class is an error unless `bad` takes its samples.
     """
     own = reader.manifest.classes
     if own == list(classes):
-        return reader.table.label
+        return reader.table.label, np.zeros(len(reader), bool)
     if reader.manifest.label_type != "class":
         raise SourceError(f"{printable(reader.path)}: its labels are numbers without classes")
     ids = class_ids(classes)
-    unknown = [name for name in own if name not in ids]
-    if unknown and not bad.skip:
-        bad.add("", SourceError(f"{printable(reader.path)}: {unknown_classes([*map(printable, unknown)])}"))
-    own_ids = [ids.get(name, _UNKNOWN) for name in own]
-    return np.concatenate([np.empty(0, np.int64), *(_mapped(label, own_ids) for label in blocks(reader.table.label))])
+    if unknown := [name for name in own if name not in ids]:
+        bad.require_skip(SourceError(f"{printable(reader.path)}: {unknown_classes([*map(printable, unknown)])}"))
+    own_ids = np.array([*(ids.get(name, UNLABELED) for name in own), UNLABELED], np.int64)
+    is_unknown = np.array([*(name not in ids for name in own), False])
+    parts = [_indices(label, len(own)) for label in blocks(reader.table.label)]
+    indices = np.concatenate([np.empty(0, np.int64), *parts])
+    return own_ids[indices], is_unknown[indices]
 
 
-def _mapped(label: Ints, ids: list[int]) -> Ints:
-    inside = (label >= 0) & (label < len(ids))
-    return np.where(inside, np.array([*ids, -1], np.int64)[np.where(inside, label, -1)], -1)
+def _indices(label: Ints, count: int) -> Ints:
+    """Return the class of each label as an index into `count` classes; `count` for labels of none of them."""
+    return np.where((label >= 0) & (label < count), label, count)
 
 
 class _Distinguished:

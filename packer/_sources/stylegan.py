@@ -106,6 +106,6 @@ def _classes(labels: Sequence[int], classes: Sequence[str] | None, path: Path, b
         )
     if classes is None:
         return list(map(str, range(most + 1)))
-    if most >= len(classes) and not bad.skip:
-        bad.add("", SourceError(f"{printable(path)}: {unknown_classes([str(most)])}"))
+    if most >= len(classes):
+        bad.require_skip(SourceError(f"{printable(path)}: {unknown_classes([str(most)])}"))
     return list(classes)

@@ -162,3 +162,25 @@ def test_names_that_no_sample_has_are_not_passed_on(tmp_path: Path, name: str) -
     with open_pack(tmp_path / "skipped.lmdb") as reader:
         assert list(reader.names) == ["a/good.png"]
         assert [entry["name"] for entry in reader.manifest.skipped] == [name]
+
+
+@pytest.mark.parametrize(("label_type", "labels"), [("int", [-2, 3, -1]), ("float", [-2.0, 0.5, -1.0])])
+def test_numbers_as_labels_keep_their_values(tmp_path: Path, label_type: str, labels: list[float]) -> None:
+    held = [Sample(f"{number}.jpg", label, b"x", 1, 1) for number, label in enumerate(labels)]
+    parts = [held[:2], held[2:]]
+    paths = [
+        write_pack(tmp_path / f"{number}.lmdb", "lmdb", part, classes=[], label_type=label_type, schema=2)
+        for number, part in enumerate(parts)
+    ]
+    assert pack_source(paths[0]).labels.tolist() == labels[:2]
+    assert pack_source(*paths).labels.tolist() == labels
+
+
+def test_a_damaged_label_is_no_class_that_a_list_lacks(tmp_path: Path) -> None:
+    held = [Sample(f"{number}.jpg", label, b"x", 1, 1) for number, label in enumerate([0, -2, 1])]
+    path = write_pack(tmp_path / "a.lmdb", "lmdb", held)
+    for classes in (None, ["b", "a"]):
+        source = pack_source(path, classes=classes)
+        assert len(source) == 3
+        with pytest.raises(ImageError, match="-2"):
+            source.read(1, ReadBuffer())
