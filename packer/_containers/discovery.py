@@ -462,15 +462,14 @@ def _template(images: Sequence[str], masks: Sequence[str]) -> str:
 
 def _among(names: Sequence[str]) -> str:
     """Return the template that leads from images to masks in the same directory; empty if there are none."""
-    for name in names[:_COMPARED]:
-        folder, stem = _folder_and_stem(name)
-        end = _MASK_OF.search(stem)
-        if end is not None:
-            there = {"".join(_folder_and_stem(one)) for one in names}
-            alone = end.start() == 0  # a directory for each image, such as 0001/image.png and 0001/mask.png
-            if any(folder + one in there for one in (_IMAGES if alone else [stem[: end.start()]])):
-                suffix = os.path.splitext(name)[1]
-                return f"mask={{dir}}/{'' if alone else '{stem}'}{_literal(end[0] + suffix)}"
+    compared = [(name, *_folder_and_stem(name)) for name in names[:_COMPARED]]
+    masks = [(name, folder, stem, end) for name, folder, stem in compared if (end := _MASK_OF.search(stem))]
+    there = {"".join(_folder_and_stem(name)) for name in names} if masks else set[str]()
+    for name, folder, stem, end in masks:
+        alone = end.start() == 0  # a directory for each image, such as 0001/image.png and 0001/mask.png
+        if any(folder + one in there for one in (_IMAGES if alone else [stem[: end.start()]])):
+            suffix = os.path.splitext(name)[1]
+            return f"mask={{dir}}/{'' if alone else '{stem}'}{_literal(end[0] + suffix)}"
     return ""
 
 

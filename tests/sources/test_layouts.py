@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,8 @@ import pytest
 from PIL import Image
 
 import packer
+from packer._account import Account
+from packer._containers.discovery import account_for_layout
 from packer._sources.imagefolder import imagefolder_source
 from packer.errors import SourceError
 from tests.samples import solid
@@ -86,6 +88,24 @@ def test_masks_among_the_images_of_a_class_are_named(case: str, tmp_path: Path) 
     assert f"the source with{' --no-classes' if options else ''} --field '{template}'" in remarks(root)
     packer.convert(root, pack, fields=[template], **options)  # type: ignore[arg-type]
     require_masks(pack, "mask")
+
+
+class Walked(list[str]):
+    """Names that count how often all of them were walked through."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_a_class_of_masks_is_walked_through_once(tmp_path: Path) -> None:
+    names = Walked(f"cells/{number}_seg.png" for number in range(300))
+    account = Account()
+    account_for_layout(account, {"cells": names}, "", "convert")
+    assert names.walks == 1
+    assert account.lines() == []
 
 
 def test_masks_whose_names_tell_nothing_are_named_without_a_template(tmp_path: Path) -> None:
