@@ -397,9 +397,6 @@ def quoted(text: str) -> str:
     return f"'{printable(text[:_SHOWN])}{'…' if len(text) > _SHOWN else ''}'"
 
 
-_UNKNOWN = -1
-
-
 def with_given_classes(
     source: Source, fields: Sequence[Field], pack: Path, bad: BadSamples, table: Path | None = None, *, remedy: str
 ) -> Source:
@@ -426,13 +423,13 @@ def with_given_classes(
     """
     known = {(field.name, field.kind): field for field in fields if KINDS[field.kind].has_classes}
     columns: dict[str, Column] = {}
-    unknown: dict[int, str] = {}
+    unknown: list[_UnknownClasses] = []
     for column in source.columns:
         own = column.field
         pack_field = known.get((own.name, own.kind))
         if pack_field is not None and (own.classes, own.ids) != (pack_field.classes, pack_field.ids):
-            columns[own.name], others = _classed(column, pack_field, source, pack, table)
-            unknown = {**others, **unknown}
+            columns[own.name], of_column = _classed(column, pack_field)
+            unknown.append(of_column)
     for own in source.fields:
         pack_field = known.get((own.name, own.kind), own)
         if own.name not in columns and (own.classes, own.ids) != (pack_field.classes, pack_field.ids):
@@ -442,14 +439,18 @@ def with_given_classes(
             )
     if not columns:
         return source
-    for row, problem in sorted(unknown.items()):
-        bad.add(source.names[row], SourceError(f"{problem}. {remedy}"))
+    rows = sorted(set[int]().union(*(of_column.names for of_column in unknown)))
+    for row in rows:
+        by_line = table is not None and source.lines is not None
+        where = f"{table}, line {source.lines[row]}" if by_line else source.names[row]  # type: ignore[index]
+        problem = next(of_column.problem(row, pack) for of_column in unknown if row in of_column.names)
+        bad.add(source.names[row], SourceError(f"{printable(where)}: {problem}. {remedy}"))
     source = replace(
         source,
         columns=tuple(columns.get(column.field.name, column) for column in source.columns),
         fields=tuple(columns[field.name].field if field.name in columns else field for field in source.fields),
     )
-    return without_bad(source, [*unknown], bad)
+    return without_bad(source, rows, bad)
 
 
 def without_bad(source: Source, rows: Sequence[int], bad: BadSamples) -> Source:
@@ -462,10 +463,31 @@ def without_bad(source: Source, rows: Sequence[int], bad: BadSamples) -> Source:
     return replace(left, doubts=(*source.doubts, *bad.found))
 
 
-def _classed(
-    column: Column, pack_field: Field, source: Source, pack: Path, table: Path | None
-) -> tuple[Column, dict[int, str]]:
-    """Return a column with the ids of `pack_field`, and the problem of each row with a class that it lacks."""
+@dataclass(frozen=True)
+class _UnknownClasses:
+    """The rows of a column with a class that the field of a pack lacks.
+
+    Attributes
+    ----------
+    field : str
+    names : mapping of int to str
+        The name of the first such class in each of these rows.
+    every : str
+        The names of these classes, for messages.
+    """
+
+    field: str
+    names: Mapping[int, str]
+    every: str
+
+    def problem(self, row: int, pack: Path) -> str:
+        """Return what is wrong in one of the rows."""
+        name = printable(self.names[row])
+        return f"field {self.field!r}: {name} is no class that {printable(pack)} knows; unknown are {self.every}"
+
+
+def _classed(column: Column, pack_field: Field) -> tuple[Column, _UnknownClasses]:
+    """Return a column with the ids of `pack_field`, which are undefined in rows with a class that it lacks."""
     assert isinstance(column, (NumberColumn, BlobColumn))
     ids, rows = _column_ids(column)
     used, inverse = np.unique(ids, return_inverse=True)
@@ -473,17 +495,14 @@ def _classed(
     names = [_name(own, number) for number in used.tolist()]
     known = dict(zip(pack_field.classes, pack_field.ids or range(len(pack_field.classes)), strict=False))
     if own.classes or known.keys() >= set(names):  # whole numbers are names if the pack has these names
-        new = np.array([known.get(name, _UNKNOWN) for name in names], np.int64)
+        new = np.array([known.get(name, 0) for name in names], np.int64)
+        is_unknown = np.array([name not in known for name in names], bool)
     else:
-        new = np.where(pack_field.knows(used), used, _UNKNOWN)
-    every = some([names[number] for number in np.flatnonzero(new == _UNKNOWN).tolist()])
-    unknown: dict[int, str] = {}
-    for at in np.flatnonzero(new[inverse] == _UNKNOWN).tolist():
-        row = int(rows[at])
-        by_line = table is not None and source.lines is not None
-        where = f"{table}, line {source.lines[row]}" if by_line else source.names[row]  # type: ignore[index]
-        problem = f"field {own.name!r}: {printable(names[inverse[at]])} is no class that {printable(pack)} knows"
-        unknown.setdefault(row, f"{printable(where)}: {problem}; unknown are {every}")
+        new, is_unknown = used, ~pack_field.knows(used)
+    at = np.flatnonzero(is_unknown[inverse])[::-1]  # reversed, so that the first class of a row remains
+    of_rows = {row: names[number] for row, number in zip(rows[at].tolist(), inverse[at].tolist(), strict=True)}
+    every = some([names[number] for number in np.flatnonzero(is_unknown).tolist()])
+    unknown = _UnknownClasses(own.name, of_rows, every)
     field = replace(pack_field, file=own.file)
     if isinstance(column, NumberColumn):
         values = np.zeros(len(column), np.int64)

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from packer._sources.base import Source
-from packer._sources.labels import Meaning, meaning_of
+from packer._account import BadSamples
+from packer._fields import Field
+from packer._sources.base import NumberColumn, Source
+from packer._sources.labels import Meaning, meaning_of, with_given_classes
 from packer._sources.table_source import csv_source
 from packer._sources.tables import TableOptions
+from packer._table import Names
 from packer.errors import SourceError
 
 
@@ -226,3 +229,45 @@ def test_a_label_of_many_digits_that_is_no_number_takes_no_time() -> None:
         assert meaning(text, "cat").classes == sorted([text, "cat"])
         with pytest.raises(SourceError, match="is not a finite number"):
             meaning(text, label_type="float")
+
+
+class LookedUp(Names):
+    """Names that count how often one was looked up."""
+
+    lookups = 0
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        self.lookups += 1
+        return super().__getitem__(index)
+
+
+def of_breeds(directory: Path, breeds: list[int]) -> Source:
+    names = Names.of(f"{number}.jpg" for number in range(len(breeds)))
+    counted = LookedUp(names.blob, names.ends)
+    source = Source("table", directory, counted, np.zeros(len(breeds), np.int64), ["a"])
+    field = Field("breed", "class", classes=("pug", "tabby"))
+    return source.having(NumberColumn(field, np.array(breeds, np.int64), np.zeros(len(breeds), bool)))
+
+
+def with_pugs_only(source: Source, bad: BadSamples) -> Source:
+    pack_field = Field("breed", "class", classes=("beagle", "pug"))
+    return with_given_classes(source, [pack_field], Path("x.lmdb"), bad, remedy="Rename them.")
+
+
+def test_the_first_row_with_a_class_that_a_pack_lacks_ends_the_look_at_the_rows(tmp_path: Path) -> None:
+    source = of_breeds(tmp_path, [0, *[1] * 1000])
+    with pytest.raises(SourceError, match=r"1.jpg: field 'breed': tabby is no class that x.lmdb knows"):
+        with_pugs_only(source, BadSamples())
+    assert isinstance(source.names, LookedUp)
+    assert source.names.lookups < 10
+
+
+def test_rows_with_a_class_that_a_pack_lacks_are_left_out(tmp_path: Path) -> None:
+    bad = BadSamples(skip=True)
+    source = with_pugs_only(of_breeds(tmp_path, [0, 1, 0, 1]), bad)
+    assert list(source.names) == ["0.jpg", "2.jpg"]
+    assert [source.columns[0].get(row) for row in range(2)] == [1, 1]
+    assert [one["name"] for one in bad.found] == ["1.jpg", "3.jpg"]
+    assert bad.found[0]["reason"] == (
+        "1.jpg: field 'breed': tabby is no class that x.lmdb knows; unknown are tabby. Rename them."
+    )
