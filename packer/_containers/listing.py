@@ -84,7 +84,6 @@ def _is_there(name: str, ordered: Ints) -> bool:
 
 _BLOCK, _BLOCK_BYTES = 4096, 1 << 26  # samples, and bytes that they hold
 _NO_BYTES = -1
-_UNKNOWN = UNLABELED - 1  # the label of a sample with an unknown class
 _NO_SEAL = 0, -1, 0
 _RANGE = np.dtype([(name, "<i8") for name in Piece._fields])
 _SEAL = [(name, "<i8") for name in Seal._fields]
@@ -200,6 +199,7 @@ class _Rows:
         self._class_names: dict[str, int] = {}  # in the order of their first occurrence
         self._names_of_ids: dict[int, str] = {}
         self._numbered = self._named = self._contradictory = False
+        self._left_out = np.zeros(0, bool)  # a mask of the rows, once all are there
 
     def add(self, entries: Sequence[Entry], unit: int) -> None:
         """Add samples of a part of the container."""
@@ -236,8 +236,10 @@ class _Rows:
         self._require_usable(self._count)
         rows = self._rows.array(self._type)
         names = Names(self._names.array(np.uint8), rows["name end"])
+        self._left_out = np.zeros(len(rows), bool)
         labels, known, label_type, notes = self._meaning(rows["label"], names, classes)
-        if label_type == "class" and not (usable := labels != _UNKNOWN).all():
+        if self._left_out.any():
+            usable = ~self._left_out
             names, rows, labels = names.taken(np.flatnonzero(usable)), rows[usable], labels[usable]
             self._require_usable(len(rows))
         numbers = {
@@ -373,7 +375,7 @@ class _Rows:
     def _meaning(
         self, labels: Labels, samples: Names, classes: Sequence[str] | None
     ) -> tuple[Labels, list[str], str, list[str]]:
-        """Return labels (`_UNKNOWN` for samples to leave out), classes, type of the labels, and notes on them."""
+        """Return labels (-1 for samples to leave out), classes, type of the labels, and notes on them."""
         container, notes = self._container, list[str]()
         known = container.classes if classes is None else list(classes)
         if container.label_type != "class":
@@ -389,7 +391,7 @@ class _Rows:
             self._leave_out_unknown(
                 labels, samples, {place: name for place, name in enumerate(names) if name not in ids}
             )
-            table = np.array([*(ids.get(name, _UNKNOWN) for name in names), UNLABELED], np.int64)
+            table = np.array([*(ids.get(name, UNLABELED) for name in names), UNLABELED], np.int64)
             return table[labels], list(known), "class", notes
         most = int(labels.max(initial=UNLABELED))
         own = container.classes
@@ -415,18 +417,17 @@ class _Rows:
         self._leave_out_unknown(labels, samples, {number: own[number] for number in used if own[number] not in ids})
         moved = [own[number] for number in used if ids.get(own[number], number) != number]
         self._container.account.renumbered("class", "their ids are those of the given classes", moved, chosen=True)
-        table = np.full(len(own) + 2, UNLABELED, np.int64)  # the last ones are for `_UNKNOWN` and -1
-        table[_UNKNOWN] = _UNKNOWN
-        table[used] = [ids.get(own[number], _UNKNOWN) for number in used]
+        table = np.full(len(own) + 1, UNLABELED, np.int64)  # the last one is for -1
+        table[used] = [ids.get(own[number], UNLABELED) for number in used]
         return table[labels]
 
     def _within(self, labels: Labels, samples: Names, count: int) -> Labels:
-        """Return labels, with `_UNKNOWN` in place of ids beyond the number of classes: their samples are bad."""
+        """Return labels, with -1 in place of ids beyond the number of classes: their samples are bad."""
         beyond = {
             int(label): f"its label is {label}, and there are {count} classes" for label in labels[labels >= count]
         }
         self._leave_out(labels, samples, beyond, f"a label is {max(beyond, default=0)}, and there are {count} classes")
-        return np.where(labels >= count, _UNKNOWN, labels) if beyond else labels
+        return np.where(labels >= count, UNLABELED, labels) if beyond else labels
 
     def _leave_out_unknown(self, labels: Labels, samples: Names, unknown: Mapping[int, str]) -> None:
         """Leave out samples of classes that the given class list lacks, or raise an error."""
@@ -436,11 +437,16 @@ class _Rows:
         self._leave_out(labels, samples, reasons, _unknown(sorted(set(unknown.values()))))
 
     def _leave_out(self, labels: Labels, samples: Names, reasons: Mapping[int, str], problem: str) -> None:
-        """Leave out the samples of some labels, with a reason for each label; or raise an error with all of them."""
+        """Leave out the samples of some labels, with a reason for each label; or raise an error with all of them.
+
+        `_left_out` marks these samples.
+        """
         where = _shown(self._container)
         if reasons:
             self._bad.require_skip(SourceError(f"{where}: {problem}"))
-        for row in np.flatnonzero(np.isin(labels, list(reasons))).tolist():
+        concerned = np.isin(labels, list(reasons))
+        self._left_out |= concerned
+        for row in np.flatnonzero(concerned).tolist():
             why = f"{where}: {printable(samples[row])}: {reasons[int(labels[row])]}"
             self._bad.add(samples[row], SourceError(why))
 

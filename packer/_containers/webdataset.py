@@ -662,7 +662,12 @@ def find_roles(tar: Tar, first: FirstSamples, keys: Mapping[str, str]) -> None:
             "these into a directory of its own name; then convert the directory that these lie in"
         )
     chosen = Chosen.of({name: _as_extension(name, key) for name, key in keys.items()})
-    tar.images = _images(first, [] if keys else tar.notes) if chosen.image is None else tuple(chosen.image.split(";"))
+    if chosen.image is None:
+        tar.images, note = _images(first)
+        if note and not keys:
+            tar.notes.append(note)
+    else:
+        tar.images = tuple(chosen.image.split(";"))
     if keys:
         _roles_by_keys(tar, first, chosen)
         return
@@ -710,8 +715,8 @@ def _look_at_directories(tar: Tar, samples: Sequence[Sample], rest: Sequence[str
         tar.account.looks_like_labels("directory", min(directories), f"--key label={_DIRECTORIES}")
 
 
-def _images(first: FirstSamples, notes: list[str]) -> tuple[str, ...]:
-    """Find the extensions of the images."""
+def _images(first: FirstSamples) -> tuple[tuple[str, ...], str]:
+    """Return the extensions of the images, and a note on the choice among several images; empty without a choice."""
     where = first.where
     of_each = [found for sample in first.samples if (found := [one for one in IMAGES if one in sample])]
     if any(len(found) > 1 for found in of_each):
@@ -720,13 +725,13 @@ def _images(first: FirstSamples, notes: list[str]) -> tuple[str, ...]:
         shown = ", ".join(f".{one}" for one in others)
         if not common:
             raise SourceError(f"{where}: samples have several images: {shown}. Name one: --key image={others[0]}")
-        notes.append(f".{common[0]} is the image, and {shown} is beside it; --key image={others[0]} says otherwise")
-        return (common[0],)
+        note = f".{common[0]} is the image, and {shown} is beside it; --key image={others[0]} says otherwise"
+        return (common[0],), note
     if of_each:
-        return IMAGES
+        return IMAGES, ""
     if long := [extension for extension in first.members if last_part(extension) in IMAGES]:
         if len(long) == 1:
-            return (long[0],)
+            return (long[0],), ""
         shown = ", ".join(f".{printable(one)}" for one in long[:5])
         raise SourceError(f"{where}: samples have several images: {shown}. Name one: --key image={printable(long[0])}")
     small = [one for one, member in first.members.items() if member.size <= _LARGEST_LOOKED_AT]
