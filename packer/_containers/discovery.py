@@ -14,13 +14,15 @@ import glob
 import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from packer._account import Account
 from packer._codecs import IMAGE_SUFFIXES
 from packer._containers.contract import Container, head_of, natural
+from packer._table import Names
 from packer.errors import MissingDependencyError, PackerError, SourceError, option, printable, warn
 from packer.plugins import ContainerDescriptor
 from packer.plugins._registries import CONTAINERS
@@ -372,14 +374,51 @@ _COMPARED = 100
 """So many images of a directory are compared with the masks."""
 
 
-def by_class(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return paths of images by their first directory, the class; images without a directory are left out."""
-    listed: dict[str, list[str]] = {}
-    for name in names:
-        folder, slash, _ = name.partition("/")
-        if slash:
-            listed.setdefault(folder, []).append(name)
-    return listed
+class ClassImages(Sequence[str]):
+    """The paths of a class's images, which become strings only when they are used.
+
+    Parameters
+    ----------
+    names : Names
+        The paths of all images.
+    rows : sequence of int
+        The indices of the class's images in `names`.
+    above : str
+        The beginning of each path that is left out.
+    """
+
+    def __init__(self, names: Names, rows: Sequence[int], above: str) -> None:
+        self._names, self._rows, self._above = names, rows, above
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        return self._names[self._rows[index]].removeprefix(self._above)
+
+
+def by_class(names: Names, above: str) -> dict[str, ClassImages]:
+    """Return the images below a directory by the next directory in their paths, the class.
+
+    Parameters
+    ----------
+    names : Names
+        The paths of images. Those outside of `above`, or without a further directory, are left out.
+    above : str
+        The directory of the classes, with a slash at its end; or empty.
+    """
+    rows: dict[str, array[int]] = {}
+    for row, name in enumerate(names):
+        folder, slash, _ = name.removeprefix(above).partition("/")
+        if slash and name.startswith(above):
+            rows.setdefault(folder, array("q")).append(row)
+    return {folder: ClassImages(names, of_class, above) for folder, of_class in rows.items()}
 
 
 def account_for_layout(account: Account, listed: Mapping[str, Sequence[str]], above: str, way: str) -> None:

@@ -459,7 +459,7 @@ class _Rows:
                 f"{_shown(self._container)}: has several splits: {', '.join(splits)}. Unpack it, and take one"
             )
         notes.append(f"classes are the directories{f' in {printable(above)}' if above else ''}")
-        listed = by_class(name[len(above) :] for name in samples if name.startswith(above))
+        listed = by_class(samples, above)
         account_for_layout(self._container.account, listed, printable(above), "unpack it, and convert")
         names = [directory.partition("/")[0] for directory in below]
         hidden = sorted({name for name in names if name.startswith(".")})

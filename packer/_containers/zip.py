@@ -38,7 +38,7 @@ from packer._containers.roles import LABEL_SUFFIXES, is_label_name
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
-from packer._table import Buffer
+from packer._table import Buffer, Names
 from packer.errors import PackError, SourceError, option, printable
 
 ENCRYPTED = 1
@@ -432,7 +432,7 @@ def _tree(
     hidden = sorted(name for name in tops | of_folders if name.startswith("."))
     account.taken("class", "a hidden directory is a class, as for ImageFolder", hidden)
     notes += numbered_classes(sorted(tops | of_folders))
-    listed = by_class(member.name[len(above) :] for member in images)
+    listed = by_class(Names.of(member.name for member in images), above)
     account_for_layout(account, listed, printable(above), "unpack it, and convert")
     return _Archive(images, len(above)), tops | of_folders
 

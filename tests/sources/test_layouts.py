@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from PIL import Image
 
 import packer
 from packer._account import Account
-from packer._containers.discovery import account_for_layout
+from packer._containers.discovery import account_for_layout, by_class
 from packer._sources.imagefolder import imagefolder_source
+from packer._table import Names
 from packer.errors import SourceError
 from tests.samples import solid
 
@@ -106,6 +108,28 @@ def test_a_class_of_masks_is_walked_through_once(tmp_path: Path) -> None:
     account_for_layout(account, {"cells": names}, "", "convert")
     assert names.walks == 1
     assert account.lines() == []
+
+
+def test_images_by_class_are_their_paths_below_a_directory() -> None:
+    names = Names.of(["all/b/1.jpg", "all/a/x/2.jpg", "all/3.jpg", "b/4.jpg", "all/b/5.jpg"])
+    listed = by_class(names, "all/")
+    assert {folder: list(images) for folder, images in listed.items()} == {
+        "b": ["b/1.jpg", "b/5.jpg"],
+        "a": ["a/x/2.jpg"],
+    }
+    assert listed["b"][-1:] == ["b/5.jpg"]
+
+
+def test_images_by_class_need_few_bytes_each() -> None:
+    names = Names.of(f"{number % 10}/{number:012d}.jpg" for number in range(20_000))
+    tracemalloc.start()
+    try:
+        listed = by_class(names, "")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(map(len, listed.values())) == len(names)
+    assert held < 16 * len(names)
 
 
 def test_masks_whose_names_tell_nothing_are_named_without_a_template(tmp_path: Path) -> None:
