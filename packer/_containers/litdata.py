@@ -23,7 +23,15 @@ from packer._containers.arrow import Batches, batches, names_of, schema_of
 from packer._containers.blocks import ContainerFile, errors_in, json_in
 from packer._containers.contract import Packed, Piece
 from packer._containers.roles import ColumnType, Value
-from packer._containers.shards import OffsetShards, ShardColumn, listed_shard, litdata_array, plain_dtype, samples
+from packer._containers.shards import (
+    SEVERAL_IMAGES,
+    OffsetShards,
+    ShardColumn,
+    listed_shard,
+    litdata_array,
+    plain_dtype,
+    samples,
+)
 from packer._fields import Field
 from packer._fields.encoding import parsed_json
 from packer.errors import SourceError, printable
@@ -122,7 +130,7 @@ def _plain(value: Any, path: str) -> Value:
 
 _NUMBERS = {"int": ("<q", "int64"), "float": ("<d", "float64"), "bool": ("<?", "bool")}
 _BLOBS = {"jpeg": "image", "image": "image", "pil": "image", "bytes": "bytes", "str": "text", "text": "text"}
-_BLOBS |= {"json": "json", "file": "bytes", "tifffile": "bytes", "tiff": "bytes", "jpeg_array": "bytes"}
+_BLOBS |= {"json": "json", "file": "bytes", "tifffile": "bytes", "tiff": "bytes"}
 _DEEPEST = 50
 
 
@@ -132,6 +140,8 @@ class _Leaf(ShardColumn):
             return ColumnType("scalar", _NUMBERS[self.base][1])
         if self.base == "pickle":
             return ColumnType("", why="holds pickles, which can run any code")
+        if self.base in SEVERAL_IMAGES:
+            return SEVERAL_IMAGES[self.base]
         if self.base in _BLOBS:
             return ColumnType(_BLOBS[self.base])
         return ColumnType("", why=f"has the type {printable(self.kind)}")

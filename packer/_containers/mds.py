@@ -21,7 +21,15 @@ from packer._containers.blocks import ContainerFile, Unpacked, errors_in, json_i
 from packer._containers.compression import unpack
 from packer._containers.contract import Entry, Packed, Piece
 from packer._containers.roles import ColumnType, Value
-from packer._containers.shards import MDSArray, OffsetShards, ShardColumn, first_offset, listed_shard, samples
+from packer._containers.shards import (
+    SEVERAL_IMAGES,
+    MDSArray,
+    OffsetShards,
+    ShardColumn,
+    first_offset,
+    listed_shard,
+    samples,
+)
 from packer._fields.encoding import parsed_json
 from packer._storage.safe_open import name_problem
 from packer.errors import SourceError, printable
@@ -43,12 +51,7 @@ _NUMBERS = {
 """The storage of encodings of numbers, and the dtype of the field of such a column."""
 
 _BLOBS = {"jpeg": "image", "png": "image", "pil": "image", "bytes": "bytes", "str": "text", "json": "json"}
-_BLOBS |= {
-    "str_decimal": "text",
-}
-_SEVERAL = ("jpegarray", "jpeg_array", "list[jpeg]", "list[png]")
-"""The encodings of several images, which may be a field of bytes."""
-
+_BLOBS |= {"str_decimal": "text"}
 _TEXTS = {"str_int": "int64", "str_float": "float64"}
 _CODECS = {"zstd": "zstd", "gz": "gzip", "br": "brotli"}
 _LONGEST_NUMBER = 400  # digits
@@ -69,8 +72,8 @@ class _Column(ShardColumn):
             return ColumnType("scalar", _TEXTS[self.base])
         if self.base == "pkl":
             return ColumnType("", why="holds pickles, which can run any code")
-        if self.base in _SEVERAL:
-            return ColumnType("bytes", why="has several images in each sample: write each of them as a sample")
+        if self.base in SEVERAL_IMAGES:
+            return SEVERAL_IMAGES[self.base]
         if self.base in _BLOBS:
             return ColumnType(_BLOBS[self.base])
         return ColumnType("", why=f"has the encoding {printable(self.kind)}")

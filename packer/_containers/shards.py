@@ -73,6 +73,12 @@ def _head(read: Callable[[int, int], bytes], piece: Piece) -> tuple[bytes, int, 
 _REMEDY = "packer reads them where all are RGB, or all L: write the images as png or jpeg with the library itself"
 
 
+SEVERAL_IMAGES = dict.fromkeys(
+    ("jpegarray", "jpeg_array", "list[jpeg]", "list[png]"),
+    ColumnType("bytes", why="has several images in each sample: write each of them as a sample"),
+)
+"""The types of columns of several images, by their encoding: they may be a field of bytes, and no image."""
+
 _DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32"}
 _DTYPES |= {64: "uint64", 65: "int64", 66: "float64"}
 _NUMBERED = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")

@@ -67,6 +67,18 @@ def test_pixels_of_pillow_are_read_where_they_lie(tmp_path: Path) -> None:
     assert seen.labels == [3]
 
 
+def test_a_part_of_several_images_is_a_field_and_no_image(tmp_path: Path) -> None:
+    several = struct.pack("<3I", 2, len(DATA[0]), len(DATA[1])) + DATA[0] + DATA[1]
+    directory = write(tmp_path, [[several, struct.pack("<q", 0)]], ["jpeg_array", "int"])
+    for keys in ({}, {"image": "0"}):
+        with pytest.raises(SourceError, match="column '0' has several images in each sample"):
+            listed(directory, keys)
+    (tmp_path / "beside").mkdir()
+    seen = everywhere(write(tmp_path / "beside", [[DATA[0], several]], ["jpeg", "jpeg_array"]), tmp_path)
+    assert seen.data == [DATA[0]]
+    assert list(seen.fields.values()) == [[several]]
+
+
 def test_parts_of_nested_samples_have_joined_names(tmp_path: Path) -> None:
     inner = {"type": "builtins.list", "context": "null", "children_spec": [LEAF, LEAF]}
     spec = json.dumps([1, {"type": "builtins.dict", "context": '["image", "box"]', "children_spec": [LEAF, inner]}])
