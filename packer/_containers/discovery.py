@@ -36,9 +36,10 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 _LOOKED_AT = 100
 """In so many directories files of containers are looked for."""
 
-_TRAINED_ON = {"train", "training", "trainval"}
-_EVALUATION_SPLITS = {"val", "valid", "validation", "minival", "test", "testing", "testdev", "dev", "eval", "holdout"}
-_SPLITS = frozenset(_TRAINED_ON | _EVALUATION_SPLITS)
+TRAINING_SPLITS = ("train", "training", "trainval")
+_EVALUATION_SPLITS = ("val", "valid", "validation", "minival", "dev", "eval", "holdout", "test", "testing", "testdev")
+SPLITS = TRAINING_SPLITS + _EVALUATION_SPLITS
+"""The names of splits, in lower case and in their usual order: of directories, and as words in the names of files."""
 
 
 def find_container(paths: Sequence[Path]) -> Found | None:
@@ -263,10 +264,11 @@ def splits_of(paths: Sequence[Path]) -> list[str]:
     if not paths:
         return []
     directory = _directory_of(paths)
+    splits = frozenset(SPLITS)
     names: dict[frozenset[str], list[str]] = {}
     for path in paths:
         name = path.relative_to(directory).as_posix()
-        names.setdefault(_SPLITS.intersection(re.findall("[a-z]+", name.lower())), []).append(name)
+        names.setdefault(splits.intersection(re.findall("[a-z]+", name.lower())), []).append(name)
     return [printable(common_pattern(of_split)) for of_split in names.values()] if len(names) > 1 else []
 
 
@@ -319,10 +321,6 @@ def _files(directory: Path) -> list[str]:
 def _directories(directory: Path) -> list[str]:
     with os.scandir(directory) as entries:
         return sorted(entry.name for entry in entries if os.path.isdir(entry.path))
-
-
-SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
-"""The names of directories of splits, in lower case."""
 
 
 def above_classes(directories: Collection[list[str]]) -> str:

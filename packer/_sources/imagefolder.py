@@ -25,7 +25,7 @@ from packer._account import Account, BadSamples, counted
 from packer._codecs import IMAGE_SUFFIXES, UNLABELED
 from packer._containers import account_for_layout, files_to_name, numbered_classes
 from packer._containers.dataset_json import DATASET_JSON
-from packer._containers.discovery import SPLITS
+from packer._containers.discovery import SPLITS, TRAINING_SPLITS
 from packer._images.signatures import is_image
 from packer._sources.base import Column, ComputedFields, OtherFiles, Source, some
 from packer._sources.labels import class_ids, in_known_classes
@@ -288,8 +288,6 @@ def is_directory(entry: os.DirEntry[str]) -> bool:
 FilesOf = Callable[[Iterable[str]], Mapping[str, str]]
 """Returns, of the names of images, the paths below the root that may be files of their fields; by path an image."""
 
-_TRAINING = ("train", "training")
-
 HIDDEN_CLASS = "a hidden directory is a class, as for ImageFolder; --skip-hidden leaves it out"
 """The reason in an account for a class whose name begins with a dot."""
 
@@ -381,10 +379,10 @@ def imagefolder_source(
 
 def _account_for_training(root: Path, folders: Sequence[str], account: Account) -> None:
     """Account for classes that only the training directory has, because ImageFolder numbers each split separately."""
-    if root.absolute().name.lower() not in SPLITS or root.absolute().name.lower() in _TRAINING:
+    if root.absolute().name.lower() not in SPLITS or root.absolute().name.lower() in TRAINING_SPLITS:
         return
     try:
-        beside = [name for name in subdirectories(root.absolute().parent) if name.lower() in _TRAINING]
+        beside = [name for name in subdirectories(root.absolute().parent) if name.lower() in TRAINING_SPLITS]
         theirs = class_directories(root.absolute().parent / beside[0]) if beside else []
     except (SourceError, OSError):
         return

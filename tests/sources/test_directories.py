@@ -180,6 +180,13 @@ def test_a_split_that_lacks_a_class_says_so(tmp_path: Path) -> None:
     assert packer.convert(tmp_path / "dev", tmp_path / "x.lmdb", classes_from=given).notes == []
 
 
+def test_a_split_beside_trainval_says_which_classes_it_lacks(tmp_path: Path) -> None:
+    for name in ("trainval/a", "trainval/b", "testdev/a"):
+        solid(tmp_path / name / "0.png")
+    notes = packer.convert(tmp_path / "testdev", tmp_path / "x.lmdb").notes
+    assert "not looked at: 1 class (b): the directory trainval beside has it" in notes
+
+
 def test_given_classes_that_a_table_and_an_archive_lack_are_said(tmp_path: Path) -> None:
     for name in ("train/a", "train/b", "train/c", "val/a", "val/c"):
         solid(tmp_path / name / "0.png")

@@ -251,6 +251,7 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
         (["Train/a/x.jpg", "Validation/a/x.jpg"], ["Train", "Validation"]),
         (["train/a/x.jpg", "test/x.jpg"], ["train"]),
         (["train/a/x.jpg"], ["train"]),
+        (["testdev/a/x.jpg", "trainval/a/x.jpg", "minival/a/x.jpg"], ["trainval", "minival", "testdev"]),
         (["train/x.jpg", "test/x.jpg"], []),  # classes that happen to be called so
         (["train/a/x.jpg", "bus/a/x.jpg", "val/a/x.jpg"], ["train", "val"]),
         (["a/train/x.jpg", "b/val/x.jpg"], []),
