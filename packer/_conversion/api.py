@@ -200,7 +200,8 @@ def convert(
     no_classes : bool
         Whether to pack all images below `src`, or all rows of `labels`, with the label -1 and without classes.
     no_metadata : bool
-        Whether to ignore ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src`; otherwise its columns become fields.
+        Whether to ignore ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src`, whose columns otherwise become fields,
+        and StyleGAN's ``dataset.json``, which otherwise has the labels.
     strict : bool
         Whether to raise an error, before anything is written, if an image, a label or a field is left out, an image has
         no label, or classes are renumbered. Losses that another argument requests are no error, and files that packer

@@ -254,7 +254,9 @@ class SourceOptions:
         "NAME[:KIND]=KEY",
         "For files of other tools: the key of the image, the label, the name or a field, such as image=image/encoded, label=cls, label=json:category (the member `category` of a JSON file in a tar), label=directory (the directory of the image in a tar) or caption:text=txt.  [default: the usual keys of the format]",
     )
-    no_metadata: bool = _flag("fields", "Ignore metadata.csv, metadata.jsonl and metadata.parquet in SRC.")
+    no_metadata: bool = _flag(
+        "fields", "Ignore metadata.csv, metadata.jsonl, metadata.parquet and dataset.json in SRC."
+    )
     coco: Sequence[Path] = _several(
         "fields",
         "FILE.json",

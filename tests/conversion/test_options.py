@@ -24,6 +24,7 @@ from packer._conversion.options import (
     SourceOptions,
     options_of,
 )
+from packer._sources.imagefolder import metadata_files
 from packer.errors import flag
 from tests.command import packer_many
 
@@ -159,3 +160,14 @@ def _spelled(node: ast.AST) -> Iterator[str]:
             yield name
         case ast.IfExp(body=ast.Constant(), test=ast.Compare(left=ast.Attribute(attr=name), ops=[ast.Is()])):
             yield name
+
+
+def test_no_metadata_names_every_file_that_it_ignores(tmp_path: Path) -> None:
+    for name in ("metadata.csv", "metadata.jsonl", "metadata.parquet", "dataset.json"):
+        (tmp_path / name).touch()
+    ignored = metadata_files(tmp_path)
+    assert len(ignored) == 4
+    shown = dict(options_of(SourceOptions))["no_metadata"].help
+    documented = (inspect.getdoc(packer.convert) or "").partition("\nno_metadata : bool\n")[2].partition(" : ")[0]
+    assert [name for name in ignored if name not in shown] == []
+    assert [name for name in ignored if Path(name).suffix not in re.findall(r"\.[a-z]+", documented)] == []
