@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,16 @@ def content(path: Path) -> dict[str, bytes | None]:
         str(p.relative_to(path)): p.read_bytes() if p.is_file() else None
         for p in sorted(path.rglob("*"), key=os.fsencode)
     }
+
+
+class Walked(list[str]):
+    """Names that count how often all of them were walked through."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.walks += 1
+        return super().__iter__()
 
 
 def write_pack(

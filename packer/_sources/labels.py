@@ -46,14 +46,15 @@ def in_known_classes(
 
     Raises SourceError if bad samples are an error, or all samples are bad.
     """
-    unknown = [name for name in listed if name not in set(classes)]
+    given = set(classes)
+    unknown = [name for name in listed if name not in given]
     if unknown:
         bad.require_skip(SourceError(f"{where}: {unknown_classes([*map(printable, unknown)])}"))
     for name in unknown:
         why = f"its class {printable(name)} is none of the given classes"
         for image in listed[name]:
             bad.add(image, SourceError(why))
-    known = {name: list(images) for name, images in listed.items() if name not in unknown}
+    known = {name: list(images) for name, images in listed.items() if name in given}
     if unknown and bad.found and not any(known.values()):
         raise SourceError(f"{where}: no image can be used: {bad.found[0]['reason']}")
     return known

@@ -11,11 +11,12 @@ from hypothesis import given, strategies as st
 from packer._account import BadSamples
 from packer._fields import Field
 from packer._sources.base import NumberColumn, Source
-from packer._sources.labels import Meaning, meaning_of, with_given_classes
+from packer._sources.labels import Meaning, in_known_classes, meaning_of, with_given_classes
 from packer._sources.table_source import csv_source
 from packer._sources.tables import TableOptions
 from packer._table import Names
 from packer.errors import SourceError
+from tests.samples import Walked
 
 
 def refuse(row: int | None, problem: str) -> SourceError:
@@ -271,3 +272,12 @@ def test_rows_with_a_class_that_a_pack_lacks_are_left_out(tmp_path: Path) -> Non
     assert bad.found[0]["reason"] == (
         "1.jpg: field 'breed': tabby is no class that x.lmdb knows; unknown are tabby. Rename them."
     )
+
+
+def test_a_class_list_is_walked_through_once_however_many_classes_are_there() -> None:
+    classes, bad = Walked(map(str, range(100))), BadSamples(skip=True)
+    listed = {str(number): [f"{number}/a.jpg"] for number in range(50, 150)}
+    known = in_known_classes("root", listed, classes, bad)
+    assert [*known] == [str(number) for number in range(50, 100)]
+    assert [one["name"] for one in bad.found] == [f"{number}/a.jpg" for number in range(100, 150)]
+    assert classes.walks == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tracemalloc
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from packer._containers.discovery import account_for_layout, by_class
 from packer._sources.imagefolder import imagefolder_source
 from packer._table import Names
 from packer.errors import SourceError
-from tests.samples import solid
+from tests.samples import Walked, solid
 
 PAIRS: Mapping[str, tuple[str, str, str, str]] = {
     "masks": ("images/{}.jpg", "masks/{}.png", "images", "mask=../masks/{stem}.png"),
@@ -90,16 +90,6 @@ def test_masks_among_the_images_of_a_class_are_named(case: str, tmp_path: Path) 
     assert f"the source with{' --no-classes' if options else ''} --field '{template}'" in remarks(root)
     packer.convert(root, pack, fields=[template], **options)  # type: ignore[arg-type]
     require_masks(pack, "mask")
-
-
-class Walked(list[str]):
-    """Names that count how often all of them were walked through."""
-
-    walks = 0
-
-    def __iter__(self) -> Iterator[str]:
-        self.walks += 1
-        return super().__iter__()
 
 
 def test_a_class_of_masks_is_walked_through_once(tmp_path: Path) -> None:
