@@ -227,6 +227,8 @@ class Format(PluginDescriptor):
         Whether packs may be parts of a larger one.
     """
 
+    what = "format"
+
     writer: str = ""
     reader: str = ""
     signs: tuple[str, ...] = ()

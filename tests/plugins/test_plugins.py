@@ -21,7 +21,7 @@ from packer._containers.contract import head_of
 from packer._containers.discovery import names_to_recognise
 from packer._formats import open_pack
 from packer.errors import MissingDependencyError
-from packer.plugins import CONTAINER_GROUP, ContainerDescriptor, Registry
+from packer.plugins import CONTAINER_GROUP, ContainerDescriptor, Format, PluginDescriptor, Registry
 from packer.testing.conformance import ContainerConformance
 from packer.testing.photos import draw_imagefolder
 from tests.containers.records import image_record, rec
@@ -268,3 +268,17 @@ def test_threads_that_ask_at_once_load_the_plug_ins_once(tmp_path: Path, monkeyp
         first, second = pool.map(plugins, range(2))
     assert first is second
     assert len(warned) == 1
+
+
+@pytest.mark.parametrize("target", ["no_such_package:Reader", "packer.plugins:NoSuchReader"])
+@pytest.mark.parametrize("descriptor", [ContainerDescriptor, Format])
+def test_a_class_that_cannot_be_imported_is_an_error_with_the_remedy(
+    descriptor: type[PluginDescriptor], target: str
+) -> None:
+    missing = descriptor("toy", (".toy",), needs="toylib (pip install toylib)")
+    with pytest.raises(MissingDependencyError, match=rf"^the {missing.what} toy needs toylib \(pip install toylib\): "):
+        missing.load(target)
+
+
+def test_every_descriptor_has_a_noun_for_messages() -> None:
+    assert {descriptor.what for descriptor in PluginDescriptor.__subclasses__()} == {"container", "format"}
