@@ -42,6 +42,7 @@ from packer._datasets.pipeline import (
     Pipeline,
     SettingsChange,
     Transform,
+    followed_by_fields,
     require_callable,
 )
 from packer._datasets.protocol import BatchOpener, Fetching, ItemsError, Memory, SliceDecoder, TorchDataset, Traits
@@ -814,16 +815,19 @@ class PackItems(TorchDataset):
     def _decode_with_fields(  # noqa: PLR0917
         self, indices: Ints, rows: Ints, crops: Crops, memory: Memory, images: BatchInMemory | None, part: slice
     ) -> list[Values]:
-        """Decode the images of a slice of a batch, and return the other values of its samples."""
+        """Decode the images of a slice of a batch, and return the other values of its samples.
+
+        Fields follow the crops that were chosen for the images, also if the user has replaced the crop since then.
+        """
         if images is not None:
             images.decode(part)
-        fields, pipeline = self.fields, self.pipeline
+        fields, parts = self.fields, self.item_settings.parts
         assert fields is not None
-        assert pipeline.parts is not None
-        targets = self.labels(indices[part]) if "label" in pipeline.parts.names else [None] * len(rows[part])
+        assert parts is not None
+        targets = self.labels(indices[part]) if "label" in parts.names else [None] * len(rows[part])
         labels = targets.tolist() if isinstance(targets, np.ndarray) else targets
         share = {name: tensors[part] for name, tensors in memory.items()}
-        return fields.samples(rows[part], labels, *pipeline.followed(crops[part]), share)
+        return fields.samples(rows[part], labels, *followed_by_fields(crops[part]), share)
 
     def items(
         self, indices: Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False

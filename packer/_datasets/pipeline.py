@@ -165,10 +165,10 @@ class Pipeline:
         return item
 
     def followed(self, crops: Crops | None) -> tuple[Crops | None, Operations | None]:
-        """Return the crops and the operations that apply to fields; crops of views do not."""
-        if crops is None or self.views:
+        """Return the crops and the operations that apply to fields; without a crop, fields are of the whole image."""
+        if crops is None:
             return None, None
-        bare, operations = parted(crops)
+        bare, operations = followed_by_fields(crops)
         return None if self.crop is None else bare, operations
 
     def without_transforms(self) -> Pipeline:
@@ -423,6 +423,11 @@ def joint(transform: Any, target_transform: Any) -> Any:
             target_transform(target) if target_transform is not None else target,
         )
     return vision.StandardTransform(transform, target_transform)
+
+
+def followed_by_fields(crops: Crops) -> tuple[Crops | None, Operations | None]:
+    """Return the crops and the operations of N images that apply to their fields; (N, V) crops of views do not."""
+    return (None, None) if crops.ndim == 2 else parted(crops)
 
 
 class Compiled(NamedTuple):

@@ -176,3 +176,20 @@ def test_a_list_that_keeps_its_entries_where_boxes_go_is_said_once(tmp_path: Pat
         item = dataset[0]
     assert (len(item["boxes"]), len(item["kinds"]), len(item["areas"])) == (2, 2, 3)
     dataset[0]  # said before
+
+
+@pytest.mark.parametrize("packs", [1, 2])
+def test_fields_follow_the_crops_of_their_images_when_a_pass_loses_its_crop(packs: int, pack: Path) -> None:
+    def boxes_of(crop_is_lost: bool) -> list[Any]:
+        each = [open_dataset(pack, fields=("image", "boxes"), crop=RandomCrop(32), seed=1) for _ in range(packs)]
+        dataset = each[0] if packs == 1 else packer.ConcatImageDataset(each)
+        found = []
+        for batch in packer.Loader(dataset, 2, threads=1, prefetch=1):
+            found += [boxes.tolist() for boxes in batch["boxes"]]
+            assert batch["image"].shape[2:] == (32, 32)
+            if crop_is_lost:
+                for one in each:
+                    one.crop, one.augment = None, packer.augment.ColorJitter(0.4)
+        return found
+
+    assert boxes_of(crop_is_lost=True) == boxes_of(crop_is_lost=False)
