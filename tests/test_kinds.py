@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 import packer
+from packer._datasets import fields
 from packer._fields import KINDS, Field, Stored
 from packer._formats import open_pack
 from packer._packs.export import export_and_say
@@ -184,6 +185,11 @@ def test_a_resized_image_changes_the_values_that_refer_to_its_pixels(kind: str, 
 def test_a_value_of_another_image_is_refused(kind: str, tmp_path: Path) -> None:
     with pytest.raises(packer.PackerError, match="'x'"):
         packed(tmp_path / "misplaced.lmdb", kind, EXAMPLES[kind].misplaced)
+
+
+@pytest.mark.parametrize("table", [fields._DECODERS, fields._MOVERS])
+def test_every_kind_that_is_cropped_has_its_way(table: dict[str, Any]) -> None:
+    assert table.keys() == {name for name, kind in KINDS.items() if kind.is_cropped}
 
 
 def augmented(pack: Path, **options: Any) -> Any:

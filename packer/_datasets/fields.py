@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -503,6 +503,26 @@ _LOOKED_AT = 1000  # samples, for the first mask of a pack
 _Decode = Callable[["FieldDecoder", Field, Any, tuple[int, int], Box | None], Any]
 
 
+class _Motion(NamedTuple):
+    """Operations that move N images.
+
+    Attributes
+    ----------
+    rows : (N,) int64 array
+        The images' rows of the pack.
+    operations : (N, M) array of OPERATION
+    sizes : (N, 2) array
+        Heights and widths, in pixels.
+    """
+
+    rows: Ints
+    operations: Operations
+    sizes: Ints
+
+
+_MoveValues = Callable[["FieldDecoder", Field, Sequence[Any], _Motion], Sequence[Any]]
+
+
 class FieldDecoder:
     """Reads and decodes field values of many samples at a time.
 
@@ -576,7 +596,7 @@ class FieldDecoder:
                     raise self._error(int(rows[place]), name, error) from error
                 found[place][name] = value
         if operations is not None and (operations["kind"] == AFFINE).any():
-            self._move(rows, found, operations, np.array(self.sizes(rows, crops)))
+            self._move(found, _Motion(rows, operations, np.array(self.sizes(rows, crops))))
         for row, values in zip(rows.tolist(), found, strict=True):
             self._keep_in_step(row, values)
         if memory is not None:
@@ -661,21 +681,11 @@ class FieldDecoder:
             numbers = zip(values.tolist(), present.tolist(), strict=True)
             yield [value if there else None for value, there in numbers]
 
-    def _move(self, rows: Ints, found: list[Values], operations: Operations, sizes: Ints) -> None:
-        """Apply the operations that move images of these sizes to masks, image fields, boxes and keypoints as well."""
-        for name, field in self._parts.fields.items():
-            values = [of_sample[name] for of_sample in found]
-            if field.kind == "boxes":
-                values = moved_boxes(values, operations, sizes, min_visible=self._parts.min_visible)
-            elif field.kind == "keypoints":
-                values = moved_keypoints(values, operations, sizes)
-            elif KINDS[field.kind].form == "pixels":
-                fill = (self._parts.fill.get(name) or 0) if field.kind == "mask" else None
-                for place, pixels in enumerate(values):
-                    try:
-                        values[place] = None if pixels is None else moved(pixels, operations[place], fill)
-                    except ValueError as error:
-                        raise self._error(int(rows[place]), name, error) from error
+    def _move(self, found: list[Values], motion: _Motion) -> None:
+        """Apply the operations that move images to the values that a crop changes as well."""
+        for name in self._parts.cropped:
+            field = self._parts.fields[name]
+            values = _MOVERS[field.kind](self, field, [of_sample[name] for of_sample in found], motion)
             for of_sample, value in zip(found, values, strict=True):
                 of_sample[name] = value
 
@@ -760,6 +770,27 @@ class FieldDecoder:
         points = self._plain(field, stored, size, box)
         return points if points is None or box is None else move_keypoints(points, box)
 
+    def _moved_masks(self, field: Field, masks: Sequence[Any], motion: _Motion) -> Sequence[Any]:
+        return self._moved_pixels(field, masks, motion, self._parts.fill.get(field.name) or 0)
+
+    def _moved_images(self, field: Field, images: Sequence[Any], motion: _Motion) -> Sequence[Any]:
+        return self._moved_pixels(field, images, motion, None)
+
+    def _moved_pixels(self, field: Field, each: Sequence[Any], motion: _Motion, fill: int | None) -> Sequence[Any]:
+        made = []
+        for row, pixels, operations in zip(motion.rows.tolist(), each, motion.operations, strict=True):
+            try:
+                made.append(None if pixels is None else moved(pixels, operations, fill))
+            except ValueError as error:
+                raise self._error(row, field.name, error) from error
+        return made
+
+    def _moved_boxes(self, field: Field, boxes: Sequence[Any], motion: _Motion) -> Sequence[Any]:
+        return moved_boxes(boxes, motion.operations, motion.sizes, min_visible=self._parts.min_visible)
+
+    def _moved_keypoints(self, field: Field, points: Sequence[Any], motion: _Motion) -> Sequence[Any]:
+        return moved_keypoints(points, motion.operations, motion.sizes)
+
 
 _DECODERS: Mapping[str, _Decode] = {
     "mask": FieldDecoder._mask,
@@ -768,6 +799,14 @@ _DECODERS: Mapping[str, _Decode] = {
     "keypoints": FieldDecoder._keypoints,
 }
 """The methods that decode a value and crop it, for each kind that is cropped."""
+
+_MOVERS: Mapping[str, _MoveValues] = {
+    "mask": FieldDecoder._moved_masks,
+    "image": FieldDecoder._moved_images,
+    "boxes": FieldDecoder._moved_boxes,
+    "keypoints": FieldDecoder._moved_keypoints,
+}
+"""The methods that move the values of N samples like their images, for each kind that is cropped."""
 
 
 def _windows(crops: Crops) -> tuple[Ints, Ints]:
