@@ -321,7 +321,7 @@ class ImageDataset(ItemDataset):
 
     @seed.setter
     def seed(self, seed: int | None) -> None:
-        self._items.seed = seed
+        self._items.seed = None if seed is None else seed_of(seed)
 
     @property
     def threads(self) -> int:
@@ -329,6 +329,7 @@ class ImageDataset(ItemDataset):
 
     @threads.setter
     def threads(self, threads: int) -> None:
+        require_count("threads", threads)
         self._items.threads = threads
 
     def __len__(self) -> int:

@@ -439,6 +439,29 @@ def test_threads(name: str, packs: Packs, photo_tree: Path) -> None:
     assert all(torch.equal(image, expected[index]) for image, index in zip(images, indices, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("threads", 0, "threads is 1 or more, not 0"),
+        ("threads", 1.5, "threads is a whole number, not 1.5"),
+        ("seed", "7", "seed is an integer, not '7'"),
+        ("seed", 0.5, "seed is an integer, not 0.5"),
+    ],
+)
+def test_an_assigned_setting_is_checked_like_the_argument(
+    setting: str, value: Any, message: str, packs: Packs, photo_tree: Path
+) -> None:
+    pack = packs(photo_tree, "lmdb")
+    dataset = open_dataset(pack, seed=3, threads=2)
+    with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
+        open_dataset(pack, **{setting: value})
+    with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
+        setattr(dataset, setting, value)
+    assert (dataset.seed, dataset.threads) == (3, 2)
+    dataset.seed, dataset.threads = None, 1
+    assert (dataset.seed, dataset.threads) == (None, 1)
+
+
 def test_pickle_is_small_and_opens_the_pack_again(name: str, packs: Packs, photo_tree: Path) -> None:
     dataset = open_dataset(
         packs(photo_tree, name), target_transform=str, output="numpy", decoder="pillow", check="never"
