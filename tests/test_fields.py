@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -155,6 +156,19 @@ def test_large_numbers_of_json_come_back():
 
 def test_a_box_that_ends_before_it_begins_is_a_misfit():
     assert "ends before" in str(Field("x", "boxes").misfit(np.array([4, 0, 2, 3], "<f4").tobytes()))
+
+
+@pytest.mark.parametrize("field", [Field("x", "array", "float32", 1), Field("x", "text")])
+def test_a_large_value_that_decoding_proves_is_not_encoded_again(field: Field) -> None:
+    stored = field.encode({"array": np.zeros(1 << 20, np.float32), "text": "a" * (4 << 20)}[field.kind])
+    assert isinstance(stored, bytes)
+    tracemalloc.start()
+    try:
+        assert field.misfit(stored) is None
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * len(stored)  # at most the decoded value
 
 
 @pytest.mark.parametrize(("dtype", "number"), [("float16", 1e5), ("float32", -1e300)])

@@ -201,7 +201,8 @@ class Field:
             if kind.has_classes:
                 unknown = np.atleast_1d(np.asarray(value, np.int64))[~self.knows(value)]
                 return f"{unknown[0]} is not an id of its classes" if len(unknown) else None
-            self.encode(value)
+            if not kind.is_proved_by_decoding:
+                self.encode(value)
         except ValueError as error:
             return str(error)
         return None

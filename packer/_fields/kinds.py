@@ -69,6 +69,8 @@ class Kind:
         Whether an item has the visibilities of points as a second value.
     is_spatial : bool
         Whether a value refers to pixels of the image: a conversion that turns or resizes the image changes it.
+    is_proved_by_decoding : bool
+        Whether all bytes that can be decoded are a value. Values of other kinds obey rules that only `encode` checks.
     syntax : {"", "text", "json"}
         The syntax of a blob that is UTF-8.
     file : {"", "content", "npy"}
@@ -87,6 +89,7 @@ class Kind:
     has_null: bool = False
     has_visibilities: bool = False
     is_spatial: bool = False
+    is_proved_by_decoding: bool = False
     syntax: str = ""
     file: str = ""
 
@@ -239,11 +242,22 @@ KINDS: Mapping[str, Kind] = {
     "scalar": Kind("numbers", "number", _scalar, _scalar_of, ("dtype",), OF_SCALARS, has_null=True),
     "class": Kind("ids", "number", int, int, has_classes=True),
     "labels": Kind("lists of ids", "rows", _labels, _labels_of, has_classes=True, has_entries=True),
-    "text": Kind("texts", "object", encoded_text, decoded_text, syntax="text", file="content"),
+    "text": Kind(
+        "texts", "object", encoded_text, decoded_text, is_proved_by_decoding=True, syntax="text", file="content"
+    ),
     "json": Kind("JSON", "object", encoded_json, decoded_json, has_entries=True, syntax="json", file="content"),
-    "bytes": Kind("bytes", "object", _content, bytes, file="content"),
+    "bytes": Kind("bytes", "object", _content, bytes, is_proved_by_decoding=True, file="content"),
     "array": Kind(
-        "arrays", "array", _array, _array_of, ("dtype", "rank"), tuple(DTYPES), "float32", has_entries=True, file="npy"
+        "arrays",
+        "array",
+        _array,
+        _array_of,
+        ("dtype", "rank"),
+        tuple(DTYPES),
+        "float32",
+        has_entries=True,
+        is_proved_by_decoding=True,
+        file="npy",
     ),
     "image": Kind("images", "pixels", _content, bytes, is_spatial=True, file="content"),
     "mask": Kind("masks", "pixels", _content, bytes, is_spatial=True, file="content"),
