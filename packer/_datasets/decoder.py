@@ -377,8 +377,23 @@ class BatchDecoder:
     def cut(self, rows: Ints, crops: Crops) -> Sequence[Any] | npt.NDArray[np.uint8]:
         """Read, decode, crop and resize N images to (height, width, channels) arrays of the dataset's mode.
 
-        Takes the same parameters as `decode_into` and raises the same errors. RGB images of equal size are returned in
-        one array. With (N, V) crops, the result has a tuple of V arrays for each image.
+        Parameters
+        ----------
+        rows : (N,) int64 array
+            Rows of the pack.
+        crops : (N,) array of CROP, or (N, V)
+            The same as for `decode_into`.
+
+        Returns
+        -------
+        (N, height, width, 3) uint8 array, or sequence
+            One array if the images are RGB and of equal size; otherwise a sequence of N arrays. With (N, V) crops, a
+            sequence of N tuples of V arrays.
+
+        Raises
+        ------
+        ValueError, CorruptPackError, ImageError
+            The same as for `decode_into`.
         """
         columns = crops if crops.ndim == 2 else crops[:, None]
         if self.mode != "RGB":

@@ -1,8 +1,9 @@
-"""The fields of a sample, in addition to image and label: their kinds, and the storage of values. No I/O.
+"""The fields of a sample, in addition to image and label: their names, properties and columns. No I/O.
 
-A scalar and a class are numbers in columns of the table. A value of any other kind is a blob: it is stored as bytes
-after the image, and its size and checksum are in columns of the table. `formats.md` specifies both. `fields_of_boxes`
-returns the fields that have an entry for each box.
+`packer._fields.kinds` declares the kinds, and encodes and decodes their values. A scalar and a class are numbers in
+columns of the table. A value of any other kind is a blob: it is stored as bytes after the image, and its size and
+checksum are in columns of the table. `formats.md` specifies both. `fields_of_boxes` returns the fields that have an
+entry for each box.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The kinds of fields. No I/O.
 
-Everything in which kinds differ is declared here, in `KINDS`: other rooms ask it, and do not compare names. What needs
+`KINDS` declares what several rooms ask of a kind: the form of its values, their encoding, and whether they refer to
+pixels of the image. A room that treats a single kind in a way of its own, such as masks, compares its name. What needs
 torch or Pillow is in their rooms, in tables with an entry for each kind that `is_spatial` or `is_cropped`.
 """
 
