@@ -293,15 +293,10 @@ class ConcatImageDataset(ItemDataset):
             items.update(zip(share.here.tolist(), make(share), strict=True))
         return [items[place] for place in range(len(items))]
 
-    def _seed_of(self, number: int, seed: int) -> int:
-        """Return the seed for the crops of one dataset, derived from `seed`; each dataset gets a different seed."""
-        own = self.datasets[number].seed if self.seed is None else None
-        return (seed if own is None else own) + number * _FAR_APART
-
     def _own_seed(self, number: int) -> int | None:
         """Return the seed for the crops of a dataset without a Loader; None to draw crops from torch's generator."""
         own = self.datasets[number].seed
-        return None if own is None else self._seed_of(number, own)
+        return None if own is None else seed_of_crops(self, number, own)
 
     def _shares(self, indices: Sequence[int] | Ints) -> list[Share]:
         """Return the share of each dataset that contains some of the samples."""
@@ -318,6 +313,12 @@ class ConcatImageDataset(ItemDataset):
 
     def _in_row(self, places: Ints) -> Ints:
         return places if self._chosen is None else self._chosen[places]
+
+
+def seed_of_crops(dataset: ConcatImageDataset, number: int, seed: int) -> int:
+    """Return the seed for the crops of one of the datasets, derived from `seed`; each dataset gets a different seed."""
+    own = dataset.datasets[number].seed if dataset.seed is None else None
+    return (seed if own is None else own) + number * _FAR_APART
 
 
 class ConcatBatches(TorchDataset):
@@ -375,11 +376,11 @@ class ConcatBatches(TorchDataset):
         return [targets[place] for place in order.tolist()]
 
     def choose(self, indices: Ints, epoch: int, seed: int) -> Crops:
-        parts = [
-            (share.here, self._each[share.number].choose(share.indices, epoch, self.seed_of(share.number, seed)))
-            for share in self.dataset._shares(indices)
-        ]
-        return gathered(len(indices), parts)
+        def crops_of(share: Share) -> Crops:
+            own = seed_of_crops(self.dataset, share.number, seed)
+            return self._each[share.number].choose(share.indices, epoch, own)
+
+        return gathered(len(indices), [(share.here, crops_of(share)) for share in self.dataset._shares(indices)])
 
     def begin(
         self, indices: Ints, choices: Crops, batch: int, step: int, numbers: Numbers | None = None
@@ -408,7 +409,7 @@ class ConcatBatches(TorchDataset):
         self, indices: Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
     ) -> list[Any]:
         def items_in(share: Share) -> list[Any]:
-            own = self.seed_of(share.number, seed)
+            own = seed_of_crops(self.dataset, share.number, seed)
             return self._each[share.number].items(share.indices, epoch, own, transform, seeding)
 
         return self.dataset._in_order(indices, items_in)
@@ -445,10 +446,6 @@ class ConcatBatches(TorchDataset):
     def crop_epoch(self) -> tuple[int, int]:
         return max(items.crop_epoch for items in self._each)
 
-    def seed_of(self, number: int, seed: int) -> int:
-        """Return the seed for the crops of one dataset, derived from the Loader's seed; each dataset gets another."""
-        return self.dataset._seed_of(number, seed)
-
     @property
     def whole(self) -> bool:
         """Whether the samples are all those of the datasets, in their order."""
@@ -456,7 +453,7 @@ class ConcatBatches(TorchDataset):
 
     def _require_readable(self, index: int, epoch: int, seed: int) -> None:
         for share in self.dataset._shares([index]):
-            own = self.seed_of(share.number, seed)
+            own = seed_of_crops(self.dataset, share.number, seed)
             self._each[share.number].require_readable(int(share.indices[0]), epoch, own)
 
 

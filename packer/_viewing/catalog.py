@@ -148,9 +148,9 @@ class Catalog:
 
     def seed_of(self, pack: int, seed: int) -> int:
         """Return the seed of one pack's crops, derived from the `seed` of the Loader or of the dataset of all packs."""
-        from packer._datasets.concat import ConcatBatches, ConcatImageDataset
+        from packer._datasets.concat import ConcatImageDataset, seed_of_crops
 
-        return ConcatBatches(self.dataset).seed_of(pack, seed) if isinstance(self.dataset, ConcatImageDataset) else seed
+        return seed_of_crops(self.dataset, pack, seed) if isinstance(self.dataset, ConcatImageDataset) else seed
 
     def name(self, index: int) -> str:
         """Return a sample's name as a page shows it; empty if the table's names are damaged."""
