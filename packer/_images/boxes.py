@@ -20,7 +20,7 @@ from packer._images.operations import AFFINE, Operations
 from packer._table import Ints
 from packer.errors import OptionError
 
-Numbers = npt.NDArray[np.float32]
+Coordinates = npt.NDArray[np.float32]
 Points = npt.NDArray[np.float64]
 _Float = TypeVar("_Float", np.float32, np.float64)
 
@@ -36,11 +36,11 @@ class Moved(NamedTuple):
         Whether each of the original boxes was kept.
     """
 
-    boxes: Numbers
+    boxes: Coordinates
     kept: npt.NDArray[np.bool_]
 
 
-def move_boxes(boxes: Numbers, box: Box, *, min_visible: float = 0.0, min_size: float = 1.0) -> Moved:
+def move_boxes(boxes: Coordinates, box: Box, *, min_visible: float = 0.0, min_size: float = 1.0) -> Moved:
     """Return the positions of boxes in the window of a crop, clipped to the visible part of the image.
 
     The positions equal the results of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and
@@ -80,7 +80,7 @@ def move_boxes(boxes: Numbers, box: Box, *, min_visible: float = 0.0, min_size: 
     return Moved(result[kept].reshape(-1, 4).astype(np.float32), kept)
 
 
-def move_keypoints(keypoints: Numbers, box: Box) -> Numbers:
+def move_keypoints(keypoints: Coordinates, box: Box) -> Coordinates:
     """Return the positions of an image's keypoints in the window of a crop.
 
     The positions equal the results of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and
@@ -142,7 +142,7 @@ def move_points(points: Points, box: Box) -> Points:
     return places
 
 
-def turn_boxes(boxes: Numbers, orientation: int, size: tuple[int, int]) -> Numbers:
+def turn_boxes(boxes: Coordinates, orientation: int, size: tuple[int, int]) -> Coordinates:
     """Return the positions of boxes after the image was rotated upright.
 
     Parameters
@@ -162,7 +162,7 @@ def turn_boxes(boxes: Numbers, orientation: int, size: tuple[int, int]) -> Numbe
     return np.concatenate([corners.min(1), corners.max(1)], 1)
 
 
-def turn_keypoints(keypoints: Numbers, orientation: int, size: tuple[int, int]) -> Numbers:
+def turn_keypoints(keypoints: Coordinates, orientation: int, size: tuple[int, int]) -> Coordinates:
     """Do the same as `turn_boxes` for (K, P, 3) float32 keypoints: x, y, visibility."""
     keypoints = np.asarray(keypoints, np.float32)
     height, width = size
@@ -253,7 +253,9 @@ def moved_boxes(
     return made
 
 
-def moved_keypoints(keypoints: Sequence[Numbers | None], operations: Operations, sizes: Ints) -> list[Numbers | None]:
+def moved_keypoints(
+    keypoints: Sequence[Coordinates | None], operations: Operations, sizes: Ints
+) -> list[Coordinates | None]:
     """Return the positions of the keypoints of N images after operations.
 
     The positions equal the results of torchvision's ``affine_keypoints`` and ``rotate_keypoints``, followed by

@@ -135,9 +135,9 @@ class Lookup:
         The class of the result, torch.Tensor or one derived from it.
     conversions : sequence of callable
         The conversions that the table replaces, for its repr.
-    planes : bool
-        Whether the result is contiguous; otherwise it is laid out channels last. This is the layout that the
-        conversions produce.
+    is_contiguous : bool
+        Whether the result for a single image is contiguous; otherwise it is laid out channels last. This is the layout
+        that the conversions produce.
 
     Attributes
     ----------
@@ -154,10 +154,10 @@ class Lookup:
         tensor_class: type[torch.Tensor],
         conversions: Sequence[Callable[[Any], Any]],
         *,
-        planes: bool,
+        is_contiguous: bool,
     ) -> None:
         self.table = table
-        self._planes = planes
+        self._is_contiguous = is_contiguous
         self._tensor_class = tensor_class
         self._conversions = conversions
 
@@ -170,14 +170,14 @@ class Lookup:
 
     @property
     def _made(self) -> tuple[object, ...]:
-        return self.table.tobytes(), self._tensor_class, self._planes
+        return self.table.tobytes(), self._tensor_class, self._is_contiguous
 
     def __repr__(self) -> str:
         return ", ".join(" ".join(repr(convert).split()) for convert in self._conversions)
 
     def __call__(self, pixels: npt.NDArray[np.uint8]) -> torch.Tensor:
         """Return (height, width, 3) uint8 pixels as a (3, height, width) float32 tensor."""
-        return self._shown(torch.from_numpy(native.look_up(pixels, self.table, planes=self._planes)))
+        return self._shown(torch.from_numpy(native.look_up(pixels, self.table, planes=self._is_contiguous)))
 
     def for_c(self) -> tuple[npt.NDArray[np.float32], None]:
         """Return the table, and in place of constants None; see `NumberFormat.for_c`."""
@@ -224,5 +224,5 @@ def lookup_of(
         image.as_subclass(torch.Tensor)[:, 0].contiguous().numpy(),
         type(image),
         conversions,
-        planes=image.stride(2) == 1,
+        is_contiguous=image.stride(2) == 1,
     )
