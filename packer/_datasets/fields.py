@@ -85,6 +85,7 @@ class Parts:
 
     @property
     def masks(self) -> tuple[str, ...]:
+        """The mask fields in `names`."""
         return tuple(name for name in self.names if name in self.fields and self.fields[name].kind == "mask")
 
     @property
@@ -94,10 +95,12 @@ class Parts:
 
     @property
     def further_images(self) -> tuple[str, ...]:
+        """The image fields, whose images an item contains in addition to the sample's own image."""
         return tuple(field.name for field in self.fields.values() if field.kind == "image")
 
     @property
     def positions(self) -> tuple[str, ...]:
+        """The fields of positions in the image: boxes and keypoints."""
         return tuple(name for name in self.cropped if KINDS[self.fields[name].kind].form == "rows")
 
     def require_step(self, step: Crop | Augmentation) -> None:

@@ -615,7 +615,7 @@ _MADE_AGAIN = {"decoder", "fields", "_mask_dtypes"}
 
 
 class PackItems(TorchDataset):
-    """Makes the items of a pack's samples, one or many at a time: for an `ImageDataset`, and for loaders.
+    """The samples of an open pack and the settings of their items: the part of an `ImageDataset` that loaders read.
 
     Parameters
     ----------
@@ -643,7 +643,7 @@ class PackItems(TorchDataset):
     pool : Pool
     """
 
-    threads: int = 1
+    threads: int = 1  # each instance has its own; without this, the property of the base class would be abstract here
 
     def __init__(
         self,

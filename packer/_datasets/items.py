@@ -74,7 +74,7 @@ else:
 
 
 class ItemMaker:
-    """Makes the items of N samples, some of them at a time and on any thread.
+    """Makes the items of one request for N samples, which threads divide among themselves.
 
     Random crops are drawn at the beginning, in the order of the samples. There is one exception: if a transform draws
     random numbers too, and there is no seed, each crop is drawn just before its image is transformed, which is the

@@ -101,7 +101,7 @@ class Kind:
 
     @property
     def is_list(self) -> bool:
-        """Whether a value is an array that may have an entry for each box."""
+        """Whether a value is an array that may have an entry for each box; lists that are objects do not count."""
         return self.has_entries and self.form in ("rows", "array")
 
     def missing(self, columns: list[Any]) -> npt.NDArray[np.bool_]:

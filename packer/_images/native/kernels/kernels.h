@@ -67,8 +67,8 @@ typedef struct {
        pass through the processor's caches where vectors can write so: for what is not read again soon. */
     void (*copy_rows)(uint8_t *to, const uint8_t *from, ptrdiff_t stride, ptrdiff_t size, ptrdiff_t count);
     /* Copies bytes up to the first 0xFF, and at most `most`; returns how many. No kernel copies more than the others: how far a
-       decoder reads ahead decides whether it finds damage there, and so whether it decodes an image at all. After them, 31
-       bytes of any value may be written, and what is read lies before `stop`. */
+       decoder reads ahead decides whether it finds damage there, and so whether it decodes an image at all. After them,
+       bytes of any value may be written, but none after the first `most`; what is read lies before `stop`. */
     size_t (*copy_run)(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
     /* Returns where the next 0xFF stands without a zero after it, or NULL. */
     const uint8_t *(*find_marker)(const uint8_t *from, const uint8_t *stop);
