@@ -260,7 +260,7 @@ class ImageDataset(ItemDataset):
         if cache not in (None, "ram"):
             raise OptionError(f"cache is None or 'ram', not {cache!r}")
         choose_reading([root], cache_dir, cache_size, timeout)
-        require_count("threads", threads)
+        _require_threads(threads)
         fast_decoder(decoder)  # refuses an unknown or missing one here rather than in a worker
         require_known_loader(loader)
         if type(self).find_classes is not ImageDataset.find_classes:
@@ -329,7 +329,7 @@ class ImageDataset(ItemDataset):
 
     @threads.setter
     def threads(self, threads: int) -> None:
-        require_count("threads", threads)
+        _require_threads(threads)
         self._items.threads = threads
 
     def __len__(self) -> int:
@@ -569,6 +569,13 @@ class ImageDataset(ItemDataset):
 def items_of(dataset: ImageDataset) -> PackItems:
     """Return what makes the items of a dataset."""
     return dataset._items
+
+
+def _require_threads(threads: object) -> None:
+    """Raise TypeError or ValueError if a number of threads is not a whole number of 1 or more."""
+    if threads is None:  # which `require_count` accepts
+        raise OptionTypeError("threads is a whole number, not None")
+    require_count("threads", threads)
 
 
 def blob_sizes(reader: Reader) -> Callable[[str], npt.NDArray[np.int64]]:

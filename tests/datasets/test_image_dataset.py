@@ -444,6 +444,7 @@ def test_threads(name: str, packs: Packs, photo_tree: Path) -> None:
     [
         ("threads", 0, "threads is 1 or more, not 0"),
         ("threads", 1.5, "threads is a whole number, not 1.5"),
+        ("threads", None, "threads is a whole number, not None"),
         ("seed", "7", "seed is an integer, not '7'"),
         ("seed", 0.5, "seed is an integer, not 0.5"),
     ],
