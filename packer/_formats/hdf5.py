@@ -162,7 +162,9 @@ class HDF5Reader(FileReader):
     @classmethod
     def shows_mark(cls, place: Place) -> bool:
         """Look for the attribute `format` without libhdf5, which does not open a file that was cut short."""
-        return _MARK.search(place.head(_DATA_AT) or b"") is not None or super().shows_mark(place)
+        with place.open() as file:
+            head = file.read(0, min(_DATA_AT, file.size))
+        return _MARK.search(head) is not None or super().shows_mark(place)
 
     def _open(self) -> tuple[Manifest, Table]:
         if not self.place.is_a_file():

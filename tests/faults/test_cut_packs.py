@@ -201,6 +201,8 @@ OF_READER: dict[str, Call] = {
     "read_many": lambda reader: reader.read_many([3, 1]),
     "read_rows": lambda reader: [bytes(data) for _, _, data in reader.read_rows(np.arange(4))],
     "require_column": lambda reader: [reader.require_column(name) for name in ("label", "names", "crc32c")],
+    # Of this only that it ends without a signal: it is about the files as they are now.
+    "shows_mark": lambda reader: [reader.shows_mark(reader.place)][:0],
     "stored": lambda reader: reader.stored().size,
     "values": lambda reader: [reader.values(np.arange(4), name) for name in ("age", "seen") if name in reader.fields],
     "value": lambda reader: [reader.value(2, name) for name in reader.fields],
