@@ -46,9 +46,9 @@ class Example(NamedTuple):
     field : Field
     value : object
     damaged : object
-        What a pack may hold in the place of a value, and is none; None if there is nothing of this sort.
+        A stored value that is invalid; None if every stored value of this kind is valid.
     batch : type
-        What a batch of two values is.
+        The type of a batch of two values.
     shown : str
         What the viewer has of a value beyond its words; empty if nothing.
     condition : str

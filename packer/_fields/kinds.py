@@ -75,7 +75,7 @@ class Kind:
     syntax : {"", "text", "json"}
         The syntax of a blob that is UTF-8.
     file : {"", "content", "npy"}
-        What a file with a value is: the blob, or an array in NumPy's format; empty if no file has a value.
+        The content of a file with a value: the blob, or an array in NumPy's format. Empty if values are not files.
     """
 
     values: str

@@ -178,7 +178,7 @@ OTHERS = {
     "an LMDB of another tool": lambda path: write_lmdb(path, [(b"0", b"value")]),
     "a directory of other files": lambda path: noise(path / "c" / "0.png", 0),
 }
-"""What packer did not write, made at a path."""
+"""Functions that make, at a path, a file or a directory that packer did not write."""
 
 WRITERS: dict[str, Callable[[Path, Path], object]] = {
     "convert": lambda room, dst: packer.convert(room / "tree", dst.with_suffix(".lmdb"), overwrite=True),
@@ -243,7 +243,7 @@ DOUBTFUL = {
     "another directory with a manifest and a table": table_of_tensors,
     "the name of a plug-in that is not installed": lambda path: path.write_text("packer:todo\n- milk\n"),
 }
-"""What may be anybody's, made at a path: files from which no reader can tell who wrote them."""
+"""Functions that make, at a path, a file or a directory that does not show who wrote it."""
 
 
 @pytest.mark.parametrize("other", DOUBTFUL)

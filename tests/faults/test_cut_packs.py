@@ -185,7 +185,7 @@ OF_READER: dict[str, Call] = {
     "changed_files": lambda reader: said_of(reader.changed_files()),
     "check_structure": lambda reader: said_of(reader.check_structure()),
     "column": lambda reader: [reader.column(name) for name in ("age", "seen") if name in reader.fields],
-    # Of messages only that they are made: a damaged name is empty in them.
+    # The words of messages are not compared, because a damaged name is empty in them.
     "corrupt": lambda reader: str(reader.corrupt(2, "damaged"))[:0],
     "data_files": lambda reader: said_of(reader.data_files()),
     "describe": lambda reader: reader.describe(2)[:0],
@@ -201,7 +201,7 @@ OF_READER: dict[str, Call] = {
     "read_many": lambda reader: reader.read_many([3, 1]),
     "read_rows": lambda reader: [bytes(data) for _, _, data in reader.read_rows(np.arange(4))],
     "require_column": lambda reader: [reader.require_column(name) for name in ("label", "names", "crc32c")],
-    # Of this only that it ends without a signal: it is about the files as they are now.
+    # The answer is not compared, because it is about the files as they are now.
     "shows_mark": lambda reader: [reader.shows_mark(reader.place)][:0],
     "stored": lambda reader: reader.stored().size,
     "values": lambda reader: [reader.values(np.arange(4), name) for name in ("age", "seen") if name in reader.fields],
