@@ -229,6 +229,7 @@ class Processes(Workers):
                 process.reader.join(_PATIENCE)
             if process.process.is_alive():
                 process.process.kill()
+                process.process.join(_PATIENCE)  # or it would stay a zombie
 
 
 def _pickled(settings: Mapping[str, Any]) -> bytes:
