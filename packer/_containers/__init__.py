@@ -1,4 +1,4 @@
-"""Containers: files of other tools with images in them, read in place. A module for each kind.
+"""Readers for the files of other tools that contain images, one module for each kind of container.
 
 Each module has a subclass of `Container`, which recognises files and directories, and lists the location of each sample
 in them. `discovery` finds the container of a path, by the rows of `packer.plugins._registries`.

@@ -302,15 +302,15 @@ class CIFAR(Container):
                 block = file.read(first, min(_CIFAR_BLOCK * size, file.size - first))
                 for begin in range(0, len(block), size):
                     start, label = first + begin, block[begin + labels - 1]
-                    values = {"coarse": self._coarse(file.path, start, block[begin])} if labels == 2 else {}
                     piece = Piece(unit, start + labels, _PIXELS)
-                    yield Entry(f"{stem}/{start // size:05d}.png", piece, label, values, (_SIDE, _SIDE))
+                    entry = Entry(f"{stem}/{start // size:05d}.png", piece, label, {}, (_SIDE, _SIDE))
+                    yield self._with_coarse(entry, block[begin], start) if labels == 2 else entry
 
-    def _coarse(self, path: str, start: int, number: int) -> int:
+    def _with_coarse(self, entry: Entry, number: int, start: int) -> Entry:
+        """Return an entry with its coarse class, which is a problem if there is no such class."""
         known = len(self.fields[0].classes)
-        if known and number >= known:
-            raise SourceError(f"{path}: byte {start}: the coarse class is {number}, and there are {known}")
-        return number
+        wrong = f"byte {start}: the coarse class is {number}, and there are {known}" if number >= known > 0 else ""
+        return entry._replace(values={"coarse": number}, problem=wrong)
 
 
 def _bytes_of_labels(name: str) -> int:

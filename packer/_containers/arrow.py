@@ -1,11 +1,11 @@
 """Arrow files of images, as Hugging Face's `datasets` keeps them: its cache, and the directories of ``save_to_disk``.
 
 ``state.json`` in a directory lists its files, in order, and ``dataset_info.json`` has the features if the schema has
-none. Images in buffers that are not compressed are read where they lie. pyarrow reads the other columns.
+none. Images in uncompressed buffers are read in place. pyarrow reads the other columns.
 
 Arrow's IPC format (``Message.fbs``, ``Schema.fbs`` and ``Columnar.rst`` of apache/arrow): a message is a mark, the size
 of its description, the description as a FlatBuffer (https://flatbuffers.dev), and its body. A file is a stream between
-a signature and a footer. The arrays of a record batch lie in the order of the schema, a parent before its children.
+a signature and a footer. A record batch has its arrays in the order of the schema, a parent before its children.
 Each has a node, its length and the count of missing values, and the buffers of its type: a bitmap of the values
 present, their offsets, the values.
 
@@ -380,7 +380,7 @@ class Batches:
         self._nulls = 0  # bytes that arrays without a value take, of which the file has none
 
     def images(self, batch: ArrowBatch, column: str) -> list[Piece | Packed | None]:
-        """Return where each image of a batch lies; None if there is none."""
+        """Return the location of each image of a batch; None for a missing image."""
         with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
             kind, node, buffer = self._place(column)
             there = self._valid(batch, node, buffer, batch.rows)
@@ -521,7 +521,9 @@ class Batches:
         ]
         if own and not nulls:
             own[0] = None
-        own[1:] = [pa.py_buffer(b"") if part is None else part for part in own[1:]]  # left out of what has no values
+        own[1:] = [
+            pa.py_buffer(b"") if part is None else part for part in own[1:]
+        ]  # an array without values may have no buffers
         node, buffer, children = node + 1, buffer + len(own), []
         for number in range(kind.num_fields):
             child, node, buffer = self._array(batch, kind.field(number).type, node, buffer)
@@ -537,7 +539,7 @@ class Batches:
         return array, node, buffer
 
     def _of_dictionary(self, batch: ArrowBatch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
-        """Return an array whose values lie in a dictionary, in the form that `_array` returns."""
+        """Return an array of indices into a dictionary, in the form that `_array` returns."""
         import pyarrow as pa
 
         if _has_dictionary(kind.value_type):
@@ -647,7 +649,7 @@ def _width(kind: Any) -> int:
 
     if pyarrow.types.is_fixed_size_binary(kind):
         return int(kind.byte_width)
-    return 16  # of the longest numbers, and more than a place takes where values have lengths of their own
+    return 16  # the longest numbers; offsets of values of variable length take less
 
 
 def _extent(kind: Any) -> tuple[int, int]:

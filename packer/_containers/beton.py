@@ -22,8 +22,7 @@ import numpy.typing as npt
 
 from packer._containers.blocks import ContainerFile, reading
 from packer._containers.contract import Entry, Piece, PixelLayout
-from packer._containers.roles import LOOKED_AT, ColumnContainer, ColumnType, Value, roles_of
-from packer._containers.shards import array_type
+from packer._containers.roles import LOOKED_AT, ColumnContainer, ColumnType, Value, array_type
 from packer.errors import SourceError, printable
 
 _HEADER = struct.Struct("<HHIQQ")
@@ -83,13 +82,12 @@ class Beton(ColumnContainer):
                 raise SourceError(f"{printable(path)}: has other fields than {printable(paths[0])}")
         types = {name: _type(kind, first.arrays.get(name)) for name, kind in first.kinds.items()}
         looked_at = _first_values(paths[0], first)
-        roles = roles_of(types, keys, printable(paths[0]), container.account, looked_at)
-        if any(first.kinds[name] == "image" for name in roles.fields):
+        container.choose_roles(types, keys, printable(paths[0]), looked_at)
+        if any(first.kinds[name] == "image" for name in container.fields_of):
             raise SourceError(
                 f"{printable(paths[0])}: has several images a sample: say with --key which fields are wanted"
             )
-        container.take_roles(roles)
-        if first.kinds[roles.image] == "image" and any(map(container._has_pixels, range(len(paths)))):
+        if first.kinds[container.image] == "image" and any(map(container._has_pixels, range(len(paths)))):
             container.pixels = PixelLayout("HWC", "RGB")
         return container
 
@@ -101,12 +99,12 @@ class Beton(ColumnContainer):
             for number, row in _rows(file, table):
                 name = f"{stem}/{number:0{digits}d}"
                 try:
-                    values = {name: stored.value(number, name, row[name]) for name in self.roles.used}
+                    values = {name: stored.value(number, name, row[name]) for name in self.used}
                     shape = None
-                    if table.kinds[self.roles.image] == "image":
-                        mode, width, height, _ = row[self.roles.image]
+                    if table.kinds[self.image] == "image":
+                        mode, width, height, _ = row[self.image]
                         shape = (height, width) if mode == _RAW else None
-                    entry = self.roles.entry(name, values, file.read, shape)
+                    entry = self.entry(name, values, file.read, shape)
                 except ValueError as error:
                     entry = Entry(name, b"", problem=f"sample {number}: {printable(error)}")
                 yield entry
@@ -116,7 +114,7 @@ class Beton(ColumnContainer):
         table = self.tables[unit]
         with self.reading(unit) as file:
             blocks = _blocks(file, table)
-            return any((block[self.roles.image]["mode"] == _RAW).any() for _, block in blocks)
+            return any((block[self.image]["mode"] == _RAW).any() for _, block in blocks)
 
 
 def _first_values(path: Path, table: _Table) -> dict[str, list[Any]]:

@@ -22,7 +22,7 @@ from packer._table import Buffer
 from packer.errors import PackError, SourceError, printable
 
 _LARGE, _SMALL = 1 << 17, 1 << 12  # bytes of a block: for many ranges, or for one and its neighbours
-_CLOSE = 1 << 15  # bytes between things that are read rather than skipped
+_CLOSE = 1 << 15  # bytes between two ranges that are read rather than skipped
 
 
 class BlockReader:
@@ -103,7 +103,7 @@ class ContainerFile:
         self._blocks = BlockReader(file)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return a range of the file; SourceError if it does not lie in the file, or the disk fails."""
+        """Return a range of the file; SourceError if it ends beyond the file, or the disk fails."""
         if offset < 0 or size < 0 or offset + size > self.size:
             raise SourceError(
                 f"{self.path}: bytes {offset} to {offset + size} are wanted, and it has {self.size}: "
@@ -156,7 +156,7 @@ _LONGEST_REASON = 1000  # characters of an error in a message
 
 
 def text_in(path: str | os.PathLike[str], most: int = _MOST_TEXT) -> str:
-    """Return the text of a small sidecar file; SourceError if it has more than `most` bytes, or no UTF-8."""
+    """Return the text of a small sidecar file; SourceError if it has more than `most` bytes, or is not UTF-8."""
     with reading(path) as file, errors_in(f"{file.path}: is no text", UnicodeDecodeError):
         if file.size > most:
             raise SourceError(f"{file.path}: {file.size:,} bytes are more than a description has")
@@ -195,7 +195,7 @@ def npy_array(data: Buffer) -> npt.NDArray[Any]:
 
 
 PIECE = 256
-"""Bytes that are read at once."""
+"""The number of bytes that `RangeReader` reads at once."""
 
 _LONGEST = 1 << 28  # of one line or text
 

@@ -1,7 +1,7 @@
 """Compressed ranges of files, unpacked when they are read, and their codecs.
 
-A compressed range has no offsets for the values in it, so an index cannot list it; a conversion unpacks it. It counts
-as a further file, numbered after the last file of its container, and other ranges may refer to parts of it.
+Values in a compressed range have no offsets in the file, so an index cannot list them; a conversion unpacks the range.
+The range gets a number like a file, after the last file of its container, and values are ranges of its unpacked bytes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from packer._table import Ints
 from packer.errors import ImageError, MissingDependencyError, pip_install, printable
 
 MOST_UNPACKED = 1 << 30
-"""Bytes that one compressed range has at most when it is unpacked."""
+"""The maximum size of an unpacked range, in bytes."""
 
-_CACHED_BYTES, _CACHED_RANGES = 1 << 28, 8  # of the ranges that were unpacked last
+_CACHED_BYTES, _CACHED_RANGES = 1 << 28, 8  # the most recently unpacked ranges
 _FED = 1 << 16  # bytes
 _COLUMNS = np.dtype([(name, "<i8") for name in ("file", "offset", "size", "codec", "unpacked", "crc32")])
 
@@ -134,7 +134,7 @@ _DECODERS: dict[str, Callable[[str, bytes, int], bytes]] = {
 }
 
 CODECS = tuple(_DECODERS)
-"""The codecs: deflate without a frame, in zlib's and in gzip's; and those that pyarrow knows."""
+"""The names of the codecs: raw deflate, deflate in a frame of zlib or gzip, and the codecs of pyarrow."""
 
 
 class PackedSpool:
@@ -194,7 +194,7 @@ class PackedRanges:
         return np.where(packed, self._rows["file"][np.where(packed, numbers - self.first, 0)], numbers)
 
     def file(self, number: int) -> int:
-        """Return the number of the file that a compressed range lies in."""
+        """Return the number of the file that contains a compressed range."""
         return int(self._rows["file"][number - self.first])
 
     def read(self, file: PackFile, number: int, offset: int, size: int) -> bytes:

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 HEAD = 4096
-"""How many bytes of a file tell its kind."""
+"""The number of first bytes of a file by which its container is recognised."""
 
 IMAGE_HEAD = 32
-"""How many bytes of an image tell its type."""
+"""The number of first bytes of an image by which its type is recognised."""
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, for recognising it; none if it is not a regular file, or cannot be read.
+    """Return the first bytes of a file; empty if it is not a regular file, or cannot be read.
 
     SourceError if the file is a pointer of Git LFS, whose type is unknown.
     """
@@ -64,14 +64,14 @@ def head_of(path: Path) -> bytes:
 
 
 def natural(path: Path) -> list[tuple[int, str]]:
-    """Return a key that sorts numbers in names as numbers: ``part-2`` before ``part-10``."""
+    """Return a key that sorts the numbers in names by value: ``part-2`` before ``part-10``."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split("([0-9]+)", str(path))]
 
 
 def files_in(path: Path, names: Collection[str], is_of: Callable[[str], bool]) -> list[Path]:
-    """Return the files of a directory that have names of a container, ordered by the numbers in the names.
+    """Return the files in a directory whose names `is_of` accepts, ordered by the numbers in their names.
 
-    Empty if there are directories or images: then these are the source.
+    Empty if the directory also contains directories or images, because then these are the source.
     """
     found = sorted((path / name for name in names if is_of(name) and os.path.isfile(path / name)), key=natural)
     if not found or any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
@@ -359,7 +359,7 @@ class Container(abc.ABC):
 
 
 def no_keys(kind: str, keys: Mapping[str, str]) -> None:
-    """Raise OptionError if the user names keys for a container without keys."""
+    """Raise OptionError if there are any keys, for containers that do not support them."""
     if keys:
         raise OptionError(f"--key is for containers whose samples have keys, and {kind} has none")
 
@@ -375,8 +375,8 @@ class Ranges:
     ----------
     file, offset, size : (N,) int64 arrays
         The number of a file; the offset of the value in it; its size, -1 if there is no value. Numbers after the last
-        file are those of compressed ranges. A negative number ``~n`` stands for bytes that are not a range of file n,
-        and were copied from it: they are in `Listing.copied`.
+        file are those of compressed ranges. A negative number ``~n`` stands for a value of file n that is not a range
+        of it, and was copied to `Listing.copied`.
     """
 
     file: Ints
@@ -447,12 +447,12 @@ _ENDINGS = (*_SUFFIXES, ".jpeg", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
 
 
 def suffix_of(head: bytes) -> str:
-    """Return the suffix for an image by its first 16 bytes; none if packer does not recognise them."""
+    """Return the suffix for an image by its first 16 bytes; empty if packer does not recognise them."""
     return next((suffix for suffix, signature in _SUFFIXES.items() if signature.match(head)), "")
 
 
 def suffix_at(read: Callable[[int, int], bytes], offset: int, size: int) -> str:
-    """Return the suffix of the image in a range, whose bytes `read` returns; see `suffix_of`."""
+    """Return the suffix for the image in a range that `read` can read; see `suffix_of`."""
     return suffix_of(read(offset, min(IMAGE_HEAD, size)))
 
 
@@ -523,7 +523,7 @@ def parse_keys(texts: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The keys that the user chose: nothing else is taken.
+    """The keys that the user chose; everything else in a sample is left out.
 
     Attributes
     ----------
@@ -577,7 +577,7 @@ class Chosen:
 
 
 MOST_THINGS = 100_000
-"""Numbers, texts, lists and so on in one value."""
+"""The maximum number of objects (numbers, texts, lists, ...) in one value."""
 
 _SHARED = 1 << 22  # allowed bytes of a value in excess of its size in the file
 

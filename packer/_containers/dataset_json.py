@@ -27,7 +27,7 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
     Parameters
     ----------
     data : bytes
-        The file: ``{"labels": [["00000/img.png", 6], ...]}``, or with null in place of the list.
+        The file: ``{"labels": [["00000/img.png", 6], ...]}``, or with null instead of the list.
     where : str
         The name of the file in messages.
 
@@ -66,9 +66,9 @@ def are_of_images(labels: Mapping[str, Any], names: Sequence[str], account: Acco
     return True
 
 
-def label_vector(label: list[Any], where: str, name: str) -> Any:
-    """Return a list of numbers as a pack holds it; SourceError if it is invalid."""
+def label_vector(label: list[Any]) -> Any:
+    """Return a list of numbers in the form stored in a pack; ValueError if it is invalid."""
     try:
         return VECTOR.encode(np.array(label, np.float32))
-    except (ValueError, TypeError) as error:
-        raise SourceError(f"{where}: the label of {printable(name)} is no list of numbers") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError("its label is no list of numbers") from error

@@ -34,7 +34,7 @@ Found = tuple[type[Container], list[Path]]
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _LOOKED_AT = 100
-"""In so many directories files of containers are looked for."""
+"""The number of subdirectories in which `containers_near` looks for files."""
 
 TRAINING_SPLITS = ("train", "training", "trainval")
 _EVALUATION_SPLITS = ("val", "valid", "validation", "minival", "dev", "eval", "holdout", "test", "testing", "testdev")
@@ -233,7 +233,7 @@ def one_of(path: Path, found: Sequence[Found]) -> Found | None:
 def one_set(paths: Sequence[Path]) -> None:
     """Refuse the files of a directory if their names indicate several splits.
 
-    A user who names a directory may not know its files; a user who gives a pattern does.
+    A user who names a directory may not know its files; a user who passes a pattern does.
 
     Raises
     ------
@@ -324,7 +324,9 @@ def _directories(directory: Path) -> list[str]:
 
 
 def above_classes(directories: Collection[list[str]]) -> str:
-    """Return the common beginning of the paths of all image directories, if each continues after it.
+    """Return the directory that contains the class directories: the common beginning of all paths.
+
+    Each path continues after it.
 
     Parameters
     ----------
@@ -369,7 +371,7 @@ _PICTURES = frozenset({"target", "targets", "hr", "hq"})
 _WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MASK_OF = re.compile(r"(?:^|[-_. ])(?:mask|seg|segmentation|label|gt|groundtruth)s?$", re.IGNORECASE)
 _COMPARED = 100
-"""So many images of a directory are compared with the masks."""
+"""The number of images of a directory whose names are compared with those of the masks."""
 
 
 class ClassImages(Sequence[str]):

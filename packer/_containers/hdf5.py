@@ -24,11 +24,12 @@ import numpy.typing as npt
 
 from packer._account import LEFT_OUT, Account
 from packer._containers.arrays import WANTED, matlab_layout, may_be_one_image, pixel_layout, undecided
-from packer._containers.blocks import ContainerFile
+from packer._containers.blocks import ContainerFile, errors_in
 from packer._containers.compression import MOST_UNPACKED
 from packer._containers.contract import IMAGE_HEAD, Entry, Packed, Piece, PixelLayout, suffix_of
 from packer._containers.roles import (
     NAMES,
+    WIDER,
     ColumnContainer,
     ColumnType,
     Value,
@@ -36,7 +37,6 @@ from packer._containers.roles import (
     are_whole,
     has_label_name,
     is_label_name,
-    roles_of,
 )
 from packer._fields import DTYPES
 from packer._storage.packfile import PackFile
@@ -60,7 +60,7 @@ def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Pack
     Raises
     ------
     ValueError
-        If rows lie in other files or in pieces, were never written, or are compressed in a way that is not known here.
+        If rows are in other files or in several chunks, were never written, or have an unsupported compression.
     """
     if dataset.external or dataset.is_virtual:
         raise ValueError(f"its data lie in other files. {_REMEDY}")
@@ -86,7 +86,7 @@ def _rows_of_chunks(dataset: h5py.Dataset, file: ContainerFile, row: int) -> Ite
     properties = dataset.id.get_create_plist()
     filters = [properties.get_filter(number)[0] for number in range(properties.get_nfilters())]
     is_deflated = [number for number, code in enumerate(filters) if code == _DEFLATE]
-    known = (_DEFLATE, _SHUFFLE) if dataset.dtype.itemsize == 1 else (_DEFLATE,)  # single bytes stay in their places
+    known = (_DEFLATE, _SHUFFLE) if dataset.dtype.itemsize == 1 else (_DEFLATE,)  # shuffling does not move single bytes
     if any(code not in known for code in filters) or len(is_deflated) > 1:
         raise ValueError(f"it is compressed in a way that packer does not read. {_REMEDY}")
     for first in range(0, len(dataset), per_chunk):
@@ -123,7 +123,7 @@ class Heaps:
 
     def __init__(self, file: ContainerFile) -> None:
         self._file = file
-        self._known: dict[int, dict[int, Piece]] = {}
+        self._known: dict[int, dict[int, Piece] | str] = {}  # or why a heap is damaged
 
     def piece(self, vector: Piece | Packed) -> Piece:
         """Return the location of the bytes of a vector; ValueError if there are none, or the vector is compressed."""
@@ -132,16 +132,28 @@ class Heaps:
         length, address, number = _VECTOR.unpack(self._file.read(vector.offset, vector.size))
         if not length:
             return Piece(0, 0, 0)
-        if address not in self._known:
-            if len(self._known) >= _MOST_HEAPS:
-                self._known.clear()
-            self._known[address] = dict(self._objects(address))
-        found = self._known[address].get(number)
+        found = self._heap(address).get(number)
         if found is None or found.size < length:
             raise ValueError(f"the heap at byte {address} has no {length} bytes of number {number}")
         return Piece(0, found.offset, length)
 
+    def _heap(self, address: int) -> dict[int, Piece]:
+        """Return the objects of a heap; ValueError if the heap is damaged."""
+        if address not in self._known:
+            if len(self._known) >= _MOST_HEAPS:
+                self._known.clear()
+            try:
+                self._known[address] = dict(self._objects(address))
+            except ValueError as error:
+                self._known[address] = str(error)
+        known = self._known[address]
+        if isinstance(known, str):
+            raise ValueError(known)
+        return known
+
     def _objects(self, address: int) -> Iterator[tuple[int, Piece]]:
+        if address + _HEAP.size > self._file.size:
+            raise ValueError(f"there is no heap at byte {address}")
         signature, version, size = _HEAP.unpack(self._file.read(address, _HEAP.size))
         end = address + size
         if signature != b"GCOL" or version != 1 or end > self._file.size:
@@ -163,7 +175,6 @@ _MOST_OF_A_BLOCK = 1 << 26  # bytes
 _LONGEST = 1 << 14  # bytes of a text
 _LARGEST_CHUNK = 1 << 28  # bytes, which libhdf5 unpacks at once
 _MOST_AXES = 8
-_WIDER = {"uint32": "int64", "uint64": "int64"}  # a number that does not fit is an error
 
 
 @dataclass(frozen=True)
@@ -193,8 +204,8 @@ class DatasetColumn:
         rows = np.moveaxis(np.asarray(taken), self.axis, 0)
         return rows if self.type.kind == "array" or self.is_one_hot else rows.reshape(len(rows), -1)[:, 0]
 
-    def values(self, dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Value]:
-        """Yield the value of each image; ValueError if one cannot be read."""
+    def values(self, dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Value | ValueError]:
+        """Yield the value of each image, or the error of a value that cannot be used; ValueError ends all of them."""
         if self.type.kind == "text" and is_text(dataset):
             yield from _texts(dataset, file)
             return
@@ -281,7 +292,7 @@ def _of_one(dataset: h5py.Dataset) -> ColumnType:
 
 def _of_several(dataset: h5py.Dataset) -> ColumnType:
     """Return the type of a dataset with several numbers per image."""
-    dtype = _WIDER.get(dataset.dtype.name, dataset.dtype.name)
+    dtype = WIDER.get(dataset.dtype.name, dataset.dtype.name)
     row = dataset.dtype.itemsize * math.prod(dataset.shape[1:])
     if dtype not in DTYPES or dataset.ndim - 1 > _MOST_AXES or row > _MOST_OF_A_BLOCK:
         return ColumnType("", why=f"is {described(dataset)}")
@@ -303,17 +314,21 @@ def _of_labels(column: DatasetColumn, name: str, dataset: h5py.Dataset) -> Datas
     return column
 
 
-def _texts(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[bytes]:
+def _texts(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[bytes | ValueError]:
     """Yield texts of variable length, each in a heap, so that its length is known before it is read."""
     heaps = Heaps(file)
     for number, piece in enumerate(rows_of(dataset, file)):
-        if isinstance(piece, Piece):
-            text = heaps.piece(piece)
-            _require_modest(text.size)
-            yield file.read(text.offset, text.size)
+        try:
+            if isinstance(piece, Piece):
+                text = heaps.piece(piece)
+                _require_modest(text.size)
+                data = file.read(text.offset, text.size)
+            else:
+                data = bytes(dataset[(number,) + (0,) * (dataset.ndim - 1)])
+                _require_modest(len(data))
+        except ValueError as error:
+            yield error
         else:
-            data = bytes(dataset[(number,) + (0,) * (dataset.ndim - 1)])
-            _require_modest(len(data))
             yield data
 
 
@@ -323,7 +338,7 @@ def _require_modest(size: int) -> None:
 
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_BEGINNINGS = (0, 512, 1024, 2048)  # after what others wrote before it, as MATLAB does
+_BEGINNINGS = (0, 512, 1024, 2048)  # offsets: MATLAB writes a header of its own before it
 _MOST_AT_ONCE = 1 << 26  # bytes that libhdf5 reads at once
 _MOST_OBJECTS, _DEEPEST = 1000, 4
 _ONE_EACH = (
@@ -341,8 +356,7 @@ class HDF5Arrays(ColumnContainer):
     group : str
         The group of the images.
     columns : dict of str to DatasetColumn
-        The other datasets, by name, as in `roles`: within the group of the images, or with a leading slash outside of
-        it.
+        The other datasets, by name: relative to the group of the images, or with a leading slash outside of it.
     """
 
     kind = "hdf5"
@@ -406,15 +420,15 @@ class HDF5Arrays(ColumnContainer):
         chosen = {role: self._short(name) for role, name in keys.items()}
         chosen = {**chosen, "image": self._short(image)} if keys else {}
         account = Account()
-        self.take_roles(roles_of(types, chosen, where, account, label=label_among(self.columns)))
+        self.choose_roles(types, chosen, where, label=label_among(self.columns), account=account)
         self.why_unlabeled = "no --key names their label" if keys else "they have no label"
         for item in account:
             if item.fate == LEFT_OUT:  # everything else is already known here
                 self.account.left_out("dataset", item.why, item.names, chosen=item.chosen)
-        if self.roles.label is not None:
+        if self.label is not None:
             self.account.candidates.clear()  # of other groups
-            how = "the label, by the place of the 1" if self.columns[self.roles.label].is_one_hot else "the label"
-            self.account.taken("dataset", how, [self.roles.label])
+            how = "the label, by the place of the 1" if self.columns[self.label].is_one_hot else "the label"
+            self.account.taken("dataset", how, [self.label])
             return
         for name, column in self.columns.items() if not keys else ():
             if has_label_name(name):
@@ -446,25 +460,30 @@ class HDF5Arrays(ColumnContainer):
             yield from self._entries(h5, file)
 
     def _entries(self, h5: h5py.File, file: ContainerFile) -> Iterator[Entry]:
-        dataset = h5[self._full(self.roles.image)]
+        dataset = h5[self._full(self.image)]
         count, digits = len(dataset), len(str(len(dataset)))
         shape = None if self.pixels is None else _size(dataset, self.pixels)
-        columns = {name: self._values(h5, name, file) for name in self.roles.used - {self.roles.image}}
+        columns = {name: self._values(h5, name, file) for name in self.used - {self.image}}
         pieces, heaps = rows_of(dataset, file), Heaps(file)
         for number in range(count):
-            try:
+            name, where = f"{number:0{digits}d}", f"sample {number}"
+            with errors_in(f"{file.path}: {where}"):
                 piece = next(pieces)
+                values = {column: next(of_column) for column, of_column in columns.items()}
+            try:
                 image = piece if shape is not None else heaps.piece(piece)
-                if number in (0, count - 1):
-                    _require_same(dataset, number, image, file)
-                values: dict[str, Value] = {name: next(column) for name, column in columns.items()}
-                own = image.piece if isinstance(image, Packed) else image
-                entry = self.roles.entry(f"{number:0{digits}d}", {**values, self.roles.image: own}, file.read, shape)
+                usable = {column: _usable(value) for column, value in values.items()}
+                usable[self.image] = image.piece if isinstance(image, Packed) else image
+                entry = self.entry(name, usable, file.read, shape)
             except ValueError as error:
-                raise SourceError(f"{file.path}: sample {number}: {printable(error)}") from error
+                yield Entry(name, b"", problem=f"{where}: {printable(error)}")
+                continue
+            if number in (0, count - 1):
+                with errors_in(f"{file.path}: {where}"):
+                    _require_same(dataset, number, image, file)
             yield entry._replace(image=image)
 
-    def _values(self, h5: h5py.File, name: str, file: ContainerFile) -> Iterator[Value]:
+    def _values(self, h5: h5py.File, name: str, file: ContainerFile) -> Iterator[Value | ValueError]:
         return self.columns[name].values(_within(h5[self._full(name)]), file)
 
     def _short(self, name: str) -> str:
@@ -567,6 +586,12 @@ def _is_vlen(dataset: h5py.Dataset) -> bool:
     return bool(dataset.ndim == 1 and h5py.check_vlen_dtype(dataset.dtype) == np.uint8)
 
 
+def _usable(value: Value | ValueError) -> Value:
+    if isinstance(value, ValueError):
+        raise value
+    return value
+
+
 def _within(dataset: h5py.Dataset) -> h5py.Dataset:
     """Return a dataset; ValueError if it changed since the file was opened first."""
     if is_elsewhere(dataset):
@@ -575,7 +600,7 @@ def _within(dataset: h5py.Dataset) -> h5py.Dataset:
 
 
 def is_packers(file: h5py.File) -> bool:
-    """Tell whether packer wrote a file, without reading texts of variable length, which lie in a heap."""
+    """Tell whether packer wrote a file, without reading texts of variable length, which are in a heap."""
     attributes = file.attrs
     return bool(
         "format" in attributes and attributes.get_id("format").dtype == "S6" and attributes["format"] == b"packer"

@@ -209,7 +209,7 @@ class TableRow(NamedTuple):
     path : str, optional
         The path of the image.
     image : Piece or Packed, optional
-        Where the image lies; None if it is null.
+        The location of the image; None if it is null.
     head : bytes
         The image's first bytes.
     pictures : mapping
@@ -306,7 +306,7 @@ class TableImages(Container):
             try:
                 if (stored := _stored(of, row[column])) is not None:
                     found[of.name] = stored
-            except (TypeError, ValueError) as error:
+            except (OverflowError, TypeError, ValueError) as error:
                 raise SourceError(f"{where}: column {printable(column)}: {error}") from error
         return found
 
@@ -380,7 +380,7 @@ class TableImages(Container):
 
 
 MOST_ROWS = 1024
-"""Rows at a time."""
+"""The maximum number of rows that are read at once."""
 
 _MOST = 1 << 22  # values and bytes in several rows
 _MOST_ROW = 1 << 26  # in one
@@ -417,8 +417,8 @@ def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]]]:
 def _values(array: Any) -> list[Any]:
     """Return the values of an array.
 
-    Values of a dictionary, and lists of such values, are looked up all at once: one by one, pyarrow takes 14 times as
-    long.
+    Values of a dictionary, and lists of such values, are looked up all at once: pyarrow takes 14 times as long to look
+    them up one by one.
     """
     kind = str(array.type)
     if kind.startswith("dictionary<"):

@@ -88,9 +88,15 @@ _NO_SEAL = 0, -1, 0
 _RANGE = np.dtype([(name, "<i8") for name in Piece._fields])
 _SEAL = [(name, "<i8") for name in Seal._fields]
 _FEW = 1 << 20  # samples allowed in excess of the number of bytes
-_SHARED = 1 << 27, 100  # bytes of samples that share some: so many, and so many times those of the files
+_SHARED = (
+    1 << 27,
+    100,
+)  # limit of shared bytes: a constant, and a multiple of the size of the files
 _JSON_BEGINS = ("{", "[")  # objects and lists, which name no class
-_SPREAD = 1000, 10  # class ids are so many and so many a sample at most; larger numbers are numbers
+_SPREAD = (
+    1000,
+    10,
+)  # limit of class ids: a constant, and a multiple of the number of samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +122,7 @@ class Listing:
     copied : (B,) uint8 array
         The bytes that are not a range of a file.
     packed : PackedRanges
-        The compressed ranges that values lie in.
+        The compressed ranges that contain values.
     notes : list of str
     """
 
@@ -153,7 +159,7 @@ def list_samples(
     classes : sequence of str, optional
         Class names in the order of their ids, instead of the container's.
     in_place : bool
-        Whether all values are to be read in place, so that none may be compressed.
+        Whether all values must be readable in place, so that none may be compressed.
     bad : BadSamples, optional
         Collects the samples that cannot be used: those with a `problem` or an invalid label. By default the first of
         them is an error.
@@ -207,7 +213,7 @@ class _Rows:
         if not entries:
             return
         rows = np.zeros(len(entries), self._type)
-        names = [encode_name(self._require_name(entry.name, unit)) for entry in entries]
+        names = [encode_name(entry.name) for entry in entries]
         rows["name end"] = self._name_end + np.cumsum([len(name) for name in names])
         self._name_end = int(rows["name end"][-1])
         self._names.append(b"".join(names))
@@ -270,10 +276,11 @@ class _Rows:
     def _usable(self, entries: Sequence[Entry], unit: int) -> tuple[list[Entry], list[int | float]]:
         """Return the usable samples, with their labels."""
         usable, labels = list[Entry](), list[int | float]()
-        for entry in entries:
+        for number, entry in enumerate(entries, self._count):
             try:
                 if entry.problem:
                     self._refuse(entry, unit, entry.problem)
+                self._require_name(entry.name, number, unit)
                 label = self._label(entry, unit)
             except SourceError as error:
                 self._bad.add(entry.name, error)
@@ -282,11 +289,10 @@ class _Rows:
                 labels.append(label)
         return usable, labels
 
-    def _require_name(self, name: str, unit: int) -> str:
+    def _require_name(self, name: str, number: int, unit: int) -> None:
         problem = name_problem(name) or ("its name is too long" if len(name) > LONGEST_NAME // 4 else None)
         if problem:
-            raise SourceError(f"{_shown(self._container, unit)}: sample {self._count}, {printable(name)}: {problem}")
-        return name
+            raise SourceError(f"{_shown(self._container, unit)}: sample {number}, {printable(name)}: {problem}")
 
     def _require_bytes(self) -> None:
         """Refuse more samples than bytes, and samples with far more bytes than the files.
@@ -422,7 +428,7 @@ class _Rows:
         return table[labels]
 
     def _within(self, labels: Labels, samples: Names, count: int) -> Labels:
-        """Return labels, with -1 in place of ids beyond the number of classes: their samples are bad."""
+        """Return labels, with -1 for ids beyond the number of classes, and leave out the samples of these."""
         beyond = {
             int(label): f"its label is {label}, and there are {count} classes" for label in labels[labels >= count]
         }
@@ -517,7 +523,9 @@ def _unknown(names: Sequence[str]) -> str:
 
 def _shown(container: Container, unit: int | None = None) -> str:
     """Return the name of a part of a container for messages; without a part, that of the container."""
-    if unit is None and container.units == 1 and container.units_are_files:
+    if not container.units_are_files:
+        unit = None
+    elif unit is None and container.units == 1:
         unit = 0
     file = container.files[unit] if unit is not None and unit < len(container.files) else ""
     return printable(container.root / file)
@@ -601,7 +609,7 @@ class ForeignFiles:
         Raises
         ------
         PackError
-            For the same reasons as `open`, or if the range does not lie in the file.
+            For the same reasons as `open`, or if the range ends beyond the file.
         ImageError
             If a compressed range is damaged.
         """

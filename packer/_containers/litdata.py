@@ -19,17 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+import numpy.typing as npt
+
 from packer._containers.arrow import Batches, batches, names_of, schema_of
 from packer._containers.blocks import ContainerFile, errors_in, json_in
 from packer._containers.contract import Packed, Piece
-from packer._containers.roles import ColumnType, Value
+from packer._containers.roles import Value
 from packer._containers.shards import (
-    SEVERAL_IMAGES,
+    MOST_AXES,
     OffsetShards,
     ShardColumn,
+    elements_of,
     listed_shard,
-    litdata_array,
-    plain_dtype,
     samples,
 )
 from packer._fields import Field
@@ -65,7 +67,7 @@ class Section:
         self._file = file
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return a range; SourceError if it does not lie in the file."""
+        """Return a range of the section; SourceError if it ends beyond the file."""
         return self._file.read(self.begin + offset, size)
 
 
@@ -134,26 +136,40 @@ _BLOBS |= {"json": "json", "file": "bytes", "tifffile": "bytes", "tiff": "bytes"
 _DEEPEST = 50
 
 
+_NUMBERED = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+
+
+def _plain_dtype(number: str) -> str:
+    """Return the dtype for LitData's number; ValueError if fields do not support it."""
+    if not (number.isascii() and number.isdecimal() and len(number) < 3 and int(number) < len(_NUMBERED)):
+        raise ValueError(f"an array has the dtype {number!r}, which packer does not read")
+    return _NUMBERED[int(number)]
+
+
+def _array(data: bytes, dtype: str | None) -> npt.NDArray[Any]:
+    """Decode an array of LitData: of one axis, or with a header of u32 if `dtype` is None.
+
+    The header is the dtype's number, the number of axes, and the length of each. ValueError if the bytes are invalid.
+    """
+    if dtype is not None:
+        return elements_of(data, 0, dtype, (len(data) // np.dtype(dtype).itemsize,))
+    head = np.frombuffer(data, "<u4", min(len(data) // 4, 2 + MOST_AXES)).tolist()
+    axes = head[1] if len(head) > 1 else MOST_AXES + 1
+    if axes > MOST_AXES or len(head) < 2 + axes:
+        raise ValueError("an array has no shape, or too many axes")
+    return elements_of(data, 4 * (2 + axes), _plain_dtype(str(head[0])), tuple(head[2 : 2 + axes]))
+
+
 class _Leaf(ShardColumn):
-    def type(self) -> ColumnType:
-        if self.base in _NUMBERS:
-            return ColumnType("scalar", _NUMBERS[self.base][1])
-        if self.base == "pickle":
-            return ColumnType("", why="holds pickles, which can run any code")
-        if self.base in SEVERAL_IMAGES:
-            return SEVERAL_IMAGES[self.base]
-        if self.base in _BLOBS:
-            return ColumnType(_BLOBS[self.base])
-        return ColumnType("", why=f"has the type {printable(self.kind)}")
+    NUMBERS = _NUMBERS
+    BLOBS = _BLOBS
+    PICKLE = "pickle"
 
     def value(self, file: ContainerFile, piece: Piece) -> Value:
         if self.base in ("numpy", "no_header_numpy"):
-            dtype = plain_dtype(self.kind.partition(":")[2]) if self.base == "no_header_numpy" else None
-            return litdata_array(file.read(piece.offset, piece.size), dtype)
-        if self.base not in _NUMBERS:
-            return piece
-        number: int | float = struct.unpack(_NUMBERS[self.base][0], file.read(piece.offset, piece.size))[0]
-        return number
+            dtype = _plain_dtype(self.kind.partition(":")[2]) if self.base == "no_header_numpy" else None
+            return _array(file.read(piece.offset, piece.size), dtype)
+        return self.number(file.read(piece.offset, piece.size)) if self.base in _NUMBERS else piece
 
 
 @dataclass(eq=False)

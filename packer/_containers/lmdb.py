@@ -45,7 +45,7 @@ from packer._storage.packfile import PackFile
 from packer.errors import CorruptPackError, PackError, SourceError, printable
 
 COUNTS = frozenset({b"__keys__", b"__len__", b"num-samples", b"length", b"__meta__"})
-"""Keys whose values say which samples there are, and how many."""
+"""Keys whose values list or count the samples."""
 
 DATA = "data.mdb"
 """The file of an LMDB that is a directory."""
@@ -67,13 +67,16 @@ class LMDBValue(NamedTuple):
     key : bytes
     offset, size : int
         The range of the value in the file.
+    problem : str
+        Why there is no value; empty if there is one.
     """
 
     unit: int
     file: PackFile
     key: bytes
-    offset: int
-    size: int
+    offset: int = 0
+    size: int = 0
+    problem: str = ""
 
     @property
     def piece(self) -> Piece:
@@ -134,6 +137,8 @@ class LMDBContainer(Container):
             tree.require_plain()
             for value in self.ordered(unit, file, tree):
                 try:
+                    if value.problem:
+                        raise ValueError(value.problem)
                     entry = self.entry(value)
                 except ValueError as error:
                     entry = Entry(text_of(value.key), b"", problem=printable(error))
@@ -141,7 +146,7 @@ class LMDBContainer(Container):
                     yield entry
 
     def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
-        """Yield the sample values of one file in order: by default all values, in key order."""
+        """Yield the values of one file that are samples: by default all, in the order of their keys."""
         for key, offset, size in tree.walk():
             yield LMDBValue(unit, file, key, offset, size)
 
@@ -305,6 +310,7 @@ _IMAGE = re.compile(rb"image-([0-9]{9})")
 _OF_A_SAMPLE = re.compile(rb"(?:image|label)-([0-9]{9})")
 _TEXT = Field("text", "text")
 _DIGITS = 9
+_NO_IMAGE = "it has no image"
 
 
 class TextRecognition(LMDBContainer):
@@ -338,13 +344,13 @@ class TextRecognition(LMDBContainer):
         self.account.left_out("key", f"they are none of the {count:,} samples that {text_of(_COUNT)} counts", beyond)
         for number in range(1, count + 1):
             key = b"image-%09d" % number
-            offset, size = tree.find(key) or (0, 0)  # where it is missing, it has no image
-            yield LMDBValue(unit, file, key, offset, size)
+            found = tree.find(key)
+            yield LMDBValue(unit, file, key, *found) if found else LMDBValue(unit, file, key, problem=_NO_IMAGE)
 
     def entry(self, value: LMDBValue) -> Entry:
         suffix = value.suffix()
         if not suffix:
-            raise ValueError("it has no image")
+            raise ValueError(_NO_IMAGE)
         name = image_name(text_of(value.key), suffix)
         text = self.tree.find(b"label-" + value.key.partition(b"-")[2])
         values = {} if text is None else {_TEXT.name: Piece(value.unit, *text)}

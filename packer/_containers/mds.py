@@ -17,15 +17,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from packer._containers.blocks import ContainerFile, Unpacked, errors_in, json_in, reading
 from packer._containers.compression import unpack
 from packer._containers.contract import Entry, Packed, Piece
 from packer._containers.roles import ColumnType, Value
 from packer._containers.shards import (
-    SEVERAL_IMAGES,
-    MDSArray,
+    MOST_AXES,
     OffsetShards,
     ShardColumn,
+    elements_of,
     first_offset,
     listed_shard,
     samples,
@@ -57,26 +60,66 @@ _CODECS = {"zstd": "zstd", "gz": "gzip", "br": "brotli"}
 _LONGEST_NUMBER = 400  # digits
 
 
+_DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32"}
+_DTYPES |= {64: "uint64", 65: "int64", 66: "float64"}
+
+
+@dataclass(frozen=True)
+class MDSArray:
+    """The dtype and the shape in the name of an encoding ``ndarray:DTYPE:SHAPE``, instead of before each array.
+
+    Attributes
+    ----------
+    dtype : str
+        Empty if each array has its own.
+    shape : tuple of int, optional
+    """
+
+    dtype: str = ""
+    shape: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, text: str) -> MDSArray:
+        """Parse ``DTYPE:SHAPE``; ValueError if it is malformed."""
+        match = re.fullmatch(r"(\w*)(?::([0-9]{1,18}(?:,[0-9]{1,18})*))?", text, re.ASCII)
+        if match is None or (match[1] and match[1] not in _DTYPES.values()):
+            raise ValueError(f"ndarray:{text} is no encoding of arrays")
+        return cls(match[1], tuple(map(int, match[2].split(","))) if match[2] else None)
+
+    def decode(self, data: bytes) -> npt.NDArray[Any]:
+        """Return an array; ValueError if the bytes are invalid."""
+        start, dtype, shape = 0, self.dtype, self.shape
+        if not dtype:
+            dtype, start = _DTYPES.get(data[0] if data else 0, ""), 1
+            if not dtype:
+                raise ValueError("an array has no known dtype")
+        if shape is None:
+            if len(data) <= start or data[start] >> 2 > MOST_AXES:
+                raise ValueError("an array has no shape, or too many axes")
+            axes, width = data[start] >> 2, 1 << data[start] % 4
+            start += 1
+            told = data[start : start + axes * width]
+            if len(told) < axes * width:
+                raise ValueError("an array is too short for its shape")
+            shape = tuple(np.frombuffer(told, f"<u{width}").tolist())
+            start += axes * width
+        return elements_of(data, start, dtype, shape)
+
+
 class _Column(ShardColumn):
+    NUMBERS = _NUMBERS
+    BLOBS = _BLOBS
+    PICKLE = "pkl"
+    TYPE = "encoding"
+
     @cached_property
     def _array(self) -> MDSArray:
         return MDSArray.of(self.kind.partition(":")[2])
 
     def type(self) -> ColumnType:
-        if self.base in _NUMBERS:
-            stored, dtype = _NUMBERS[self.base]
-            if self.size != struct.calcsize(stored):
-                raise ValueError(f"{self.size} bytes are no {self.base}")
-            return ColumnType("scalar", dtype)
-        if self.base in _TEXTS:
-            return ColumnType("scalar", _TEXTS[self.base])
-        if self.base == "pkl":
-            return ColumnType("", why="holds pickles, which can run any code")
-        if self.base in SEVERAL_IMAGES:
-            return SEVERAL_IMAGES[self.base]
-        if self.base in _BLOBS:
-            return ColumnType(_BLOBS[self.base])
-        return ColumnType("", why=f"has the encoding {printable(self.kind)}")
+        if self.base in _NUMBERS and self.size != struct.calcsize(_NUMBERS[self.base][0]):
+            raise ValueError(f"{self.size} bytes are no {self.base}")
+        return ColumnType("scalar", _TEXTS[self.base]) if self.base in _TEXTS else super().type()
 
     def value(self, file: ContainerFile, piece: Piece) -> Value:
         if self.base == "ndarray":
@@ -88,8 +131,7 @@ class _Column(ShardColumn):
         data = file.read(piece.offset, piece.size)
         if self.base in _TEXTS:
             return int(data) if self.base == "str_int" else float(data)
-        number: int | float = struct.unpack(_NUMBERS[self.base][0], data)[0]
-        return number
+        return self.number(data)
 
 
 @dataclass(eq=False)
@@ -101,7 +143,7 @@ class MDS(OffsetShards):
     index_begins = re.compile(rb'\s*\{\s*("version"\s*:\s*[0-9]+\s*,\s*)?"shards"\s*:')
 
     packed: Sequence[tuple[str, int] | None] = ()
-    """For each shard that is compressed, the codec and how many bytes it gives; None for others."""
+    """The codec and the unpacked size of each shard; None for an uncompressed shard."""
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:

@@ -4,10 +4,9 @@ Uncompressed images are located without pyarrow and read in place. pyarrow reads
 
 The layout is that of apache/parquet-format: ``parquet.thrift`` and ``Encodings.md``. A column that is not a list has
 one value for each row of a row group, in pages, each with a header. A byte string is a length of 4 bytes and the bytes;
-or an index into a dictionary of byte strings, which is a page of its own. A byte string lies within one page. A header
-may have the CRC-32 of its page as stored. Definition levels and the numbers of values in a dictionary are lists of
-small numbers: runs of one number, and groups of eight in few bits each, which ``Encodings.md`` calls RLE/bit-packing
-hybrid.
+or an index into a dictionary of byte strings, which has a page of its own. A byte string does not cross the end of a
+page. A header may have the CRC-32 of its page as stored. Definition levels and indices into a dictionary are stored in
+the RLE/bit-packing hybrid of ``Encodings.md``: runs of one number, and groups of eight numbers of a few bits each.
 
 Headers and footer are in Thrift's compact protocol (``doc/specs/thrift-compact-protocol.md`` of Apache Thrift), which
 this module writes, and reads as dicts by field number. Fields outside of the schema are skipped, so that they cost no
@@ -230,7 +229,7 @@ _PAGE: Shape = {
 
 @dataclass(frozen=True)
 class ParquetLeaf:
-    """A column as it lies in the file.
+    """A column as it is stored in the file.
 
     Attributes
     ----------

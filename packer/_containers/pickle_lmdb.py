@@ -40,23 +40,21 @@ def members_of(value: Any) -> dict[str, Any]:
     """Return the members of a value by key; a list with a single element counts as that element."""
     if isinstance(value, dict):
         return {str(key): _alone(member) for key, member in value.items()}
-    if isinstance(value, (tuple, list)) and not isinstance(value, (Blob, Array)):
+    if isinstance(value, (tuple, list)):
         return {str(number): _alone(member) for number, member in enumerate(value[:1000])}
     return {"0": value}
 
 
-def image_of(value: Any) -> Blob | bytes | None:
+def image_of(value: Any) -> Blob | None:
     """Return the bytes of an encoded image, also from an array of bytes; None for anything else."""
     if isinstance(value, Array):
         value = value.elements if value.dtype[-2:] == "u1" and len(value.shape) == 1 else None
-    if isinstance(value, bytes):
-        return value if suffix_of(value[:16]) else None
     return value if isinstance(value, Blob) and suffix_of(value.head) else None
 
 
 def _alone(value: Any) -> Any:
     """Return the image in a collated list of one; any other value unchanged."""
-    if isinstance(value, (tuple, list)) and not isinstance(value, (Blob, Array)) and len(value) == 1:
+    if isinstance(value, (tuple, list)) and len(value) == 1:
         return value[0] if image_of(value[0]) is not None else value
     return value
 
@@ -77,7 +75,7 @@ def _label(have: Mapping[str, Any], account: Account) -> str | None:
 def _is_list(value: Any) -> bool:
     if isinstance(value, Array):
         return any(side != 1 for side in value.shape)
-    return isinstance(value, (list, tuple)) and not isinstance(value, Blob)
+    return isinstance(value, (list, tuple))
 
 
 def _is_label(value: Any) -> bool:
@@ -132,22 +130,20 @@ def _field(name: str, value: Any) -> Field | None:
     scalars = {bool: "bool", int: "int64", float: "float64"}
     if type(value) in scalars:
         return Field(name, "scalar", scalars[type(value)])
-    kinds = ((str, "text"), ((Blob, bytes), "bytes"), ((list, tuple, dict), "json"))
+    kinds = ((str, "text"), (Blob, "bytes"), ((list, tuple, dict), "json"))
     return next((Field(name, kind) for types, kind in kinds if isinstance(value, types)), None)
 
 
 def _stored(field: Field, value: Any, unit: int, file: PackFile, budget: Budget) -> Piece | Stored:
-    if isinstance(value, (list, tuple, dict)) and not isinstance(value, (Array, Blob)):
+    if isinstance(value, (list, tuple, dict)):
         return field.encode(_json(value, file, budget))
-    elements = value.elements if isinstance(value, Array) else value
-    if isinstance(elements, (Blob, bytes, str)):
-        budget.spend(elements.size if isinstance(elements, Blob) else len(elements))
-    if field.kind in ("image", "mask", "bytes", "text") and isinstance(value, (Array, Blob)):
-        return Piece(unit, elements.offset, elements.size) if isinstance(elements, Blob) else elements
+    blob = value.elements if isinstance(value, Array) else value
+    if isinstance(blob, (Blob, str)):
+        budget.spend(blob.size if isinstance(blob, Blob) else len(blob))
+    if field.kind in ("image", "mask", "bytes", "text") and isinstance(blob, Blob):
+        return blob.piece(unit)
     if KINDS[field.kind].form == "pixels":
-        if not isinstance(value, bytes):
-            raise ValueError(f"{type(value).__name__} is no image")
-        return value
+        raise ValueError(f"{type(value).__name__} is no image")
     if field.kind == "array" and isinstance(value, Array):
         return field.encode(value.value(file))
     if isinstance(value, Array):
@@ -160,12 +156,11 @@ def _json(value: Any, file: PackFile, budget: Budget, depth: int = 0) -> Any:
     if depth > _MOST_DEPTH:
         raise ValueError(f"lists in lists, more than {_MOST_DEPTH} deep")
     if isinstance(value, Array):
-        size = value.elements.size if isinstance(value.elements, Blob) else len(value.elements)
-        if size > _MOST_TEXT:
+        if value.elements.size > _MOST_TEXT:
             raise ValueError("a large array in a list")
-        budget.spend(size)
+        budget.spend(value.elements.size)
         return value.value(file).tolist()
-    if isinstance(value, (Blob, bytes)):
+    if isinstance(value, Blob):
         return _bytes(value, file, budget).decode("utf-8")
     budget.spend(len(value) if isinstance(value, str) else 0)
     if isinstance(value, dict):
@@ -181,12 +176,11 @@ def _member_key(key: Any, budget: Budget) -> str:
     return text
 
 
-def _bytes(value: Blob | bytes, file: PackFile, budget: Budget) -> bytes:
-    size = value.size if isinstance(value, Blob) else len(value)
-    if size > _MOST_TEXT:
-        raise ValueError(f"a text of {size} bytes")
-    budget.spend(size)
-    return value.data(file) if isinstance(value, Blob) else value
+def _bytes(value: Blob, file: PackFile, budget: Budget) -> bytes:
+    if value.size > _MOST_TEXT:
+        raise ValueError(f"a text of {value.size} bytes")
+    budget.spend(value.size)
+    return value.data(file)
 
 
 def _one(value: Array, file: PackFile) -> int | float:
@@ -228,25 +222,32 @@ class PickledLMDB(LMDBContainer):
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> PickledLMDB:
-        found = []
+        found, errors = list[dict[str, Any]](), list[SourceError]()
         for path in dict.fromkeys((paths[0], paths[len(paths) // 2], paths[-1])):
             with failing(path), PackFile(path) as file:
                 tree = LMDBTree(file)
                 tree.require_plain()
                 order = _Order(file, tree, cls.read)
                 for number in sorted({0, order.count // 2, max(0, order.count - 1)}):
-                    found.append(cls._sample(order.value(0, number)))
+                    try:
+                        found.append(cls._sample(order.value(0, number)))
+                    except SourceError as error:  # of a sample that `entries` reports
+                        errors.append(error)
+        if not found:
+            raise errors[0]
         container = cls.of_files(paths)
         container._choose(found, keys, printable(paths[0]))
         return container
 
     def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
         order = _Order(file, tree, self.read)
-        samples = sum(1 for key, _, _ in tree.walk() if key not in COUNTS)
-        self.account.left_out("key", f"{text_of(_KEYS)} does not list them", count=samples - order.count)
         self.names = _names_beside(Path(file.path), order.count)
+        unlisted = sum(1 for key, _, _ in tree.walk() if key not in COUNTS)
         for number in range(order.count):
-            yield order.value(unit, number)
+            value = order.value(unit, number)
+            unlisted -= not value.problem
+            yield value
+        self.account.left_out("key", f"{text_of(_KEYS)} does not list them", count=unlisted)
 
     def entry(self, value: LMDBValue) -> Entry:
         members = members_of(self.read(value))
@@ -254,12 +255,10 @@ class PickledLMDB(LMDBContainer):
         if found is None:
             raise ValueError(f"its {self.image!r} is no encoded image")
         budget = Budget(value.size)
-        budget.spend(found.size if isinstance(found, Blob) else len(found))
-        image = Piece(value.unit, found.offset, found.size) if isinstance(found, Blob) else found
-        suffix = suffix_of(found.head if isinstance(found, Blob) else found[:16])
-        name = image_name(self.names.get(value.key) or text_of(value.key), suffix)
+        budget.spend(found.size)
+        name = image_name(self.names.get(value.key) or text_of(value.key), suffix_of(found.head))
         label = self._label_in(members, value.file, budget)
-        return Entry(name, image, label, self._values_in(members, value.unit, value.file, budget))
+        return Entry(name, found.piece(value.unit), label, self._values_in(members, value.unit, value.file, budget))
 
     @classmethod
     def read(cls, value: LMDBValue, most: int = MOST_THINGS) -> Any:
@@ -274,6 +273,8 @@ class PickledLMDB(LMDBContainer):
 
     @classmethod
     def _sample(cls, value: LMDBValue) -> dict[str, Any]:
+        if value.problem:
+            raise SourceError(f"{printable(value.file.path)}: {value.problem}")
         with errors_in(f"{printable(value.file.path)}: {shown_key(value.key)}"):
             return members_of(cls.read(value))
 
@@ -322,7 +323,7 @@ class PickledLMDB(LMDBContainer):
         value = members.get(self.label) if self.label is not None else None
         if isinstance(value, Array):
             value = _one(value, file)
-        if isinstance(value, (Blob, bytes)):
+        if isinstance(value, Blob):
             value = _bytes(value, file, budget).decode("utf-8")
         if self.label_type == "float" and isinstance(value, int):
             return float(value)
@@ -379,11 +380,11 @@ class _Order:
                 self.count = len(self._keys)
 
     def value(self, unit: int, number: int) -> LMDBValue:
-        """Return the value of a sample."""
+        """Return the value of a sample, which has a problem if it is missing."""
         key = self._layout % number if self._keys is None else self._keys[number]
         found = self._tree.find(key)
         if found is None:
-            raise SourceError(f"{printable(self._file.path)}: {shown_key(key)}: is not there, as sample {number}")
+            return LMDBValue(unit, self._file, key, problem=f"{shown_key(key)}: is not there, as sample {number}")
         return LMDBValue(unit, self._file, key, *found)
 
     def _listed(self, offset: int, size: int) -> list[bytes]:
@@ -402,7 +403,7 @@ def _key(listed: Any, file: PackFile) -> bytes:
     """Return an element of a list of keys as a key; empty if it is not a key."""
     if isinstance(listed, Blob):
         return listed.data(file) if listed.size <= MOST_KEY else b""
-    return listed.encode() if isinstance(listed, str) else listed if isinstance(listed, bytes) else b""
+    return listed.encode() if isinstance(listed, str) else b""
 
 
 def _names_beside(path: Path, count: int) -> dict[bytes, str]:

@@ -145,7 +145,7 @@ def class_names(paths: Sequence[Path]) -> list[str] | None:
     return [by_label[label] for label in range(len(by_label))]
 
 
-def numbered_classes(paths: Sequence[Path]) -> list[str] | None:
+def property_classes(paths: Sequence[Path]) -> list[str] | None:
     """Return the class numbers from insightface's ``property``; None if the file is missing."""
     path = paths[0].with_name("property")
     line = next(_lines(path), (0, b""))[1] if os.path.isfile(path) else b""
@@ -210,6 +210,8 @@ class MXNetRecord(NamedTuple):
     head : bytes
         The first bytes of the image.
     flag : int
+    problem : str
+        Why the record has no labels; empty if it has some.
     """
 
     offset: int
@@ -217,6 +219,7 @@ class MXNetRecord(NamedTuple):
     image: Piece | bytes
     head: bytes
     flag: int
+    problem: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -259,7 +262,7 @@ class RecordIO(Container):
             container.fields = (_LABELS,)
             container.account.taken("label", "the first of each record; all of them are the field labels", count=1)
         if container.label_type == "class":
-            container.classes = class_names(paths) or numbered_classes(paths)
+            container.classes = class_names(paths) or property_classes(paths)
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:
@@ -275,8 +278,8 @@ class RecordIO(Container):
                     self.account.not_looked_at("record", "it is insightface's, of identities, and has no image", [name])
                     continue
                 try:
-                    if record.is_empty:
-                        raise ValueError("it has no image")
+                    if record.problem or record.is_empty:
+                        raise ValueError(record.problem or "it has no image")
                     entry = self._entry(record, paths.of(key, record.labels[0]) if paths else name)
                 except ValueError as error:
                     entry = Entry(name, b"", problem=f"the record at byte {record.offset}: {error}")
@@ -319,17 +322,20 @@ def _records(file: PackFile, unit: int) -> Iterator[MXNetRecord]:
     window, offset = BlockReader(file), 0
     while offset < file.size:
         kind, begin, size, end = _part(file, window, offset)
-        if kind == _FIRST:
-            data, end = _joined(file, window, offset)
-            flag, labels, start = _labels(file, offset, data, 0, len(data))
-            yield MXNetRecord(offset, labels, data[start:], data[start : start + IMAGE_HEAD], flag)
-        elif kind == _WHOLE:
-            p = window.at(begin, min(size, _AHEAD))
-            flag, labels, start = _labels(file, offset, window.data, p, size)
-            head = window.read(begin + start, min(IMAGE_HEAD, size - start))
-            yield MXNetRecord(offset, labels, Piece(unit, begin + start, size - start), head, flag)
-        else:
-            raise _damaged(file, offset, "a record does not begin with its first part")
+        try:
+            if kind == _FIRST:
+                data, end = _joined(file, window, offset)
+                flag, labels, start = _labels(file, offset, data, 0, len(data))
+                yield MXNetRecord(offset, labels, data[start:], data[start : start + IMAGE_HEAD], flag)
+            elif kind == _WHOLE:
+                p = window.at(begin, min(size, _AHEAD))
+                flag, labels, start = _labels(file, offset, window.data, p, size)
+                head = window.read(begin + start, min(IMAGE_HEAD, size - start))
+                yield MXNetRecord(offset, labels, Piece(unit, begin + start, size - start), head, flag)
+            else:
+                raise _damaged(file, offset, "a record does not begin with its first part")
+        except ValueError as error:
+            yield MXNetRecord(offset, (), b"", b"", 0, str(error))
         offset = end
 
 
@@ -369,15 +375,18 @@ def _joined(file: PackFile, window: BlockReader, offset: int) -> tuple[bytes, in
 
 
 def _labels(file: PackFile, offset: int, data: bytes, at: int, size: int) -> tuple[int, tuple[float, ...], int]:
-    """Return the flag and the labels of a record with data in memory from `at` on, and the size of both."""
+    """Return the flag and the labels of a record with data in memory from `at` on, and the size of both.
+
+    ValueError if the record is too short for them.
+    """
     if size < _IMAGE_HEADER.size:
-        raise _damaged(file, offset, f"a record of {size} bytes has no label")
+        raise ValueError(f"a record of {size} bytes has no label")
     flag, label = _IMAGE_HEADER.unpack_from(data, at)
     if not flag:
         return 0, (label,), _IMAGE_HEADER.size
     start = _IMAGE_HEADER.size + 4 * flag
     if start > size or flag > _MOST_LABELS:
-        raise _damaged(file, offset, f"a record of {size} bytes has {flag:,} labels")
+        raise ValueError(f"a record of {size} bytes has {flag:,} labels")
     if at + start > len(data):  # of a record whose labels are more than was read ahead
         data, at = file.read(offset + _HEADER.size, start), 0
     return flag, struct.unpack_from(f"<{flag}f", data, at + _IMAGE_HEADER.size), start

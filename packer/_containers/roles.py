@@ -1,7 +1,7 @@
 """The roles of columns, features, members or keys in a container's samples: image, label, name, and fields.
 
-`NAMES` is the single table of their usual names. `roles_of` chooses the roles for containers in which each column has
-one type for all samples; the others choose by the same names.
+`NAMES` is the single table of their usual names. `ColumnContainer` chooses the roles for containers in which each
+column has one type for all samples; the others choose by the same names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LABEL_SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".jsonl")
 """The suffixes of files that may have the labels of others' images."""
 
 _LABELS = ("label", "class", "cls", "target", "category", "labels", "targets", "y")
-"""The names of labels, in lower case; of several the first counts."""
+"""The names of labels, in lower case; if there are several in a container, the first counts."""
 
 
 def is_label_name(name: str) -> bool:
@@ -158,7 +158,7 @@ def add_candidates(
     values : mapping
         By key, possible labels in the inspected samples.
     option : str
-        The option that takes a key, with ``{}`` in place of the key.
+        The option that chooses a key, with ``{}`` for the key.
     """
     for key, found in values.items():
         if found and (has_label_name(key) or _repeat(key, found)):
@@ -185,10 +185,10 @@ def _repeat(key: str, values: Sequence[Any]) -> bool:
 _BLOBS = tuple(name for name, kind in KINDS.items() if kind.file == "content")
 
 LOOKED_AT = 64
-"""Samples by whose values labels are known."""
+"""The number of first samples whose values show which column may hold the labels."""
 
 Value = Piece | bytes | int | float | np.ndarray[Any, Any] | None
-"""A value of a column: where its bytes lie, or these; or a number, or an array."""
+"""A value of a column: the location of its bytes, or the bytes; a number; or an array."""
 
 
 class ColumnType(NamedTuple):
@@ -198,13 +198,13 @@ class ColumnType(NamedTuple):
     ----------
     kind : str
         ``"image"``, ``"bytes"``, ``"text"``, ``"json"``, ``"scalar"`` or ``"array"``; empty if packer does not
-        take the column.
+        support the column.
     dtype : str
         The dtype of the field that a scalar or an array becomes.
     rank : int
         The axes of an array.
     why : str
-        Why packer does not take it, or does not take it as the image.
+        Why packer does not support the column, or does not use it as the image.
     """
 
     kind: str
@@ -213,38 +213,128 @@ class ColumnType(NamedTuple):
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Roles:
-    """The roles of columns.
+WIDER = {"uint32": "int64", "uint64": "int64"}
+"""The dtypes of fields for dtypes that fields do not have; a number that does not fit is an error."""
+
+
+def array_type(array: npt.NDArray[Any]) -> ColumnType:
+    """Return the type of a column of arrays like this one."""
+    return ColumnType("array", WIDER.get(array.dtype.name, array.dtype.name), array.ndim)
+
+
+@dataclass(eq=False)
+class ColumnContainer(Container):
+    """A container in which each column has one type for all samples.
 
     Attributes
     ----------
     image : str
-        The column of the image.
-    label, name : str or None
-    fields : dict of str to Field
+        The column of the images.
+    label, name : str, optional
+        The columns of the labels and of the names.
+    fields_of : dict of str to Field
         By column.
-    label_type : {"class", "float"}
-    notes : tuple of str
-        Notes on columns whose fields have other names.
     """
 
-    image: str
-    label: str | None
-    name: str | None
-    fields: Mapping[str, Field]
-    label_type: str = "class"
-    notes: tuple[str, ...] = ()
-
-    @property
-    def why_unlabeled(self) -> str:
-        """Why samples without a label have none."""
-        return "they have no column that is a label" if self.label is None else f"they have no {printable(self.label)}"
+    image: str = ""
+    label: str | None = None
+    name: str | None = None
+    fields_of: Mapping[str, Field] = field(default_factory=dict)
 
     @property
     def used(self) -> set[str]:
         """The columns that have a role."""
-        return {column for column in (self.image, self.label, self.name) if column is not None} | self.fields.keys()
+        return {column for column in (self.image, self.label, self.name) if column is not None} | self.fields_of.keys()
+
+    def choose_roles(
+        self,
+        columns: Mapping[str, ColumnType],
+        keys: Mapping[str, str],
+        where: str,
+        values: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+        *,
+        name: str | None = None,
+        label: str | None = None,
+        account: Account | None = None,
+    ) -> None:
+        """Choose the roles of columns, by `keys` if there are any, otherwise by names and types.
+
+        Parameters
+        ----------
+        columns : mapping of str to ColumnType
+        keys : mapping of str to str
+            As `Container.open` takes them.
+        where : str
+            The file that has the columns, for messages.
+        values : mapping of str to sequence
+            By column, the numbers and short texts of the first samples.
+        name : str, optional
+            The column of names, if no key names another.
+        label : str, optional
+            The column of labels, if there are no keys; by default its name decides.
+        account : Account, optional
+            Filled with the roles of columns; by default that of the container.
+
+        Raises
+        ------
+        SourceError
+            If a key names a missing column, or there is no image column.
+        OptionError
+            If a column has another kind than its key.
+        """
+        chosen, account = Chosen.of(keys), self.account if account is None else account
+        for column in chosen.all_keys():
+            if column not in columns:
+                raise SourceError(f"{where}: no column {printable(column)!r}: there are {_listed(columns)}")
+            if not columns[column].kind:
+                raise SourceError(f"{where}: column {printable(column)!r} {columns[column].why}")
+        self.image = image = chosen.image or _image(columns, where)
+        if columns[image].kind not in ("image", "bytes"):
+            raise OptionError(f"--key image={image}: the column holds {columns[image].kind}, and no images")
+        if columns[image].why:
+            raise SourceError(f"{where}: column {printable(image)!r} {columns[image].why}")
+        self.name = name = chosen.name or name
+        if name is not None and columns[name].kind not in ("text", "bytes"):
+            raise OptionError(f"--key name={name}: the column holds {columns[name].kind}, and no names")
+        others = {column: type for column, type in columns.items() if column not in (image, name)}
+        self.label = label = chosen.label if keys else label or _label(others, values, account)
+        if label is not None and not _is_label(columns[label], values.get(label, ())):
+            raise OptionError(f"--key label={label}: the column holds {columns[label].kind}, which is no label")
+        if label is not None and columns[label].dtype.startswith("float"):
+            self.label_type = "float"
+        self.why_unlabeled = f"they have no {'column that is a label' if label is None else printable(label)}"
+        left = {column: type for column, type in others.items() if column != label}
+        if keys:
+            self.fields_of = self._chosen_fields(chosen, left, columns, account)
+        else:
+            self.fields_of = self._all_fields(left, account)
+        if len(self.fields_of) > MOST_FIELDS:
+            raise SourceError(
+                f"{where}: {len(self.fields_of)} columns are too many: say with --key which of them are wanted"
+            )
+        self.fields = tuple(self.fields_of.values())
+
+    def _chosen_fields(
+        self, chosen: Chosen, others: Iterable[str], columns: Mapping[str, ColumnType], account: Account
+    ) -> dict[str, Field]:
+        """Return the fields that the user chose; account for the columns that are left."""
+        fields = {column: _field(field, columns[column]) for column, field in chosen.by_key().items()}
+        left = [column for column in others if column not in fields]
+        account.left_out("column", "--key does not name them", left, chosen=True)
+        return fields
+
+    def _all_fields(self, others: Mapping[str, ColumnType], account: Account) -> dict[str, Field]:
+        """Return a field for each column that packer supports; account for the others."""
+        fields: dict[str, Field] = {}
+        for column, type in others.items():
+            if not type.kind:
+                account.left_out("column", f"it {type.why}", [column])
+                continue
+            name = field_name(column, [field.name for field in fields.values()])
+            if name != column:
+                self.notes.append(f"the column {printable(column)} is the field {name}")
+            fields[column] = Field(name, type.kind, type.dtype, type.rank)
+        return fields
 
     def entry(
         self,
@@ -271,7 +361,7 @@ class Roles:
         ValueError
             If a value does not fit its field; the message has the reason.
         """
-        image, label = values.get(self.image), self._label(values, read)
+        image, label = values.get(self.image), self._label_in(values, read)
         if not isinstance(image, (Piece, bytes)):
             raise ValueError("it has no image")
         if shape is not None:
@@ -280,105 +370,17 @@ class Roles:
             suffix = suffix_at(read, image.offset, image.size) if isinstance(image, Piece) else suffix_of(image)
         if self.name is not None:
             name = _text(values.get(self.name), read, self.name)
-        stored = {field.name: _stored(field, values.get(column)) for column, field in self.fields.items()}
+        stored = {field.name: _stored(field, values.get(column)) for column, field in self.fields_of.items()}
         return Entry(image_name(name, suffix), image, label, stored, shape)
 
-    def _label(self, values: Mapping[str, Value], read: Callable[[int, int], bytes]) -> int | float | str | None:
-        value = None if self.label is None else values.get(self.label)
-        if value is None or isinstance(value, (int, float)):
-            if isinstance(value, float) and math.isnan(value):
+    def _label_in(self, values: Mapping[str, Value], read: Callable[[int, int], bytes]) -> int | float | str | None:
+        if self.label is None or (value := values.get(self.label)) is None:
+            return None
+        if isinstance(value, (int, float)):
+            if math.isnan(value):
                 raise ValueError("its label is NaN")
             return value
-        assert self.label is not None
         return _text(value, read, self.label)
-
-
-@dataclass(eq=False)
-class ColumnContainer(Container):
-    """A container whose samples have columns.
-
-    Attributes
-    ----------
-    roles : Roles
-    """
-
-    roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
-
-    def take_roles(self, roles: Roles) -> None:
-        """Take the roles of columns: fields, labels, notes."""
-        self.roles, self.fields, self.label_type = roles, tuple(roles.fields.values()), roles.label_type
-        self.why_unlabeled = roles.why_unlabeled
-        self.notes += roles.notes
-
-
-def roles_of(
-    columns: Mapping[str, ColumnType],
-    keys: Mapping[str, str],
-    where: str,
-    account: Account,
-    values: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-    *,
-    name: str | None = None,
-    label: str | None = None,
-) -> Roles:
-    """Choose the roles of columns, by `keys` if there are any, otherwise by names and types.
-
-    Parameters
-    ----------
-    columns : mapping of str to ColumnType
-    keys : mapping of str to str
-        As `Container.open` takes them.
-    where : str
-        The file that has the columns, for messages.
-    account : Account
-        Filled with the roles of columns.
-    values : mapping of str to sequence
-        By column, the numbers and short texts of the first samples.
-    name : str, optional
-        The column of names, if no key names another.
-    label : str, optional
-        The column of labels, if there are no keys; by default its name decides.
-
-    Raises
-    ------
-    SourceError
-        If a key names a missing column, or there is no image column.
-    OptionError
-        If a column has another kind than its key.
-    """
-    chosen = Chosen.of(keys)
-    for column in chosen.all_keys():
-        if column not in columns:
-            raise SourceError(f"{where}: no column {printable(column)!r}: there are {_listed(columns)}")
-        if not columns[column].kind:
-            raise SourceError(f"{where}: column {printable(column)!r} {columns[column].why}")
-    image = chosen.image or _image(columns, where)
-    if columns[image].kind not in ("image", "bytes"):
-        raise OptionError(f"--key image={image}: the column holds {columns[image].kind}, and no images")
-    if columns[image].why:
-        raise SourceError(f"{where}: column {printable(image)!r} {columns[image].why}")
-    name = chosen.name or name
-    if name is not None and columns[name].kind not in ("text", "bytes"):
-        raise OptionError(f"--key name={name}: the column holds {columns[name].kind}, and no names")
-    others = {column: type for column, type in columns.items() if column not in (image, name)}
-    label = chosen.label if keys else label or _label(others, values, account)
-    if label is not None and not _is_label(columns[label], values.get(label, ())):
-        raise OptionError(f"--key label={label}: the column holds {columns[label].kind}, which is no label")
-    used, fields, notes = {image, label, name}, dict[str, Field](), list[str]()
-    if keys:
-        fields = {column: _field(field, columns[column]) for column, field in chosen.by_key().items()}
-        left = [column for column in columns if column not in used and column not in fields]
-        account.left_out("column", "--key does not name them", left, chosen=True)
-    else:
-        for column in columns:
-            if column not in used and not columns[column].kind:
-                account.left_out("column", f"it {columns[column].why}", [column])
-        taken = [column for column in columns if column not in used and columns[column].kind]
-        fields = _named(taken, columns, notes)
-    if len(fields) > MOST_FIELDS:
-        raise SourceError(f"{where}: {len(fields)} columns are too many: say with --key which of them are wanted")
-    is_float = label is not None and columns[label].dtype.startswith("float")
-    return Roles(image, label, name, fields, "float" if is_float else "class", tuple(notes))
 
 
 def _image(columns: Mapping[str, ColumnType], where: str) -> str:
@@ -429,18 +431,6 @@ def _field(chosen: ChosenField, type: ColumnType) -> Field:
         return Field(chosen.name, kind, "" if kind == "class" else dtype, type.rank)
     except ValueError as error:
         raise OptionError(f"{chosen}: {error}") from error
-
-
-def _named(taken: Iterable[str], columns: Mapping[str, ColumnType], notes: list[str]) -> dict[str, Field]:
-    """Return fields of columns, with valid field names."""
-    fields: dict[str, Field] = {}
-    for column in taken:
-        name = field_name(column, [field.name for field in fields.values()])
-        if name != column:
-            notes.append(f"the column {printable(column)} is the field {name}")
-        type = columns[column]
-        fields[column] = Field(name, type.kind, type.dtype, type.rank)
-    return fields
 
 
 def _stored(field: Field, value: Value) -> Piece | Stored:

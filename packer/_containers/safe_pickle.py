@@ -1,8 +1,8 @@
 """A safe reader of pickles, opcode by opcode: numbers, texts, bytes, tuples, lists, dicts and NumPy arrays.
 
-Nothing is imported and nothing is called. A callable that a pickle names is looked up among the few that make bytes and
-arrays; any other is a ValueError that names it. Bytes and the elements of arrays are not read but located in the file.
-The opcodes are those of Python's `pickletools`, which describes them.
+Nothing is imported and nothing is called. A pickle may name a few callables, which make bytes and arrays; for any other
+callable the error names it. Bytes and the elements of arrays are not read but located in the file. The opcodes are
+described in Python's `pickletools`.
 """
 
 from __future__ import annotations
@@ -13,52 +13,65 @@ import pickletools
 import re
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from packer._containers.blocks import RangeReader
-from packer._containers.contract import MOST_THINGS, Budget
+from packer._containers.contract import MOST_THINGS, Budget, Piece
 from packer._storage.packfile import PackFile
 from packer.errors import printable
 
 _DTYPE = re.compile(r"[<>|=]?[biuf][1248]")
 
 HELD = 64
-"""Bytes of a blob that are read at once."""
+"""The number of first bytes of a blob that are read together with the pickle."""
 
 
-class Blob(NamedTuple):
-    """Bytes in a file.
+@dataclass(slots=True)
+class Blob:
+    """Bytes in a pickle: a range of its file, or decoded bytes in memory.
 
     Attributes
     ----------
-    offset, size : int
+    offset : int
+        The offset in the file; -1 for bytes in memory.
+    size : int
     head : bytes
-        The first bytes.
+        The first bytes; all of them if they are in memory.
     """
 
     offset: int
     size: int
     head: bytes
 
+    @classmethod
+    def of(cls, data: bytes) -> Blob:
+        """Return bytes in memory as a blob."""
+        return cls(-1, len(data), data)
+
     def data(self, file: PackFile) -> bytes:
         """Return all bytes."""
         return self.head if len(self.head) == self.size else file.read(self.offset, self.size)
 
+    def piece(self, unit: int) -> Piece | bytes:
+        """Return the range in file `unit` of a container, or the bytes in memory."""
+        return self.head if self.offset < 0 else Piece(unit, self.offset, self.size)
 
-class Array(NamedTuple):
+
+@dataclass(slots=True)
+class Array:
     """A NumPy array: dtype, shape, elements, and whether it is in Fortran order."""
 
     dtype: str
     shape: tuple[int, ...]
-    elements: Blob | bytes
+    elements: Blob
     fortran: bool = False
 
     def value(self, file: PackFile) -> Any:
         """Return the array; ValueError if the number of elements does not match the shape."""
-        data = self.elements.data(file) if isinstance(self.elements, Blob) else self.elements
-        array = np.frombuffer(data, self.dtype)
+        array = np.frombuffer(self.elements.data(file), self.dtype)
         return array.reshape(self.shape, order="F" if self.fortran else "C")
 
 
@@ -72,11 +85,10 @@ def array_of(dtype: str, shape: Any, elements: Any, fortran: bool) -> Array:
         or not all(isinstance(side, int) and 0 <= side < 1 << 40 for side in shape)
     ):
         raise ValueError("an array of a strange shape")
-    if not isinstance(elements, (Blob, bytes)):
+    if not isinstance(elements, Blob):
         raise ValueError("an array whose elements are no bytes")
-    size = elements.size if isinstance(elements, Blob) else len(elements)
-    if math.prod(shape) * int(dtype[-1]) != size:
-        raise ValueError(f"an array whose elements have {size} bytes, which do not fit its shape")
+    if math.prod(shape) * int(dtype[-1]) != elements.size:
+        raise ValueError(f"an array whose elements have {elements.size} bytes, which do not fit its shape")
     return Array(dtype, shape, elements, fortran)
 
 
@@ -131,9 +143,8 @@ def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, h
     Returns
     -------
     object
-        An int, float, bool, None, str, tuple, list, dict, `Blob` or `Array`; or bytes, if they are not contiguous in
-        the file. Lists may be shared or contain themselves: code that walks them must limit the expansion with a
-        `Budget`.
+        An int, float, bool, None, str, tuple, list, dict, `Blob` or `Array`. Lists may be shared or contain
+        themselves: code that walks them must limit the expansion with a `Budget`.
 
     Raises
     ------
@@ -145,7 +156,7 @@ def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, h
         value = _plain(machine.run(most))
     except (IndexError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise ValueError("a damaged pickle") from error
-    if value is None or isinstance(value, (bool, int, float, str, bytes, tuple, list, dict)):  # Blob and Array as well
+    if value is None or isinstance(value, (bool, int, float, str, tuple, list, dict, Blob, Array)):
         return value
     raise ValueError("a pickle of something else than numbers, texts, bytes, lists and dicts")
 
@@ -214,7 +225,7 @@ class _Machine:
         line = self._window.line().strip()
         if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
             raise ValueError("a pickle with a string that has no quotes")
-        self._stack.append(codecs.escape_decode(line[1:-1])[0])
+        self._stack.append(Blob.of(codecs.escape_decode(line[1:-1])[0]))
 
     def push_line(self) -> None:
         self._stack.append(self._window.line().decode("raw_unicode_escape"))
@@ -273,8 +284,7 @@ class _Machine:
         for key, value in zip(values[::2], values[1::2], strict=True):
             if isinstance(key, Blob):
                 self._budget.spend(key.size)
-                key = key.data(self._file)
-            key = key.decode("utf-8", "replace") if isinstance(key, bytes) else key
+                key = key.data(self._file).decode("utf-8", "replace")
             if not isinstance(key, (str, int)):  # a tuple in a tuple in a tuple ... would be hashed
                 raise ValueError("a pickle with a dict whose keys are no texts")
             found[key] = value
@@ -325,17 +335,17 @@ class _Machine:
         array = _array(dtype, (), elements, False).value(self._file)
         return array.item()
 
-    def encoded(self, text: Any, encoding: Any) -> bytes:
+    def encoded(self, text: Any, encoding: Any) -> Blob:
         if (name := self._text(encoding)) not in ("latin1", "latin-1"):
             raise ValueError(f"a pickle with bytes as {name[:100]}")
         if not isinstance(text, str):
             raise ValueError("a damaged pickle")
         self._budget.spend(len(text))
-        return text.encode("latin-1")
+        return Blob.of(text.encode("latin-1"))
 
     def made_bytes(self, *arguments: Any) -> Any:
         if not arguments:
-            return b""
+            return Blob.of(b"")
         return arguments[0] if len(arguments) == 1 else self.encoded(*arguments)
 
     def from_buffer(self, elements: Any, dtype: Any, shape: Any, order: Any) -> Array:
@@ -346,11 +356,11 @@ class _Machine:
 
     def _text(self, value: Any) -> str:
         """Return the text of a short name; ValueError if it is invalid."""
-        size = value.size if isinstance(value, Blob) else len(value) if isinstance(value, (bytes, str)) else -1
-        if not 0 <= size <= _LONGEST_NAME:
+        if isinstance(value, Blob) and value.size <= _LONGEST_NAME:
+            value = value.data(self._file).decode("ascii", "replace")
+        if not isinstance(value, str) or len(value) > _LONGEST_NAME:
             raise ValueError("a pickle with a name that is no short text")
-        value = value.data(self._file) if isinstance(value, Blob) else value
-        return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
+        return value
 
 
 def _called(opcode: int) -> str:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from packer._containers.blocks import ContainerFile, errors_in
 from packer._containers.contract import Entry, Piece, PixelLayout, head_of
-from packer._containers.roles import LOOKED_AT, ColumnContainer, ColumnType, Value, roles_of, short_text
+from packer._containers.roles import LOOKED_AT, ColumnContainer, ColumnType, Value, array_type, short_text
 from packer._storage.safe_open import name_problem
 from packer.errors import SourceError, printable
 
@@ -79,84 +79,12 @@ SEVERAL_IMAGES = dict.fromkeys(
 )
 """The types of columns of several images, by their encoding: they may be a field of bytes, and no image."""
 
-_DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32"}
-_DTYPES |= {64: "uint64", 65: "int64", 66: "float64"}
-_NUMBERED = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
-_WIDER = {"uint32": "int64", "uint64": "int64"}
-"""The dtypes of fields for encodings without a dtype of their own; a number that does not fit is an error."""
-
-_MOST_AXES = 8
+MOST_AXES = 8
+"""The maximum number of axes of an array."""
 
 
-def array_type(array: npt.NDArray[Any]) -> ColumnType:
-    """Return the type of a column of these arrays."""
-    return ColumnType("array", _WIDER.get(array.dtype.name, array.dtype.name), array.ndim)
-
-
-@dataclass(frozen=True)
-class MDSArray:
-    """The dtype and the shape in the name of an encoding ``ndarray:DTYPE:SHAPE``, instead of before each array.
-
-    Attributes
-    ----------
-    dtype : str
-        Empty if each array has its own.
-    shape : tuple of int, optional
-    """
-
-    dtype: str = ""
-    shape: tuple[int, ...] | None = None
-
-    @classmethod
-    def of(cls, text: str) -> MDSArray:
-        """Parse ``DTYPE:SHAPE``; ValueError if it is malformed."""
-        match = re.fullmatch(r"(\w*)(?::([0-9]{1,18}(?:,[0-9]{1,18})*))?", text, re.ASCII)
-        if match is None or (match[1] and match[1] not in _DTYPES.values()):
-            raise ValueError(f"ndarray:{text} is no encoding of arrays")
-        return cls(match[1], tuple(map(int, match[2].split(","))) if match[2] else None)
-
-    def decode(self, data: bytes) -> npt.NDArray[Any]:
-        """Return an array; ValueError if the bytes are invalid."""
-        start, dtype, shape = 0, self.dtype, self.shape
-        if not dtype:
-            dtype, start = _DTYPES.get(data[0] if data else 0, ""), 1
-            if not dtype:
-                raise ValueError("an array has no known dtype")
-        if shape is None:
-            if len(data) <= start or data[start] >> 2 > _MOST_AXES:
-                raise ValueError("an array has no shape, or too many axes")
-            axes, width = data[start] >> 2, 1 << data[start] % 4
-            start += 1
-            told = data[start : start + axes * width]
-            if len(told) < axes * width:
-                raise ValueError("an array is too short for its shape")
-            shape = tuple(np.frombuffer(told, f"<u{width}").tolist())
-            start += axes * width
-        return _elements(data, start, dtype, shape)
-
-
-def plain_dtype(number: str) -> str:
-    """Return the dtype for LitData's number; ValueError if fields do not support it."""
-    if not (number.isascii() and number.isdecimal() and len(number) < 3 and int(number) < len(_NUMBERED)):
-        raise ValueError(f"an array has the dtype {number!r}, which packer does not read")
-    return _NUMBERED[int(number)]
-
-
-def litdata_array(data: bytes, dtype: str | None) -> npt.NDArray[Any]:
-    """Decode an array of LitData: of one axis, or with a header of u32 if `dtype` is None.
-
-    The header is the dtype's number, the number of axes, and the length of each. ValueError if the bytes are invalid.
-    """
-    if dtype is not None:
-        return _elements(data, 0, dtype, (len(data) // np.dtype(dtype).itemsize,))
-    head = np.frombuffer(data, "<u4", min(len(data) // 4, 2 + _MOST_AXES)).tolist()
-    axes = head[1] if len(head) > 1 else _MOST_AXES + 1
-    if axes > _MOST_AXES or len(head) < 2 + axes:
-        raise ValueError("an array has no shape, or too many axes")
-    return _elements(data, 4 * (2 + axes), plain_dtype(str(head[0])), tuple(head[2 : 2 + axes]))
-
-
-def _elements(data: bytes, start: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def elements_of(data: bytes, start: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Return the array whose elements fill the bytes from `start` on; ValueError if they do not."""
     of_elements = np.dtype(dtype).newbyteorder("<")
     if math.prod(shape) * of_elements.itemsize != len(data) - start:
         raise ValueError(f"{len(data) - start} bytes are no array of {dtype} {shape}")
@@ -181,6 +109,18 @@ class ShardColumn(abc.ABC):
         The bytes of every value; None if each value has its own size.
     """
 
+    NUMBERS: ClassVar[Mapping[str, tuple[str, str]]]
+    """The types of numbers: the format of the stored number, and the dtype of its field."""
+
+    BLOBS: ClassVar[Mapping[str, str]]
+    """The types whose values are stored unchanged, and the kinds of their fields."""
+
+    PICKLE: ClassVar[str]
+    """The type of pickled values."""
+
+    TYPE: ClassVar[str] = "type"
+    """The library's word for a type."""
+
     name: str
     kind: str
     size: int | None = None
@@ -190,9 +130,22 @@ class ShardColumn(abc.ABC):
         """The type without its arguments after a colon."""
         return self.kind.partition(":")[0]
 
-    @abc.abstractmethod
     def type(self) -> ColumnType:
         """Return the type of values; ValueError if the part's size does not match its type."""
+        if self.base in self.NUMBERS:
+            return ColumnType("scalar", self.NUMBERS[self.base][1])
+        if self.base == self.PICKLE:
+            return ColumnType("", why="holds pickles, which can run any code")
+        if self.base in SEVERAL_IMAGES:
+            return SEVERAL_IMAGES[self.base]
+        if self.base in self.BLOBS:
+            return ColumnType(self.BLOBS[self.base])
+        return ColumnType("", why=f"has the {self.TYPE} {printable(self.kind)}")
+
+    def number(self, data: bytes) -> int | float:
+        """Return the number in the bytes of a value."""
+        value: int | float = struct.unpack(self.NUMBERS[self.base][0], data)[0]
+        return value
 
     @abc.abstractmethod
     def value(self, file: ContainerFile, piece: Piece) -> Value:
@@ -207,11 +160,11 @@ class OffsetShards(ColumnContainer):
     """The file of a directory that lists its shards."""
 
     index_begins: ClassVar[re.Pattern[bytes]]
-    """How this file of the tool begins."""
+    """The beginning of this file if the tool wrote it."""
 
     parts: Sequence[ShardColumn] = ()
     counts: Sequence[int | None] = ()
-    """How many samples each shard has, where the index says."""
+    """The number of samples of each shard according to the index; None if there is no index."""
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -231,17 +184,17 @@ class OffsetShards(ColumnContainer):
         return os.path.splitext(self.files[unit])[0]
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        stem, names = self._stem(unit), self.roles.used
+        stem, names = self._stem(unit), self.used
         with self.reading(unit) as file:
             for number, values in enumerate(self._values(file, unit, names)):
                 name = f"{stem}/{number:06d}"
                 try:
                     if isinstance(values, Exception):
                         raise values
-                    shape, image = None, values[self.roles.image]
+                    shape, image = None, values[self.image]
                     if self.pixels is not None and isinstance(image, Piece):
-                        values[self.roles.image], shape = pil_pixels(file.read, image, self.pixels)
-                    entry = self.roles.entry(name, values, file.read, shape)
+                        values[self.image], shape = pil_pixels(file.read, image, self.pixels)
+                    entry = self.entry(name, values, file.read, shape)
                 except (ValueError, struct.error) as error:
                     entry = Entry(name, b"", problem=f"sample {number}: {printable(error)}")
                 yield entry
@@ -265,26 +218,49 @@ class OffsetShards(ColumnContainer):
         with self.reading(0) as file:
             with errors_in(f"{file.path}: sample 0", ValueError, struct.error):
                 types = {part.name: part.type() for part in self.parts}
-                first = next(self._values(file, 0, names), {})
-                if isinstance(first, Exception):
-                    raise first
+                first = next(self._first_samples(file, names), {})
                 arrays = {name: value for name, value in first.items() if isinstance(value, np.ndarray)}
                 types |= {name: array_type(value) for name, value in arrays.items()}
             looked_at = self._first_values(file, types)
-            self.take_roles(roles_of(types, keys, where, self.account, looked_at))
+            self.choose_roles(types, keys, where, looked_at)
             pil = {part.name for part in self.parts if part.base == "pil"}
-            if pil & self.roles.fields.keys():
+            if pil & self.fields_of.keys():
                 raise SourceError(f"{where}: only the image may be a pil: name with --key what is wanted")
-            if self.roles.image in pil and isinstance(image := first.get(self.roles.image), Piece):
-                with errors_in(f"{file.path}: sample 0"):
-                    self.pixels = pil_layout(file.read, image)
+            if self.image in pil:
+                self.pixels = self._first_layout(file)
+
+    def _first_samples(self, file: ContainerFile, names: Collection[str]) -> Iterator[dict[str, Value]]:
+        """Yield the values of the first usable samples of a shard; raise the first problem if there is none."""
+        problem, usable = None, False
+        for values in itertools.islice(self._values(file, 0, names), LOOKED_AT):
+            if isinstance(values, Exception):
+                problem = problem or values
+            else:
+                usable = True
+                yield values
+        if problem is not None and not usable:
+            raise problem
+
+    def _first_layout(self, file: ContainerFile) -> PixelLayout | None:
+        """Return the pixel layout of the first image whose mode packer supports; None if there are no images."""
+        problem: ValueError | None = None
+        for values in self._first_samples(file, [self.image]):
+            if isinstance(image := values[self.image], Piece):
+                try:
+                    return pil_layout(file.read, image)
+                except ValueError as error:
+                    problem = problem or error
+        with errors_in(f"{file.path}: sample 0"):
+            if problem is not None:
+                raise problem
+        return None
 
     def _first_values(self, file: ContainerFile, types: Mapping[str, ColumnType]) -> dict[str, list[Any]]:
         """Return the numbers and short texts of the first samples, by the names of their parts."""
         names = [name for name, type in types.items() if type.kind in ("scalar", "text", "bytes")]
         found: dict[str, list[Any]] = {}
-        for values in itertools.islice(self._values(file, 0, names), LOOKED_AT):
-            for name, value in {} if isinstance(values, Exception) else values.items():
+        for values in self._first_samples(file, names):
+            for name, value in values.items():
                 if isinstance(value, Piece):
                     value = file.read(value.offset, value.size) if value.size <= _SHORT else b""
                 label = short_text(value) if isinstance(value, bytes) else value

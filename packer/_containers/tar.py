@@ -27,7 +27,15 @@ _BLANKS = sum(b" " * 8)
 _POSIX = b"ustar\0"  # GNU's own is "ustar ", and has times where POSIX has the prefix of a name
 _REGULAR = (b"0", b"\0", b"7")
 _WITHOUT_BYTES = (b"1", b"2", b"3", b"4", b"5", b"6")  # regardless of the size in their headers
-_LINKS = {b"1": "a hard link", b"2": "a symbolic link"}
+_NO_BYTES = "which has no bytes of its own. Extract the tar, and make it again with --dereference --hard-dereference"
+_SPARSE = "is sparse. Extract the tar, and make it again without --sparse"
+_PROBLEMS = {
+    b"1": f"is a hard link, {_NO_BYTES}",
+    b"2": f"is a symbolic link, {_NO_BYTES}",
+    b"S": _SPARSE,
+    b"M": "began in another volume. Join the volumes to one tar",
+}
+_EXTENDED, _EXTENDED_AGAIN = 482, 504  # offsets of the flags of a sparse file's header for a further header
 _LONGEST = {b"L": 1 << 16, b"K": 1 << 16, b"x": 1 << 20, b"X": 1 << 20, b"g": 1 << 20}  # bytes
 _FARTHEST = 1 << 20  # bytes of zeros searched for a joined archive: tar pads archives to whole records
 _JOINED = "tars joined to one, of which other tools may read the first alone"
@@ -47,6 +55,8 @@ class TarMember(NamedTuple):
         Offset of its header.
     archive : int
         Number of archives before its own, in a file of several joined archives.
+    problem : str
+        Why its bytes are no single range of the file: it is a link, is sparse, or began in another volume.
     """
 
     name: str
@@ -54,6 +64,7 @@ class TarMember(NamedTuple):
     size: int
     header: int
     archive: int
+    problem: str = ""
 
 
 def begins_tar(head: bytes) -> bool:
@@ -82,6 +93,7 @@ class TarWalk:
         self._path, self._window, self._size = file.path, window, file.size
         self._name: str | None = None  # from the headers before the member's own
         self._bytes: int | None = None
+        self._sparse = False
         self._expects_member = False  # after such a header, whatever its contents
         self._archive = 0
         self.remarks: list[str] = []
@@ -93,8 +105,7 @@ class TarWalk:
         Raises
         ------
         SourceError
-            If a header is missing, the file ends within a member, or a member is not a single range: sparse, or part of
-            another volume.
+            If a header is missing or damaged, or the file ends within a member.
         """
         read, unpack, file_size, position = self._window.read, _HEADER.unpack, self._size, 0
         while position < file_size:
@@ -123,9 +134,16 @@ class TarWalk:
                     self._require_whole(position, size, shown)
                 self._expects_member = False
                 if shown[-1:] != "/":  # version 7 marks directories by a slash after the name
-                    yield TarMember(shown, offset, size, position, self._archive)
+                    problem = f"{printable(shown)} {_SPARSE}" if self._sparse else ""
+                    yield TarMember(shown, offset, size, position, self._archive, problem)
+                self._sparse = False
+            elif kind in _LONGEST:
+                self._read_extension(kind, position, size)
             else:
-                size = self._special(kind, position, size, header)
+                shown, size = self._described(_text(name.partition(b"\0")[0]), size)
+                size = self._stored_size(kind, position, size, header, shown)
+                self._expects_member = False
+                yield from self._unusable(kind, position, shown)
             position = offset + size + -size % BLOCK
         self._ended_without_mark()
 
@@ -136,40 +154,42 @@ class TarWalk:
         self._name = self._bytes = None
         return name, size
 
-    def _special(self, kind: bytes, position: int, size: int, header: bytes) -> int:
-        """Read a header that is not a regular file's; return how many bytes belong to it."""
-        if kind in _LONGEST:
-            if size > _LONGEST[kind]:
-                self._fail(position, f"a header of {size:,} bytes is longer than any that packer reads")
-            self._require_whole(position, size, "a header")
-            data = self._window.read(position + BLOCK, size)
-            if kind == b"L":
-                self._name = self._name or _text(data.partition(b"\0")[0])
-            elif kind != b"K":
-                self._take_records(kind, position, data)
-            self._expects_member = kind != b"g"
-            return size
-        self._expects_member = False
-        name, size = self._described(_text(header[:100].partition(b"\0")[0]), size)
-        if kind == b"S":
-            self._fail(position, f"{printable(name)} is sparse. Extract the tar, and make it again without --sparse")
-        if kind == b"M":
-            self._fail(position, f"{printable(name)} began in another volume. Join the volumes to one tar")
-        if kind in _LINKS and _is_sample(name):
-            again = "Extract the tar, and make it again with --dereference --hard-dereference"
-            self._fail(position, f"{printable(name)} is {_LINKS[kind]}, which has no bytes of its own. {again}")
+    def _read_extension(self, kind: bytes, position: int, size: int) -> None:
+        """Read a header that describes the member after it, or all members."""
+        if size > _LONGEST[kind]:
+            self._fail(position, f"a header of {size:,} bytes is longer than any that packer reads")
+        self._require_whole(position, size, "a header")
+        data = self._window.read(position + BLOCK, size)
+        if kind == b"L":
+            self._name = self._name or _text(data.partition(b"\0")[0])
+        elif kind != b"K":
+            self._take_records(kind, position, data)
+        self._expects_member = kind != b"g"
+
+    def _stored_size(self, kind: bytes, position: int, size: int, header: bytes, name: str) -> int:
+        """Return the number of bytes that follow the header of a member that is no regular file."""
         if kind in _WITHOUT_BYTES:
             return 0
+        if kind == b"S":
+            is_extended, after = header[_EXTENDED : _EXTENDED + 1], position + BLOCK
+            while is_extended not in (b"", b"\0"):
+                is_extended = self._window.read(after, BLOCK)[_EXTENDED_AGAIN : _EXTENDED_AGAIN + 1]
+                after, size = after + BLOCK, size + BLOCK
         self._require_whole(position, size, name)
         return size
+
+    def _unusable(self, kind: bytes, position: int, name: str) -> Iterator[TarMember]:
+        """Yield a member whose bytes are no range of the file; links without an extension are in no sample."""
+        if kind in _PROBLEMS and (kind not in _WITHOUT_BYTES or "." in name.rpartition("/")[2].lstrip(".")):
+            problem = f"{printable(name)} {_PROBLEMS[kind]}"
+            yield TarMember(name, position + BLOCK, 0, position, self._archive, problem)
 
     def _take_records(self, kind: bytes, position: int, data: bytes) -> None:
         """Store path and size from the records of a pax header, for the member that follows."""
         if not _OF_A_MEMBER.search(data):  # other keys, such as times, which many tools write before each member
             return
         records = dict(self._records(position, data))  # the later one of two records with one key counts
-        if any(key.startswith(b"GNU.sparse.") for key in records):
-            self._fail(position, "a member is sparse. Extract the tar, and make it again without --sparse")
+        self._sparse |= any(key.startswith(b"GNU.sparse.") for key in records)
         path, size = records.get(b"path"), records.get(b"size")
         if kind == b"g" and (path or size):
             self._fail(position, "a header for all members has the path or the size of a single one")
@@ -264,7 +284,3 @@ def _joined(name: bytes, prefix: bytes) -> bytes:
 
 def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
-
-
-def _is_sample(name: str) -> bool:
-    return "." in name.rpartition("/")[2].lstrip(".")

@@ -26,7 +26,6 @@ from typing import Any
 
 import google_crc32c
 
-from packer._account import Account
 from packer._codecs import UNLABELED
 from packer._containers.blocks import BlockReader, errors_in, text_in
 from packer._containers.contract import (
@@ -70,8 +69,8 @@ TYPES = {NOTHING: "nothing", BYTES: "byte strings", FLOATS: "floats", INTS: "int
 _OF_OBJECTS = re.compile(r"(^|/)(objects?|bbox)/")
 _SHORT = 256  # bytes of a text that may be a label
 _LONGEST_ONE_HOT = 1 << 16  # numbers
-_TEXT = 1 << 16  # bytes of a text that are looked at
-_HELD = 64  # values of one feature that are looked at
+_TEXT = 1 << 16  # bytes of a text that are checked
+_HELD = 64  # byte strings of one list that are checked
 _MOST_KEYS = 1 << 12
 _TEXTS = 1 << 24  # bytes of a list of texts
 
@@ -152,13 +151,14 @@ class FeatureValues:
 
 def add_features(seen: dict[str, FeatureValues], window: BlockReader, begin: int, end: int) -> None:
     """Add the features of the Example in a range of a file to those seen; MessageError if there is no Example."""
-    for encoded, type_, start, stop in feature_lists(window, begin, end):
-        key = text_of(encoded, start)
+    listed = list(feature_lists(window, begin, end))
+    features = [(text_of(key, start), type_, start, stop) for key, type_, start, stop in listed]
+    for key, type_, _, _ in features:
+        known = seen[key].type if key in seen else NOTHING
+        if NOTHING not in (type_, known) and type_ != known:
+            raise MessageError(f"feature {key!r} has {TYPES[type_]} here, and had {TYPES[known]}")
+    for key, type_, start, stop in features:
         feature = seen.setdefault(key, FeatureValues(several=is_of_objects(key)))
-        if NOTHING not in (type_, feature.type) and type_ != feature.type:
-            raise MessageError(f"feature {key!r} has {TYPES[type_]} here, and had {TYPES[feature.type]}")
-        if len(seen) > _MOST_KEYS:
-            raise MessageError(f"the first records have more than {_MOST_KEYS:,} different features")
         feature.add(window, type_, start, stop)
 
 
@@ -350,8 +350,6 @@ _EDGES = ("xmin", "ymin", "xmax", "ymax")
 _HEIGHT, _WIDTH = "image/height", "image/width"
 _SEVERAL_LABELS = ("image/object/class/label", *_ROLES.labels)
 
-Classes = Callable[[str], Sequence[str] | None]
-
 
 @dataclass(frozen=True)
 class Boxes:
@@ -384,73 +382,62 @@ class Boxes:
             raise MessageError("a box is too large") from None
 
 
-@dataclass
-class FeatureRoles:
-    """The roles of the features of each sample.
-
-    Attributes
-    ----------
-    columns : dict of bytes to list of FeatureColumn
-        By key.
-    fields : list of Field
-    label_type : str
-    classes : sequence of str, optional
-        The names of the label's classes.
-    boxes : Boxes, optional
-    strict : bool
-        Whether a feature without a column is an error.
-    notes : list of str
-    why_unlabeled : str
-        Why samples without a label have none.
-    """
-
-    columns: dict[bytes, list[FeatureColumn]] = field(default_factory=dict)
-    fields: list[Field] = field(default_factory=list)
-    label_type: str = "class"
-    classes: Sequence[str] | None = None
-    boxes: Boxes | None = None
-    strict: bool = True
-    notes: list[str] = field(default_factory=list)
-    why_unlabeled: str = "they have no feature that is a label"
-
-
-def choose(
-    seen: Mapping[str, FeatureValues], keys: Mapping[str, str], classes: Classes, account: Account
-) -> FeatureRoles:
-    """Choose the roles of features.
+class _Chooser:
+    """Chooses the roles of features, and gives them to a container.
 
     Parameters
     ----------
+    container : TFRecord
     seen : mapping of str to FeatureValues
         The features of the first samples, by key.
-    keys : mapping
-        See `Container.open`.
-    classes : callable
-        Returns the names of the classes whose ids a feature has, by its key; None if they are unknown.
-    account : Account
-        Filled with the roles of features.
-
-    Raises
-    ------
-    SourceError
-        If no feature is the image, or a feature that a key names does not exist or is of the wrong kind. The message
-        does not name the file.
-    OptionError
-        As `Chosen.of`.
+    directory : Path
+        The directory of the records, which may have files with the names of classes.
     """
-    chooser = _Chooser(seen, classes, account)
-    return (chooser.named(Chosen.of(keys)) if keys else chooser.all()).roles()
 
-
-class _Chooser:
-    def __init__(self, seen: Mapping[str, FeatureValues], classes: Classes, account: Account) -> None:
-        self._seen, self._classes_of, self._account = seen, classes, account
-        self._found = FeatureRoles()
+    def __init__(self, container: TFRecord, seen: Mapping[str, FeatureValues], directory: Path) -> None:
+        self._container, self._seen, self._directory = container, seen, directory
+        self._account = container.account
         self._taken: set[str] = set()
         self._label: str | None = None
         self._whole = False  # whether labels are class ids, though they are floats
 
-    def all(self) -> _Chooser:
+    def choose(self, keys: Mapping[str, str]) -> None:
+        """Choose the roles, by the keys that `Container.open` takes if there are any.
+
+        Raises
+        ------
+        SourceError
+            If no feature is the image, or a feature that a key names does not exist or is of the wrong kind. The
+            message does not name the file.
+        OptionError
+            As `Chosen.of`.
+        """
+        if keys:
+            self._take_chosen(Chosen.of(keys))
+        else:
+            self._take_all()
+        if self._container.boxes:
+            for key, slot in ((_HEIGHT, " height"), (_WIDTH, " width")):
+                self._put(key, FeatureColumn(slot, INTS, one_int))
+        if keys:
+            left = [key for key in self._seen if key.encode() not in self._container.columns]
+            self._account.left_out("feature", "--key does not name them", left, chosen=True)
+        if self._label is not None:
+            self._describe_label(self._label)
+
+    def _describe_label(self, label: str) -> None:
+        """Set the type and the classes of the labels."""
+        found, of_label = self._container, self._seen[label]
+        found.why_unlabeled = f"they have no {printable(label)}"
+        if of_label.type == FLOATS and of_label.most == 1 and not self._whole:
+            found.label_type = "float"
+        if of_label.type == INTS:
+            found.classes = _class_names(self._directory, label)
+            names = (key for key in _CLASS_NAMES if self._is(key, BYTES) and self._seen[key].text)
+            if label == _ROLES.labels[0] and (key := next(names, None)) is not None:
+                self._put(key, FeatureColumn(" class", BYTES, _string))
+
+    def _take_all(self) -> None:
         """Make fields of all features other than image, label and name."""
         seen = self._seen
         image = self._image()
@@ -458,24 +445,23 @@ class _Chooser:
         name = next((key for key in _ROLES.names if key in seen and seen[key].text and not seen[key].several), None)
         if name is not None and seen[name].type == BYTES:
             self._put(name, FeatureColumn("name", BYTES, _string))
-        self._take_label([key for key in seen if key.encode() not in self._found.columns and not is_of_objects(key)])
+        self._take_label(
+            [key for key in seen if key.encode() not in self._container.columns and not is_of_objects(key)]
+        )
         if all(self._is(f"{_BOXES}/{edge}", FLOATS) for edge in _EDGES):
             if self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS):
                 self._add_boxes("boxes")
             else:
-                self._found.notes.append(f"{_BOXES} are arrays of floats, as there are no {_HEIGHT} and {_WIDTH}")
+                self._container.notes.append(f"{_BOXES} are arrays of floats, as there are no {_HEIGHT} and {_WIDTH}")
         for key, of_key in seen.items():
-            if key.encode() not in self._found.columns and of_key.type:
+            if key.encode() not in self._container.columns and of_key.type:
                 ids = key in _SEVERAL_LABELS and of_key.type == INTS and of_key.ids and "labels" not in self._taken
                 self._add_field(key, *(("labels", "labels") if ids else ()))
-        if len(self._found.fields) > MOST_FIELDS:
+        if len(self._container.fields) > MOST_FIELDS:
             raise SourceError(
                 f"there are {len(seen)} features, and a pack has {MOST_FIELDS} fields at most: name those that are "
                 "wanted, with --key NAME=KEY"
             )
-        if self._found.boxes is not None:
-            self._add_size()
-        return self
 
     def _take_label(self, keys: Sequence[str]) -> None:
         """Take the label by the names of features without a role; without one, add candidates to the account."""
@@ -487,43 +473,22 @@ class _Chooser:
         if self._label is not None:
             self._put(self._label, self._label_column(self._label))
         elif several:
-            self._found.why_unlabeled = f"they have several labels, which are the field {printable(several[0])}"
+            self._container.why_unlabeled = f"they have several labels, which are the field {printable(several[0])}"
 
     def _label_column(self, key: str) -> FeatureColumn:
         seen = self._seen[key]
         self._whole = key.rpartition("/")[2].lower() in _IDS and seen.type == FLOATS and seen.most == 1 and seen.are_ids
         return FeatureColumn("label", FLOATS, _whole) if self._whole else FeatureColumn.label(seen)
 
-    def named(self, chosen: Chosen) -> _Chooser:
+    def _take_chosen(self, chosen: Chosen) -> None:
         """Take the features that the user chose."""
-        self._found.strict = False
+        self._container.strict = False
         self._take("image", "", self._image() if chosen.image is None else chosen.image)
         for name, key in (("label", chosen.label), ("name", chosen.name)):
             if key is not None:
                 self._take(name, "", key)
         for one in chosen.fields:
             self._take(*one)
-        if self._found.boxes is not None:
-            self._add_size()
-        left = [key for key in self._seen if key.encode() not in self._found.columns]
-        self._account.left_out("feature", "--key does not name them", left, chosen=True)
-        return self
-
-    def roles(self) -> FeatureRoles:
-        """Return the roles."""
-        found, label = self._found, self._label
-        if label is None:
-            return found
-        found.why_unlabeled = f"they have no {printable(label)}"
-        of_label = self._seen[label]
-        if of_label.type == FLOATS and of_label.most == 1 and not self._whole:
-            found.label_type = "float"
-        if of_label.type == INTS:
-            found.classes = self._classes_of(label)
-            names = (key for key in _CLASS_NAMES if self._is(key, BYTES) and self._seen[key].text)
-            if label == _ROLES.labels[0] and (key := next(names, None)) is not None:
-                self._put(key, FeatureColumn(" class", BYTES, _string))
-        return found
 
     def _image(self) -> str:
         """Return the key of the image, chosen by name."""
@@ -564,26 +529,23 @@ class _Chooser:
     def _add_field(self, key: str, name: str = "", kind: str = "") -> None:
         seen = self._seen[key]
         with errors_in(f"feature {printable(key)}"):
-            made = field_of(key, seen, self._taken, (name, kind), self._classes_of(key) or ())
+            made = field_of(key, seen, self._taken, (name, kind), _class_names(self._directory, key) or ())
             self._put(key, FeatureColumn.field(made, seen))
-        self._found.fields.append(made)
+        self._container.fields += (made,)
 
     def _add_boxes(self, name: str, group: str = _BOXES) -> None:
         if not (self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS)):
             raise SourceError(f"boxes need {_HEIGHT} and {_WIDTH}, and there are none: take their edges as arrays")
         slots = [f"{name} {edge}" for edge in _EDGES]
-        self._found.boxes = Boxes((slots[0], slots[1], slots[2], slots[3]), Field(name, "boxes"))
+        boxes = Boxes((slots[0], slots[1], slots[2], slots[3]), Field(name, "boxes"))
         self._taken.add(name)
-        self._found.fields.append(self._found.boxes.field)
+        self._container.boxes.append(boxes)
+        self._container.fields += (boxes.field,)
         for slot, edge in zip(slots, _EDGES, strict=True):
             self._put(f"{group}/{edge}", FeatureColumn(slot, FLOATS, floats))
 
-    def _add_size(self) -> None:
-        for key, slot in ((_HEIGHT, " height"), (_WIDTH, " width")):
-            self._put(key, FeatureColumn(slot, INTS, one_int))
-
     def _put(self, key: str, column: FeatureColumn) -> None:
-        self._found.columns.setdefault(key.encode(), []).append(column)
+        self._container.columns.setdefault(key.encode(), []).append(column)
 
     def _is(self, key: str, type_: int) -> bool:
         return key in self._seen and self._seen[key].type == type_
@@ -610,12 +572,24 @@ def masked(checksum: int) -> int:
 
 @dataclass(eq=False)
 class TFRecord(Container):
-    """Files of any name, whose records are Examples."""
+    """Files of any name, whose records are Examples.
+
+    Attributes
+    ----------
+    columns : dict of bytes to list of FeatureColumn
+        The readers of features, by key.
+    boxes : list of Boxes
+    strict : bool
+        Whether a feature without a column is an error.
+    """
 
     kind = "tfrecord"
     sealed = True
 
-    roles: FeatureRoles = field(default_factory=FeatureRoles)
+    columns: dict[bytes, list[FeatureColumn]] = field(default_factory=dict)
+    boxes: list[Boxes] = field(default_factory=list)
+    strict: bool = True
+    why_unlabeled: str = "they have no feature that is a label"
 
     @staticmethod
     def checksum(data: Buffer) -> int:
@@ -645,19 +619,16 @@ class TFRecord(Container):
                     f"Unpack it: {unpack} < {printable(path.name)} > FILE"
                 )
         container = cls.of_files(paths)
-        seen: dict[str, FeatureValues] = {}
+        seen, problems = dict[str, FeatureValues](), list[SourceError]()
         for unit in dict.fromkeys((0, len(paths) // 2, len(paths) - 1)):
-            container._look(unit, seen)
+            problems += container._look(unit, seen)
         for unit in range(len(paths)):
             if not seen:  # the first file that has a record
-                container._look(unit, seen)
+                problems += container._look(unit, seen)
         if not seen:
-            raise SourceError(f"{printable(paths[0])}: no record has a feature")
+            raise problems[0] if problems else SourceError(f"{printable(paths[0])}: no record has a feature")
         with errors_in(printable(paths[0]), SourceError):
-            roles = choose(seen, keys, lambda key: _class_names(paths[0].parent, key), container.account)
-        container.roles, container.fields, container.notes = roles, tuple(roles.fields), roles.notes
-        container.classes, container.label_type = roles.classes, roles.label_type
-        container.why_unlabeled = roles.why_unlabeled
+            _Chooser(container, seen, paths[0].parent).choose(keys)
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:
@@ -673,10 +644,10 @@ class TFRecord(Container):
 
     def _values(self, window: BlockReader, unit: int, begin: int, end: int) -> dict[str, Any]:
         """Return the values of a record by slot."""
-        roles, values = self.roles, dict[str, Any]()
+        values = dict[str, Any]()
         for key, type_, start, stop in feature_lists(window, begin, end):
-            columns = roles.columns.get(key)
-            if columns is None and roles.strict and type_ != NOTHING:
+            columns = self.columns.get(key)
+            if columns is None and self.strict and type_ != NOTHING:
                 raise MessageError(f"feature {text_of(key, start)!r} was in none of the first records")
             for column in columns or ():
                 if type_ == NOTHING:
@@ -697,23 +668,29 @@ class TFRecord(Container):
         name = values.pop("name", None) or number
         if not is_image_name(name):  # otherwise the image is not read
             name += suffix_at(window.read, image.offset, image.size)
-        if self.roles.boxes is not None:
+        if self.boxes:
             height, width = values.pop(" height", None), values.pop(" width", None)
-            values[self.roles.boxes.field.name] = self.roles.boxes.encoded(values, height, width)
+            for boxes in self.boxes:
+                values[boxes.field.name] = boxes.encoded(values, height, width)
         label, class_name = values.pop("label", None), values.pop(" class", None)
         if label is not None and class_name is not None:
             label = Named(label, class_name)
         return Entry(name, image, label, values)
 
-    def _look(self, unit: int, seen: dict[str, FeatureValues]) -> None:
-        """Inspect the features of the first records of a file."""
+    def _look(self, unit: int, seen: dict[str, FeatureValues]) -> list[SourceError]:
+        """Inspect the features of the first records of a file; return the errors of those that are no Examples."""
+        problems = []
         with self.opened(unit) as file:
             window = BlockReader(file)
             for number, (begin, end) in enumerate(islice(_records(file, window), _LOOKED_AT)):
                 try:
                     add_features(seen, window, begin, end)
                 except MessageError as error:
-                    raise SourceError(f"{printable(file.path)}: {_problem(number, begin, error)}") from error
+                    problems.append(SourceError(f"{printable(file.path)}: {_problem(number, begin, error)}"))
+            if len(seen) > _MOST_KEYS:
+                many = f"the first records have more than {_MOST_KEYS:,} different features"
+                raise SourceError(f"{printable(file.path)}: {many}")
+        return problems
 
 
 def _problem(number: int, begin: int, error: MessageError) -> str:

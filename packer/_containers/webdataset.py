@@ -8,8 +8,8 @@ A member's key is its path up to the first dot of the file's name, and its exten
 that dot: ``dir/0001.seg.png`` is ``seg.png`` of the sample ``dir/0001``. If a key occurs again later, with an image,
 that is another sample. See https://github.com/webdataset/webdataset, webdataset/tariterators.py.
 
-packer reads two layouts that webdataset misreads. Members of one sample may lie apart, as ``tar cf a.tar
-*.jpg *.cls`` writes them. And file names may contain dots: if no member of a key has a plain extension, as in
+packer reads two kinds of tars that webdataset misreads. Members of one sample may be scattered, as ``tar cf a.tar *.jpg
+*.cls`` writes them. And file names may contain dots: if no member of a key has a plain extension, as in
 ``img.v2.jpg`` and ``img.v2.cls``, the part after the first dot still belongs to the key.
 
 Shards may be named by a list in JSON. wids (once a part of webdataset) has ``{"__kind__": "wids-shard-index-v1",
@@ -59,9 +59,6 @@ from packer.errors import OptionError, SourceError, printable
 IMAGES = NAMES["webdataset"].images
 """The extensions of images; of several in one sample the first of these is the image."""
 
-Sample = dict[str, TarMember]
-"""The members of a sample by their extensions."""
-
 _META = re.compile("__[^/]*__($|/)")  # names that webdataset keeps for itself
 _MOST = 1000  # members of a sample
 _MOST_OF_KEY = 1 << 17  # members with the same key up to the first dot
@@ -69,12 +66,53 @@ _MOST_DOTS = 100  # in the key of a sample
 _ODD = re.compile(r"\\|^\.?/|//|/\.\.?/|^\.\./")
 _REMEMBERED = 100_000  # keys without an image
 _HIDDEN = "their names begin with a dot, which makes no sample"
+_FIRST_DOT = "The key of a sample ends at the first dot of a file's name"
 _AGAIN = "Make the tar again with its members in the order of their names: `tar --sort=name`"
 
 
 def last_part(extension: str) -> str:
     """Return the part of an extension after its last dot."""
     return extension.rpartition(".")[2]
+
+
+@dataclass
+class TarSample:
+    """The members of a tar that have one key.
+
+    Attributes
+    ----------
+    key : str
+    members : dict of str to TarMember
+        By extension; there is at least one.
+    problem : str
+        Why the sample cannot be used; empty if it can be.
+    """
+
+    key: str
+    members: dict[str, TarMember] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def first(self) -> TarMember:
+        """The first member."""
+        return next(iter(self.members.values()))
+
+    @property
+    def has_image(self) -> bool:
+        """Whether a member has an extension of images."""
+        return any(last_part(extension) in IMAGES for extension in self.members)
+
+    def add(self, members: Iterable[tuple[str, TarMember]]) -> None:
+        """Add members with their extensions; one that is not usable is a problem of the sample."""
+        for extension, member in members:
+            if extension in self.members or len(self.members) >= _MOST:
+                many = f"has .{extension} twice" if extension in self.members else f"has more than {_MOST} members"
+                why = f"sample {printable(self.key)} {printable(many)}. {_FIRST_DOT}"
+            else:
+                self.members[extension] = member
+                why = member.problem
+            if why and not self.problem:
+                self.problem = f"byte {member.header}: {why}"
 
 
 class SampleReader:
@@ -108,68 +146,67 @@ class SampleReader:
         self.account = Account()
         self.apart = False
 
-    def first(self, count: int) -> list[Sample]:
-        """Return the first samples with consecutive members. Raises the same errors as `following`."""
-        return [sample for _, sample in islice(self._runs(), count)]
+    def first(self, count: int) -> list[TarSample]:
+        """Return the first samples with consecutive members."""
+        return list(islice(self._runs(), count))
 
-    def following(self) -> Iterator[Sample]:
+    def following(self) -> Iterator[TarSample]:
         """Yield samples with consecutive members, in the order of the tar.
 
         Raises
         ------
         SourceError
-            If a sample has two members with one extension, or too many members; or, after the last sample, if members
-            of one sample were scattered.
+            After the last sample, if members of one sample were scattered.
         """
-        with_image, without = array("q"), dict[int, Sample]()
-        for key, sample in self._runs():
-            number = hash((key, next(iter(sample.values())).archive))
-            if _has_image(sample):
+        with_image, without = array("q"), dict[int, TarMember]()
+        for sample in self._runs():
+            number = hash((sample.key, sample.first.archive))
+            if sample.has_image:
                 with_image.append(number)
             elif len(without) < _REMEMBERED:
-                without[number] = sample
+                without[number] = sample.first
             yield sample
         apart = next((without[number] for number in with_image if number in without), None) if without else None
         if apart is not None:
-            self._fail(next(iter(apart.values())), f"lies apart from the image of its sample. {_AGAIN}")
+            self._fail(apart, f"lies apart from the image of its sample. {_AGAIN}")
 
-    def gathered(self) -> list[Sample]:
+    def gathered(self) -> list[TarSample]:
         """Return samples with possibly scattered members, in the order of their first members.
 
-        Raises
-        ------
-        SourceError
-            As `following`; or if it is not clear which members belong together.
+        A sample has a problem if it is not clear which members belong together.
         """
-        samples: list[Sample] = []
-        of_key: dict[tuple[str, int], Sample] = {}
+        samples: list[TarSample] = []
+        of_key: dict[tuple[str, int], TarSample] = {}
         joined: set[tuple[str, int]] = set()
-        for name, run in self._runs():
-            key = name, next(iter(run.values())).archive
+        for run in self._runs():
+            key = run.key, run.first.archive
             known = of_key.get(key)
-            again = [] if known is None else [extension for extension in run if extension in known]
-            if known is None or (again and key not in joined and _has_image(run)):
+            again = [] if known is None else [extension for extension in run.members if extension in known.members]
+            if known is None or (again and key not in joined and run.has_image):
                 of_key[key] = run
                 samples.append(run)
             elif again:
-                why = f"sample {printable(name)} has .{printable(again[0])} twice, and its members lie apart. {_AGAIN}"
-                self._fail(run[again[0]], why)
+                member = run.members[again[0]]
+                twice = f"sample {printable(run.key)} has .{printable(again[0])} twice, and its members lie apart"
+                known.problem = known.problem or f"byte {member.header}: {printable(member.name)}: {twice}. {_AGAIN}"
             else:
-                known.update(run)
+                known.members.update(run.members)
+                known.problem = known.problem or run.problem
                 joined.add(key)
         self.apart = bool(joined)
         return samples
 
-    def _runs(self) -> Iterator[tuple[str, Sample]]:
-        """Yield keys, with their runs of consecutive members."""
+    def _runs(self) -> Iterator[TarSample]:
+        """Yield the samples that consecutive members form."""
         for (key, _), run in groupby(self._keyed(), lambda keyed: keyed[:2]):
             members = [(extension, member) for _, _, extension, member in self._few(key, run)]
             terminal = self._first_dot or any("." not in extension for extension, _ in members)
-            if terminal or (split := _split(members)) is None:
-                yield key, self._sample(key, members)
-                continue
-            for part, of_part in split.items():
-                yield f"{key}.{part}", self._sample(f"{key}.{part}", of_part)
+            split = None if terminal else _split(members)
+            samples = {key: members} if split is None else {f"{key}.{part}": of for part, of in split.items()}
+            for name, of_name in samples.items():
+                sample = TarSample(name)
+                sample.add(of_name)
+                yield sample
 
     def _few(
         self, key: str, run: Iterator[tuple[str, int, str, TarMember]]
@@ -179,18 +216,6 @@ class SampleReader:
                 why = f"{_MOST_OF_KEY:,} members have the key {printable(key)}, which ends at the first dot of a name"
                 self._fail(keyed[-1], f"{why}. Give the files names without dots, but for the last one")
             yield keyed
-
-    def _sample(self, key: str, members: Iterable[tuple[str, TarMember]]) -> Sample:
-        sample: Sample = {}
-        for extension, member in members:
-            if extension in sample or len(sample) >= _MOST:
-                why = f"has .{extension} twice" if extension in sample else f"has more than {_MOST} members"
-                where = f"{printable(self._path)}: byte {member.header}: sample {printable(key)}"
-                raise SourceError(
-                    f"{where} {printable(why)}. The key of a sample ends at the first dot of a file's name"
-                )
-            sample[extension] = member
-        return sample
 
     def _keyed(self) -> Iterator[tuple[str, int, str, TarMember]]:
         """Yield key, archive, extension and member for each member of a sample."""
@@ -237,10 +262,6 @@ class SampleReader:
 
     def _fail(self, member: TarMember, why: str) -> NoReturn:
         raise SourceError(f"{printable(self._path)}: byte {member.header}: {printable(member.name)}: {why}")
-
-
-def _has_image(sample: Sample) -> bool:
-    return any(last_part(extension) in IMAGES for extension in sample)
 
 
 def _split(members: list[tuple[str, TarMember]], depth: int = 0) -> dict[str, list[tuple[str, TarMember]]] | None:
@@ -373,11 +394,11 @@ def array_field(name: str, data: bytes) -> Field:
 
 
 LONGEST = 4096
-"""Bytes of a label that is no member of JSON."""
+"""The maximum size of a label outside of JSON, in bytes."""
 
 JSON = ("json", "jsn")
 ALWAYS_LABELS = ("cls", "class")
-"""The extensions that webdataset has for labels, also where few of the values are any."""
+"""The extensions of webdataset for labels; they count as labels even if few of the values are valid."""
 
 _TEXTS = ("txt", "text")
 _LONGEST_JSON = 1 << 24
@@ -477,7 +498,7 @@ def label_of_key(key: str, values: Values) -> TarLabel:
             f"--key label={key}: {why}. Of JSON say which member is the label: "
             f"--key label={label.extension}:MEMBER, of {names}"
         )
-    return judged or label  # reading a sample raises the error, with its place in the file
+    return judged or label  # reading a sample raises the error, with the offset in the file
 
 
 def _judged(label: TarLabel, values: Sequence[bytes]) -> tuple[TarLabel | None, str]:
@@ -601,13 +622,13 @@ class FirstSamples:
     ----------
     where : str
         The file or the directory, for messages.
-    samples : sequence of Sample
+    samples : sequence of TarSample
     read : callable
         Returns the bytes of a member.
     """
 
     where: str
-    samples: Sequence[Sample]
+    samples: Sequence[TarSample]
     read: Callable[[TarMember], bytes]
 
     @functools.cached_property
@@ -615,7 +636,7 @@ class FirstSamples:
         """The first member of each extension."""
         found: dict[str, TarMember] = {}
         for sample in self.samples:
-            for extension, member in sample.items():
+            for extension, member in sample.members.items():
                 found.setdefault(extension, member)
         return found
 
@@ -625,8 +646,9 @@ class FirstSamples:
 
     def values(self, extensions: Iterable[str]) -> Values:
         """Return the content of small members, for recognising labels."""
+        members = [sample.members for sample in self.samples]
         return {
-            extension: [self.read(sample[extension]) for sample in self.samples if _is_small(sample.get(extension))]
+            extension: [self.read(of[extension]) for of in members if _is_small(of.get(extension))]
             for extension in extensions
         }
 
@@ -636,7 +658,7 @@ class FirstSamples:
 
 
 def find_roles(tar: Tar, first: FirstSamples, keys: Mapping[str, str]) -> None:
-    """Give a container the roles of members in samples like the first ones.
+    """Choose the roles of members by the first samples, and set them in a container.
 
     Parameters
     ----------
@@ -671,8 +693,8 @@ def find_roles(tar: Tar, first: FirstSamples, keys: Mapping[str, str]) -> None:
     if keys:
         _roles_by_keys(tar, first, chosen)
         return
-    with_image = [sample for sample in first.samples if set(tar.images) & sample.keys()]
-    rest = list(dict.fromkeys(one for sample in with_image for one in sample if one not in tar.images))
+    with_image = [sample.members for sample in first.samples if set(tar.images) & sample.members.keys()]
+    rest = list(dict.fromkeys(one for members in with_image for one in members if one not in tar.images))
     if pickles := [extension for extension in rest if last_part(extension) in _PICKLES]:
         shown = f"has pickles, .{printable(pickles[0])}, which packer runs never"
         raise SourceError(f"{where}: {shown}. {_example(rest, tar.images)}")
@@ -705,9 +727,10 @@ def _last_is_json(name: str) -> bool:
     return name.lower().endswith((".json", ".jsn"))
 
 
-def _look_at_directories(tar: Tar, samples: Sequence[Sample], rest: Sequence[str]) -> None:
+def _look_at_directories(tar: Tar, samples: Sequence[TarSample], rest: Sequence[str]) -> None:
     """Use directories as classes if samples have only images; otherwise report that they could be classes."""
-    names = [member.name for sample in samples for extension, member in sample.items() if extension in tar.images]
+    members = [pair for sample in samples for pair in sample.members.items()]
+    names = [member.name for extension, member in members if extension in tar.images]
     directories = {name.rpartition("/")[0] for name in names if "/" in name}
     if directories and not rest:
         tar.directories_are_classes = True  # once all are listed, a note says which part of the paths is the class
@@ -718,7 +741,7 @@ def _look_at_directories(tar: Tar, samples: Sequence[Sample], rest: Sequence[str
 def _images(first: FirstSamples) -> tuple[tuple[str, ...], str]:
     """Return the extensions of the images, and a note on the choice among several images; empty without a choice."""
     where = first.where
-    of_each = [found for sample in first.samples if (found := [one for one in IMAGES if one in sample])]
+    of_each = [found for sample in first.samples if (found := [one for one in IMAGES if one in sample.members])]
     if any(len(found) > 1 for found in of_each):
         common = [one for one in of_each[0] if all(one in found for found in of_each)]
         others = sorted({one for found in of_each for one in found if one not in common[:1]})
@@ -741,7 +764,7 @@ def _images(first: FirstSamples) -> tuple[tuple[str, ...], str]:
 
 
 def _roles_by_keys(tar: Tar, first: FirstSamples, chosen: Chosen) -> None:
-    """Give a container the roles that the user chose."""
+    """Set the roles that the user chose in a container."""
     there, images = first.members, tar.images
     if chosen.name is not None:
         raise OptionError("--key name=...: a sample in a tar has the name of its image's file")
@@ -923,21 +946,24 @@ class Tar(Container):
                 self.apart = True
                 self.notes.append("members of one sample lie apart; they are joined by their names")
                 looked_at = {unit: samples or looked_at[unit] for unit, samples in gathered.items()}
-        unit_of = {id(member): unit for unit, of in looked_at.items() for sample in of for member in sample.values()}
+        unit_of = {id(one): unit for unit, of in looked_at.items() for sample in of for one in sample.members.values()}
 
         def peek(member: TarMember) -> bytes:
             with self.opened(unit_of[id(member)]) as file:
                 return file.read(member.offset, member.size)
 
-        where = self.root / self.files[0] if len(self.files) == 1 else self.root
+        where = printable(self.root / self.files[0] if len(self.files) == 1 else self.root)
         samples = [sample for of in looked_at.values() for sample in of]
-        return FirstSamples(printable(where), samples, peek)
+        usable = [sample for sample in samples if not sample.problem]
+        if samples and not usable:
+            raise SourceError(f"{where}: {samples[0].problem}")
+        return FirstSamples(where, usable, peek)
 
-    def _first(self, unit: int) -> list[Sample]:
+    def _first(self, unit: int) -> list[TarSample]:
         with self.opened(unit) as file:
             return SampleReader(file, first_dot=self.first_dot).first(_LOOKED_AT)
 
-    def _gathered(self, unit: int) -> list[Sample]:
+    def _gathered(self, unit: int) -> list[TarSample]:
         """Return the first samples of a file with scattered members; none for other files."""
         with self.opened(unit) as file:
             reader = SampleReader(file, first_dot=self.first_dot)
@@ -945,62 +971,58 @@ class Tar(Container):
             return samples if reader.apart else []
 
 
-def _may_lie_apart(samples: Sequence[Sample]) -> bool:
+def _may_lie_apart(samples: Sequence[TarSample]) -> bool:
     """Tell whether the first samples look like a tar with scattered members: no images, or only images."""
-    images = [any(last_part(extension) in IMAGES for extension in sample) for sample in samples]
-    return not all(images) or all(len(sample) == 1 for sample in samples)
+    return not all(sample.has_image for sample in samples) or all(len(sample.members) == 1 for sample in samples)
 
 
 class _Entries:
     """Makes entries of the samples in a file."""
 
     def __init__(self, container: Tar, unit: int, window: BlockReader) -> None:
-        self._container = container
-        self._path, self._unit, self._window = container.root / container.files[unit], unit, window
+        self._container, self._unit, self._window = container, unit, window
         self._images = frozenset(container.images)
 
-    def entry(self, sample: Sample) -> Entry | None:
-        """Return the entry of a sample; None if it has no image."""
-        image = self._image(sample)
-        if image is None:
-            return None
+    def entry(self, sample: TarSample) -> Entry | None:
+        """Return the entry of a sample; None if the sample belongs to no image."""
+        images = [member for extension, member in sample.members.items() if extension in self._images]
         try:
-            label = self._label(sample, image)
-            values = self._values(sample)
+            if sample.problem:
+                raise _MemberError(sample.problem)
+            if not images:
+                self._leave_out(sample)
+                return None
+            if len(images) > 1:
+                also = f"is another image beside {printable(images[0].name)}"
+                raise self._error(images[1], f"{also}. {self._advice()}")
+            image = images[0]
+            label, values = self._label(sample, image), self._values(sample.members)
         except _MemberError as error:
-            return Entry(self._name(image), b"", problem=str(error))
+            return Entry(self._name([*images, sample.first][0]), b"", problem=str(error))
         return Entry(self._name(image), Piece(self._unit, image.offset, image.size), label, values)
 
-    def _image(self, sample: Sample) -> TarMember | None:
-        images = [member for extension, member in sample.items() if extension in self._images]
-        if len(images) > 1:
-            self._fail(images[1], f"is another image beside {printable(images[0].name)}. {self._say()}")
-        if not images:
-            self._leave_out(sample)
-        return images[0] if images else None
-
-    def _leave_out(self, sample: Sample) -> None:
-        member = next(iter(sample.values()))
-        if any(last_part(extension) in IMAGES for extension in sample):
+    def _leave_out(self, sample: TarSample) -> None:
+        """Account for a sample without an image; _MemberError if it has images of other extensions."""
+        members = sample.members
+        if sample.has_image:
             images = ", .".join(map(printable, self._container.images))
-            self._fail(member, f"the sample has images, but no .{images}. {self._say()}")
-        key = _key(member)
+            raise self._error(sample.first, f"the sample has images, but no .{images}. {self._advice()}")
         account, label = self._container.account, self._container.label
-        if not any(one in self._container.fields_of or (label and one == label.extension) for one in sample):
-            account.not_looked_at("member", "they belong to no image", [one.name for one in sample.values()])
+        if not any(one in self._container.fields_of or (label and one == label.extension) for one in members):
+            account.not_looked_at("member", "they belong to no image", [one.name for one in members.values()])
             return
-        self._container.lacks("image", key, self._unit)
-        account.left_out("sample", "they have no image", [key])
+        self._container.lacks("image", sample.key, self._unit)
+        account.left_out("sample", "they have no image", [sample.key])
 
-    def _label(self, sample: Sample, image: TarMember) -> int | float | str | None:
+    def _label(self, sample: TarSample, image: TarMember) -> int | float | str | None:
         label = self._container.label
         if self._container.directories_are_classes:
             return image.name.rpartition("/")[0] or None
         if label is None:
             return None
-        member = sample.get(label.extension)
+        member = sample.members.get(label.extension)
         if member is None:
-            self._container.lacks("label", _key(image), self._unit)
+            self._container.lacks("label", sample.key, self._unit)
             return None
         if member.size > label.longest:
             raise self._error(member, f"has {member.size:,} bytes, which are no label")
@@ -1009,9 +1031,9 @@ class _Entries:
         except ValueError as error:
             raise self._error(member, str(error)) from error
 
-    def _values(self, sample: Sample) -> dict[str, Piece | Stored]:
+    def _values(self, members: Mapping[str, TarMember]) -> dict[str, Piece | Stored]:
         tar, values = self._container, dict[str, Piece | Stored]()
-        for extension, member in sample.items():
+        for extension, member in members.items():
             if (field := tar.fields_of.get(extension)) is not None:
                 values[field.name] = self._value(field, member)
             elif not (
@@ -1019,7 +1041,7 @@ class _Entries:
                 or extension in self._images
                 or (tar.label is not None and extension == tar.label.extension)
             ):
-                self._fail(member, f"the first samples have no .{printable(extension)}. {self._say()}")
+                raise self._error(member, f"the first samples have no .{printable(extension)}. {self._advice()}")
         return values
 
     def _name(self, image: TarMember) -> str:
@@ -1039,24 +1061,16 @@ class _Entries:
                 member, f"{error}. --key {field.name}:bytes={printable(extension)} takes it as it is"
             ) from error
 
-    def _say(self) -> str:
+    def _advice(self) -> str:
         image = "jpg" if self._container.images == IMAGES else self._container.images[0]
         return f"Name with --key what is to be taken, such as --key image={image} --key label=cls"
-
-    def _fail(self, member: TarMember, why: str) -> NoReturn:
-        raise SourceError(f"{printable(self._path)}: {self._error(member, why)}")
 
     def _error(self, member: TarMember, why: str) -> _MemberError:
         return _MemberError(f"byte {member.header}: {printable(member.name)}: {why}")
 
 
 class _MemberError(ValueError):
-    """A member of a sample is not a value of its kind."""
-
-
-def _key(member: TarMember) -> str:
-    name = member.name
-    return name[: name.find(".", name.rfind("/") + 1)]
+    """A sample cannot be used because of one of its members."""
 
 
 def _note(remark: str, first: str, count: int) -> str:

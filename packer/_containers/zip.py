@@ -4,7 +4,7 @@
 in the archive         labels and order
 =====================  ===============================================================================================
 ``dataset.json``       StyleGAN, EDM (``dataset_tool.py``): ``{"labels": [["00000/img.png", 6], ...]}`` or null; sorted
-``train_map.txt``      Swin Transformer: a line ``path<tab>label`` each image, in their order; it may lie next to the
+``train_map.txt``      Swin Transformer: a line ``path<tab>label`` each image, in their order; it may be next to the
                        archive ``train.zip``
 directories            as ImageFolder lists the unpacked archive, without directories above all classes
 none                   no labels; sorted
@@ -124,18 +124,22 @@ def members_of(file: PackFile) -> Iterator[ZipMember]:
 
 
 def data_of(file: PackFile, member: ZipMember) -> int:
-    """Return the offset of the data of a member; SourceError if the header there has another name."""
+    """Return the offset of the data of a member; ValueError if the header there is not the member's."""
     raw = member.raw_name or member.name.encode(errors=_ODD)
     try:
         header = file.read(member.offset, _LOCAL.size + len(raw))
     except PackError as error:
-        raise _damaged(file, member.offset, f"{printable(member.name)} does not lie in the file") from error
+        raise _misplaced(member, "does not lie in the file") from error
     signature, _, flags, method, *_, name_size, extra = _LOCAL.unpack_from(header)
     if signature != b"PK\3\4" or name_size != len(raw) or header[_LOCAL.size :] != raw:
-        raise _damaged(file, member.offset, f"{printable(member.name)} is listed there, and something else lies there")
+        raise _misplaced(member, "is listed there, and something else lies there")
     if method != member.method or (flags ^ member.flags) & ENCRYPTED:
-        raise _damaged(file, member.offset, f"{printable(member.name)} is compressed otherwise than is listed")
+        raise _misplaced(member, "is compressed otherwise than is listed")
     return int(member.offset + _LOCAL.size + name_size + extra)
+
+
+def _misplaced(member: ZipMember, why: str) -> ValueError:
+    return ValueError(f"byte {member.offset}: a damaged zip archive: {printable(member.name)} {why}")
 
 
 def _directory(file: PackFile) -> _Directory:
@@ -250,17 +254,6 @@ _MAP = "_map.txt"
 _OF_OTHERS = (".npz", ".pth", ".pt")  # zip archives too
 
 
-@dataclass
-class _Archive:
-    """The images of one archive, in their order, and their labels by name."""
-
-    images: list[ZipMember]
-    skip: int = 0
-    """How many characters the names of all images begin with that go."""
-    labels: Mapping[str, Any] | None = None
-    """By names; None where directories are classes."""
-
-
 @dataclass(eq=False)
 class Zip(Container):
     """Files ``.zip`` with images in them."""
@@ -284,91 +277,198 @@ class Zip(Container):
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Zip:
         no_keys(cls.kind, keys)
-        made, classes = cls.of_files(paths), set[str]()
+        made = cls.of_files(paths)
         for path in paths:
             with PackFile(path) as file:
-                archive, folders = _archive(file, made.notes, made.account)
-            made.archives.append(archive)
-            classes |= folders
-        if all(archive.labels is None for archive in made.archives):
-            made.classes, made.why_unlabeled = sorted(classes), "they lie in no class directory"
-        elif any(isinstance(label, list) for archive in made.archives for label in (archive.labels or {}).values()):
+                made.archives.append(_Archive(file, made.notes, made.account))
+        labels = [archive.labels for archive in made.archives]
+        if all(of_one is None for of_one in labels):
+            made.classes = sorted(set[str]().union(*(archive.classes for archive in made.archives)))
+            made.why_unlabeled = "they lie in no class directory"
+        elif any(isinstance(label, list) for of_one in labels for label in (of_one or {}).values()):
             made.fields = (VECTOR,)
         return made
 
     def entries(self, unit: int) -> Iterator[Entry]:
         archive = self.archives[unit]
+        for name, problem in archive.bad.items():
+            yield Entry(name, b"", problem=problem)
         with self.opened(unit) as file:
             for member in archive.images:
-                name = member.name[archive.skip :]
-                if archive.labels is None:
-                    label: Any = name.partition("/")[0] if "/" in name else None
-                else:
-                    label = archive.labels.get(member.name)
-                values: dict[str, Any] = {}
-                if isinstance(label, list):
-                    where = f"{printable(file.path)}, {DATASET_JSON}"
-                    values, label = {"labels": label_vector(label, where, member.name)}, None
-                image = _image(file, unit, member)
-                seal = Seal(image.offset, image.size, member.crc32) if isinstance(image, Piece) else None
-                yield Entry(name, image, label, values, seal=seal)
+                try:
+                    entry = _entry(file, unit, archive, member)
+                except ValueError as error:
+                    entry = Entry(member.name[archive.skip :], b"", problem=str(error))
+                yield entry
 
 
-def _archive(file: PackFile, notes: list[str], account: Account) -> tuple[_Archive, set[str]]:
-    """Read the structure of an archive; return its images and the names of its classes."""
-    images, folders, texts = _taken(file, notes, account)
-    sidecar = Path(file.path).with_name(Path(file.path).stem + _MAP)
-    if text := _only(file, [member for member in texts if member.name.endswith(_MAP)]):
-        where = f"{printable(file.path)}, {printable(text.name)}"
-        return _swin(file, images, _text_of(file, text), where, account), set()
-    if os.path.isfile(sidecar):
-        with PackFile(sidecar) as named:
-            listed = named.read(0, _few(file, sidecar.name, named.size))
-        notes.append(f"labels and order are those of {printable(sidecar.name)}")
-        return _swin(file, images, listed, printable(sidecar), account), set()
-    if text := _only(file, [member for member in texts if not member.name.endswith(_MAP)]):
-        if (archive := _stylegan(file, images, text, account)) is not None:
-            return archive, set()
-        account.not_looked_at("file", "it has no labels of images", [text.name])
-    return _tree(file, images, folders, notes, account)
+def _entry(file: PackFile, unit: int, archive: _Archive, member: ZipMember) -> Entry:
+    """Return the sample of an image; ValueError if the image or its label cannot be used."""
+    name = member.name[archive.skip :]
+    if archive.labels is None:
+        label: Any = name.partition("/")[0] if "/" in name else None
+    else:
+        label = archive.labels.get(member.name)
+    values: dict[str, Any] = {}
+    if isinstance(label, list):
+        values, label = {VECTOR.name: label_vector(label)}, None
+    image = _image(file, unit, member)
+    seal = Seal(image.offset, image.size, member.crc32) if isinstance(image, Piece) else None
+    return Entry(name, image, label, values, seal=seal)
 
 
-def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[ZipMember], list[str], list[ZipMember]]:
-    """Return the images, directories and label files of an archive; account for other members."""
-    images: dict[str, ZipMember] = {}
-    folders, texts, archives = list[str](), list[ZipMember](), list[str]()
-    backslashes = False
-    for member in members_of(file):
-        backslashes |= b"\\" in member.raw_name
-        base = member.name.rpartition("/")[2]
-        suffix = os.path.splitext(base)[1].lower()
-        if _is_of_system(file, member, base):
-            account.not_looked_at("file", LEFT_BY_SYSTEM, [member.name] * (not member.name.endswith("/")))
-        elif member.name.endswith("/"):
-            folders.append(member.name)
-        elif base == DATASET_JSON or base.endswith(_MAP):
-            texts.append(member)
-        elif not (suffix in IMAGE_SUFFIXES or (not suffix and suffix_of(_head(file, member)))):
-            archives += [member.name] * (suffix in _ARCHIVES)
-            _pass_over(member.name, base, suffix, account)
-        elif member.is_link:
-            account.left_out("image", "they are links: make the archive again without zip -y", [member.name])
-        elif not suffix:
-            account.left_out("image", "their names have no suffix", [member.name])
-        else:
-            if problem := name_problem(member.name):
-                raise SourceError(f"{printable(file.path)}: {printable(member.name)}: {problem}")
-            if member.name in images:
-                raise SourceError(f"{printable(file.path)}: {printable(member.name)}: is in it twice")
-            images[member.name] = member
-    if backslashes:
-        notes.append(f"{printable(Path(file.path).name)}: names have backslashes, which are taken for slashes")
-    if archives and not images:
-        raise SourceError(
-            f"{printable(file.path)}: has no images, but {counted(len(archives), 'archive')} in it, such as "
-            f"{printable(archives[0])}, and packer reads none within another. Extract it, and convert these"
-        )
-    return list(images.values()), folders, texts
+class _Archive:
+    """The images of an archive and their labels.
+
+    Parameters
+    ----------
+    file : PackFile
+    notes : list of str
+        Filled with notes for the user.
+    account : Account
+        Filled with the members that are not used.
+
+    Attributes
+    ----------
+    images : list of ZipMember
+        In their order.
+    skip : int
+        The number of characters to remove from the beginning of each name.
+    labels : mapping, optional
+        By name; None if directories are classes.
+    classes : set of str
+        The names of the directories that are classes, some of which may be empty.
+    bad : dict of str to str
+        The names of images that cannot be used, and the reasons.
+    """
+
+    def __init__(self, file: PackFile, notes: list[str], account: Account) -> None:
+        self._file, self._notes, self._account = file, notes, account
+        self.skip = 0
+        self.labels: Mapping[str, Any] | None = None
+        self.classes: set[str] = set()
+        self.bad: dict[str, str] = {}
+        self.images, folders, texts = self._members()
+        sidecar = Path(file.path).with_name(Path(file.path).stem + _MAP)
+        if text := _only(file, [member for member in texts if member.name.endswith(_MAP)]):
+            self._take_map(_text_of(file, text), printable(text.name))
+        elif os.path.isfile(sidecar):
+            with PackFile(sidecar) as named:
+                listed = named.read(0, _few(file, sidecar.name, named.size))
+            notes.append(f"labels and order are those of {printable(sidecar.name)}")
+            self._take_map(listed, printable(sidecar))
+        elif not self._take_dataset_json([member for member in texts if not member.name.endswith(_MAP)]):
+            self._take_tree(folders)
+
+    def _members(self) -> tuple[list[ZipMember], list[str], list[ZipMember]]:
+        """Return the images, directories and label files of an archive; account for other members."""
+        file, account = self._file, self._account
+        images: dict[str, ZipMember] = {}
+        folders, texts, archives = list[str](), list[ZipMember](), list[str]()
+        backslashes = False
+        for member in members_of(file):
+            backslashes |= b"\\" in member.raw_name
+            base = member.name.rpartition("/")[2]
+            suffix = os.path.splitext(base)[1].lower()
+            if _is_of_system(file, member, base):
+                account.not_looked_at("file", LEFT_BY_SYSTEM, [member.name] * (not member.name.endswith("/")))
+            elif member.name.endswith("/"):
+                folders.append(member.name)
+            elif base == DATASET_JSON or base.endswith(_MAP):
+                texts.append(member)
+            elif not (suffix in IMAGE_SUFFIXES or (not suffix and suffix_of(_head(file, member)))):
+                archives += [member.name] * (suffix in _ARCHIVES)
+                _pass_over(member.name, base, suffix, account)
+            elif member.is_link:
+                account.left_out("image", "they are links: make the archive again without zip -y", [member.name])
+            elif not suffix:
+                account.left_out("image", "their names have no suffix", [member.name])
+            elif problem := name_problem(member.name):
+                self.bad[member.name] = problem
+            elif images.setdefault(member.name, member) is not member:
+                self.bad[member.name] = "is in it twice"
+        if backslashes:
+            called = printable(Path(file.path).name)
+            self._notes.append(f"{called}: names have backslashes, which are taken for slashes")
+        if archives and not images:
+            raise SourceError(
+                f"{printable(file.path)}: has no images, but {counted(len(archives), 'archive')} in it, such as "
+                f"{printable(archives[0])}, and packer reads none within another. Extract it, and convert these"
+            )
+        return [member for name, member in images.items() if name not in self.bad], folders, texts
+
+    def _take_map(self, listed: bytes, where: str) -> None:
+        """Take the images that Swin's map lists, in its order; `where` is the map's name in messages."""
+        by_name = {member.name: member for member in self.images}
+        labels: dict[str, int] = {}
+        for number, line in enumerate(listed.decode("utf-8", "surrogateescape").splitlines(), 1):
+            name, tab, label = line.rstrip().partition("\t")
+            if not line.strip() or name in self.bad:
+                continue
+            problem = ""
+            if not tab or not label.isascii() or not label.isdigit() or len(label) > 18:
+                problem = "a path, a tab and the id of a class are expected"
+            elif name not in by_name:
+                problem = f"the archive has no image {printable(name)}"
+            elif name in labels:
+                problem = f"{printable(name)} is named a second time"
+            if problem:
+                self.bad[name] = f"{where}, line {number}: {problem}"
+            else:
+                labels[name] = int(label)
+        unnamed = [name for name in by_name if name not in labels and name not in self.bad]
+        self._account.left_out("image", f"{where} does not name them", unnamed)
+        self.images = [by_name[name] for name in labels if name not in self.bad]
+        self.labels = labels
+
+    def _take_dataset_json(self, texts: Sequence[ZipMember]) -> bool:
+        """Take the labels of ``dataset.json``, if one of these files is of StyleGAN; tell whether it is."""
+        text = _only(self._file, texts)
+        if text is None:
+            return False
+        found = dataset_labels(_text_of(self._file, text), f"{printable(self._file.path)}, {printable(text.name)}")
+        above = text.name[: -len(DATASET_JSON)]
+        names = [member.name for member in self.images]
+        labels = {above + name: label for name, label in (found or {}).items()}
+        if found is None or not are_of_images(labels, names, self._account):
+            self._account.not_looked_at("file", "it has no labels of images", [text.name])
+            return False
+        self.images.sort()
+        self.labels = labels
+        self.skip = len(above) if all(name.startswith(above) for name in names) else 0
+        return True
+
+    def _take_tree(self, folders: Sequence[str]) -> None:
+        """Take the images as ImageFolder lists them, and the directories as classes."""
+        file, notes, account = self._file, self._notes, self._account
+        above = above_classes([member.name.split("/")[:-1] for member in self.images])
+        self.skip = len(above)
+        if above:
+            notes.append(
+                f"{printable(Path(file.path).name)}: the directory {printable(above)} above all classes is left out"
+            )
+        below = {member.name: member.name[self.skip :] for member in self.images}
+        tops = {name.partition("/")[0] for name in below.values() if "/" in name}
+        if splits := splits_among([name.rpartition("/")[0] for name in below.values()]):
+            shown = ", ".join(map(printable, splits))
+            raise SourceError(f"{printable(file.path)}: has several splits: {shown}. Unpack it, and take one.")
+        if tops:
+            outside = [name for name, inner in below.items() if "/" not in inner]
+            account.left_out("image", "they lie outside of any class, where ImageFolder has none", outside)
+            self.images = [member for member in self.images if "/" in below[member.name]]
+        self.images.sort(key=lambda member: _in_tree(below[member.name]))
+        if not tops:
+            return
+        inside = [name[self.skip :] for name in folders if name.startswith(above) and name != above]
+        of_folders = {name.partition("/")[0] for name in inside}
+        if empty := sorted(of_folders - tops):
+            notes.append(f"classes without images, which keep their ids: {', '.join(map(printable, empty[:5]))}")
+        self.classes = tops | of_folders
+        hidden = sorted(name for name in self.classes if name.startswith("."))
+        account.taken("class", "a hidden directory is a class, as for ImageFolder", hidden)
+        notes += numbered_classes(sorted(self.classes))
+        listed = by_class(Names.of(member.name for member in self.images), above)
+        account_for_layout(account, listed, printable(above), "unpack it, and convert")
 
 
 def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
@@ -389,10 +489,10 @@ def _head(file: PackFile, member: ZipMember) -> bytes:
     """Return the first bytes of a member; empty if it cannot be read."""
     if member.flags & ENCRYPTED or member.method not in (_STORED, _DEFLATED):
         return b""
-    packed = file.read(data_of(file, member), min(member.packed, _BEGINNING))
     try:
+        packed = file.read(data_of(file, member), min(member.packed, _BEGINNING))
         return packed if member.method == _STORED else zlib.decompressobj(-15).decompress(packed, _BEGINNING)
-    except zlib.error:
+    except (ValueError, zlib.error):
         return b""
 
 
@@ -405,112 +505,39 @@ def _only(file: PackFile, texts: Sequence[ZipMember]) -> ZipMember | None:
     return texts[0] if texts else None
 
 
-def _tree(
-    file: PackFile, images: list[ZipMember], folders: Sequence[str], notes: list[str], account: Account
-) -> tuple[_Archive, set[str]]:
-    """Return images as ImageFolder lists them, and the classes, some of which may be empty."""
-    above = above_classes([member.name.split("/")[:-1] for member in images])
-    if above:
-        notes.append(
-            f"{printable(Path(file.path).name)}: the directory {printable(above)} above all classes is left out"
-        )
-    below = [member.name[len(above) :] for member in images]
-    tops = {name.partition("/")[0] for name in below if "/" in name}
-    if splits := splits_among([name.rpartition("/")[0] for name in below]):
-        shown = ", ".join(map(printable, splits))
-        raise SourceError(f"{printable(file.path)}: has several splits: {shown}. Unpack it, and take one.")
-    if tops:
-        outside = [member.name for member in images if "/" not in member.name[len(above) :]]
-        account.left_out("image", "they lie outside of any class, where ImageFolder has none", outside)
-        images = [member for member in images if "/" in member.name[len(above) :]]
-    images.sort(key=lambda member: _in_tree(member.name[len(above) :]))
-    if not tops:
-        return _Archive(images, len(above)), set()
-    of_folders = {name[len(above) :].partition("/")[0] for name in folders if name.startswith(above) and name != above}
-    if empty := sorted(of_folders - tops):
-        notes.append(f"classes without images, which keep their ids: {', '.join(map(printable, empty[:5]))}")
-    hidden = sorted(name for name in tops | of_folders if name.startswith("."))
-    account.taken("class", "a hidden directory is a class, as for ImageFolder", hidden)
-    notes += numbered_classes(sorted(tops | of_folders))
-    listed = by_class(Names.of(member.name for member in images), above)
-    account_for_layout(account, listed, printable(above), "unpack it, and convert")
-    return _Archive(images, len(above)), tops | of_folders
-
-
 def _in_tree(name: str) -> str:
     """Return a key that sorts as ImageFolder does: by class, by directory, by name; no name has a NUL."""
     directory, _, base = name.rpartition("/")
     return f"{directory.replace('/', chr(0), 1)}\0{base}" if "/" in directory else f"{directory}\0\0{base}"
 
 
-def _stylegan(file: PackFile, images: list[ZipMember], text: ZipMember, account: Account) -> _Archive | None:
-    """Return images with the labels of ``dataset.json``; None if it has none, so that directories are classes."""
-    where = f"{printable(file.path)}, {printable(text.name)}"
-    above = text.name[: -len(DATASET_JSON)]
-    found = dataset_labels(_text_of(file, text), where)
-    if found is None:
-        return None
-    labels = {above + name: label for name, label in found.items()}
-    if not are_of_images(labels, [member.name for member in images], account):
-        return None
-    return _Archive(sorted(images), _shared(images, above), labels)
-
-
-def _swin(file: PackFile, images: list[ZipMember], listed: bytes, where: str, account: Account) -> _Archive:
-    """Return the images listed in a map, in its order."""
-    by_name = {member.name: member for member in images}
-    chosen, labels = list[ZipMember](), dict[str, int]()
-    for number, line in enumerate(listed.decode("utf-8", "surrogateescape").splitlines(), 1):
-        name, tab, label = line.rstrip().partition("\t")
-        if not line.strip():
-            continue
-        if not tab or not label.isascii() or not label.isdigit() or len(label) > 18:
-            raise SourceError(f"{where}, line {number}: a path, a tab and the id of a class are expected")
-        if name not in by_name:
-            raise SourceError(f"{where}, line {number}: {printable(file.path)} has no image {printable(name)}")
-        if name in labels:
-            raise SourceError(f"{where}, line {number}: {printable(name)} is named a second time")
-        labels[name] = int(label)
-        chosen.append(by_name[name])
-    unnamed = [member.name for member in images if member.name not in labels]
-    account.left_out("image", f"{where.rpartition(', ')[2]} does not name them", unnamed)
-    return _Archive(chosen, 0, labels)
-
-
-def _shared(images: Sequence[ZipMember], above: str) -> int:
-    return len(above) if all(member.name.startswith(above) for member in images) else 0
-
-
 def _image(file: PackFile, unit: int, member: ZipMember) -> Piece | Packed:
+    """Return the location of a member; ValueError if it cannot be read."""
     if member.flags & ENCRYPTED:
-        raise _refused(file, member, "is encrypted: unpack the archive")
+        raise ValueError("is encrypted: unpack the archive")
     piece = Piece(unit, data_of(file, member), member.packed)
     if piece.offset + piece.size > file.size:
-        raise _refused(file, member, f"its data at byte {piece.offset} do not lie in the file: it was cut short")
+        raise ValueError(f"its data at byte {piece.offset} do not lie in the file: it was cut short")
     if member.method == _STORED:
         if member.packed != member.size:
-            raise _refused(file, member, f"is stored, and has {member.size} bytes in {member.packed}: it is damaged")
+            raise ValueError(f"is stored, and has {member.size} bytes in {member.packed}: it is damaged")
         return piece
     if member.method not in _CODECS:
-        raise _refused(file, member, f"is compressed by method {member.method}: pack it again with zip -0")
+        raise ValueError(f"is compressed by method {member.method}: pack it again with zip -0")
     if member.size > MOST_UNPACKED:
-        raise _refused(file, member, f"has {member.size:,} bytes, more than any image")
+        raise ValueError(f"has {member.size:,} bytes, more than any image")
     return Packed.whole(piece, _CODECS[member.method], member.size, member.crc32)
-
-
-def _refused(file: PackFile, member: ZipMember, why: str) -> SourceError:
-    return SourceError(f"{printable(file.path)}: {printable(member.name)}: {why}")
 
 
 def _text_of(file: PackFile, member: ZipMember) -> bytes:
     """Return the bytes of a file of labels in an archive."""
     _few(file, member.name, max(member.size, member.packed))
-    piece = _image(file, 0, member)
-    if isinstance(piece, Piece):
-        return file.read(piece.offset, piece.size)
-    if piece.unpacked > _FEW + _RATIO * member.packed:
-        raise _refused(file, member, f"{member.packed:,} bytes of it give {member.size:,}: store it with zip -0")
     with errors_in(f"{printable(file.path)}: {printable(member.name)}"):
+        piece = _image(file, 0, member)
+        if isinstance(piece, Piece):
+            return file.read(piece.offset, piece.size)
+        if piece.unpacked > _FEW + _RATIO * member.packed:
+            raise ValueError(f"{member.packed:,} bytes of it give {member.size:,}: store it with zip -0")
         return unpack(piece.codec, file.read(piece.piece.offset, piece.piece.size), piece.unpacked)
 
 

@@ -59,14 +59,19 @@ def stylegan_source(
     account.update(walk.account)
     if not are_of_images(labels, names, account):
         return None
-    vectors = [label if isinstance(label, list) else None for label in map(labels.get, names)]
-    columns = []
-    if any(vector is not None for vector in vectors):
-        where = printable(path)
-        stored = (None if v is None else label_vector(v, where, n) for v, n in zip(vectors, names, strict=True))
+    bad = bad or BadSamples()
+    vectors = {row: label for row, label in enumerate(map(labels.get, names)) if isinstance(label, list)}
+    columns, unusable = [], list[int]()
+    if vectors:
+        stored: list[Any] = [None] * len(names)
+        for row, vector in vectors.items():
+            try:
+                stored[row] = label_vector(vector)
+            except ValueError as error:
+                bad.add(names[row], SourceError(f"{printable(path)}: {printable(names[row])}: {error}"))
+                unusable.append(row)
         columns.append(BlobColumn.of(VECTOR, stored))
     ids = [label if type(label) is int else UNLABELED for label in map(labels.get, names)]
-    bad = bad or BadSamples()
     known = [] if (columns or not labels) and max(ids) == min(ids) == UNLABELED else _classes(ids, classes, path, bad)
     unknown = [row for row, label in enumerate(ids) if known and label >= len(known)]
     for row in unknown:
@@ -82,7 +87,7 @@ def stylegan_source(
         others=others,
         account=account,
     )
-    return without_bad(source.having(*columns), unknown, bad)
+    return without_bad(source.having(*columns), sorted({*unknown, *unusable}), bad)
 
 
 def _labels(path: Path) -> dict[str, Any] | None:

@@ -363,7 +363,7 @@ class CaffeWriter(ForeignWriter):
             raise DestinationError("a label of Caffe's is an int32, and these are floats. Choose another format.")
         super().__init__(path, MAX_SHARD_SIZE, written, contents)
         self._tree, self._count = TreeWriter(path.parent), 0
-        self._images = Spool(path.parent)  # where each lies
+        self._images = Spool(path.parent)  # the range of each image
         self._complete: list[ShardEntry] | None = None
         self._resume(written)
         self._open_copies({_DATA})
@@ -433,7 +433,7 @@ class CaffeWriter(ForeignWriter):
         return offsets
 
     def _resume(self, written: Table) -> None:
-        """Allocate the samples of an earlier run where they lie, and find their copies."""
+        """Allocate the samples of an earlier run at their offsets, and find the end of the copies."""
         for index, name in enumerate(written.sample_names()):
             row = written.row(index)
             if self._put(encode_name(name), row.label, row.size) != row.offset:

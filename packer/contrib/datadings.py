@@ -20,7 +20,7 @@ import numpy as np
 
 from packer._containers.blocks import ContainerFile, errors_in, reading
 from packer._containers.contract import Entry, Piece
-from packer._containers.roles import ColumnContainer, ColumnType, Roles, Value, roles_of, short_text
+from packer._containers.roles import ColumnContainer, ColumnType, Value, short_text
 from packer._fields import Field
 from packer.errors import SourceError, printable
 
@@ -51,6 +51,20 @@ class Span(NamedTuple):
     size: int
 
 
+class RepeatedKeyError(ValueError):
+    """A map has one key twice.
+
+    Attributes
+    ----------
+    end : int
+        Where the map ends.
+    """
+
+    def __init__(self, key: str, end: int) -> None:
+        super().__init__(f"the key {key!r} is there twice")
+        self.end = end
+
+
 def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
     """Return the values of the map at a position by key, and the end of the map.
 
@@ -58,6 +72,8 @@ def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
 
     Raises
     ------
+    RepeatedKeyError
+        If two values have one key.
     ValueError
         If there is no map, a key is not a text, or a value exceeds the limit on nested values.
     """
@@ -65,15 +81,17 @@ def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
     if not isinstance(head, Span) or head.kind != "map":
         raise ValueError("a map is expected")
     values: dict[str, Any] = {}
+    repeated: str | None = None
     for _ in range(_modest(head.size)):
         key, at = _text(file, at)
-        if key in values:
-            raise ValueError(f"the key {key!r} is there twice")
+        repeated = key if repeated is None and key in values else repeated
         start = at
         value, at = _head(file, at)
         if isinstance(value, Span) and value.kind in ("array", "map"):
             value, at = Span("array", start, 0), _skip(file, start)
         values[key] = value
+    if repeated is not None:
+        raise RepeatedKeyError(repeated, at)
     return values, at
 
 
@@ -190,36 +208,42 @@ class Datadings(ColumnContainer):
         offsets = [beside for path in paths if os.path.isfile(beside := path.with_name(path.name + ".offsets"))]
         container = cls.of_files(paths, offsets)
         found, looked_at = dict[str, ColumnType | None](), dict[str, list[Any]]()
+        problem: ValueError | None = None
         for unit in {0, len(paths) - 1}:
             for file, values in itertools.islice(container._maps(unit), _LOOKED_AT):
+                if isinstance(values, ValueError):  # of a sample that `entries` reports
+                    problem = problem or values
+                    continue
                 for name, value in values.items():
                     found[name] = _joined(found.get(name), _type(file, value))
                     looked_at.setdefault(name, []).extend(_short(file, value))
         types = {name: type or ColumnType("", why="has no value in the first samples") for name, type in found.items()}
         where = printable(paths[0])
         if not types:
-            raise SourceError(f"{where}: no samples in it")
+            raise SourceError(f"{where}: no samples in it" if problem is None else f"{where}: {problem}")
         named = _KEY if types.get(_KEY, ColumnType("")).kind == "text" else None
-        container.take_roles(roles_of(types, keys, where, container.account, looked_at, name=named))
+        container.choose_roles(types, keys, where, looked_at, name=named)
         container.known = frozenset(types)
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        stem, used = self.files[unit].removesuffix(".msgpack"), self.roles.used
+        stem, used = self.files[unit].removesuffix(".msgpack"), self.used
         for number, (file, maps) in enumerate(self._maps(unit)):
             name = f"{stem}/{number:06d}"
             try:
+                if isinstance(maps, ValueError):
+                    raise maps
                 if not self.known >= maps.keys():
                     unknown = printable(sorted(maps.keys() - self.known)[0])
                     raise ValueError(f"{unknown} is in none of the first samples: say with --key what is wanted")
-                values = {name: _value(file, maps[name], unit, name, self.roles) for name in used & maps.keys()}
-                entry = self.roles.entry(name, values, file.read)
+                values = {name: _value(file, maps[name], unit, name, self.fields_of) for name in used & maps.keys()}
+                entry = self.entry(name, values, file.read)
             except ValueError as error:
                 entry = Entry(name, b"", problem=f"sample {number}: {printable(error)}")
             yield entry
 
-    def _maps(self, unit: int) -> Iterator[tuple[ContainerFile, dict[str, Any]]]:
-        """Yield the values of each sample, found by the offsets, with their file."""
+    def _maps(self, unit: int) -> Iterator[tuple[ContainerFile, dict[str, Any] | ValueError]]:
+        """Yield for each sample its file, and its values or the reason why they cannot be used."""
         name = self.files[unit] + ".offsets"
         told = _offsets(self.root / name) if name in self.files[self.units :] else itertools.repeat(None)
         with self.reading(unit) as file:
@@ -231,8 +255,12 @@ class Datadings(ColumnContainer):
                     raise SourceError(f"{file.path}: sample {number} begins at byte {at}, and {name} says {where}")
                 if at == file.size:
                     break
+                values: dict[str, Any] | ValueError
                 with errors_in(f"{file.path}: sample {number}, at byte {at}"):
-                    values, at = read_map(file, at)
+                    try:
+                        values, at = read_map(file, at)
+                    except RepeatedKeyError as error:
+                        values, at = error, error.end
                 yield file, values
 
 
@@ -278,8 +306,8 @@ def _joined(first: ColumnType | None, second: ColumnType | None) -> ColumnType |
     return ColumnType("", why="is of several types")
 
 
-def _value(file: ContainerFile, value: Any, unit: int, name: str, roles: Roles) -> Value:
-    field = roles.fields.get(name)
+def _value(file: ContainerFile, value: Any, unit: int, name: str, fields: Mapping[str, Field]) -> Value:
+    field = fields.get(name)
     if not isinstance(value, Span):
         if value is not None and field is not None and field.is_blob:
             raise ValueError(f"{name} is a number, and in the first samples it is {field.kind}")

@@ -21,7 +21,7 @@ The container recognises images in four layouts. A group is a directory of array
 ``data`` (uint8)    encoded images one after the other, and ``offsets`` (N integers): where each one begins in it.
                     With ``sizes`` (N integers) there may be gaps between them; packer's own groups leave the
                     rest of a block empty if the next image would not fit into it. Without ``sizes`` there are N + 1
-                    offsets. Names may stand in ``names`` (uint8, UTF-8) and ``name_ends`` (N integers).
+                    offsets. Names may be in ``names`` (uint8, UTF-8) and ``name_ends`` (N integers).
 N blocks of 1       (uint8) the bytes of an encoded image each, in mode 1
 N x H x W x 3       (uint8) pixels; also N x 3 x H x W
 N x H x W           (uint8) grey pixels
@@ -56,7 +56,7 @@ import math
 import os
 import re
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -87,7 +87,6 @@ __all__ = [
     "N5Array",
     "N5Group",
     "N5Images",
-    "N5Rows",
     "N5Writer",
     "images_of",
     "read_attributes",
@@ -136,7 +135,7 @@ class BlockFiles(Sequence[str]):
         The array's directory below the root, with a slash at its end; or empty.
     grid : tuple of int
         Number of blocks along each axis.
-    places : (F,) int64 array
+    indices : (F,) int64 array
         The number of each block that has a file, in the order of an array of blocks; ascending.
     """
 
@@ -165,7 +164,7 @@ class Block:
     Attributes
     ----------
     number : int
-        The number of its file, in `Array.files`.
+        The number of its file, in `N5Array.files`.
     file : PackFile
     extent : tuple of int
         Elements along each axis, in NumPy's order.
@@ -187,7 +186,7 @@ class Block:
         return self.file.size - self.begin
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return bytes of the elements as they lie in the file; SourceError if the disk fails."""
+        """Return bytes of the stored elements, which may be compressed; SourceError if the disk fails."""
         with source_errors():
             return self.file.read(self.begin + offset, size)
 
@@ -370,7 +369,7 @@ class N5Array:
         bound = self.grid[len(self.grid) - 1 - len(way)]
         for entry in entries:
             if not _NUMBER.fullmatch(entry.name) or int(entry.name) >= bound:
-                continue  # attributes, or a block that lies outside of an array that became smaller
+                continue  # the attributes, or a block outside of an array that became smaller
             if entry.is_symlink():
                 raise SourceError(f"{printable(entry.path)}: is a symbolic link, and the files of an N5 array are none")
             here = *way, int(entry.name)
@@ -425,15 +424,22 @@ class N5Images(abc.ABC):
     def __init__(self, array: N5Array, count: int, step: int = _LISTED) -> None:
         self.array, self.count, self.step = array, count, step
 
-    @abc.abstractmethod
-    def between(self, start: int, stop: int) -> Iterator[tuple[Image, str]]:
-        """Yield images `start` to `stop`, each with the suffix of its name.
+    def between(self, start: int, stop: int) -> Iterator[tuple[Image, str] | SourceError]:
+        """Yield images `start` to `stop`, each with the suffix of its name; or the error of one that is damaged."""
+        blocks = _Blocks(self.array)
+        for number, begin, size in self._ranges(start, stop):
+            try:
+                yield self._image(blocks, number, begin, size)
+            except SourceError as error:
+                yield error
 
-        Raises
-        ------
-        SourceError
-            If a block is damaged, or an image has no block.
-        """
+    def _ranges(self, start: int, stop: int) -> Iterable[tuple[int, int, int]]:
+        """Return the number of each image, and the offset and the size of its bytes if other arrays list these."""
+        return ((number, 0, 0) for number in range(start, stop))
+
+    @abc.abstractmethod
+    def _image(self, blocks: _Blocks, number: int, begin: int, size: int) -> tuple[Image, str]:
+        """Return an image and its suffix; SourceError if its block is damaged or missing."""
 
 
 class _Pixels(N5Images):
@@ -447,15 +453,13 @@ class _Pixels(N5Images):
         if not self._whole:
             self.note = f"{array.name}: an image lies in several blocks, so its pixels are copied"
 
-    def between(self, start: int, stop: int) -> Iterator[tuple[Image, str]]:
-        blocks, each = _Blocks(self.array), self.array.blocks[0]
-        size = math.prod(self.array.shape[1:])
-        for number in range(start, stop):
-            block = blocks.at(number // each) if self._whole else None
-            if block is not None and block.extent[1:] == self.array.shape[1:]:
-                yield blocks.piece(block, number % each * size, size), ".png"
-            else:  # unwritten zeros, or rows with others between them
-                yield self.array.rows(number, number + 1).tobytes(), ".png"
+    def _image(self, blocks: _Blocks, number: int, begin: int, size: int) -> tuple[Image, str]:
+        index, row = divmod(number, self.array.blocks[0])
+        block = blocks.at(index) if self._whole else None
+        if block is not None and block.extent[1:] == self.array.shape[1:]:
+            each = math.prod(self.array.shape[1:])
+            return blocks.piece(block, row * each, each), ".png"
+        return self.array.rows(number, number + 1).tobytes(), ".png"  # unwritten zeros, or an image in several blocks
 
 
 class _BlockEach(N5Images):
@@ -464,13 +468,11 @@ class _BlockEach(N5Images):
     def __init__(self, array: N5Array) -> None:
         super().__init__(array, len(array))
 
-    def between(self, start: int, stop: int) -> Iterator[tuple[Image, str]]:
-        blocks = _Blocks(self.array)
-        for number in range(start, stop):
-            block = blocks.at(number)
-            if block is None:
-                raise self.array.error(f"image {number} has no block")
-            yield blocks.piece(block, 0, block.count), suffix_of(blocks.head(block, 0))
+    def _image(self, blocks: _Blocks, number: int, begin: int, size: int) -> tuple[Image, str]:
+        block = blocks.at(number)
+        if block is None:
+            raise self.array.error(f"image {number} has no block")
+        return blocks.piece(block, 0, block.count), suffix_of(blocks.head(block, 0))
 
 
 class _OneByOne(N5Images):
@@ -484,25 +486,27 @@ class _OneByOne(N5Images):
         self._offsets, self._sizes = offsets, sizes
         self._copied = 0
 
-    def between(self, start: int, stop: int) -> Iterator[tuple[Image, str]]:
-        blocks, each = _Blocks(self.array), self.array.blocks[0]
+    def _ranges(self, start: int, stop: int) -> Iterable[tuple[int, int, int]]:
         begins = self._offsets.rows(start, stop + (self._sizes is None)).tolist()
         if self._sizes is None:
             sizes = [end - begin for begin, end in itertools.pairwise(begins)]
         else:
             sizes = self._sizes.rows(start, stop).tolist()
-        for number, begin, size in zip(range(start, stop), begins, sizes, strict=False):
-            if not (begin >= 0 and 0 < size <= min(MOST_UNPACKED, len(self.array) - begin)):
-                raise self.array.error(f"damaged: image {number} has {size} bytes from {begin} on")
-            index, offset = divmod(begin, each)
-            block = blocks.at(index)
-            if block is None:
-                raise self.array.error(f"image {number} lies in block {index}, which is missing")
-            image = blocks.piece(block, offset, size) if offset + size <= each else self._joined(number, begin, size)
-            yield image, suffix_of(blocks.head(block, offset)[:size])
+        return zip(range(start, stop), begins, sizes, strict=False)
+
+    def _image(self, blocks: _Blocks, number: int, begin: int, size: int) -> tuple[Image, str]:
+        if not (begin >= 0 and 0 < size <= min(MOST_UNPACKED, len(self.array) - begin)):
+            raise self.array.error(f"damaged: image {number} has {size} bytes from {begin} on")
+        each = self.array.blocks[0]
+        index, offset = divmod(begin, each)
+        block = blocks.at(index)
+        if block is None:
+            raise self.array.error(f"image {number} lies in block {index}, which is missing")
+        image = blocks.piece(block, offset, size) if offset + size <= each else self._joined(number, begin, size)
+        return image, suffix_of(blocks.head(block, offset)[:size])
 
     def _joined(self, number: int, begin: int, size: int) -> bytes:
-        """Return an image that lies in several blocks."""
+        """Return an image whose bytes are in several blocks."""
         self._copied += size
         if self._copied > len(self.array):  # offsets that lead to the same bytes again and again would fill the disk
             raise self.array.error(f"damaged: image {number} overlaps others")
@@ -593,33 +597,12 @@ def _require_integers(array: N5Array, count: int) -> None:
 
 
 _LABELS = NAMES["n5"].labels
-_STEP = 1 << 16  # labels that are looked at together
+_STEP = 1 << 16  # labels that are read at once
 _OF_DATA = {"offsets", "sizes", "names", "name_ends"}
 _OF_NUMBERS, _OF_ROWS = ("scalar", "class"), ("array", "labels", "boxes", "keypoints")
 _DTYPES = {"i1": "int8", "i2": "int16", "i4": "int32", "u1": "uint8", "u2": "uint16", "f4": "float32", "f8": "float64"}
 _SIGNED = {"uint8": "int16", "uint16": "int32"}  # scalars have a sign
 _NO_IMAGES = "no array of images that packer reads: N x H x W x 3 uint8, a block an image, or data and offsets"
-
-
-@dataclass(frozen=True, eq=False)
-class N5Rows:
-    """The arrays whose rows belong together.
-
-    Attributes
-    ----------
-    images : N5Images
-    labels : N5Array, optional
-    names : (Array, Array), optional
-        The bytes of all names, and where each one ends.
-    columns : dict of Field to N5Array
-    classes : list of str, optional
-    """
-
-    images: N5Images
-    labels: N5Array | None
-    names: tuple[N5Array, N5Array] | None
-    columns: Mapping[Field, N5Array]
-    classes: list[str] | None
 
 
 class N5Group:
@@ -630,12 +613,26 @@ class N5Group:
     root : Path
     account : Account
         Filled with the roles of arrays.
+    images : N5Images
+        These and the following attributes are set by `choose`.
+    labels : N5Array, optional
+    image_names : (N5Array, N5Array), optional
+        The bytes of all names, and where each one ends.
+    columns : dict of Field to N5Array
+        The arrays of fields, which have a row for each image.
+    classes : list of str, optional
     """
+
+    images: N5Images
+    labels: N5Array | None
+    image_names: tuple[N5Array, N5Array] | None
+    columns: Mapping[Field, N5Array]
+    classes: list[str] | None
 
     def __init__(self, root: Path, only: str | None = None) -> None:
         self.root, self.account = root, Account()
         self._only = only
-        self._chooses = False  # whether there are keys
+        self._has_keys = False
         self._arrays: dict[str, N5Array | None] = {}
 
     @classmethod
@@ -666,8 +663,8 @@ class N5Group:
             return [self._only]
         return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir(follow_symlinks=False))
 
-    def rows(self, keys: Mapping[str, str]) -> N5Rows:
-        """Return the arrays that keys name; without keys, all arrays that belong together.
+    def choose(self, keys: Mapping[str, str]) -> None:
+        """Choose the arrays that keys name; without keys, all arrays that belong together.
 
         Raises
         ------
@@ -676,12 +673,13 @@ class N5Group:
         OptionError
             If an array does not have the kind in its key.
         """
-        chosen, self._chooses = Chosen.of(keys), bool(keys)
+        chosen, self._has_keys = Chosen.of(keys), bool(keys)
         images = self._only_images() if chosen.image is None else self._named_images(chosen.image)
         labels, columns = self._named_columns(images, chosen) if keys else self._all_columns(images)
         if labels is not None and len(labels.shape) != 1:
             raise labels.error(f"labels are numbers, and these have {len(labels.shape)} dimensions")
-        return N5Rows(images, labels, self._names_of(images), columns, self._classes(labels))
+        self.images, self.labels, self.columns = images, labels, columns
+        self.image_names, self.classes = self._names_of(images), self._classes(labels)
 
     @staticmethod
     def has_gaps(labels: N5Array) -> bool:
@@ -799,7 +797,7 @@ class N5Group:
             array = self.array(name)
         except SourceError as error:
             self._arrays[name] = array = None
-            if not self._chooses:
+            if not self._has_keys:
                 self.account.left_out("array", str(error), [name])
         return array
 
@@ -829,14 +827,14 @@ class N5(Container):
 
     Attributes
     ----------
-    rows : N5Rows
+    group : N5Group
     """
 
-    rows: N5Rows = field(kw_only=True)
+    group: N5Group = field(kw_only=True)
 
     kind = "n5"
 
-    units_are_files = False  # but steps through the images, each of which may lie in several blocks
+    units_are_files = False  # a unit is a number of consecutive images, and each may be in several blocks
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
@@ -854,43 +852,50 @@ class N5(Container):
         if "name" in keys:
             raise OptionError("--key name: the arrays of N5 hold no text; samples are called by their numbers")
         group = N5Group.at(paths[0])
-        rows = group.rows(keys)
-        labels = rows.labels
+        group.choose(keys)
+        images, labels = group.images, group.labels
         is_float = labels is not None and labels.dtype.kind == "f" and not group.has_gaps(labels)
         return cls(
             group.root,
-            rows.images.array.files,
-            tuple(rows.columns),
-            rows.classes,
+            images.array.files,
+            tuple(group.columns),
+            group.classes,
             "float" if is_float else "class",
-            rows.images.pixels,
-            [rows.images.note] * bool(rows.images.note),
+            images.pixels,
+            [images.note] * bool(images.note),
             account=group.account,
-            rows=rows,
+            group=group,
         )
 
     @property
     def units(self) -> int:
-        return -(-self.rows.images.count // self.rows.images.step)
+        return -(-self.group.images.count // self.group.images.step)
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        images = self.rows.images
+        images = self.group.images
         start = unit * images.step
         stop = min(start + images.step, images.count)
         digits = len(str(images.count - 1))
         names, labels = self._names(start, stop), self._labels(start, stop)
-        columns = [_stored(field, array, start, stop) for field, array in self.rows.columns.items()]
-        values = zip(*columns, strict=True) if columns else itertools.repeat(())
-        of_fields = [field.name for field in self.fields]
-        for number, (image, suffix), label, stored in zip(
-            range(start, stop), images.between(start, stop), labels, values, strict=False
-        ):
-            name = next(names, "") or f"{number:0{digits}d}{suffix}"
-            yield Entry(name, image, label, dict(zip(of_fields, stored, strict=True)), images.shape)
+        columns = {array: _rows(field, array, start, stop) for field, array in self.group.columns.items()}
+        for row, found in enumerate(images.between(start, stop)):
+            name, number = next(names, ""), f"{start + row:0{digits}d}"
+            try:
+                if isinstance(found, SourceError):
+                    raise found
+                values = {
+                    field.name: _stored(field, array, columns[array][row], start + row)
+                    for field, array in self.group.columns.items()
+                }
+            except SourceError as error:
+                yield Entry(name or number, b"", problem=str(error))
+                continue
+            image, suffix = found
+            yield Entry(name or number + suffix, image, labels[row], values, images.shape)
 
     def _labels(self, start: int, stop: int) -> list[Any]:
         """Return the labels; None if there are none."""
-        labels = self.rows.labels
+        labels = self.group.labels
         if labels is None:
             return [None] * (stop - start)
         found = labels.rows(start, stop).tolist()
@@ -900,9 +905,9 @@ class N5(Container):
 
     def _names(self, start: int, stop: int) -> Iterator[str]:
         """Yield the names; nothing if there is no array of names."""
-        if self.rows.names is None:
+        if self.group.image_names is None:
             return
-        names, ends = self.rows.names
+        names, ends = self.group.image_names
         limits = ends.rows(max(0, start - 1), stop).tolist()
         if not start:
             limits = [0, *limits]
@@ -913,13 +918,17 @@ class N5(Container):
             yield text[begin - limits[0] : end - limits[0]].decode("utf-8", "surrogateescape")
 
 
-def _stored(field: Field, array: N5Array, start: int, stop: int) -> list[Stored]:
-    """Return the values of rows as a pack holds them."""
+def _rows(field: Field, array: N5Array, start: int, stop: int) -> Sequence[Any]:
     rows = array.rows(start, stop)
-    with errors_in(f"{printable(array.path)}: rows {start} to {stop}"):
-        if field.dtype.startswith("float") and not field.is_blob:
-            return [None if math.isnan(value) else field.encode(value) for value in rows.tolist()]  # NaN
-        return [field.encode(value) for value in (rows if field.rank else rows.tolist())]
+    return rows if field.rank else rows.tolist()  # type: ignore[return-value]
+
+
+def _stored(field: Field, array: N5Array, value: Any, row: int) -> Stored:
+    """Return a value in the form stored in a pack; SourceError if it is invalid."""
+    if field.dtype.startswith("float") and isinstance(value, float) and math.isnan(value):
+        return None
+    with errors_in(f"{printable(array.path)}: row {row}"):
+        return field.encode(value)
 
 
 _BLOCK_HEADER = struct.Struct(">HHI")  # mode 0, one dimension, and how many elements

@@ -52,16 +52,18 @@ class PySODToolBox(LMDBContainer):
         return cls.of_files(paths, pixels=PixelLayout("HWC", "BGR" if channels == {3} else "L"))
 
     def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
-        found = _listed_beside(Path(file.path))
-        self.shapes = {key: shape[1:] for key, shape in found}
-        self.suffixed = len({os.path.splitext(key)[0] for key, _ in found}) == len(found)
-        for key, _ in found:
-            value = tree.find(key)
-            if value is None:
-                raise SourceError(f"{printable(file.path)}: {shown_key(key)}: is not there, and {_SIDECAR} lists it")
-            yield LMDBValue(unit, file, key, *value)
-        if tree.entries != len(found):
-            self.account.left_out("key", f"{_SIDECAR} does not list them", count=tree.entries - len(found))
+        listed = _listed_beside(Path(file.path))
+        self.shapes = {key: shape[1:] for key, shape in listed}
+        self.suffixed = len({os.path.splitext(key)[0] for key, _ in listed}) == len(listed)
+        missing = 0
+        for key, _ in listed:
+            if (found := tree.find(key)) is not None:
+                yield LMDBValue(unit, file, key, *found)
+            else:
+                missing += 1
+                yield LMDBValue(unit, file, key, problem=f"{shown_key(key)}: is not there, and {_SIDECAR} lists it")
+        unlisted = tree.entries - len(listed) + missing
+        self.account.left_out("key", f"{_SIDECAR} does not list them", count=unlisted)
 
     def entry(self, value: LMDBValue) -> Entry:
         assert self.pixels is not None

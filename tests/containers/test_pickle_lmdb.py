@@ -135,7 +135,7 @@ def test_without_keys_the_order_is_that_of_the_numbers(tmp_path: Path) -> None:
 def test_a_key_that_is_listed_and_not_there_is_named(tmp_path: Path) -> None:
     values = [(b"0", pickle.dumps((IMAGES[0], 0))), (b"2", pickle.dumps((IMAGES[1], 1)))]
     path = write_lmdb(tmp_path / "train.lmdb", [*values, (b"__keys__", pickle.dumps([b"0", b"1", b"2"]))])
-    with pytest.raises(SourceError, match=r"train.lmdb: key '1': is not there"):
+    with pytest.raises(SourceError, match=r"train.lmdb: 1: key '1': is not there"):
         packer.index(path, tmp_path / "out.index")
 
 
@@ -476,7 +476,7 @@ def test_files_of_pyarrow_11(tmp_path: Path) -> None:
 def test_values_of_msgpack_are_refused_by_name(tmp_path: Path) -> None:
     items = [(b"0", pickle.dumps((IMAGES[0], 0))), (b"1", b"\x92\xc4\x03abc\x00")]
     path = write_lmdb(tmp_path / "train.lmdb", items)
-    with pytest.raises(SourceError, match=r"key '1': its value is neither a pickle nor .*: msgpack"):
+    with pytest.raises(SourceError, match=r"train.lmdb: 1: its value is neither a pickle nor .*: msgpack"):
         packer.index(path, tmp_path / "out.index")
 
 
