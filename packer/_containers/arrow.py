@@ -16,10 +16,13 @@ applies to all batches.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -198,132 +201,6 @@ class _Message(NamedTuple):
     size: int
 
 
-def schema_message(file: PackFile) -> bytes:
-    """Return the message at the beginning, which is the schema; SourceError if there is none."""
-    begin = _begin(file)
-    metadata, _ = _metadata(file, begin, file.size)
-    kind, _, _ = _message(file, begin, metadata)
-    if kind != _SCHEMA:
-        raise damaged(file, begin, "it does not begin with a schema")
-    return _MARK + struct.pack("<i", len(metadata)) + metadata
-
-
-def dictionary_ids(file: PackFile) -> list[int | None]:
-    """Return the dictionary id of each array of a batch, in the order of its nodes; None without a dictionary.
-
-    Raises
-    ------
-    SourceError
-        If the file does not begin with a schema.
-    """
-    begin = _begin(file)
-    metadata, _ = _metadata(file, begin, file.size)
-    _, _, schema = _message(file, begin, metadata)
-    with damage(file, begin, *_MALFORMED):
-        return [] if schema is None else [one for field in schema.tables(1) for one in _ids(field, _DEEPEST)]
-
-
-def _ids(field: FlatTable, deepest: int) -> Iterator[int | None]:
-    """Yield the ids of a field and its children; the values of a dictionary, with their children, are elsewhere."""
-    encoding = field.find(4)
-    yield None if encoding is None else encoding.number(0, "<q")
-    if encoding is None and (children := list(field.tables(5))):
-        if not deepest:
-            raise ValueError(f"a column more than {_DEEPEST} deep")
-        for child in children:
-            yield from _ids(child, deepest - 1)
-
-
-def batches(file: PackFile) -> Iterator[ArrowBatch]:
-    """Yield the record batches in their order.
-
-    Raises
-    ------
-    SourceError
-        If the file is damaged or cut short, or has types that packer does not know.
-    """
-    ids = frozenset(one for one in dictionary_ids(file) if one is not None)
-    known: dict[int, Dictionary] = {}
-    if ids and _begin(file):
-        for message in _messages(file):
-            known = _with_dictionary(file, message, known, ids)
-    for message in _messages(file):
-        if message.kind == _RECORDS and message.header is not None:
-            with damage(file, message.at, *_MALFORMED):
-                batch = _batch(message.header, message)
-            yield batch._replace(dictionaries=known)
-        elif ids and not _begin(file):
-            known = _with_dictionary(file, message, known, ids)
-
-
-def _messages(file: PackFile) -> Iterator[_Message]:
-    """Yield the messages; SourceError if one is not a schema, dictionary or record batch."""
-    at, end = _begin(file), _stream_end(file)
-    while True:
-        metadata, body = _metadata(file, at, end)
-        if not metadata:
-            return
-        kind, size, header = _message(file, at, metadata)
-        if not 0 <= size <= end - body:
-            raise damaged(file, at, f"a message of {size} bytes does not lie in it: it was cut short")
-        if kind not in (_SCHEMA, _DICTIONARY, _RECORDS) or (kind == _RECORDS and header is None):
-            raise damaged(file, at, f"a message of the type {kind}")
-        yield _Message(at, kind, header, body, size)
-        at = body + size
-
-
-def _with_dictionary(
-    file: PackFile, message: _Message, known: dict[int, Dictionary], ids: frozenset[int]
-) -> dict[int, Dictionary]:
-    """Return the dictionaries after a message, which may contain one; dictionaries without a column are left out."""
-    if message.kind != _DICTIONARY or message.header is None:
-        return known
-    with damage(file, message.at, *_MALFORMED):
-        number, delta, values = message.header.number(0, "<q"), message.header.number(2, "<B"), message.header.find(1)
-        if number not in ids:  # of values in another dictionary
-            return known
-        if values is None:
-            raise ValueError(f"a dictionary {number} without values")
-        before = known.get(number) if delta else None
-        if delta and before is None:
-            raise ValueError(f"more values of a dictionary {number} that it does not have")
-        if not delta and number in known and _begin(file):
-            raise ValueError(f"a second dictionary {number}, as only a stream may have one")
-        return {**known, number: Dictionary(_batch(values, message), before)}
-
-
-def _begin(file: PackFile) -> int:
-    return len(FILE) if file.read(0, min(len(FILE), file.size)) == FILE else 0
-
-
-def _stream_end(file: PackFile) -> int:
-    """Return the end of the stream, which in a file is before the footer."""
-    if not _begin(file):
-        return file.size
-    tail = file.read(max(0, file.size - 10), min(10, file.size))
-    size = int.from_bytes(tail[:4], "little")
-    if tail[4:] != _END or size > file.size - 10 - len(FILE):
-        raise SourceError(f"{printable(file.path)}: has no footer: it was cut short")
-    return file.size - 10 - size
-
-
-def _metadata(file: PackFile, at: int, end: int) -> tuple[bytes, int]:
-    """Return the metadata of a message, and the offset of its body; nothing at the end of the stream."""
-    if end - at < 8 or file.read(at, 4) != _MARK:
-        raise damaged(file, at, "no message of Arrow's, as its end is one too: it was cut short")
-    size = int.from_bytes(file.read(at + 4, 4), "little")
-    if size > min(end - at - 8, _MOST_METADATA):
-        raise damaged(file, at, f"a message has {size} bytes of metadata: it was cut short")
-    return file.read(at + 8, size), at + 8 + size
-
-
-def _message(file: PackFile, at: int, metadata: bytes) -> tuple[int, int, FlatTable | None]:
-    """Return the type of a message, the size of its body, and its header."""
-    with damage(file, at, *_MALFORMED):
-        message = FlatTable.root(metadata)
-        return message.number(1, "<B"), message.number(3, "<q"), message.find(2)
-
-
 def _batch(header: FlatTable, message: _Message) -> ArrowBatch:
     body, size = message.body, message.size
     rows, compression = header.number(0, "<q"), header.find(3)
@@ -360,35 +237,151 @@ class _Values(NamedTuple):
     nulls: int
 
 
-class Batches:
-    """Reads the columns of record batches.
+class ArrowFile:
+    """A stream in Arrow's IPC format, or a file that contains one.
 
     Parameters
     ----------
     file : PackFile
         The file `unit` of a container.
     unit : int
-    schema : pyarrow.Schema
     """
 
-    def __init__(self, file: PackFile, unit: int, schema: Any) -> None:
-        self._file, self._unit, self._schema = file, unit, schema
+    def __init__(self, file: PackFile, unit: int = 0) -> None:
+        self._file, self._unit = file, unit
+        self._is_stream = file.read(0, min(len(FILE), file.size)) != FILE
+        self._begin = 0 if self._is_stream else len(FILE)
         self._unpacked: tuple[Piece, bytes] | None = None
-        self._ids: list[int | None] | None = None  # of dictionaries
         self._values: dict[int, _Values] = {}
         self._taken = 0  # bytes of the buffers of other columns, some of which may be the same
         self._nulls = 0  # bytes that arrays without a value take, of which the file has none
 
+    @cached_property
+    def schema(self) -> Any:
+        """The pyarrow.Schema.
+
+        Raises
+        ------
+        MissingDependencyError
+            If pyarrow is not installed.
+        SourceError
+            If the file has no schema.
+        """
+        pa = pyarrow_for(f"{printable(self._file.path)}: its table of Arrow is read by pyarrow")
+        metadata, _ = self._metadata(self._begin, self._file.size)
+        kind, _, _ = self._header(self._begin, metadata)
+        if kind != _SCHEMA:
+            raise damaged(self._file, self._begin, "it does not begin with a schema")
+        with self._checked():
+            schema = pa.ipc.read_schema(pa.py_buffer(_MARK + struct.pack("<i", len(metadata)) + metadata))
+            for field in schema:
+                _require_text(field)
+            return schema
+
+    @cached_property
+    def _dictionaries(self) -> list[int | None]:
+        """The dictionary id of each array of a batch, in the order of its nodes; None without a dictionary."""
+        metadata, _ = self._metadata(self._begin, self._file.size)
+        _, _, schema = self._header(self._begin, metadata)
+        with damage(self._file, self._begin, *_MALFORMED):
+            return [] if schema is None else [one for field in schema.tables(1) for one in _ids(field, _DEEPEST)]
+
+    def batches(self) -> Iterator[ArrowBatch]:
+        """Yield the record batches in their order.
+
+        Raises
+        ------
+        SourceError
+            If the file is damaged or cut short, or has types that packer does not know.
+        """
+        ids = frozenset(one for one in self._dictionaries if one is not None)
+        known: dict[int, Dictionary] = {}
+        if ids and not self._is_stream:
+            for message in self._messages():
+                known = self._with_dictionary(message, known, ids)
+        for message in self._messages():
+            if message.kind == _RECORDS and message.header is not None:
+                with damage(self._file, message.at, *_MALFORMED):
+                    batch = _batch(message.header, message)
+                yield batch._replace(dictionaries=known)
+            elif ids and self._is_stream:
+                known = self._with_dictionary(message, known, ids)
+
+    def _messages(self) -> Iterator[_Message]:
+        """Yield the messages; SourceError if one is not a schema, dictionary or record batch."""
+        at, end = self._begin, self._end()
+        while True:
+            metadata, body = self._metadata(at, end)
+            if not metadata:
+                return
+            kind, size, header = self._header(at, metadata)
+            if not 0 <= size <= end - body:
+                raise damaged(self._file, at, f"a message of {size} bytes does not lie in it: it was cut short")
+            if kind not in (_SCHEMA, _DICTIONARY, _RECORDS) or (kind == _RECORDS and header is None):
+                raise damaged(self._file, at, f"a message of the type {kind}")
+            yield _Message(at, kind, header, body, size)
+            at = body + size
+
+    def _with_dictionary(
+        self, message: _Message, known: dict[int, Dictionary], ids: frozenset[int]
+    ) -> dict[int, Dictionary]:
+        """Return the dictionaries after a message, which may contain one; those without a column are left out."""
+        if message.kind != _DICTIONARY or message.header is None:
+            return known
+        with damage(self._file, message.at, *_MALFORMED):
+            header = message.header
+            number, delta, values = header.number(0, "<q"), header.number(2, "<B"), header.find(1)
+            if number not in ids:  # of values in another dictionary
+                return known
+            if values is None:
+                raise ValueError(f"a dictionary {number} without values")
+            before = known.get(number) if delta else None
+            if delta and before is None:
+                raise ValueError(f"more values of a dictionary {number} that it does not have")
+            if not delta and number in known and not self._is_stream:
+                raise ValueError(f"a second dictionary {number}, as only a stream may have one")
+            return {**known, number: Dictionary(_batch(values, message), before)}
+
+    def _end(self) -> int:
+        """Return the end of the stream, which in a file is before the footer."""
+        size = self._file.size
+        if self._is_stream:
+            return size
+        tail = self._file.read(max(0, size - 10), min(10, size))
+        footer = int.from_bytes(tail[:4], "little")
+        if tail[4:] != _END or footer > size - 10 - len(FILE):
+            raise SourceError(f"{printable(self._file.path)}: has no footer: it was cut short")
+        return size - 10 - footer
+
+    def _metadata(self, at: int, end: int) -> tuple[bytes, int]:
+        """Return the metadata of a message, and the offset of its body; nothing at the end of the stream."""
+        if end - at < 8 or self._file.read(at, 4) != _MARK:
+            raise damaged(self._file, at, "no message of Arrow's, as its end is one too: it was cut short")
+        size = int.from_bytes(self._file.read(at + 4, 4), "little")
+        if size > min(end - at - 8, _MOST_METADATA):
+            raise damaged(self._file, at, f"a message has {size} bytes of metadata: it was cut short")
+        return self._file.read(at + 8, size), at + 8 + size
+
+    def _header(self, at: int, metadata: bytes) -> tuple[int, int, FlatTable | None]:
+        """Return the type of a message, the size of its body, and its header."""
+        with damage(self._file, at, *_MALFORMED):
+            message = FlatTable.root(metadata)
+            return message.number(1, "<B"), message.number(3, "<q"), message.find(2)
+
+    def _checked(self) -> AbstractContextManager[None]:
+        """Turn the errors of pyarrow about a damaged file into SourceErrors."""
+        return errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ)
+
     def images(self, batch: ArrowBatch, column: str) -> list[Piece | Packed | None]:
         """Return the location of each image of a batch; None for a missing image."""
-        with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
-            kind, node, buffer = self._place(column)
+        with self._checked():
+            kind, node, buffer = self._position(column)
             there = self._valid(batch, node, buffer, batch.rows)
             if names_of(kind):
-                kind, node, buffer = _place_among(members_of(kind), "bytes", node + 1, buffer + 1)
+                kind, node, buffer = _position_among(members_of(kind), "bytes", node + 1, buffer + 1)
                 there = there & self._valid(batch, node, buffer, batch.rows)
             offsets = self._offsets(batch, buffer + 1, "<i8" if str(kind).startswith("large") else "<i4")
-            lying, size = self._lying(batch, buffer + 2)
+            location, size = self._location(batch, buffer + 2)
             sizes = np.diff(offsets)
             if (sizes < 0).any() or offsets[0] < 0 or offsets[-1] > size:
                 raise ValueError(f"the images of the column {column!r} do not lie in their buffer")
@@ -396,20 +389,20 @@ class Batches:
             for begin, length, present in zip(offsets.tolist(), sizes.tolist(), there.tolist(), strict=False):
                 if not present:
                     pieces.append(None)
-                elif isinstance(lying, Piece):
-                    pieces.append(Piece(self._unit, lying.offset + begin, length))
+                elif isinstance(location, Piece):
+                    pieces.append(Piece(self._unit, location.offset + begin, length))
                 else:
-                    pieces.append(lying._replace(offset=begin, size=length))
+                    pieces.append(location._replace(offset=begin, size=length))
             return pieces
 
     def paths(self, batch: ArrowBatch, column: str) -> list[str | None]:
         """Return the path of each image of a batch."""
-        kind = self._schema.field(column).type
+        kind = self.schema.field(column).type
         if "path" not in names_of(kind):
             return [None] * batch.rows
-        with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
-            _, node, buffer = self._place(column)
-            of, node, buffer = _place_among(members_of(kind), "path", node + 1, buffer + 1)
+        with self._checked():
+            _, node, buffer = self._position(column)
+            of, node, buffer = _position_among(members_of(kind), "path", node + 1, buffer + 1)
             found = _texts(self._array(batch, of, node, buffer)[0])
             if len(found) != batch.rows:
                 raise ValueError(f"{len(found)} paths of {batch.rows} images")
@@ -419,10 +412,10 @@ class Batches:
 
     def rows(self, batch: ArrowBatch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the values of other columns, row by row."""
-        with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
+        with self._checked():
             self._taken = sum(values.taken for values in self._values.values())
             self._nulls = sum(values.nulls for values in self._values.values())
-            arrays = {column: self._array(batch, *self._place(column))[0] for column in columns}
+            arrays = {column: self._array(batch, *self._position(column))[0] for column in columns}
             if any(len(array) != batch.rows for array in arrays.values()):
                 raise ValueError("its columns have different lengths")
         if not arrays:
@@ -430,7 +423,7 @@ class Batches:
             return
         lists = row_lists(list(arrays.values()), batch.rows)
         while True:
-            with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
+            with self._checked():
                 some = next(lists, None)
             if some is None:
                 return
@@ -444,16 +437,16 @@ class Batches:
 
     def _whole(self, packed: Packed) -> bytes:
         if self._unpacked is None or self._unpacked[0] != packed.piece:
-            with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
+            with self._checked():
                 data = unpack(packed.codec, self._file.read(packed.piece.offset, packed.piece.size), packed.unpacked)
             self._unpacked = packed.piece, data
         return self._unpacked[1]
 
-    def _place(self, column: str) -> tuple[Any, int, int]:
+    def _position(self, column: str) -> tuple[Any, int, int]:
         """Return the type of a column, and the numbers of its first node and its first buffer."""
-        return _place_among(self._schema, column, 0, 0)
+        return _position_among(self.schema, column, 0, 0)
 
-    def _lying(self, batch: ArrowBatch, number: int) -> tuple[Piece | Packed, int]:
+    def _location(self, batch: ArrowBatch, number: int) -> tuple[Piece | Packed, int]:
         """Return the location of a buffer, and its size when it is unpacked."""
         offset, size = batch.buffers[number]
         if not batch.codec or not size:
@@ -467,10 +460,10 @@ class Batches:
         return Packed.whole(inner, batch.codec, unpacked), unpacked
 
     def _bytes(self, batch: ArrowBatch, number: int) -> bytes:
-        lying, _ = self._lying(batch, number)
-        if isinstance(lying, Piece):
-            return self._file.read(lying.offset, lying.size)
-        return unpack(lying.codec, self._file.read(lying.piece.offset, lying.piece.size), lying.unpacked)
+        location, _ = self._location(batch, number)
+        if isinstance(location, Piece):
+            return self._file.read(location.offset, location.size)
+        return unpack(location.codec, self._file.read(location.piece.offset, location.piece.size), location.unpacked)
 
     def _own(self, batch: ArrowBatch, number: int) -> bytes:
         """Return a buffer, counting its bytes at every use; ValueError if all uses together exceed the limit."""
@@ -521,9 +514,8 @@ class Batches:
         ]
         if own and not nulls:
             own[0] = None
-        own[1:] = [
-            pa.py_buffer(b"") if part is None else part for part in own[1:]
-        ]  # an array without values may have no buffers
+        for number, part in enumerate(own[1:], 1):
+            own[number] = pa.py_buffer(b"") if part is None else part  # an array without values may have no buffers
         node, buffer, children = node + 1, buffer + len(own), []
         for number in range(kind.num_fields):
             child, node, buffer = self._array(batch, kind.field(number).type, node, buffer)
@@ -546,9 +538,7 @@ class Batches:
             where = printable(self._file.path)
             raise SourceError(f"{where}: packer does not read columns of {kind}: name others with --key")
         numbers, next_node, next_buffer = self._array(batch, kind.index_type, node, buffer)
-        if self._ids is None:
-            self._ids = dictionary_ids(self._file)
-        number = self._ids[node] if node < len(self._ids) else None
+        number = self._dictionaries[node] if node < len(self._dictionaries) else None
         if number is not None and number in batch.dictionaries:
             values = self._values_of(number, batch.dictionaries[number], kind.value_type)
         elif numbers.null_count == len(numbers):  # its dictionary may follow, or be left out
@@ -580,23 +570,15 @@ class Batches:
         return known.array
 
 
-def schema_of(file: PackFile) -> Any:
-    """Return the schema of a file.
-
-    Raises
-    ------
-    MissingDependencyError
-        If pyarrow is not installed.
-    SourceError
-        If the file has no schema.
-    """
-    pa = pyarrow_for(f"{printable(file.path)}: its table of Arrow is read by pyarrow")
-    message = schema_message(file)
-    with errors_in(f"{printable(file.path)}: damaged", *NOT_READ):
-        schema = pa.ipc.read_schema(pa.py_buffer(message))
-        for field in schema:
-            _require_text(field)
-        return schema
+def _ids(field: FlatTable, deepest: int) -> Iterator[int | None]:
+    """Yield the ids of a field and its children; the values of a dictionary, with their children, are elsewhere."""
+    encoding = field.find(4)
+    yield None if encoding is None else encoding.number(0, "<q")
+    if encoding is None and (children := list(field.tables(5))):
+        if not deepest:
+            raise ValueError(f"a column more than {_DEEPEST} deep")
+        for child in children:
+            yield from _ids(child, deepest - 1)
 
 
 def _require_text(field: Any) -> None:
@@ -617,8 +599,11 @@ def names_of(kind: Any) -> list[str]:
     return [member.name for member in members_of(kind)]
 
 
-def _place_among(fields: Iterable[Any], name: str, node: int, buffer: int) -> tuple[Any, int, int]:
-    """Return the type of a field and the numbers of its first node and buffer; those of all fields are given."""
+def _position_among(fields: Iterable[Any], name: str, node: int, buffer: int) -> tuple[Any, int, int]:
+    """Return the type of a field and the numbers of its first node and buffer.
+
+    `node` and `buffer` are the first numbers of all fields.
+    """
     for field in fields:
         if field.name == name:
             return field.type, node, buffer
@@ -688,36 +673,37 @@ class ArrowImages(TableImages):
 
     @classmethod
     def columns_in(cls, file: PackFile, image: str | None) -> TableColumns:
-        schema = schema_of(file)
+        schema = ArrowFile(file).schema
         features = features_of(schema.metadata) or _features_beside(Path(file.path))
         images = [field.name for field in schema if _is_image(field, features, image)]
-        images = images or [field.name for field in schema if _begins_with_image(file, schema, field)]
+        images = images or [field.name for field in schema if _begins_with_image(file, field)]
         others = {field.name: field.type for field in schema if field.name not in images}
         return TableColumns(images, others, features)
 
     @classmethod
     def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
-        reader = Batches(file, 0, schema_of(file))
-        for batch in batches(file):
+        reader = ArrowFile(file)
+        for batch in reader.batches():
             for row in reader.rows(batch, [column]):
                 yield row[column]
 
     def rows_in(self, file: PackFile, unit: int) -> tuple[int, Iterator[TableRow]]:
-        schema = schema_of(file)
+        reader = ArrowFile(file, unit)
         for column in (self.image, *self.pictures, *self.columns_to_read()):
-            if schema.get_field_index(column) < 0:
+            if reader.schema.get_field_index(column) < 0:
                 raise no_column(file, column)
-        return sum(batch.rows for batch in batches(file)), self._rows(file, Batches(file, unit, schema))
+        return sum(batch.rows for batch in reader.batches()), self._rows(reader)
 
-    def _rows(self, file: PackFile, reader: Batches) -> Iterator[TableRow]:
-        named = self.name is None and names_are_plain(_paths(reader, file, self.image))
-        for batch in batches(file):
+    def _rows(self, reader: ArrowFile) -> Iterator[TableRow]:
+        paths_of_batches = (reader.paths(batch, self.image) for batch in reader.batches())
+        named = self.name is None and names_are_plain(itertools.chain.from_iterable(paths_of_batches))
+        for batch in reader.batches():
             images = reader.images(batch, self.image)
             pictures = {of.name: reader.images(batch, column) for column, of in self.pictures.items()}
             paths = reader.paths(batch, self.image) if named else [None] * len(images)
             for at, row in enumerate(reader.rows(batch, self.columns_to_read())):
                 image = images[at]
-                further = {of: one for of, lying in pictures.items() if (one := lying[at]) is not None}
+                further = {of: one for of, pieces in pictures.items() if (one := pieces[at]) is not None}
                 yield TableRow(row, paths[at], image, b"" if image is None else reader.head(image), further)
 
 
@@ -728,18 +714,13 @@ def _is_image(field: Any, features: Mapping[str, Any], chosen: str | None) -> bo
     return sorted(names_of(kind)) == ["bytes", "path"] or (called and str(kind) in ("binary", "large_binary"))
 
 
-def _begins_with_image(file: PackFile, schema: Any, field: Any) -> bool:
+def _begins_with_image(file: PackFile, field: Any) -> bool:
     """Tell whether the first value of a column of bytes is an image."""
     if str(field.type) not in ("binary", "large_binary"):
         return False
-    reader = Batches(file, 0, schema)
-    pieces = (piece for batch in batches(file) for piece in reader.images(batch, field.name))
+    reader = ArrowFile(file)
+    pieces = (piece for batch in reader.batches() for piece in reader.images(batch, field.name))
     return begin_with_image(reader.head(piece) for piece in pieces if piece is not None)
-
-
-def _paths(reader: Batches, file: PackFile, column: str) -> Iterator[str | None]:
-    for batch in batches(file):
-        yield from reader.paths(batch, column)
 
 
 def _saved(directory: Path) -> list[Path]:

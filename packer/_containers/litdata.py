@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.arrow import Batches, batches, names_of, schema_of
+from packer._containers.arrow import ArrowFile, names_of
 from packer._containers.blocks import ContainerFile, errors_in, json_in
 from packer._containers.contract import Packed, Piece
 from packer._containers.roles import Value
@@ -91,17 +91,16 @@ def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[di
     SourceError
         If the table is damaged, or a part of a sample is compressed.
     """
-    file = cast("PackFile", section)
-    schema = schema_of(file)
-    reader = Batches(file, unit, schema)
+    reader = ArrowFile(cast("PackFile", section), unit)
+    schema = reader.schema
     columns = {name: name if schema.get_field_index(name) >= 0 else name.partition(".")[0] for name in names}
     if missing := [name for name, column in columns.items() if schema.get_field_index(column) < 0]:
         raise SourceError(f"{section.path}: its table of Arrow has no column {missing[0]!r}")
-    lying = [name for name, column in columns.items() if _is_binary(schema.field(column).type, name, column)]
-    others = [name for name in columns if name not in lying]
+    binary = [name for name, column in columns.items() if _is_binary(schema.field(column).type, name, column)]
+    others = [name for name in columns if name not in binary]
     read = [*dict.fromkeys(columns[name] for name in others)]
-    for batch in batches(file):
-        pieces = {name: reader.images(batch, columns[name]) for name in lying}
+    for batch in reader.batches():
+        pieces = {name: reader.images(batch, columns[name]) for name in binary}
         for at, row in enumerate(reader.rows(batch, read)):
             values = {name: _plain(row[columns[name]], name[len(columns[name]) + 1 :]) for name in others}
             yield values | {name: _moved(of[at], section) for name, of in pieces.items()}
@@ -248,8 +247,8 @@ def _parts(config: Mapping[str, Any], where: str) -> list[_Leaf]:
     if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
         raise SourceError(f"{where}: names no types of the parts of a sample")
     with errors_in(f"{where}: does not say how parts make a sample", ValueError, TypeError, KeyError):
-        told = parsed_json(spec) if isinstance(spec, str) else None
-        names = list(_leaves(told[1], "", 0)) if isinstance(told, list) and len(told) == 2 else []
+        tree = parsed_json(spec) if isinstance(spec, str) else None
+        names = list(_leaves(tree[1], "", 0)) if isinstance(tree, list) and len(tree) == 2 else []
     if len(names) != len(kinds) or len(set(names)) < len(names):
         raise SourceError(f"{where}: {len(kinds)} types of parts, and {len(set(names))} names of them")
     return [_Leaf(name, kind) for name, kind in zip(names, kinds, strict=True)]

@@ -11,7 +11,7 @@ import pytest
 
 import packer
 from packer._containers import Listing, list_samples
-from packer._containers.arrow import ArrowBatch, ArrowImages, Batches, Buffered
+from packer._containers.arrow import ArrowBatch, ArrowFile, ArrowImages, Buffered
 from packer._formats import open_pack
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError
@@ -168,7 +168,8 @@ def test_missing_values_that_the_file_has_no_bytes_of_take_little_memory(tmp_pat
     path = tmp_path / "a.arrow"
     path.write_bytes(bytes(1 << 22))
     with PackFile(path) as file:
-        reader = Batches(file, 0, pa.schema([pa.field(f"column {number}", kind) for number in range(8)]))
+        reader = ArrowFile(file)
+        reader.schema = pa.schema([pa.field(f"column {number}", kind) for number in range(8)])
         rows = 8 if pa.types.is_fixed_size_binary(kind) else file.size
         batch = ArrowBatch(rows, [(rows, rows)] * 8, [Buffered(0, 0)] * 16, "")
         with pytest.raises(SourceError, match="missing values would take"):
