@@ -16,9 +16,10 @@ memory.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ from packer.errors import PackError, SourceError, printable
 
 
 def numbers_in(data: bytes, width: int, count: int) -> Ints:
-    """Decode numbers of a given bit width: runs of one number, and groups of eight; ValueError if there are too few."""
+    """Decode numbers of `width` bits: runs of one number, and groups of eight; ValueError if there are too few."""
     if width > 32:
         raise ValueError(f"numbers of {width} bits")
     found, have, at, size = [np.empty(0, np.int64)], 0, 0, (width + 7) // 8
@@ -76,7 +77,7 @@ def numbers_in(data: bytes, width: int, count: int) -> Ints:
 
 
 Shape = Mapping[int, Any]
-"""The fields of a structure that are read, with their types: int, bytes, bool, a shape, or a list of one of these."""
+"""The types of those fields of a structure that are read: int, bytes, bool, a shape, or a list of one of these."""
 
 _TRUE, _FALSE, _BYTE, _I16, I32, I64, _DOUBLE, BINARY, LIST, _SET, _MAP, STRUCT = range(1, 13)
 _DEEPEST = 32
@@ -198,6 +199,40 @@ class _Reader:
         self.at += size
 
 
+Encoded = tuple[int, bytes]
+
+
+def i32(number: int) -> Encoded:
+    """Encode a whole number of 32 bits."""
+    return I32, varint(number << 1 if number >= 0 else ~(number << 1))
+
+
+def i64(number: int) -> Encoded:
+    """Encode a whole number of 64 bits."""
+    return I64, i32(number)[1]
+
+
+def binary(data: bytes) -> Encoded:
+    """Encode bytes, or a text in UTF-8."""
+    return BINARY, varint(len(data)) + data
+
+
+def listed(kind: int, values: Sequence[Encoded]) -> Encoded:
+    """Encode a list of values of one type."""
+    head = bytes([len(values) << 4 | kind]) if len(values) < 15 else bytes([0xF0 | kind]) + varint(len(values))
+    return LIST, head + b"".join(data for _, data in values)
+
+
+def struct(fields: Mapping[int, Encoded]) -> Encoded:
+    """Encode a structure from its fields by number; the numbers ascend in steps of at most 15."""
+    data, last = bytearray(), 0
+    for number, (kind, value) in fields.items():
+        data.append((number - last) << 4 | kind)
+        data += value
+        last = number
+    return STRUCT, bytes(data) + b"\0"
+
+
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _MOST_FOOTER = 1 << 27  # bytes
 _HEADER, _MOST_HEADER = 1 << 12, 1 << 24  # bytes of a page's header, which may have statistics
@@ -249,48 +284,11 @@ class ParquetLeaf:
     repeated: bool
 
 
-class Parquet(NamedTuple):
-    """The contents of a file's footer.
-
-    Attributes
-    ----------
-    leaves : list of ParquetLeaf
-    groups : list of (int, list of dict)
-        The number of rows of every row group, and the metadata of each leaf in it.
-    metadata : dict of bytes to bytes
-    """
-
-    leaves: list[ParquetLeaf]
-    groups: list[tuple[int, list[dict[int, Any]]]]
-    metadata: dict[bytes, bytes]
-
-
 class ParquetValue(NamedTuple):
     """The location of a byte string, and its first bytes."""
 
     piece: Piece | Packed
     head: bytes
-
-
-def read_footer(file: PackFile) -> Parquet:
-    """Return the contents of the footer; SourceError if the file is damaged, cut short or encrypted."""
-    if file.size < 12 or file.read(file.size - 4, 4) != _MAGIC:
-        end = file.read(max(0, file.size - 4), min(4, file.size))
-        why = "it is encrypted" if end == _ENCRYPTED else "it is no Parquet file, or was cut short"
-        raise SourceError(f"{printable(file.path)}: {why}")
-    size = int.from_bytes(file.read(file.size - 8, 4), "little")
-    if size > min(file.size - 12, _MOST_FOOTER):
-        raise damaged(file, file.size - 8, f"its footer should have {size} bytes")
-    with damage(file, file.size - 8 - size, LookupError, ValueError):
-        footer, _ = read_struct(file.read(file.size - 8 - size, size), 0, _FOOTER)
-        leaves = _leaves(footer[2])
-        groups = [(group[3], group[1]) for group in footer[4]]
-        metadata = {pair[1]: pair.get(2, b"") for pair in footer.get(5, [])}
-    if any(rows < 0 or len(columns) != len(leaves) for rows, columns in groups):
-        raise damaged(file, file.size - 8 - size, "a row group has other columns than the file")
-    if sum(rows for rows, _ in groups) > file.size:
-        raise damaged(file, file.size - 8 - size, "it should have more rows than bytes")
-    return Parquet(leaves, groups, metadata)
 
 
 def _leaves(elements: Sequence[dict[int, Any]]) -> list[ParquetLeaf]:
@@ -316,41 +314,167 @@ def _leaves(elements: Sequence[dict[int, Any]]) -> list[ParquetLeaf]:
     return leaves
 
 
-def byte_strings(
-    file: PackFile, unit: int, parquet: Parquet, chunk: tuple[int, int], head: int = IMAGE_HEAD
-) -> Iterator[ParquetValue | None]:
-    """Yield the value of each row of a column of byte strings in a row group; None for missing values.
+class ParquetFile:
+    """A file, of which pyarrow reads only the columns without images.
 
     Parameters
     ----------
     file : PackFile
         The file `unit` of a container.
     unit : int
-    parquet : Parquet
-    chunk : (int, int)
-        The row group and the column, from 0 on.
-    head : int
-        Number of first bytes returned with each value.
+
+    Attributes
+    ----------
+    file : PackFile
+    unit : int
+    leaves : list of ParquetLeaf
+    groups : list of (int, list of dict)
+        The number of rows of every row group, and the metadata of each leaf in it.
+    features : mapping
+        The features of columns, as `features_of` returns them.
 
     Raises
     ------
     SourceError
-        If the column is damaged, or has an unusual encoding.
+        If the file is damaged, cut short or encrypted.
     """
-    return _Chunk(file, unit, parquet, chunk, head).values()
 
+    def __init__(self, file: PackFile, unit: int = 0) -> None:
+        self.file, self.unit = file, unit
+        if file.size < 12 or file.read(file.size - 4, 4) != _MAGIC:
+            end = file.read(max(0, file.size - 4), min(4, file.size))
+            why = "it is encrypted" if end == _ENCRYPTED else "it is no Parquet file, or was cut short"
+            raise SourceError(f"{printable(file.path)}: {why}")
+        size = int.from_bytes(file.read(file.size - 8, 4), "little")
+        if size > min(file.size - 12, _MOST_FOOTER):
+            raise damaged(file, file.size - 8, f"its footer should have {size} bytes")
+        begin = file.size - 8 - size
+        with damage(file, begin, LookupError, ValueError):
+            footer, _ = read_struct(file.read(begin, size), 0, _FOOTER)
+            self.leaves = _leaves(footer[2])
+            self.groups: list[tuple[int, list[dict[int, Any]]]] = [(group[3], group[1]) for group in footer[4]]
+            self.features = features_of({pair[1]: pair.get(2, b"") for pair in footer.get(5, [])})
+        if any(rows < 0 or len(columns) != len(self.leaves) for rows, columns in self.groups):
+            raise damaged(file, begin, "a row group has other columns than the file")
+        if self.count > file.size:
+            raise damaged(file, begin, "it should have more rows than bytes")
 
-def dictionary_size(file: PackFile, parquet: Parquet, chunk: tuple[int, int]) -> int:
-    """Return the unpacked size of the dictionary of a column in a row group; 0 if it has none."""
-    group, number = chunk
-    metadata = parquet.groups[group][1][number].get(3, {})
-    first, data = metadata.get(11, 0), metadata.get(9, 0)
-    at = min(first, data) if first else data
-    try:
-        page, _ = read_struct(file.read(at, min(_HEADER, max(0, file.size - at))), 0, _PAGE)
-    except (PackError, ThriftError):  # pyarrow reports it when it reads the column
-        return 0
-    return int(max(page.get(2, 0), page.get(3, 0))) if page.get(1) == _DICTIONARY_PAGE else 0
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return sum(rows for rows, _ in self.groups)
+
+    def leaf(self, column: str, part: str = "bytes") -> int | None:
+        """Return the leaf of a part of an image column, or of the column itself if it has no parts; None if missing."""
+        for number, leaf in enumerate(self.leaves):
+            if leaf.path == (column, part) or (part == "bytes" and leaf.path == (column,)):
+                return number
+        return None
+
+    def image_columns(self, chosen: str | None = None) -> list[str]:
+        """Return the columns of images, recognised by features, bytes with a path, or an image as first value."""
+        tops = dict.fromkeys(leaf.path[0] for leaf in self.leaves)
+        found = [name for name in tops if self._is_structure(name)]
+        plain = [leaf.path[0] for leaf in self.leaves if len(leaf.path) == 1 and leaf.kind == BYTE_ARRAY]
+        found += [name for name in plain if is_image_feature(self.features.get(name)) or name == chosen]
+        return found or [name for name in plain if self._begins_with_image(name)]
+
+    def _is_structure(self, name: str) -> bool:
+        leaves = {leaf.path[1:]: leaf for leaf in self.leaves if leaf.path[0] == name}
+        return (
+            {("bytes",)} <= leaves.keys() <= {("bytes",), ("path",)}
+            and leaves["bytes",].kind == BYTE_ARRAY
+            and not leaves["bytes",].repeated
+        )
+
+    def _begins_with_image(self, name: str) -> bool:
+        leaf = self.leaf(name)
+        if leaf is None or self.leaves[leaf].repeated:
+            return False
+        values = (value for group in range(len(self.groups)) for value in self.byte_strings(group, leaf))
+        return begin_with_image(value.head for value in values if value is not None)
+
+    def byte_strings(self, group: int, leaf: int, head: int = IMAGE_HEAD) -> Iterator[ParquetValue | None]:
+        """Yield the value of each row of a column of byte strings in a row group; None for missing values.
+
+        Parameters
+        ----------
+        group, leaf : int
+        head : int
+            Number of first bytes returned with each value.
+
+        Raises
+        ------
+        SourceError
+            If the column is damaged, or has an unusual encoding.
+        """
+        return _Chunk(self, group, leaf, head).values()
+
+    def texts(self, leaf: int, groups: Iterable[int]) -> Iterator[str | None]:
+        """Yield the texts of a column in some row groups; empty for texts longer than any name."""
+        for group in groups:
+            for value in self.byte_strings(group, leaf, _LONGEST):
+                yield None if value is None else value.head.decode("utf-8", "replace") * (value.piece.size <= _LONGEST)
+
+    def types(self) -> dict[str, Any]:
+        """Return the pyarrow types of all columns."""
+        schema = self._pyarrow.schema_arrow
+        with self._checked():  # a name may be no text
+            return {field.name: field.type for field in schema if str(field.type)}
+
+    def rows(self, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
+        """Yield the values of columns without images in a row group, row by row.
+
+        Raises
+        ------
+        MissingDependencyError
+            If pyarrow is not installed.
+        SourceError
+            If pyarrow cannot read the file.
+        """
+        count = left = self.groups[group][0]
+        if not columns:
+            yield from ({} for _ in range(count))
+            return
+        reader, size = self._pyarrow, self._rows_at_once(group, columns)
+        with self._checked():
+            for batch in reader.iter_batches(batch_size=size, row_groups=[group], columns=columns, use_threads=False):
+                left -= batch.num_rows
+                if left < 0 or sorted(batch.schema.names) != sorted(columns):
+                    raise ValueError("its columns are not those of the first file")
+                for lists in row_lists(batch.columns, batch.num_rows):
+                    yield from (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*lists, strict=True))
+            if left:
+                raise ValueError(f"{left} of {count} rows are missing")
+
+    @cached_property
+    def _pyarrow(self) -> Any:
+        pa = pyarrow_for(f"{printable(self.file.path)}: its labels and fields are read by pyarrow")
+        import pyarrow.parquet as pq
+
+        with self._checked():
+            return pq.ParquetFile(pa.PythonFile(self.file.stream(_MOST_READ), "r"))
+
+    def _rows_at_once(self, group: int, columns: Sequence[str]) -> int:
+        """Return how many rows pyarrow may read at once, in case every value is the longest of its dictionary."""
+        leaves = [number for number, leaf in enumerate(self.leaves) if leaf.path[0] in columns]
+        looked_up = sum(self._dictionary_size(group, leaf) for leaf in leaves)
+        return max(1, min(MOST_ROWS, _MOST_LOOKED_UP // max(1, looked_up)))
+
+    def _dictionary_size(self, group: int, leaf: int) -> int:
+        """Return the unpacked size of the dictionary of a column in a row group; 0 if it has none."""
+        metadata = self.groups[group][1][leaf].get(3, {})
+        first, data = metadata.get(11, 0), metadata.get(9, 0)
+        at = min(first, data) if first else data
+        try:
+            page, _ = read_struct(self.file.read(at, min(_HEADER, max(0, self.file.size - at))), 0, _PAGE)
+        except (PackError, ThriftError):  # pyarrow reports it when it reads the column
+            return 0
+        return int(max(page.get(2, 0), page.get(3, 0))) if page.get(1) == _DICTIONARY_PAGE else 0
+
+    def _checked(self) -> AbstractContextManager[None]:
+        """Turn the errors of pyarrow about a damaged file into SourceErrors."""
+        return errors_in(f"{printable(self.file.path)}: pyarrow does not read its labels and fields", *NOT_READ)
 
 
 @dataclass(frozen=True)
@@ -367,11 +491,10 @@ class _Section:
 class _Chunk:
     """A column in a row group."""
 
-    def __init__(self, file: PackFile, unit: int, parquet: Parquet, chunk: tuple[int, int], head: int) -> None:
-        group, number = chunk
+    def __init__(self, parquet: ParquetFile, group: int, number: int, head: int) -> None:
         rows, columns = parquet.groups[group]
-        leaf, column = parquet.leaves[number], columns[number]
-        self._file, self._unit, self._leaf, self._rows, self._head = file, unit, leaf, rows, head
+        file, leaf, column = parquet.file, parquet.leaves[number], columns[number]
+        self._file, self._unit, self._leaf, self._rows, self._head = file, parquet.unit, leaf, rows, head
         metadata = column.get(3)
         shown = printable(".".join(leaf.path))
         if metadata is None or 8 in column or 1 in column:
@@ -554,183 +677,49 @@ class ParquetImages(TableImages):
 
     @classmethod
     def columns_in(cls, file: PackFile, image: str | None) -> TableColumns:
-        parquet = read_footer(file)
-        features = features_of(parquet.metadata)
-        images = _image_columns(file, parquet, features, image)
+        parquet = ParquetFile(file)
+        images = parquet.image_columns(image)
         tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves if leaf.path[0] not in images)
-        types = _types(file) if tops else {}
+        types = parquet.types() if tops else {}
         others = {name: types[name] for name in tops if name in types}
-        return TableColumns(images, others, features)
+        return TableColumns(images, others, parquet.features)
 
     @classmethod
     def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
-        parquet, reader = read_footer(file), _pyarrow(file)
+        parquet = ParquetFile(file)
         for group in range(len(parquet.groups)):
-            for row in _rows(file, parquet, reader, group, [column]):
+            for row in parquet.rows(group, [column]):
                 yield row[column]
 
     def rows_in(self, file: PackFile, unit: int) -> tuple[int, Iterator[TableRow]]:
-        parquet = read_footer(file)
-        return sum(count for count, _ in parquet.groups), self._rows(file, unit, parquet)
+        parquet = ParquetFile(file, unit)
+        return parquet.count, self._rows(parquet)
 
-    def _rows(self, file: PackFile, unit: int, parquet: Parquet) -> Iterator[TableRow]:
-        paths = _leaf(parquet, self.image, "path")
+    def _rows(self, parquet: ParquetFile) -> Iterator[TableRow]:
+        groups, paths = range(len(parquet.groups)), parquet.leaf(self.image, "path")
         if paths is not None and parquet.leaves[paths].kind != BYTE_ARRAY:  # of nulls alone: pyarrow writes int32
             paths = None
-        plain = self.name is None and paths is not None and names_are_plain(_texts(file, unit, parquet, paths))
-        reader = _pyarrow(file) if self.columns_to_read() else None
-        for group in range(len(parquet.groups)):
-            images = self._images(file, unit, parquet, group, self.image)
-            pictures = {of.name: self._images(file, unit, parquet, group, c) for c, of in self.pictures.items()}
-            names = _texts(file, unit, parquet, paths, group) if paths is not None and plain else None
-            others = _rows(file, parquet, reader, group, self.columns_to_read())
-            for value, row in zip(images, others, strict=True):
+        plain = self.name is None and paths is not None and names_are_plain(parquet.texts(paths, groups))
+        for group in groups:
+            images = self._images(parquet, group, self.image)
+            pictures = {of.name: self._images(parquet, group, column) for column, of in self.pictures.items()}
+            names = parquet.texts(paths, [group]) if paths is not None and plain else None
+            for value, row in zip(images, parquet.rows(group, self.columns_to_read()), strict=True):
                 path = next(names) if names is not None else None
                 further = {of: one.piece for of, ones in pictures.items() if (one := next(ones)) is not None}
                 piece, head = (None, b"") if value is None else value
                 yield TableRow(row, path, piece, head, further)
 
-    def _images(
-        self, file: PackFile, unit: int, parquet: Parquet, group: int, column: str
-    ) -> Iterator[ParquetValue | None]:
-        leaf = _leaf(parquet, column, "bytes")
+    def _images(self, parquet: ParquetFile, group: int, column: str) -> Iterator[ParquetValue | None]:
+        leaf = parquet.leaf(column)
         if leaf is None:
-            raise no_column(file, column)
-        return byte_strings(file, unit, parquet, (group, leaf))
+            raise no_column(parquet.file, column)
+        return parquet.byte_strings(group, leaf)
 
 
 def _has_images(path: Path) -> bool:
     try:
         with PackFile(path) as file:
-            parquet = read_footer(file)
-            return bool(_image_columns(file, parquet, features_of(parquet.metadata), None))
+            return bool(ParquetFile(file).image_columns())
     except SourceError:
         return True  # opening it raises the error
-
-
-def _image_columns(file: PackFile, parquet: Parquet, features: Mapping[str, Any], chosen: str | None) -> list[str]:
-    """Return the columns of images, recognised by features, bytes with a path, or an image as first value."""
-    tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves)
-    found = [name for name in tops if _is_structure(parquet, name)]
-    plain = [leaf.path[0] for leaf in parquet.leaves if len(leaf.path) == 1 and leaf.kind == BYTE_ARRAY]
-    found += [name for name in plain if is_image_feature(features.get(name)) or name == chosen]
-    return found or [name for name in plain if _begins_with_image(file, parquet, name)]
-
-
-def _is_structure(parquet: Parquet, name: str) -> bool:
-    leaves = {leaf.path[1:]: leaf for leaf in parquet.leaves if leaf.path[0] == name}
-    return (
-        {("bytes",)} <= leaves.keys() <= {("bytes",), ("path",)}
-        and leaves["bytes",].kind == BYTE_ARRAY
-        and not leaves["bytes",].repeated
-    )
-
-
-def _begins_with_image(file: PackFile, parquet: Parquet, name: str) -> bool:
-    leaf = _leaf(parquet, name, "bytes")
-    if leaf is None or parquet.leaves[leaf].repeated:
-        return False
-    groups = range(len(parquet.groups))
-    values = (value for group in groups for value in byte_strings(file, 0, parquet, (group, leaf)))
-    return begin_with_image(value.head for value in values if value is not None)
-
-
-def _leaf(parquet: Parquet, column: str, part: str) -> int | None:
-    """Return the leaf of a part of an image column, or of the column itself if it has no parts; None if missing."""
-    for number, leaf in enumerate(parquet.leaves):
-        if leaf.path == (column, part) or (part == "bytes" and leaf.path == (column,)):
-            return number
-    return None
-
-
-def _texts(file: PackFile, unit: int, parquet: Parquet, leaf: int, group: int | None = None) -> Iterator[str | None]:
-    """Yield the texts of a column, in one row group or in all; empty for texts longer than any name."""
-    for number in range(len(parquet.groups)) if group is None else [group]:
-        for value in byte_strings(file, unit, parquet, (number, leaf), _LONGEST):
-            yield None if value is None else value.head.decode("utf-8", "replace") * (value.piece.size <= _LONGEST)
-
-
-def _pyarrow(file: PackFile) -> Any:
-    """Open a file with pyarrow, for the columns without images.
-
-    Raises
-    ------
-    MissingDependencyError
-        If pyarrow is not installed.
-    SourceError
-        If pyarrow cannot read the file.
-    """
-    pa = pyarrow_for(f"{printable(file.path)}: its labels and fields are read by pyarrow")
-    import pyarrow.parquet as pq
-
-    with _read_by_pyarrow(file):
-        return pq.ParquetFile(pa.PythonFile(file.stream(_MOST_READ), "r"))
-
-
-def _types(file: PackFile) -> dict[str, Any]:
-    schema = _pyarrow(file).schema_arrow
-    with _read_by_pyarrow(file):  # a name may be no text
-        return {field.name: field.type for field in schema if str(field.type)}
-
-
-def _rows(file: PackFile, parquet: Parquet, reader: Any, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield the values of columns in a row group, row by row."""
-    count = parquet.groups[group][0]
-    if reader is None:
-        yield from ({} for _ in range(count))
-        return
-    left, size = count, _rows_at_once(file, parquet, group, columns)
-    with _read_by_pyarrow(file):
-        for batch in reader.iter_batches(batch_size=size, row_groups=[group], columns=columns, use_threads=False):
-            left -= batch.num_rows
-            if left < 0 or sorted(batch.schema.names) != sorted(columns):
-                raise ValueError("its columns are not those of the first file")
-            for lists in row_lists(batch.columns, batch.num_rows):
-                yield from (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*lists, strict=True))
-        if left:
-            raise ValueError(f"{left} of {count} rows are missing")
-
-
-def _rows_at_once(file: PackFile, parquet: Parquet, group: int, columns: Sequence[str]) -> int:
-    """Return how many rows pyarrow may read at once, in case every value is the longest of its dictionary."""
-    leaves = [number for number, leaf in enumerate(parquet.leaves) if leaf.path[0] in columns]
-    looked_up = sum(dictionary_size(file, parquet, (group, leaf)) for leaf in leaves)
-    return max(1, min(MOST_ROWS, _MOST_LOOKED_UP // max(1, looked_up)))
-
-
-def _read_by_pyarrow(file: PackFile) -> AbstractContextManager[None]:
-    return errors_in(f"{printable(file.path)}: pyarrow does not read its labels and fields", *NOT_READ)
-
-
-Encoded = tuple[int, bytes]
-
-
-def i32(number: int) -> Encoded:
-    """Encode a whole number of 32 bits."""
-    return I32, varint(number << 1 if number >= 0 else ~(number << 1))
-
-
-def i64(number: int) -> Encoded:
-    """Encode a whole number of 64 bits."""
-    return I64, i32(number)[1]
-
-
-def binary(data: bytes) -> Encoded:
-    """Encode bytes, or a text in UTF-8."""
-    return BINARY, varint(len(data)) + data
-
-
-def listed(kind: int, values: Sequence[Encoded]) -> Encoded:
-    """Encode a list of values of one type."""
-    head = bytes([len(values) << 4 | kind]) if len(values) < 15 else bytes([0xF0 | kind]) + varint(len(values))
-    return LIST, head + b"".join(data for _, data in values)
-
-
-def struct(fields: Mapping[int, Encoded]) -> Encoded:
-    """Encode a structure from its fields by number; the numbers ascend in steps of at most 15."""
-    data, last = bytearray(), 0
-    for number, (kind, value) in fields.items():
-        data.append((number - last) << 4 | kind)
-        data += value
-        last = number
-    return STRUCT, bytes(data) + b"\0"
