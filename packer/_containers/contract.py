@@ -4,9 +4,7 @@ The author of a container writes one class, whose `entries` list samples in the 
 read them. Everything else is derived from that list: `packer._containers.listing` collects it in columns, and sources,
 indexes and datasets are built from those.
 
-Also for authors: `Chosen`, the user's choice by ``--key``; names for images without one; and `Budget`, for files whose
-values refer to each other. A reference takes a few bytes and stands for its whole target, so nested lists of references
-double in size with every level, and a short file could fill the memory.
+Also for authors: `Chosen`, the user's choice by ``--key``, and names for images without one.
 """
 
 from __future__ import annotations
@@ -347,14 +345,15 @@ class Container(abc.ABC):
     def entries(self, unit: int) -> Iterator[Entry]:
         """Yield the samples of one part, in order, in bounded memory.
 
-        No value of a file is trusted: a length beyond the end of the file, a malformed name or a cycle in a tree raises
-        a SourceError that names the file and the offset in it.
+        A sample that cannot be used is yielded with its `problem`, so that the others can be. No value of a file is
+        trusted: a length beyond the end of the file or a cycle in a tree raises a SourceError that names the file and
+        the offset in it.
 
         Raises
         ------
         SourceError
-            If the file is damaged or cut short, or contains samples that cannot be listed, such as encrypted data; the
-            error names the remedy.
+            If the file is damaged or cut short, so that its other samples cannot be found; or if it is not clear what
+            its samples are. The error names the remedy.
         """
 
 
@@ -574,43 +573,3 @@ class Chosen:
             if (other := found.setdefault(field.key, field)) is not field:
                 raise OptionError(f"{field}: {field.key} is the field {other.name} already")
         return found
-
-
-MOST_THINGS = 100_000
-"""The maximum number of objects (numbers, texts, lists, ...) in one value."""
-
-_SHARED = 1 << 22  # allowed bytes of a value in excess of its size in the file
-
-
-class Budget:
-    """The remaining budget of objects and bytes for one value; each object counts as often as it is referred to.
-
-    Parameters
-    ----------
-    size : int
-        Size of the value in its file. The budget is 4 MiB more than that.
-    things : int
-        Maximum number of objects.
-    """
-
-    __slots__ = ("_bytes", "_most_bytes", "_most_things", "_size", "_things")
-
-    def __init__(self, size: int, things: int = MOST_THINGS) -> None:
-        self._size = size
-        self._bytes = self._most_bytes = size + _SHARED
-        self._things = self._most_things = things
-
-    def spend(self, size: int = 0, things: int = 1) -> None:
-        """Subtract bytes and objects from the budget.
-
-        Raises
-        ------
-        ValueError
-            If the budget is exceeded.
-        """
-        self._things -= things
-        self._bytes -= size
-        if self._things < 0:
-            raise ValueError(f"its references make more than {self._most_things:,} things of {self._size:,} bytes")
-        if self._bytes < 0:
-            raise ValueError(f"its references make more than {self._most_bytes:,} bytes of {self._size:,}")

@@ -18,10 +18,10 @@ from typing import Any
 
 from packer._account import Account
 from packer._containers.blocks import PIECE, errors_in
-from packer._containers.contract import MOST_THINGS, Budget, Chosen, Entry, Piece, field_name, image_name, suffix_of
+from packer._containers.contract import Chosen, Entry, Piece, field_name, image_name, suffix_of
 from packer._containers.lmdb import COUNTS, DATA, First, LMDBContainer, LMDBValue, failing, shown_key, text_of
 from packer._containers.roles import NAMES, add_candidates
-from packer._containers.safe_pickle import Array, Blob, is_pickle, unpickled
+from packer._containers.safe_pickle import MOST_THINGS, Array, Blob, Budget, is_pickle, unpickled
 from packer._fields import DTYPES, KINDS, Field, Stored
 from packer._storage.lmdb_tree import MOST_KEY, LMDBTree
 from packer._storage.packfile import PackFile
@@ -365,8 +365,8 @@ class _Order:
 
     def __init__(self, file: PackFile, tree: LMDBTree, read: Callable[[LMDBValue, int], Any]) -> None:
         self._file, self._tree, self._read = file, tree, read
-        held = tree.find(_KEYS)
-        self._keys = None if held is None else self._listed(*held)
+        location = tree.find(_KEYS)
+        self._keys = None if location is None else self._listed(*location)
         meta = sum(tree.find(key) is not None for key in COUNTS)
         self.count = tree.entries - meta if self._keys is None else len(self._keys)
         if self.count < 1:

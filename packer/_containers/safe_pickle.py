@@ -19,11 +19,54 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from packer._containers.blocks import RangeReader
-from packer._containers.contract import MOST_THINGS, Budget, Piece
+from packer._containers.contract import Piece
 from packer._storage.packfile import PackFile
 from packer.errors import printable
 
 _DTYPE = re.compile(r"[<>|=]?[biuf][1248]")
+
+MOST_THINGS = 100_000
+"""The maximum number of objects (numbers, texts, lists, ...) in one value."""
+
+_SHARED = 1 << 22  # allowed bytes of a value in excess of its size in the file
+
+
+class Budget:
+    """The remaining budget of objects and bytes for one value; each object counts as often as it is referred to.
+
+    A reference takes a few bytes and stands for its whole target, so nested lists of references double in size with
+    every level, and a short file could fill the memory.
+
+    Parameters
+    ----------
+    size : int
+        Size of the value in its file. The budget is 4 MiB more than that.
+    things : int
+        Maximum number of objects.
+    """
+
+    __slots__ = ("_bytes", "_most_bytes", "_most_things", "_size", "_things")
+
+    def __init__(self, size: int, things: int = MOST_THINGS) -> None:
+        self._size = size
+        self._bytes = self._most_bytes = size + _SHARED
+        self._things = self._most_things = things
+
+    def spend(self, size: int = 0, things: int = 1) -> None:
+        """Subtract bytes and objects from the budget.
+
+        Raises
+        ------
+        ValueError
+            If the budget is exceeded.
+        """
+        self._things -= things
+        self._bytes -= size
+        if self._things < 0:
+            raise ValueError(f"its references make more than {self._most_things:,} things of {self._size:,} bytes")
+        if self._bytes < 0:
+            raise ValueError(f"its references make more than {self._most_bytes:,} bytes of {self._size:,}")
+
 
 HELD = 64
 """The number of first bytes of a blob that are read together with the pickle."""

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from packer._containers.arrow import FlatTable
-from packer._containers.contract import MOST_THINGS, Budget
 from packer._containers.lmdb import COUNTS, First, LMDBValue
 from packer._containers.pickle_lmdb import PickledLMDB
-from packer._containers.safe_pickle import HELD, Array, Blob, array_of
+from packer._containers.safe_pickle import HELD, MOST_THINGS, Array, Blob, Budget, array_of
 from packer._storage.packfile import PackFile
 
 __all__ = ["SerializedLMDB", "deserialized", "is_serialized"]
@@ -144,7 +143,7 @@ class _Record:
         batch = message.table(2)
         lengths, ranges = iter([length for length, _ in batch.pairs(1)]), iter(batch.pairs(2))
         try:
-            self._place(column, lengths, ranges, _Batch(version, after, body))
+            self._locate(column, lengths, ranges, _Batch(version, after, body))
         except StopIteration as error:
             raise ValueError("a damaged value of pyarrow") from error
         self._after = after + body
@@ -163,7 +162,7 @@ class _Record:
         message = FlatTable.root(data)
         return _Message(data, end + -(end - self._begin) % 8, message.number(0, "<h"), message.number(3, "<q"))
 
-    def _place(self, of: _Type, lengths: Iterator[int], ranges: Iterator[tuple[int, int]], batch: _Batch) -> None:
+    def _locate(self, of: _Type, lengths: Iterator[int], ranges: Iterator[tuple[int, int]], batch: _Batch) -> None:
         """Find the offsets in the file of the elements of a type and its child types."""
         self._lengths[of.number] = next(lengths)
         buffers = self._buffers[of.number] = []
@@ -177,7 +176,7 @@ class _Record:
         if of.kind == _UNION and bitmap:
             del buffers[0]
         for child in of.children:
-            self._place(child, lengths, ranges, batch)
+            self._locate(child, lengths, ranges, batch)
 
     def _element(self, of: _Type, at: int) -> Any:
         self._budget.spend()

@@ -62,6 +62,7 @@ _MOST_BOXES = 1 << 16
 _BEGINNING = 1 << 12  # bytes that have the size of most images
 _FARTHEST = 1e6  # of a corner, in images
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
+_NUMBERS = {1: "channels", 2: "height", 3: "width", 5: "label", 7: "encoded"}  # the fields of a Datum with a varint
 
 
 class CaffeBox(NamedTuple):
@@ -83,8 +84,8 @@ class Datum:
         0 if the message has none.
     offset, size : int
         The range of the data in the file.
-    encoded : bool or None
-        The value in the message; None if it has none.
+    encoded : int or None
+        The flag in the message; None if it has none.
     suffix : str
         The suffix for the image in the data; empty if they do not begin like an image.
     labeled : bool
@@ -98,19 +99,19 @@ class Datum:
     label: int = 0
     offset: int = 0
     size: int = -1
-    encoded: bool | None = None
+    encoded: int | None = None
     suffix: str = ""
     labeled: bool = False
     boxes: list[CaffeBox] = field(default_factory=list)
 
     @property
     def is_encoded(self) -> bool:
-        """Whether the data are an encoded image: by the message, otherwise by the data.
+        """Whether the data are an encoded image.
 
-        If the message does not tell, Caffe assumes pixels, and NVIDIA DALI an encoded image.
+        If the message does not say, Caffe assumes pixels and NVIDIA DALI an encoded image; here the data decide.
         """
         if self.encoded is not None:
-            return self.encoded
+            return self.encoded != 0
         return bool(self.suffix) and self.channels * self.height * self.width != self.size
 
     def require_pixels(self) -> None:
@@ -131,24 +132,16 @@ def is_annotated(first: bytes) -> bool:
 
 
 def datum_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum:
-    """Parse the Datum in a range of a file, given its first bytes if known; ValueError if it is not one."""
+    """Parse the Datum in a range of a file, whose first bytes may be known; ValueError if it is not one."""
     datum = Datum()
     for number, wire, value, length in _fields(RangeReader(file, offset, size, head)):
         if number == 4 and wire == _BYTES:
             datum.offset, datum.size = value, length
         elif number == 6:
             raise ValueError("its pixels are floats, which packer does not read")
-        elif number in (1, 2, 3, 5, 7) and wire == _VARINT:
-            if number == 1:
-                datum.channels = _int32(value)
-            elif number == 2:
-                datum.height = _int32(value)
-            elif number == 3:
-                datum.width = _int32(value)
-            elif number == 5:
-                datum.label, datum.labeled = _int32(value), True
-            else:
-                datum.encoded = bool(value)
+        elif number in _NUMBERS and wire == _VARINT:
+            setattr(datum, _NUMBERS[number], _int32(value))
+            datum.labeled |= _NUMBERS[number] == "label"
         else:
             raise ValueError(f"field {number} is none of Caffe's Datum")
     if datum.size < 0:

@@ -16,9 +16,10 @@ import pytest
 
 import packer
 from packer._containers import find_container, named_paths
-from packer._containers.contract import Budget, Entry, Piece
+from packer._containers.contract import Entry, Piece
 from packer._containers.hf_tables import row_lists
 from packer._containers.listing import Listing, _blocks, list_samples
+from packer._containers.safe_pickle import Budget
 from packer._fields.coco import mask_of
 from packer._fields.encoding import short
 from packer._storage.lmdb_tree import F_BIGDATA, NODE_HEADER, P_LEAF, PAGE, PAGE_HEADER
