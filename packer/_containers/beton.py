@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from packer._containers.blocks import ContainerFile, reading
 from packer._containers.contract import Entry, Piece, PixelLayout
-from packer._containers.roles import LOOKED_AT, ColumnContainer, ColumnType, Value, array_type
+from packer._containers.roles import FIRST_SAMPLES, ColumnContainer, ColumnType, Value, array_type
 from packer.errors import SourceError, printable
 
 _HEADER = struct.Struct("<HHIQQ")
@@ -81,8 +81,8 @@ class Beton(ColumnContainer):
             if table.kinds != first.kinds or table.arrays != first.arrays:
                 raise SourceError(f"{printable(path)}: has other fields than {printable(paths[0])}")
         types = {name: _type(kind, first.arrays.get(name)) for name, kind in first.kinds.items()}
-        looked_at = _first_values(paths[0], first)
-        container.choose_roles(types, keys, printable(paths[0]), looked_at)
+        values = _first_values(paths[0], first)
+        container.choose_roles(types, keys, printable(paths[0]), values)
         if any(first.kinds[name] == "image" for name in container.fields_of):
             raise SourceError(
                 f"{printable(paths[0])}: has several images a sample: say with --key which fields are wanted"
@@ -121,7 +121,7 @@ def _first_values(path: Path, table: _Table) -> dict[str, list[Any]]:
     """Return the numbers of the first samples of a file, by their fields."""
     numbers = [name for name, kind in table.kinds.items() if kind in ("int", "float")]
     with reading(path) as file:
-        rows = [row for _, row in itertools.islice(_rows(file, table), LOOKED_AT)]
+        rows = [row for _, row in itertools.islice(_rows(file, table), FIRST_SAMPLES)]
     return {name: [row[name] for row in rows] for name in numbers}
 
 

@@ -52,12 +52,12 @@ class BlockReader:
             Not after the file's end.
         size : int
         """
-        position, held = offset - self.begin, len(self.data)
-        if 0 <= position <= position + size <= held:
+        position, loaded = offset - self.begin, len(self.data)
+        if 0 <= position <= position + size <= loaded:
             return position
         size = max(0, min(size, self._size - offset))
-        if not 0 <= position <= position + size <= held:
-            is_close = 0 <= position < held + _CLOSE
+        if not 0 <= position <= position + size <= loaded:
+            is_close = 0 <= position < loaded + _CLOSE
             self._block = min(2 * self._block, _LARGE) if is_close else _SMALL
             self.data = self.file.read(offset, max(0, min(max(size, self._block), self._size - offset)))
             self.begin, position = offset, 0
@@ -258,11 +258,11 @@ class RangeReader:
         """Return the bytes before the next line break, and skip the line break."""
         found = self._data.find(b"\n", self._at)
         while found < 0:
-            held = len(self._data) - self._at
-            if held == self.left:
+            loaded = len(self._data) - self._at
+            if loaded == self.left:
                 raise ValueError("a line has no end")
-            self._read_on(min(self.left, 2 * held + PIECE))
-            found = self._data.find(b"\n", self._at + held)
+            self._read_on(min(self.left, 2 * loaded + PIECE))
+            found = self._data.find(b"\n", self._at + loaded)
         line = self._data[self._at : found]
         self._at = found + 1
         return line
@@ -289,6 +289,6 @@ class RangeReader:
         if count > _LONGEST:
             raise ValueError(f"{count} bytes are too many for one value")
         self._start += self._at
-        held = self._data[self._at :]
-        self._data = held + self._file.read(self._start + len(held), min(left, max(count, PIECE)) - len(held))
+        rest = self._data[self._at :]
+        self._data = rest + self._file.read(self._start + len(rest), min(left, max(count, PIECE)) - len(rest))
         self._at = 0

@@ -33,13 +33,13 @@ Found = tuple[type[Container], list[Path]]
 """A container, and the paths that its `open` takes."""
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
-_LOOKED_AT = 100
+_MOST_SUBDIRECTORIES = 100
 """The number of subdirectories in which `containers_near` looks for files."""
 
 TRAINING_SPLITS = ("train", "training", "trainval")
 _EVALUATION_SPLITS = ("val", "valid", "validation", "minival", "dev", "eval", "holdout", "test", "testing", "testdev")
 SPLITS = TRAINING_SPLITS + _EVALUATION_SPLITS
-"""The names of splits, in lower case and in their usual order: of directories, and as words in the names of files."""
+"""The names of splits in lower case and in their usual order, as names of directories or words in names of files."""
 
 
 def find_container(paths: Sequence[Path]) -> Found | None:
@@ -67,7 +67,7 @@ def find_container(paths: Sequence[Path]) -> Found | None:
 
 
 def _directory_of(paths: Sequence[Path]) -> Path:
-    """Return the directory that holds all of some paths."""
+    """Return the common directory of some files."""
     return Path(os.path.commonpath([path.parent for path in paths]))
 
 
@@ -292,7 +292,7 @@ def files_to_name(directory: Path) -> str:
 def containers_near(path: Path) -> list[str]:
     """Return patterns of the files of containers in a directory and in its subdirectories, for a message."""
     found: dict[str, None] = {}
-    for directory in (path, *(path / name for name in _directories(path)[:_LOOKED_AT])):
+    for directory in (path, *(path / name for name in _directories(path)[:_MOST_SUBDIRECTORIES])):
         names = [name for name in _files(directory) if not name.lower().endswith(IMAGE_SUFFIXES)]
         for _, files in containers_of_directory(directory, names, strict=False) if names else ():
             if directory in files[0].parents:
@@ -384,7 +384,7 @@ class ClassImages(Sequence[str]):
     rows : sequence of int
         The indices of the class's images in `names`.
     above : str
-        The beginning of each path that is left out.
+        The beginning to remove from each path.
     """
 
     def __init__(self, names: Names, rows: Sequence[int], above: str) -> None:

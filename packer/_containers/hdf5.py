@@ -392,7 +392,7 @@ class HDF5Arrays(ColumnContainer):
             container.columns = container._columns_beside(datasets, image, keys)
             container._find_roles(image, keys, where)
             if not _is_vlen(datasets[image]):
-                container.pixels = container._layout(datasets, image, "image" in keys, where)[0]
+                container.pixels = container._layout(datasets, image, "image" in keys, where)
             if "split" in file.attrs:
                 container.notes.append("the attribute split is left out: samples of all splits are taken")
         return container
@@ -436,14 +436,12 @@ class HDF5Arrays(ColumnContainer):
                 why = column.type.why or f"has {column.type.kind}s and no labels" * (not option)
                 self.account.looks_like_labels("dataset", name, option, why)
 
-    def _layout(
-        self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool, where: str
-    ) -> tuple[PixelLayout, int, int]:
+    def _layout(self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool, where: str) -> PixelLayout:
         """Return the layout of pixels; SourceError if the dataset has none, or it is ambiguous."""
         dataset, of_many = datasets[image], self._counts_images(datasets, image, chosen)
         found = _layout_of(dataset, of_many) if dataset.dtype == np.uint8 else None
         if found is not None:
-            return found
+            return found[0]
         what = f"{printable(image)} is {described(dataset)}"
         if dataset.dtype == np.uint8 and may_be_one_image(dataset.shape):
             raise SourceError(f"{where}: {what}, {undecided(dataset.shape)}")

@@ -42,7 +42,7 @@ _BLOCK = 1 << 16  # labels
 _UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
 _FLOATS = {"halffloat": "float32", "float": "float32", "double": "float64"}
 _ABLE = (*OF_SCALARS, *_UNSIGNED, *_FLOATS, "string", "large_string")
-"""The types of columns that may be labels, as pyarrow calls them."""
+"""The types of columns that may be labels, by their names in pyarrow."""
 
 
 def _blocks(values: Iterator[float | None]) -> Iterator[npt.NDArray[np.float64]]:
@@ -73,7 +73,7 @@ def names_are_plain(paths: Iterable[str | None]) -> bool:
 
 
 def name_of(path: str | None, row: str, head: bytes) -> str:
-    """Return the name of an image, with a suffix: the last part of its path, or without a path that of its row."""
+    """Return the name of an image, with a suffix: the last part of its path, or its row's name if it has no path."""
     base = row if path is None else _base(path)
     return base if path is not None and "." in base[1:] else base + suffix_of(head)
 
@@ -404,12 +404,12 @@ def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]]]:
     start, count = 0, MOST_ROWS
     while start < rows:
         parts = [column.slice(start, count) for column in columns]
-        held = sum(map(_held, parts))
-        if held > _MOST and count > 1:
+        expanded = sum(map(_expanded, parts))
+        if expanded > _MOST and count > 1:
             count = max(1, min(count, len(parts[0])) // 2)
             continue
-        if held > _MOST_ROW:
-            raise ValueError(f"row {start} has {held:,} values and bytes, and {_MOST_ROW:,} are the most")
+        if expanded > _MOST_ROW:
+            raise ValueError(f"row {start} has {expanded:,} values and bytes, and {_MOST_ROW:,} are the most")
         yield [_values(part) for part in parts]
         start += count
 
@@ -430,20 +430,20 @@ def _values(array: Any) -> list[Any]:
     return list(array.to_pylist())
 
 
-def _held(array: Any) -> int:
+def _expanded(array: Any) -> int:
     """Return an upper bound of the values and bytes that an array expands to."""
     array = getattr(array, "storage", array)
     kind, count = str(array.type), len(array)
     if kind.startswith("dictionary<"):
-        return _held_of(array)
+        return _expanded_dictionary(array)
     if kind.startswith("struct<"):
-        return count + sum(map(_held, array.flatten()))
+        return count + sum(map(_expanded, array.flatten()))
     if array.type.num_fields:  # lists and maps
-        return count + _held(array.flatten())
+        return count + _expanded(array.flatten())
     return count + int(array.nbytes)
 
 
-def _held_of(array: Any) -> int:
+def _expanded_dictionary(array: Any) -> int:
     """Return an upper bound of the values and bytes that a dictionary array expands to."""
     import pyarrow.compute as pc
 

@@ -180,13 +180,13 @@ def list_samples(
 
 def _blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     """Yield samples in blocks, which are smaller for samples with large values."""
-    block, held = list[Entry](), 0
+    block, size = list[Entry](), 0
     for entry in entries:
         block.append(entry)
-        held += sum(len(value) for value in (entry.image, *entry.values.values()) if isinstance(value, bytes))
-        if len(block) == _BLOCK or held > _BLOCK_BYTES:
+        size += sum(len(value) for value in (entry.image, *entry.values.values()) if isinstance(value, bytes))
+        if len(block) == _BLOCK or size > _BLOCK_BYTES:
             yield block
-            block, held = [], 0
+            block, size = [], 0
     if block:
         yield block
 
@@ -395,7 +395,7 @@ class _Rows:
                 notes += numbered_classes(known)
             ids = {name: number for number, name in enumerate(known)}
             self._leave_out_unknown(
-                labels, samples, {place: name for place, name in enumerate(names) if name not in ids}
+                labels, samples, {index: name for index, name in enumerate(names) if name not in ids}
             )
             table = np.array([*(ids.get(name, UNLABELED) for name in names), UNLABELED], np.int64)
             return table[labels], list(known), "class", notes
@@ -436,7 +436,7 @@ class _Rows:
         return np.where(labels >= count, UNLABELED, labels) if beyond else labels
 
     def _leave_out_unknown(self, labels: Labels, samples: Names, unknown: Mapping[int, str]) -> None:
-        """Leave out samples of classes that the given class list lacks, or raise an error."""
+        """Leave out the samples of classes that are not in the user's class list, or raise an error."""
         reasons = {
             label: f"its class {printable(name)} is none of the given classes" for label, name in unknown.items()
         }

@@ -11,7 +11,7 @@ images, WebP in the published files, and the keys are hashes of them. As in torc
 
 `TextRecognition`: images of words, and the text in each. The key ``num-samples`` has a number as text, N;
 ``image-000000001`` to N are images, and ``label-000000001`` to N their texts, in UTF-8. ``create_lmdb_dataset.py`` of
-https://github.com/clovaai/deep-text-recognition-benchmark writes them, and most tools of the field read them.
+https://github.com/clovaai/deep-text-recognition-benchmark writes them, and most tools for text recognition read them.
 
 `UnreadLMDB`: any other LMDB file, which is named and refused.
 """
@@ -223,7 +223,7 @@ def text_of(key: bytes) -> str:
     return text if text.isprintable() else key.hex()
 
 
-_LOOKED_AT = 3  # values
+_FIRST_VALUES = 3  # values
 _LONGEST = 64  # bytes of a text or a number next to images
 
 
@@ -235,7 +235,7 @@ class ImageLMDB(LMDBContainer):
     @classmethod
     def is_of(cls, first: First) -> bool:
         values = [value for value in first.values if value.key not in COUNTS]
-        return bool(values) and all(value.suffix() for value in values[:_LOOKED_AT])
+        return bool(values) and all(value.suffix() for value in values[:_FIRST_VALUES])
 
     def entry(self, value: LMDBValue) -> Entry | None:
         suffix = value.suffix()

@@ -11,11 +11,11 @@ import contextlib
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,7 @@ _NUMBERS = {
     "float32": ("<f", "float32"),
     "float64": ("<d", "float64"),
 }
-"""The storage of encodings of numbers, and the dtype of the field of such a column."""
+"""By encoding of numbers: the format of the stored number, and the dtype of the column's field."""
 
 _BLOBS = {"jpeg": "image", "png": "image", "pil": "image", "bytes": "bytes", "str": "text", "json": "json"}
 _BLOBS |= {"str_decimal": "text"}
@@ -66,7 +66,9 @@ _DTYPES |= {64: "uint64", 65: "int64", 66: "float64"}
 
 @dataclass(frozen=True)
 class MDSArray:
-    """The dtype and the shape in the name of an encoding ``ndarray:DTYPE:SHAPE``, instead of before each array.
+    """The dtype and the shape in the name of an encoding ``ndarray:DTYPE:SHAPE``.
+
+    If the name lacks one of them, it is stored before each array.
 
     Attributes
     ----------
@@ -98,10 +100,10 @@ class MDSArray:
                 raise ValueError("an array has no shape, or too many axes")
             axes, width = data[start] >> 2, 1 << data[start] % 4
             start += 1
-            told = data[start : start + axes * width]
-            if len(told) < axes * width:
+            lengths = data[start : start + axes * width]
+            if len(lengths) < axes * width:
                 raise ValueError("an array is too short for its shape")
-            shape = tuple(np.frombuffer(told, f"<u{width}").tolist())
+            shape = tuple(np.frombuffer(lengths, f"<u{width}").tolist())
             start += axes * width
         return elements_of(data, start, dtype, shape)
 
@@ -155,15 +157,16 @@ class MDS(OffsetShards):
             if len(paths) > 1:
                 raise SourceError(f"{printable(paths[1])}: an index of MDS is given alone")
             shards = _shards(paths[0])
-            container = cls(paths[0].parent, [*(name for name, _, _, _ in shards), cls.INDEX], sidecars=1)
-            container.packed = [packed for _, packed, _, _ in shards]
-            container.counts, where = [count for _, _, count, _ in shards], paths[0]
-            container.parts = _same_columns((columns for _, _, _, columns in shards), where)
+            container = cls(paths[0].parent, [*(shard.name for shard in shards), cls.INDEX], sidecars=1)
         else:
-            container, where = cls.of_files(paths), paths[0]
-            container.counts, container.packed = [None] * len(paths), [None] * len(paths)
-            container.parts = _same_columns(map(_columns_of_shard, paths), where)
-        container._choose(keys, printable(where))
+            shards = [_Shard(path.name, _columns_of_shard(path)) for path in paths]
+            container = cls.of_files(paths)
+        container.counts, container.packed = [shard.samples for shard in shards], [shard.packed for shard in shards]
+        container.parts = shards[0].columns
+        for number, shard in enumerate(shards):
+            if shard.columns != container.parts:
+                raise SourceError(f"{printable(paths[0])}: shard {number} has other columns than the first")
+        container._choose(keys, printable(paths[0]))
         return container
 
     def _stem(self, unit: int) -> str:
@@ -196,8 +199,17 @@ class MDS(OffsetShards):
             yield entry._replace(image=within(entry.image), values=values)
 
 
-def _shards(path: Path) -> list[tuple[str, tuple[str, int] | None, int, list[_Column]]]:
-    """Return the shards of an index: file, compression, number of samples and columns of each."""
+class _Shard(NamedTuple):
+    """A shard: its file, its columns, its number of samples if known, and codec and unpacked size if compressed."""
+
+    name: str
+    columns: list[_Column]
+    samples: int | None = None
+    packed: tuple[str, int] | None = None
+
+
+def _shards(path: Path) -> list[_Shard]:
+    """Return the shards of an index."""
     index = json_in(path)
     shards = index.get("shards") if isinstance(index, dict) else None
     if not isinstance(shards, list) or not shards or index.get("version", 2) != 2:
@@ -210,7 +222,8 @@ def _shards(path: Path) -> list[tuple[str, tuple[str, int] | None, int, list[_Co
         raw, count = shard.get("raw_data"), shard.get("samples")
         name = raw.get("basename") if isinstance(raw, dict) else None
         name, count = listed_shard(name, count, where)
-        found.append((*_stored(path.parent, name, shard, where), count, _columns(shard, where)))
+        name, packed = _stored(path.parent, name, shard, where)
+        found.append(_Shard(name, _columns(shard, where), count, packed))
     return found
 
 
@@ -258,13 +271,3 @@ def _columns(config: Any, where: str) -> list[_Column]:
     if len({column.name for column in found}) < len(found):
         raise SourceError(f"{where}: two columns have one name")
     return found
-
-
-def _same_columns(all_columns: Iterable[list[_Column]], where: Path) -> list[_Column]:
-    columns: list[_Column] | None = None
-    for number, found in enumerate(all_columns):
-        if columns is not None and found != columns:
-            raise SourceError(f"{printable(where)}: shard {number} has other columns than the first")
-        columns = found
-    assert columns is not None
-    return columns

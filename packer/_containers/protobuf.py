@@ -100,7 +100,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 NOTHING, BYTES, FLOATS, INTS = 0, 1, 2, 3
-"""Which list a feature has."""
+"""The types of lists that a feature may have."""
 
 _MANY = 1 << 24  # bytes of numbers in one feature
 _MOST = 1 << 16  # byte strings of one feature

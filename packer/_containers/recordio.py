@@ -190,7 +190,7 @@ _HEADER = struct.Struct("<4sI")
 _IMAGE_HEADER = struct.Struct("<If16x")
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _LARGEST = 1 << 29  # bytes of a record in parts
-_LOOKED_AT = 256  # records of a file
+_FIRST_RECORDS = 256  # records of a file
 _AHEAD = 512
 _MOST_LABELS = 1 << 20
 _EXACT = 1 << 24  # from here on float32 leaves out whole numbers
@@ -307,7 +307,7 @@ class RecordIO(Container):
     def _first_labels(self, unit: int) -> Iterator[tuple[float, ...]]:
         """Yield the labels of the first images of a file."""
         with self.opened(unit) as file:
-            for record, _ in zip(_records(file, unit), range(_LOOKED_AT), strict=False):
+            for record, _ in zip(_records(file, unit), range(_FIRST_RECORDS), strict=False):
                 if not record.is_empty:
                     yield record.labels
 

@@ -184,7 +184,7 @@ def _repeat(key: str, values: Sequence[Any]) -> bool:
 
 _BLOBS = tuple(name for name, kind in KINDS.items() if kind.file == "content")
 
-LOOKED_AT = 64
+FIRST_SAMPLES = 64
 """The number of first samples whose values show which column may hold the labels."""
 
 Value = Piece | bytes | int | float | np.ndarray[Any, Any] | None

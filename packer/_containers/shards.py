@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from packer._containers.blocks import ContainerFile, errors_in
 from packer._containers.contract import Entry, Piece, PixelLayout, head_of
-from packer._containers.roles import LOOKED_AT, ColumnContainer, ColumnType, Value, array_type, short_text
+from packer._containers.roles import FIRST_SAMPLES, ColumnContainer, ColumnType, Value, array_type, short_text
 from packer._storage.safe_open import name_problem
 from packer.errors import SourceError, printable
 
@@ -221,8 +221,8 @@ class OffsetShards(ColumnContainer):
                 first = next(self._first_samples(file, names), {})
                 arrays = {name: value for name, value in first.items() if isinstance(value, np.ndarray)}
                 types |= {name: array_type(value) for name, value in arrays.items()}
-            looked_at = self._first_values(file, types)
-            self.choose_roles(types, keys, where, looked_at)
+            values = self._first_values(file, types)
+            self.choose_roles(types, keys, where, values)
             pil = {part.name for part in self.parts if part.base == "pil"}
             if pil & self.fields_of.keys():
                 raise SourceError(f"{where}: only the image may be a pil: name with --key what is wanted")
@@ -232,7 +232,7 @@ class OffsetShards(ColumnContainer):
     def _first_samples(self, file: ContainerFile, names: Collection[str]) -> Iterator[dict[str, Value]]:
         """Yield the values of the first usable samples of a shard; raise the first problem if there is none."""
         problem, usable = None, False
-        for values in itertools.islice(self._values(file, 0, names), LOOKED_AT):
+        for values in itertools.islice(self._values(file, 0, names), FIRST_SAMPLES):
             if isinstance(values, Exception):
                 problem = problem or values
             else:
@@ -319,10 +319,10 @@ def _ranges(file: ContainerFile, start: int, stop: int, known: Sequence[int | No
     unknown = sum(size is None for size in known)
     if 4 * unknown > stop - start:
         raise ValueError("it is too short for the sizes of its parts")
-    told = iter(struct.unpack(f"<{unknown}I", file.read(start, 4 * unknown)))
+    sizes = iter(struct.unpack(f"<{unknown}I", file.read(start, 4 * unknown)))
     begin, parts = start + 4 * unknown, list[tuple[int, int]]()
     for size in known:
-        length = next(told) if size is None else size
+        length = next(sizes) if size is None else size
         parts.append((begin, length))
         begin += length
     if begin != stop:

@@ -268,7 +268,7 @@ def _is_header(header: bytes, checksum: bytes) -> bool:
 
 
 def _number(field: bytes) -> int | None:
-    """Return the number in a header: octal, or in 11 bytes after a byte 128; None if there is none."""
+    """Return the number in a field of a header: octal digits, or 11 bytes after a byte 128; None if there is none."""
     if field[0] & 0x80:
         return int.from_bytes(field[1:], "big") if field[0] == 0x80 else None
     digits = field.strip(b" \0")

@@ -120,7 +120,7 @@ class FeatureValues:
         )
 
     def add(self, window: BlockReader, type_: int, begin: int, end: int) -> None:
-        """Add a list of a type, given by its range in a file."""
+        """Add a list of a type, which is a range of a file."""
         self.type = self.type or type_
         if type_ == NOTHING:
             return
@@ -205,7 +205,7 @@ class FeatureColumn:
     def label(cls, seen: FeatureValues) -> FeatureColumn:
         """Return the column of a label: an int, a float, or a class name; the index of the 1 if it is one-hot."""
         if seen.most > 1 and seen.type != BYTES:
-            return cls("label", seen.type, _place_in_ints if seen.type == INTS else _place_in_floats)
+            return cls("label", seen.type, _index_in_ints if seen.type == INTS else _index_in_floats)
         return cls("label", seen.type, {BYTES: _string, FLOATS: _float, INTS: one_int}[seen.type])
 
     @classmethod
@@ -298,16 +298,16 @@ def _whole(window: BlockReader, begin: int, end: int) -> int | None:
     return None if value is None else int(value)
 
 
-def _place_in_ints(window: BlockReader, begin: int, end: int) -> int | None:
-    return _place_of_one(ints(window, begin, end), begin)
+def _index_in_ints(window: BlockReader, begin: int, end: int) -> int | None:
+    return _index_of_one(ints(window, begin, end), begin)
 
 
-def _place_in_floats(window: BlockReader, begin: int, end: int) -> int | None:
+def _index_in_floats(window: BlockReader, begin: int, end: int) -> int | None:
     data = floats(window, begin, end)
-    return _place_of_one(struct.unpack(f"<{len(data) // 4}f", data), begin)
+    return _index_of_one(struct.unpack(f"<{len(data) // 4}f", data), begin)
 
 
-def _place_of_one(values: Sequence[float], begin: int) -> int | None:
+def _index_of_one(values: Sequence[float], begin: int) -> int | None:
     """Return the index of the only 1 among zeros; None if there are no numbers."""
     index = one_hot(values)
     if values and index is None:
@@ -553,7 +553,7 @@ class _Chooser:
 
 _HEADER = struct.Struct("<QI")
 _FRAME = _HEADER.size + 4
-_LOOKED_AT = 64  # records of a file
+_FIRST_RECORDS = 64  # records of a file
 _NAMED = re.compile(r"\.tfrec(ord)?s?\b|-\d{5}-of-\d{5}$", re.IGNORECASE)
 _OTHER = (".idx", ".index", ".tfindex", ".json", ".txt", ".csv", ".md5", ".partial")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x78": "zlib"}
@@ -682,7 +682,7 @@ class TFRecord(Container):
         problems = []
         with self.opened(unit) as file:
             window = BlockReader(file)
-            for number, (begin, end) in enumerate(islice(_records(file, window), _LOOKED_AT)):
+            for number, (begin, end) in enumerate(islice(_records(file, window), _FIRST_RECORDS)):
                 try:
                     add_features(seen, window, begin, end)
                 except MessageError as error:

@@ -134,7 +134,7 @@ class SampleReader:
         Remarks on the members that were read.
     account : Account
         The members that belong to no sample.
-    apart : bool
+    scattered : bool
         After `gathered`, whether the members of a sample are scattered.
     """
 
@@ -144,7 +144,7 @@ class SampleReader:
         self._path, self._first_dot = file.path, first_dot
         self.notes: list[str] = []
         self.account = Account()
-        self.apart = False
+        self.scattered = False
 
     def first(self, count: int) -> list[TarSample]:
         """Return the first samples with consecutive members."""
@@ -188,12 +188,15 @@ class SampleReader:
             elif again:
                 member = run.members[again[0]]
                 twice = f"sample {printable(run.key)} has .{printable(again[0])} twice, and its members lie apart"
-                known.problem = known.problem or f"byte {member.header}: {printable(member.name)}: {twice}. {_AGAIN}"
+                run.problem = f"byte {member.header}: {printable(member.name)}: {twice}. {_AGAIN}"
+                known.problem = known.problem or run.problem
+                if run.has_image:  # otherwise its members count as those of the first
+                    samples.append(run)
             else:
                 known.members.update(run.members)
                 known.problem = known.problem or run.problem
                 joined.add(key)
-        self.apart = bool(joined)
+        self.scattered = bool(joined)
         return samples
 
     def _runs(self) -> Iterator[TarSample]:
@@ -297,7 +300,7 @@ def is_shard_list(path: Path, head: bytes) -> bool:
 
 
 def listed_shards(path: Path) -> list[Path]:
-    """Return the shards that a list names, relative to it, in its order.
+    """Return the paths of the shards in a list, in its order; names in it are relative to its directory.
 
     Raises
     ------
@@ -502,7 +505,7 @@ def label_of_key(key: str, values: Values) -> TarLabel:
 
 
 def _judged(label: TarLabel, values: Sequence[bytes]) -> tuple[TarLabel | None, str]:
-    """Return a label with the type of its values; or None and the reason if too few values are labels."""
+    """Return a label with the type of its values; or None, and the reason why too few values are labels."""
     found, why = list[int | float | str | None](), "it is larger than any label"
     for data in values:
         try:
@@ -534,10 +537,10 @@ def _of_text(data: bytes) -> int | float | str:
             raise error from None
     if isinstance(label, str) and _SEVERAL.fullmatch(label):
         numbers = [float(number) for number in re.findall(r"[^\s,;()\[\]]+", label)]
-        place = one_hot(numbers)
-        if place is None:
+        index = one_hot(numbers)
+        if index is None:
             raise ValueError(f"{label[:40]!r} are several numbers, and no class")
-        return place
+        return index
     return label
 
 
@@ -545,10 +548,10 @@ def _of_values(values: Sequence[Any]) -> int | float:
     """Return the single number, or the index of a one-hot vector; ValueError for other values."""
     if len(values) == 1 and isinstance(values[0], (int, float)):
         return whole(values[0])
-    place = one_hot(values)
-    if place is None:
+    index = one_hot(values)
+    if index is None:
         raise ValueError(f"{len(values)} numbers are no class")
-    return place
+    return index
 
 
 def _of_json(document: Any, member: str) -> int | float | str | None:
@@ -845,7 +848,7 @@ _COMPRESSED = {
 }
 """The signatures of compressed files, and the programs that unpack them."""
 
-_LOOKED_AT = 32  # samples of a file that determine the roles of members
+_FIRST_SAMPLES = 32  # samples of a file that determine the roles of members
 
 
 @dataclass(eq=False)
@@ -865,7 +868,7 @@ class Tar(Container):
         For each remark, the first file and the number of files.
     first_dot : bool
         Whether a key always ends at the first dot of the name, because the user chose an extension with dots.
-    apart : bool
+    scattered : bool
         Whether members of a sample are scattered.
     lacking : dict of str to dict of str to str
         The keys of samples without an image or a label, and the file of each.
@@ -880,7 +883,7 @@ class Tar(Container):
     others_left_out: bool = False
     remarks: dict[str, tuple[str, int]] = field(default_factory=dict)
     first_dot: bool = False
-    apart: bool = False
+    scattered: bool = False
     lacking: dict[str, dict[str, str]] = field(default_factory=lambda: {"image": {}, "label": {}})
 
     @classmethod
@@ -907,7 +910,7 @@ class Tar(Container):
         with self.opened(unit) as file:
             reader = SampleReader(file, first_dot=self.first_dot)
             maker = _Entries(self, unit, reader.window)
-            for sample in reader.gathered() if self.apart else reader.following():
+            for sample in reader.gathered() if self.scattered else reader.following():
                 entry = maker.entry(sample)
                 if entry is not None:
                     yield entry
@@ -939,21 +942,21 @@ class Tar(Container):
         """Return the first samples of the first, the middle and the last file."""
         last = len(self.files) - 1
         units = sorted({0, last // 2, last})
-        looked_at = {unit: self._first(unit) for unit in units}
-        if _may_lie_apart([sample for samples in looked_at.values() for sample in samples]):
+        first = {unit: self._first(unit) for unit in units}
+        if _may_be_scattered([sample for samples in first.values() for sample in samples]):
             gathered = {unit: self._gathered(unit) for unit in units}
             if any(gathered.values()):
-                self.apart = True
+                self.scattered = True
                 self.notes.append("members of one sample lie apart; they are joined by their names")
-                looked_at = {unit: samples or looked_at[unit] for unit, samples in gathered.items()}
-        unit_of = {id(one): unit for unit, of in looked_at.items() for sample in of for one in sample.members.values()}
+                first = {unit: samples or first[unit] for unit, samples in gathered.items()}
+        unit_of = {id(one): unit for unit, of in first.items() for sample in of for one in sample.members.values()}
 
         def peek(member: TarMember) -> bytes:
             with self.opened(unit_of[id(member)]) as file:
                 return file.read(member.offset, member.size)
 
         where = printable(self.root / self.files[0] if len(self.files) == 1 else self.root)
-        samples = [sample for of in looked_at.values() for sample in of]
+        samples = [sample for of in first.values() for sample in of]
         usable = [sample for sample in samples if not sample.problem]
         if samples and not usable:
             raise SourceError(f"{where}: {samples[0].problem}")
@@ -961,17 +964,17 @@ class Tar(Container):
 
     def _first(self, unit: int) -> list[TarSample]:
         with self.opened(unit) as file:
-            return SampleReader(file, first_dot=self.first_dot).first(_LOOKED_AT)
+            return SampleReader(file, first_dot=self.first_dot).first(_FIRST_SAMPLES)
 
     def _gathered(self, unit: int) -> list[TarSample]:
         """Return the first samples of a file with scattered members; none for other files."""
         with self.opened(unit) as file:
             reader = SampleReader(file, first_dot=self.first_dot)
-            samples = reader.gathered()[:_LOOKED_AT]
-            return samples if reader.apart else []
+            samples = reader.gathered()[:_FIRST_SAMPLES]
+            return samples if reader.scattered else []
 
 
-def _may_lie_apart(samples: Sequence[TarSample]) -> bool:
+def _may_be_scattered(samples: Sequence[TarSample]) -> bool:
     """Tell whether the first samples look like a tar with scattered members: no images, or only images."""
     return not all(sample.has_image for sample in samples) or all(len(sample.members) == 1 for sample in samples)
 

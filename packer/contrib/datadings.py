@@ -181,7 +181,7 @@ def _modest(count: int) -> int:
     return count
 
 
-_LOOKED_AT = 100  # samples of the first and of the last file, which tell the columns
+_FIRST_SAMPLES = 100  # samples of the first and of the last file, which tell the columns
 _BLOCK = 1 << 14  # samples
 _SHORT = 256  # bytes of a value that may be a label
 _KEY = "key"
@@ -207,22 +207,22 @@ class Datadings(ColumnContainer):
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Datadings:
         offsets = [beside for path in paths if os.path.isfile(beside := path.with_name(path.name + ".offsets"))]
         container = cls.of_files(paths, offsets)
-        found, looked_at = dict[str, ColumnType | None](), dict[str, list[Any]]()
+        found, short_values = dict[str, ColumnType | None](), dict[str, list[Any]]()
         problem: ValueError | None = None
         for unit in {0, len(paths) - 1}:
-            for file, values in itertools.islice(container._maps(unit), _LOOKED_AT):
+            for file, values in itertools.islice(container._maps(unit), _FIRST_SAMPLES):
                 if isinstance(values, ValueError):  # of a sample that `entries` reports
                     problem = problem or values
                     continue
                 for name, value in values.items():
                     found[name] = _joined(found.get(name), _type(file, value))
-                    looked_at.setdefault(name, []).extend(_short(file, value))
+                    short_values.setdefault(name, []).extend(_short(file, value))
         types = {name: type or ColumnType("", why="has no value in the first samples") for name, type in found.items()}
         where = printable(paths[0])
         if not types:
             raise SourceError(f"{where}: no samples in it" if problem is None else f"{where}: {problem}")
         named = _KEY if types.get(_KEY, ColumnType("")).kind == "text" else None
-        container.choose_roles(types, keys, where, looked_at, name=named)
+        container.choose_roles(types, keys, where, short_values, name=named)
         container.known = frozenset(types)
         return container
 
@@ -245,11 +245,11 @@ class Datadings(ColumnContainer):
     def _maps(self, unit: int) -> Iterator[tuple[ContainerFile, dict[str, Any] | ValueError]]:
         """Yield for each sample its file, and its values or the reason why they cannot be used."""
         name = self.files[unit] + ".offsets"
-        told = _offsets(self.root / name) if name in self.files[self.units :] else itertools.repeat(None)
+        offsets = _offsets(self.root / name) if name in self.files[self.units :] else itertools.repeat(None)
         with self.reading(unit) as file:
             at = 0
             for number in itertools.count():
-                listed = next(told, -1)
+                listed = next(offsets, -1)
                 if listed not in (None, at):
                     where = "no such sample" if listed == -1 else f"that it begins at byte {listed}"
                     raise SourceError(f"{file.path}: sample {number} begins at byte {at}, and {name} says {where}")

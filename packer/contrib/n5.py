@@ -36,8 +36,8 @@ The format is a group, which z5py, TensorStore and N5's own tools read:
 ``attributes.json``    of the group: the version of N5, and ``classes``, the names of the classes if there are any
 ``data``               (uint8) the images one after the other
 ``offsets``, ``sizes`` (uint64) where in ``data`` each image begins, and its bytes
-``labels``             (int64; float64 of labels that are floats) -1 of a sample without a label
-``names``              (uint8) the names of the samples one after the other, without anything between them
+``labels``             (int64; float64 if labels are floats) -1 for a sample without a label
+``names``              (uint8) the names of the samples, one after the other without separators
 ``name_ends``          (uint64) where in ``names`` each name ends
 ``heights``, ``widths``  (int32) pixels; only with the codec ``raw``, whose pixels have no header
 
@@ -181,7 +181,7 @@ class Block:
     count: int
 
     @property
-    def held(self) -> int:
+    def stored_size(self) -> int:
         """The size of the elements in the file, in bytes."""
         return self.file.size - self.begin
 
@@ -231,7 +231,7 @@ class N5Array:
             raise self.error(f"its blockSize does not fit to {len(self.shape)} dimensions")
         self.compression = self._compression(attributes)
         self.grid = tuple(-(-size // block) for size, block in zip(self.shape, self.blocks, strict=True))
-        self.files = BlockFiles(f"{name}/" if name else "", self.grid, self._places())
+        self.files = BlockFiles(f"{name}/" if name else "", self.grid, self._block_indices())
         self._slab: tuple[int, npt.NDArray[Any]] | None = None
 
     @staticmethod
@@ -267,9 +267,9 @@ class N5Array:
             file = PackFile(self.root, self.files[number])
             block = self._from_header(number, file)
         size = block.count * self.dtype.itemsize
-        wrong = size != block.held if self.compression == "raw" else size > block.held * _RATIO
+        wrong = size != block.stored_size if self.compression == "raw" else size > block.stored_size * _RATIO
         if size > MOST_UNPACKED or wrong:
-            what = f"damaged or cut short: {size:,} bytes of elements are not in {block.held:,}"
+            what = f"damaged or cut short: {size:,} bytes of elements are not in {block.stored_size:,}"
             raise SourceError(f"{printable(file.path)}: {what}")
         return block
 
@@ -322,7 +322,7 @@ class N5Array:
         return self.blocks == (1,) and self.dtype.itemsize == 1
 
     def _expanded(self, block: Block) -> bytes:
-        data = block.read(0, block.held)
+        data = block.read(0, block.stored_size)
         if self.compression == "raw":
             return data
         with errors_in(f"{printable(block.file.path)}: damaged"):
@@ -344,7 +344,7 @@ class N5Array:
             raise self.error(f"its blocks are compressed by {_shown(name)}. Write it with raw or gzip blocks.")
         return str(name)
 
-    def _places(self) -> Ints:
+    def _block_indices(self) -> Ints:
         """Return the numbers of the blocks that have files, ascending.
 
         Blocks of zeros have no file, so a few bytes of attributes could declare more zeros than anybody can read. Their
@@ -354,8 +354,8 @@ class N5Array:
         if total >= 1 << 62 or math.prod(self.grid) >= 1 << 62:
             raise self.error(f"its dimensions are {_shown(list(reversed(self.shape)))}")
         found = np.array(list(self._found(self.path, ())), np.int64).reshape(-1, 2)
-        indices, held = np.sort(found[:, 0]), int(found[:, 1].sum())
-        there = held * (1 if self.compression == "raw" else _RATIO) // self.dtype.itemsize
+        indices, size = np.sort(found[:, 0]), int(found[:, 1].sum())
+        there = size * (1 if self.compression == "raw" else _RATIO) // self.dtype.itemsize
         if total > 2 * there + _FREE:
             raise self.error(f"blocks are missing: {len(indices):,} of {math.prod(self.grid):,} are there")
         return indices
@@ -467,6 +467,8 @@ class _BlockEach(N5Images):
 
     def __init__(self, array: N5Array) -> None:
         super().__init__(array, len(array))
+        if self.count > 2 * len(array.files) + _LISTED:  # each would be listed as a bad image
+            raise array.error(f"blocks are missing: {len(array.files):,} of {self.count:,} are there")
 
     def _image(self, blocks: _Blocks, number: int, begin: int, size: int) -> tuple[Image, str]:
         block = blocks.at(number)
@@ -535,7 +537,7 @@ class _Blocks:
             raise self._array.error(f"damaged: {self._array.files[block.number]} ends before an image does")
         if self._array.compression == "raw":
             return Piece(block.number, block.begin + offset, size)
-        whole = Piece(block.number, block.begin, block.held)
+        whole = Piece(block.number, block.begin, block.stored_size)
         return Packed(whole, self._array.compression, block.count, offset, size)
 
     def head(self, block: Block, offset: int) -> bytes:
@@ -571,9 +573,9 @@ def images_of(array: N5Array, sibling: Callable[[str], N5Array | None]) -> N5Ima
     offsets, sizes = sibling("offsets"), sibling("sizes")
     if offsets is None:
         return None
-    for array_of_places in (offsets, sizes):
-        if array_of_places is not None:
-            _require_integers(array_of_places, len(offsets))
+    for integers in (offsets, sizes):
+        if integers is not None:
+            _require_integers(integers, len(offsets))
     return _OneByOne(array, offsets, sizes)
 
 
@@ -818,7 +820,7 @@ def _field(chosen: ChosenField, array: N5Array) -> Field:
         raise OptionError(f"{error}. --key NAME={printable(array.name)} names it otherwise") from error
 
 
-_LOOKED_AT = 64  # directories by which a group is known that has no attributes
+_MOST_SUBDIRECTORIES = 64  # directories by which a group is known that has no attributes
 
 
 @dataclass(eq=False)
@@ -841,7 +843,7 @@ class N5(Container):
         attributes = read_attributes(path) if ATTRIBUTES in names else None
         if attributes is not None and ("n5" in attributes or N5Array.are_of_one(attributes)):
             return [path]
-        below = [path / name for name in sorted(names)[:_LOOKED_AT]]
+        below = [path / name for name in sorted(names)[:_MOST_SUBDIRECTORIES]]
         found = any(N5Array.are_of_one(read_attributes(one)) for one in below if os.path.isfile(one / ATTRIBUTES))
         return [path] if found else None
 
@@ -1031,7 +1033,7 @@ class N5Writer(ShardWriter):
             column.elements.close()
 
     def _continue(self, written: Table) -> None:
-        """Continue after the rows that an earlier run left behind."""
+        """Continue after the rows that an earlier run wrote."""
         self._end = int(written.name_end[-1])
         rows = {
             "offsets": written.offset,

@@ -86,8 +86,8 @@ def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
 def _shapes_of(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
     """Return the keys, with channels, height and width, in a file's sidecar; ValueError if there are none."""
     with PackFile(path.with_name(_SIDECAR)) as file:
-        held = unpickled(file, 0, file.size, min(_MOST_OPCODES, file.size))
-        keys, shapes = (_texts(held, name) for name in ("keys", "resolution"))
+        info = unpickled(file, 0, file.size, min(_MOST_OPCODES, file.size))
+        keys, shapes = (_texts(info, name) for name in ("keys", "resolution"))
     if not keys or len(set(keys)) < len(keys) or len(shapes) not in (1, len(keys)):
         raise ValueError(f"lists {len(keys)} keys and {len(shapes)} resolutions")
     found = []
@@ -99,8 +99,8 @@ def _shapes_of(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
     return found
 
 
-def _texts(held: Any, name: str) -> list[str]:
-    texts = held.get(name) if isinstance(held, dict) else None
+def _texts(info: Any, name: str) -> list[str]:
+    texts = info.get(name) if isinstance(info, dict) else None
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError("has no lists of keys and resolutions")
     return texts
