@@ -205,7 +205,7 @@ class DatasetColumn:
         return rows if self.type.kind == "array" or self.is_one_hot else rows.reshape(len(rows), -1)[:, 0]
 
     def values(self, dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Value | ValueError]:
-        """Yield the value of each image, or the error of a value that cannot be used; ValueError ends all of them."""
+        """Yield the value of each image, or its error; ValueError if the other values cannot be read either."""
         if self.type.kind == "text" and is_text(dataset):
             yield from _texts(dataset, file)
             return
@@ -315,7 +315,10 @@ def _of_labels(column: DatasetColumn, name: str, dataset: h5py.Dataset) -> Datas
 
 
 def _texts(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[bytes | ValueError]:
-    """Yield texts of variable length, each in a heap, so that its length is known before it is read."""
+    """Yield texts of variable length, or the error of a text that is damaged or too long.
+
+    A text is in a heap, so its length is known before the text is read.
+    """
     heaps = Heaps(file)
     for number, piece in enumerate(rows_of(dataset, file)):
         try:

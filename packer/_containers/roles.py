@@ -56,7 +56,7 @@ class RoleNames:
     Attributes
     ----------
     images, labels, names : tuple of str
-        Labels may also have any name that `is_label_name` accepts, with dots in its last part.
+        Labels may also have any other name whose last part, after a slash or a dot, is named like labels.
     """
 
     images: tuple[str, ...] = ()
@@ -214,7 +214,7 @@ class ColumnType(NamedTuple):
 
 
 WIDER = {"uint32": "int64", "uint64": "int64"}
-"""The dtypes of fields for dtypes that fields do not have; a number that does not fit is an error."""
+"""The field dtypes for stored dtypes that fields do not support; a number that does not fit is an error."""
 
 
 def array_type(array: npt.NDArray[Any]) -> ColumnType:

@@ -407,7 +407,7 @@ class _Machine:
 
 
 def _called(opcode: int) -> str:
-    """Return the `pickletools` name of an opcode."""
+    """Return the name of an opcode in `pickletools`."""
     names = (known.name for known in pickletools.opcodes if known.code == chr(opcode))
     return next(names, f"{opcode:#04x}")
 

@@ -75,7 +75,7 @@ def last_part(extension: str) -> str:
     return extension.rpartition(".")[2]
 
 
-@dataclass
+@dataclass(slots=True)
 class TarSample:
     """The members of a tar that have one key.
 
@@ -89,8 +89,23 @@ class TarSample:
     """
 
     key: str
-    members: dict[str, TarMember] = field(default_factory=dict)
+    members: dict[str, TarMember]
     problem: str = ""
+
+    @classmethod
+    def of(cls, key: str, members: Iterable[tuple[str, TarMember]]) -> TarSample:
+        """Return the sample of members with their extensions; one that is not usable is a problem of the sample."""
+        found, problem = dict[str, TarMember](), ""
+        for extension, member in members:
+            if extension in found or len(found) >= _MOST:
+                many = f"has .{extension} twice" if extension in found else f"has more than {_MOST} members"
+                why = f"sample {printable(key)} {printable(many)}. {_FIRST_DOT}"
+            else:
+                found[extension] = member
+                why = member.problem
+            if why and not problem:
+                problem = f"byte {member.header}: {why}"
+        return cls(key, found, problem)
 
     @property
     def first(self) -> TarMember:
@@ -101,18 +116,6 @@ class TarSample:
     def has_image(self) -> bool:
         """Whether a member has an extension of images."""
         return any(last_part(extension) in IMAGES for extension in self.members)
-
-    def add(self, members: Iterable[tuple[str, TarMember]]) -> None:
-        """Add members with their extensions; one that is not usable is a problem of the sample."""
-        for extension, member in members:
-            if extension in self.members or len(self.members) >= _MOST:
-                many = f"has .{extension} twice" if extension in self.members else f"has more than {_MOST} members"
-                why = f"sample {printable(self.key)} {printable(many)}. {_FIRST_DOT}"
-            else:
-                self.members[extension] = member
-                why = member.problem
-            if why and not self.problem:
-                self.problem = f"byte {member.header}: {why}"
 
 
 class SampleReader:
@@ -204,12 +207,11 @@ class SampleReader:
         for (key, _), run in groupby(self._keyed(), lambda keyed: keyed[:2]):
             members = [(extension, member) for _, _, extension, member in self._few(key, run)]
             terminal = self._first_dot or any("." not in extension for extension, _ in members)
-            split = None if terminal else _split(members)
-            samples = {key: members} if split is None else {f"{key}.{part}": of for part, of in split.items()}
-            for name, of_name in samples.items():
-                sample = TarSample(name)
-                sample.add(of_name)
-                yield sample
+            if terminal or (split := _split(members)) is None:
+                yield TarSample.of(key, members)
+                continue
+            for part, of_part in split.items():
+                yield TarSample.of(f"{key}.{part}", of_part)
 
     def _few(
         self, key: str, run: Iterator[tuple[str, int, str, TarMember]]

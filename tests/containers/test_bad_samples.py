@@ -93,10 +93,11 @@ def repeated_in_zip(path: Path) -> Path:
     return path / "a.zip"
 
 
-def stylegan(path: Path) -> Path:
-    labels = [[name, [float(number), 1.0]] for number, name in enumerate(ZIP)]
+def stylegan() -> dict[str, bytes]:
+    """Return images and a `dataset.json` with a label that is no list of numbers."""
+    labels: list[Any] = [[name, [float(number), 1.0]] for number, name in enumerate(ZIP)]
     labels[1][1] = ["cat", "dog"]
-    return zipped(path / "a.zip", [*ZIP.items(), ("dataset.json", json.dumps({"labels": labels}).encode())])
+    return {**ZIP, "dataset.json": json.dumps({"labels": labels}).encode()}
 
 
 def swin(line: str) -> Callable[[Path], Path]:
@@ -202,7 +203,10 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "zip, a damaged header": (damaged_zip, r"1/1\.jpg: byte \d+: a damaged zip archive"),
     "zip, an image twice": (repeated_in_zip, r"1/1\.jpg: is in it twice"),
     "zip, a name that leads out": (zip_with(("../3.jpg", IMAGES[0])), r"\.\./3\.jpg: its name is not a plain"),
-    "zip, a label of StyleGAN": (stylegan, r"1/1\.jpg: its label is no list of numbers"),
+    "zip, a label of StyleGAN": (
+        lambda path: zipped(path / "a.zip", [*stylegan().items()]),
+        r"1/1\.jpg: its label is no list of numbers",
+    ),
     "zip, a map with an image that is missing": (swin("no.jpg\t1"), r"line 2: the archive has no image no\.jpg"),
     "zip, a map with an image twice": (swin("0/0.jpg\t1"), r"line 2: 0/0\.jpg is named a second time"),
     "zip, a map with a malformed line": (swin("1/1.jpg 1"), "line 2: a path, a tab and the id"),
@@ -252,3 +256,16 @@ def test_samples_whose_names_cannot_be_used_are_left_out(tmp_path: Path, key: st
         packer.convert(path, tmp_path / "out.lmdb", **options)
     packer.convert(path, tmp_path / "out.lmdb", on_error="skip", **options)
     assert [one["name"] for one in packer.info(tmp_path / "out.lmdb").skipped] == [name]
+
+
+def test_a_bad_label_in_a_directory_of_stylegan_is_left_out(tmp_path: Path) -> None:
+    for name, data in stylegan().items():
+        path = tmp_path / "src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    with pytest.raises(SourceError, match=r"1/1\.jpg: its label is no list of numbers.*on_error='skip'"):
+        packer.convert(tmp_path / "src", tmp_path / "out.lmdb")
+    packer.convert(tmp_path / "src", tmp_path / "out.lmdb", on_error="skip")
+    assert [one["name"] for one in packer.info(tmp_path / "out.lmdb").skipped] == ["1/1.jpg"]
+    dataset = packer.open_dataset(tmp_path / "out.lmdb", fields=("labels",))
+    assert [dataset[number]["labels"].tolist() for number in range(2)] == [[0.0, 1.0], [2.0, 1.0]]
