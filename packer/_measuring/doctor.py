@@ -1,28 +1,40 @@
-"""`packer.doctor`: checks this machine, and the disk at a path, from the viewpoint of a data loader."""
+"""`packer.doctor`: checks this machine, and the disk at a path, from the viewpoint of a data loader.
+
+`read_disk` measures a local or network disk in the access patterns of training. Nothing is written. Files are read past
+the page cache (O_DIRECT) if the system and the file system support it. Otherwise the system is asked to drop the pages
+from the cache (``posix_fadvise``), and the figures may show the speed of memory.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import mmap
 import os
+import random
 import statistics
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from packer._display import Block, Displayable
-from packer._measuring.disk import THREADS, DiskReadings, FileSystem, file_system, read_disk
+from packer._measuring.harness import TimeLimit, run_together
 from packer._measuring.machine import Finding, available_now, describe_machine
 from packer._storage.files import disk_size
 from packer._storage.remote.urls import local_path
+from packer._storage.safe_open import open_regular
 from packer._storage.system import in_units, require_seconds
 from packer.errors import SourceError, printable
 
-_SLOW_OPENING = 2e-3
+_SLOW_OPENING = 2e-3  # seconds
 _FEW_READS = 1000  # a second, on several threads: as many photos as two threads decode
-_WORTH = 3.0
-_MUCH_TO_LIST = 1e-3
+_IN_ORDER_IS_FASTER = 3.0  # times random reads, from which on reading in order is advised
+_SLOW_LISTING = 1e-3  # seconds an entry
+_READING_THREADS = 8
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,7 +145,7 @@ def _listing(readings: DiskReadings) -> Finding:
     long = f"{million:.0f} s" if million < 60 else f"{million / 60:.0f} min"
     means = f"a million files are listed in {long}, each time that training starts"
     advice = ""
-    if readings.listing > _MUCH_TO_LIST:
+    if readings.listing > _SLOW_LISTING:
         advice = "Pack the images: a pack opens in milliseconds. Or list them once, with `packer index`"
     return Finding("listing", found, means, advice, values)
 
@@ -153,7 +165,7 @@ def _reading(readings: DiskReadings, system: FileSystem) -> Finding:
     size, together = in_units(readings.size), readings.together or readings.random
     found = f"{readings.random:,.0f} reads a second of {size} at random"
     if readings.together:
-        found += f", {readings.together:,.0f} with {THREADS} threads"
+        found += f", {readings.together:,.0f} with {_READING_THREADS} threads"
     if readings.in_order:
         found += f"; {in_units(readings.in_order)}/s in order"
     if not readings.direct and not system.is_memory:
@@ -163,7 +175,7 @@ def _reading(readings: DiskReadings, system: FileSystem) -> Finding:
     advice = ""
     if together < _FEW_READS and not system.is_memory:
         advice = "Let `packer stage` copy a pack to a faster disk or to /dev/shm, or `packer warm` read it into memory"
-        if in_order > _WORTH * together:
+        if in_order > _IN_ORDER_IS_FASTER * together:
             advice += (
                 f"; in order this disk gives {in_order:,.0f} images a second, which packer.BlockShuffleSampler uses"
             )
@@ -191,3 +203,311 @@ def _fitting(size: int) -> Finding:
     return Finding(
         "in memory", f"{in_units(size)} do not fit into the {in_units(free)} available", means, advice, values
     )
+
+
+_ALIGNMENT = 4096  # bytes, of memory and offsets with O_DIRECT
+_PIECE = 8 << 20  # bytes of a read
+_LARGE_FILE = 32 << 20  # bytes; a smaller file is read as a whole
+_SAMPLE = 112 << 10  # bytes: the mean size of an ImageNet photo
+_MOST_IN_ORDER = 1 << 28  # bytes
+_MOST_BYTES = 1 << 30
+_MOST_FILES = 5000
+
+_NETWORKS = (
+    "nfs",
+    "cifs",
+    "smb",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "glusterfs",
+    "9p",
+    "afs",
+    "fuse",
+    "orangefs",
+    "virtiofs",
+)
+_MEMORIES = ("tmpfs", "ramfs", "devtmpfs")
+
+_random = random.Random()  # a generator of its own, so that the program's random numbers do not change
+
+
+@dataclass(frozen=True)
+class FileSystem:
+    """The file system below a path.
+
+    Attributes
+    ----------
+    kind : str
+        Such as ``"ext4"``, ``"nfs4"``; empty if the system does not report it.
+    device, mounted : str
+        The device or the server, and where it is mounted.
+    free : int
+        Free bytes that this user may write.
+    read_only : bool
+    """
+
+    kind: str
+    device: str
+    mounted: str
+    free: int
+    read_only: bool
+
+    @property
+    def is_network(self) -> bool:
+        return self.kind.startswith(_NETWORKS)
+
+    @property
+    def is_memory(self) -> bool:
+        return self.kind in _MEMORIES
+
+
+@dataclass
+class DiskReadings:
+    """The speed of reading files below a path.
+
+    Attributes
+    ----------
+    listed : int
+        Number of directory entries that were listed.
+    listing : float
+        Seconds per entry.
+    direct : bool
+        Whether the page cache was bypassed.
+    opening : list of float
+        Seconds that opening took, for each file.
+    size : int
+        Bytes of a random read: the mean size of files, or of a sample in a large file.
+    random, together : float
+        Random reads per second, on one thread and on several threads; 0 if there was nothing to read.
+    in_order : float
+        Bytes per second when a large file is read from its beginning; 0 without a large file.
+    read : int
+        Bytes that were read.
+    unreadable : int
+        Number of files that could not be read.
+    """
+
+    listed: int = 0
+    listing: float = 0.0
+    direct: bool = True
+    opening: list[float] = field(default_factory=list)
+    size: int = 0
+    random: float = 0.0
+    together: float = 0.0
+    in_order: float = 0.0
+    read: int = 0
+    unreadable: int = 0
+
+
+def file_system(path: Path) -> FileSystem:
+    """Return the file system of a path from the system's mount table."""
+    real = os.path.realpath(path)
+    kind = device = mounted = ""
+    with contextlib.suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            source, point, type_, *_ = line.split(" ")
+            point = point.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+            inside = real == point or real.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(mounted):
+                kind, device, mounted = type_, source, point
+    free, read_only = 0, False
+    if hasattr(os, "statvfs"):
+        with contextlib.suppress(OSError):
+            state = os.statvfs(real)
+            free, read_only = state.f_bavail * state.f_frsize, bool(state.f_flag & os.ST_RDONLY)
+    return FileSystem(kind, device, mounted, free, read_only)
+
+
+class _Range(NamedTuple):
+    """A range of bytes in a file."""
+
+    file: str
+    offset: int
+    size: int
+
+
+def read_disk(path: Path, seconds: float = 5.0) -> DiskReadings:
+    """Read files below a path, or one file, for some seconds, and return the speed.
+
+    Raises
+    ------
+    SourceError
+        If nothing exists at the path, or it cannot be read.
+    """
+    test = _DiskTest(seconds)
+    try:
+        files = test.open_files(test.list_files(path))
+        if files:
+            test.read_files(files)
+    except OSError as error:
+        raise SourceError(f"{printable(path)}: {error.strerror}") from error
+    return test.readings
+
+
+class _DiskTest:
+    """A test of a disk within a time limit; the methods are called in the order of their definition.
+
+    Attributes
+    ----------
+    readings : DiskReadings
+        The speed, as far as it was measured.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.readings = DiskReadings()
+
+    def list_files(self, path: Path) -> list[str]:
+        """Return the files below a path, or the file itself, and time the listing."""
+        if not os.path.isdir(path):
+            os.close(open_regular(path))  # raises the error for an unreadable file; a FIFO would block
+            return [str(path)]
+        limit = TimeLimit(0.15 * self._seconds)
+        names = list(self._walk(str(path), limit))
+        self.readings.listing = limit.passed / max(self.readings.listed, 1)
+        _random.shuffle(names)
+        return names
+
+    def _walk(self, top: str, limit: TimeLimit) -> Iterator[str]:
+        """Yield files from all over a tree; a directory below the top that cannot be listed is counted."""
+        readings, directories = self.readings, [top]
+        while directories:
+            directory = directories.pop(_random.randrange(len(directories)))
+            try:
+                entries = os.scandir(directory)
+            except OSError:
+                if directory == top:
+                    raise
+                readings.unreadable += 1
+                continue
+            with entries:
+                for entry in entries:
+                    readings.listed += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        directories.append(entry.path)
+                    elif os.path.isfile(entry.path):
+                        yield entry.path
+                    if readings.listed >= _MOST_FILES or limit.is_over:
+                        return
+
+    def open_files(self, names: list[str]) -> list[_Range]:
+        """Return the files that are not empty, and time the first opening of each."""
+        files: list[_Range] = []
+        limit = TimeLimit(0.15 * self._seconds)
+        for name in names:
+            if limit.is_over and files:
+                break
+            begin = time.perf_counter()
+            try:
+                fd = os.open(name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            except OSError:
+                self.readings.unreadable += 1
+                continue
+            self.readings.opening.append(time.perf_counter() - begin)
+            size = os.fstat(fd).st_size
+            os.close(fd)
+            if size:
+                files.append(_Range(name, 0, size))
+        return files
+
+    def read_files(self, files: list[_Range]) -> None:
+        """Read samples of the largest file, or all files as a whole if they are small."""
+        largest = max(files, key=lambda file: file.size)
+        self.readings.direct = _can_bypass_cache(largest.file)
+        if largest.size >= _LARGE_FILE:
+            self._read_in_order(largest)
+            last = largest.size - _SAMPLE
+            offsets = [_random.randrange(0, last) // _ALIGNMENT * _ALIGNMENT for _ in range(_MOST_FILES)]
+            files = [_Range(largest.file, offset, _SAMPLE) for offset in offsets]
+        self._read_at_random(files)
+
+    def _read_in_order(self, whole: _Range) -> None:
+        reader, limit, offset = _RangeReader(self.readings.direct), TimeLimit(0.2 * self._seconds), 0
+        while offset < min(whole.size, _MOST_IN_ORDER) and not limit.is_over:
+            offset += reader.read(_Range(whole.file, offset, _PIECE))
+        self.readings.in_order = offset / max(limit.passed, 1e-9)
+        self.readings.read += offset
+
+    def _read_at_random(self, ranges: list[_Range]) -> None:
+        """Read on one thread, and then on several; each range once."""
+        third = len(ranges) // 3
+        alone, together = (ranges[-third:], ranges[:-third]) if third else (ranges, [])
+        before = self.readings.read
+        self.readings.random, count = self._rate(alone, 1)
+        self.readings.size = (self.readings.read - before) // max(count, 1)
+        if together:
+            self.readings.together, _ = self._rate(together, _READING_THREADS)
+
+    def _rate(self, ranges: list[_Range], threads: int) -> tuple[float, int]:
+        """Read ranges until the time is over; return reads per second, and their number."""
+        readings, counts = self.readings, [0] * threads
+        lock, limit = threading.Lock(), TimeLimit(0.25 * self._seconds)
+
+        def work(number: int) -> None:
+            reader = _RangeReader(readings.direct)
+            while not limit.is_over and readings.read < _MOST_BYTES:
+                with lock:
+                    if not ranges:
+                        break
+                    some = ranges.pop()
+                try:
+                    readings.read += reader.read(some)
+                except OSError:
+                    readings.unreadable += 1
+                    continue
+                counts[number] += 1
+
+        run_together(work, threads)
+        return sum(counts) / max(limit.passed, 1e-9), sum(counts)
+
+
+def _can_bypass_cache(file: str) -> bool:
+    """Tell whether a file can be read past the page cache."""
+    if not hasattr(os, "O_DIRECT"):
+        return False
+    try:
+        _RangeReader(direct=True).read(_Range(file, 0, _ALIGNMENT))
+    except OSError:
+        return False
+    return True
+
+
+class _RangeReader:
+    """Reads ranges of files into memory that begins at a page, as O_DIRECT requires.
+
+    Parameters
+    ----------
+    direct : bool
+        Whether the page cache is bypassed. Otherwise the system is asked to drop the pages from the cache.
+    """
+
+    def __init__(self, direct: bool) -> None:
+        self._direct = direct
+        self._flags = os.O_RDONLY | (os.O_DIRECT if direct else 0) | getattr(os, "O_BINARY", 0)
+        self._memory = mmap.mmap(-1, _PIECE)
+
+    def read(self, some: _Range) -> int:
+        """Read a range; return the number of bytes."""
+        fd = os.open(some.file, self._flags)
+        try:
+            if not self._direct and hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(fd, some.offset, some.size, os.POSIX_FADV_DONTNEED)
+            return self._read_pieces(fd, some)
+        finally:
+            os.close(fd)
+
+    def _read_pieces(self, fd: int, some: _Range) -> int:
+        done = 0
+        while done < some.size:
+            length = min(-(-(some.size - done) // _ALIGNMENT) * _ALIGNMENT, _PIECE)
+            if hasattr(os, "preadv"):
+                count = os.preadv(fd, [memoryview(self._memory)[:length]], some.offset + done)
+            else:
+                os.lseek(fd, some.offset + done, os.SEEK_SET)
+                count = len(os.read(fd, length))
+            done += count
+            if count < length:
+                break
+        return done

@@ -17,8 +17,7 @@ import torch
 import packer
 from packer._cli import EXIT_STATUS
 from packer._images.extension import _native
-from packer._measuring.disk import DiskReadings, file_system, read_disk
-from packer._measuring.doctor import _listing
+from packer._measuring.doctor import DiskReadings, _listing, file_system, read_disk
 from packer.errors import SourceError
 from tests.command import packer as run, packer_many, without_root_powers
 from tests.conftest import Trees
