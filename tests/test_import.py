@@ -232,7 +232,7 @@ TENSORS = {f"packer._images.{name}" for name in ("resize", "rectangle", "numbers
         ("tqdm", {"packer._storage.progress", *below("packer._cli")}),
         ("torch", TENSORS | below("packer.testing", "packer._measuring")),
         ("torchvision", {"packer._measuring.loaders"} | below("packer.testing")),
-        ("matplotlib", {"packer._measuring.plot", "packer._viewing.histograms"}),
+        ("matplotlib", {"packer._measuring.bench", "packer._viewing.histograms"}),
         ("cv2", {"packer._images.opencv"}),
         ("simplejpeg", {"packer._images.turbojpeg"} | below("packer.testing")),
         ("turbojpeg", {"packer._images.pyturbojpeg"}),

@@ -98,11 +98,9 @@ def bench_command(  # noqa: PLR0917
       packer bench train.lmdb small.lmdb --plot rates
       packer bench train.lmdb --recipe trivial     # the cost of each step
     """
-    from packer._measuring.bench import bench
+    from packer._measuring.bench import bench, plot as draw, require_plotting
 
     if plot is not None:
-        from packer._measuring.plot import plot as draw, require_plotting
-
         require_plotting(plot)
     with ProgressDisplay("bench", quiet=quiet, unit="seconds") as display:
         measured = bench(

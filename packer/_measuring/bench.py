@@ -1,13 +1,15 @@
 """`packer.bench`: compares reading rates of packs and image folders, with 1 to all threads and processes.
 
 Each way of reading runs in a process of its own and reads the same number of samples, from memory. The ways take turns,
-each with every number of threads, until the time is over.
+each with every number of threads, until the time is over. `plot` draws the rates over the threads.
 """
 
 from __future__ import annotations
 
 import contextlib
 import glob
+import io
+import itertools
 import os
 import platform
 import shlex
@@ -16,7 +18,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from packer._containers import files_to_name
 from packer._display import Block, Displayable, TextTable, count, counted
@@ -33,21 +35,30 @@ from packer._measuring.harness import (
 )
 from packer._measuring.machine import processor, version_of
 from packer._sources.imagefolder import ImageRule, Walk, class_directories, refuse_splits
+from packer._storage.files import PICTURES, require_output, write_output
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import chosen, is_url, name as last_part, shown
 from packer._storage.system import available_cpus, in_units, require_count, require_seconds
-from packer.errors import NotAPackError, OptionError, PackNotFoundError, SourceError, printable
+from packer.errors import (
+    MissingDependencyError,
+    NotAPackError,
+    OptionError,
+    PackNotFoundError,
+    SourceError,
+    pip_install,
+    printable,
+)
 
 LIMIT = "limit"
-"""The way that nobody trains with: packer's decoding alone, of images in memory."""
+"""The upper bound of all ways of reading: packer's decoding alone, of images in memory."""
 
 RECIPES = ("trivial", "rand", "three", "dino")
 """The recipes that have a name: see `packer._measuring.loaders`."""
 
-_BUSY = 0.1  # share of the CPUs taken by other programs
+_BUSY = 0.1  # share of the CPUs that other programs take, from which on a remark is made
 _SIDES = "packer", "torchvision"  # the ways of a recipe that has a name
 _SHORTEST, _LONGEST = 0.3, 2.0  # seconds of a measurement
-_ROUNDS = 3, 15  # that there shall be at least, and are at most
+_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 15
 _PACKAGES = ("packer-images", "torch", "torchvision", "numpy", "pillow", "simplejpeg")
 
 
@@ -146,28 +157,22 @@ class Benchmark(Displayable):
         """Return the ratio of the highest rates of two sides, the median of the rounds; None if either has no rate."""
         return ratio(self.fastest(side).rates, self.fastest(other).rates)
 
-    def _blocks(self) -> Iterable[Block]:
-        return _described(self)
-
-
-def _described(measured: Benchmark) -> Iterator[Block]:
-    """Yield the rates of each side by number of threads, or by step of a recipe, and a description of the machine."""
-    if any(rate.way in _SIDES for rate in measured.rates):
-        yield from _steps(measured)
-    else:
-        yield from _rates(measured)
-    yield ""
-    yield from (f"not measured: {side}: {reason}" for side, reason in measured.skipped.items())
-    for path, number in measured.images.items():
-        where = "fetched each time, or from the cache" if is_url(path) else "from memory"
-        yield f"{path}: {count(number)} samples of {in_units(measured.mean_bytes[path])}, {where}"
-    rounds = (
-        f"medians of {measured.rounds} rounds in turn, ± half of their range" if measured.rounds > 1 else "one round"
-    )
-    machine = measured.machine
-    yield f"{rounds}; batches of {measured.batch}; {machine['processor']}, {machine['cpus']} CPUs"
-    if measured.others is not None and measured.others > _BUSY:
-        yield f"other programs took {measured.others:.0%} of the CPUs meanwhile: measure again when they rest"
+    def _blocks(self) -> Iterator[Block]:
+        """Yield the rates by number of threads, or by step of a recipe, and a description of the machine."""
+        if any(rate.way in _SIDES for rate in self.rates):
+            yield from _steps(self)
+        else:
+            yield from _rates(self)
+        yield ""
+        yield from (f"not measured: {side}: {reason}" for side, reason in self.skipped.items())
+        for path, number in self.images.items():
+            where = "fetched each time, or from the cache" if is_url(path) else "from memory"
+            yield f"{path}: {count(number)} samples of {in_units(self.mean_bytes[path])}, {where}"
+        rounds = f"medians of {self.rounds} rounds in turn, ± half of their range" if self.rounds > 1 else "one round"
+        machine = self.machine
+        yield f"{rounds}; batches of {self.batch}; {machine['processor']}, {machine['cpus']} CPUs"
+        if self.others is not None and self.others > _BUSY:
+            yield f"other programs took {self.others:.0%} of the CPUs meanwhile: measure again when they rest"
 
 
 def _rates(measured: Benchmark) -> Iterator[Block]:
@@ -297,19 +302,19 @@ def bench(
     counts = sorted(set(threads)) if threads else [available_cpus()] if recipe in RECIPES else _up_to(available_cpus())
     with contextlib.ExitStack() as stack:
         fetched = stack.enter_context(_cache_directory(by_name.values()))
+        measured_ways = list(ways(by_name, recipe))
         processes: dict[str, ChildProcess] = {}
-        cells, sizes = list[_Cell](), dict[str, tuple[int, int]]()
-        for way in ways(by_name, recipe):
+        for way in measured_ways:
             if way.process not in processes:
                 processes[way.process] = _start(way, batch, images, recipe, fetched)
                 stack.callback(processes[way.process].close)
-            cells += [_Cell(way, number) for number in counts]
-        for cell in cells:
-            if cell.way.path not in sizes or cell.threads == counts[0]:
-                limit.show(f"starting {cell.way.name}")
-                count, size = processes[cell.way.process].call("describe") or (0, 0)
-                if count:
-                    sizes[cell.way.path] = count, size
+        sizes: dict[str, tuple[int, int]] = {}
+        for way in measured_ways:
+            limit.show(f"starting {way.name}")
+            count, size = processes[way.process].call("describe") or (0, 0)
+            if count:
+                sizes[way.path] = count, size
+        cells = [_Cell(way, number) for way in measured_ways for number in counts]
         measured_rounds = _measure(processes, cells, limit)
     rates = tuple(cell.rate() for cell in cells if cell.measurements and processes[cell.way.process].reason is None)
     skipped = {name: process.reason for name, process in processes.items() if process.reason is not None}
@@ -362,15 +367,14 @@ def _start(way: Way, batch: int, images: int, recipe: str | None, fetched: str) 
 
 def _measure(processes: dict[str, ChildProcess], cells: list[_Cell], limit: TimeLimit) -> int:
     """Measure all cells in turn until the time is over; return the number of rounds."""
-    least, most = _ROUNDS
-    span = min(max(limit.left / (2 * least * max(len(cells), 1)), _SHORTEST), _LONGEST)
+    span = min(max(limit.left / (2 * _FEWEST_ROUNDS * max(len(cells), 1)), _SHORTEST), _LONGEST)
     done = 0
-    for order in rounds(len(cells), most, limit, max(1, len(cells) // least)):
+    for order in rounds(len(cells), _MOST_ROUNDS, limit, max(1, len(cells) // _FEWEST_ROUNDS)):
         for cell in (cells[position] for position in order):
             process = processes[cell.way.process]
             if process.reason is not None:
                 continue
-            limit.show(f"{cell.way.name}, {cell.threads} thread{'s' if cell.threads > 1 else ''}")
+            limit.show(f"{cell.way.name}, {counted(cell.threads, 'thread')}")
             count, measured = process.measure("read", cell.threads, span, *cell.way.step)
             if count:
                 cell.measurements.append(measured)
@@ -506,3 +510,138 @@ def _require_images(tree: Path) -> None:
             f"{root}: no images in directories of classes, {root}/CLASS/IMAGE, which bench measures. Images that lie "
             f"elsewhere are measured in a pack: `packer convert {shlex.quote(root)} OUT.lmdb`{files_to_name(tree)}"
         )
+
+
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's colours, which colour-blind people can tell apart, without the yellow one."""
+
+_DARK = {"#E69F00": "#8F6200", "#CC79A7": "#9C4877", "#56B4E9": "#20729F", "#009E73": "#00735A", "#D55E00": "#AD4C00"}
+"""A darker shade of each colour for letters, which are thinner than lines."""
+
+_MARKERS = "osD^vPX"
+_LEADER = {"arrowstyle": "-", "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3, "relpos": (0.0, 0.5)}
+_SPACING = 0.04  # the least distance between two numbers below the axis, as a share of the axis
+_TEXT, _FAINT, _GRAY = "#222222", "#767676", "#555555"
+
+
+def plot(benchmark: Benchmark, path: str | os.PathLike[str]) -> list[Path]:
+    """Draw a benchmark; return the written files: one, with the suffix ``.png`` or ``.svg`` of the path, or both.
+
+    Raises
+    ------
+    MissingDependencyError
+        If matplotlib is not installed.
+    OptionError
+        If the path has another suffix.
+    DestinationError
+        If a file cannot be written.
+    """
+    path = Path(path)
+    require_plotting(path)
+    figure = _drawn(benchmark)
+    files = _files(path)
+    for file in files:
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=file.suffix[1:], dpi=160)
+        write_output(file, buffer.getvalue())
+    return files
+
+
+def require_plotting(path: Path) -> None:
+    """Raise the errors of `plot` that do not need a benchmark, before a minute is spent on one."""
+    if path.suffix and path.suffix not in PICTURES:
+        raise OptionError(f"{printable(path)}: a plot is .png or .svg; without a suffix it is both")
+    for file in _files(path):
+        require_output(file, "picture", PICTURES[file.suffix])
+    _figure()
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.suffix else [path.with_name(path.name + kind) for kind in PICTURES]
+
+
+def _figure() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingDependencyError(f"a plot needs matplotlib: {pip_install('plot')} ({error})") from error
+    return Figure(figsize=(9, 5.2), facecolor="white", layout="constrained")
+
+
+def _drawn(benchmark: Benchmark) -> Any:
+    figure = _figure()
+    axes = figure.subplots()
+    ends, number = [], 0
+    for side in benchmark.sides:
+        rates = benchmark.of(side)
+        threads, medians = [rate.threads for rate in rates], [rate.median for rate in rates]
+        if rates[0].way == LIMIT:
+            color = _GRAY
+            axes.plot(threads, medians, color=color, linewidth=1, linestyle=(0, (6, 3)), zorder=1)
+        else:
+            color, marker = _COLORS[number % len(_COLORS)], _MARKERS[number % len(_MARKERS)]
+            number += 1
+            axes.plot(
+                threads, medians, color=color, linewidth=2, marker=marker, markersize=5.5, zorder=3, clip_on=False
+            )
+            low, high = [min(rate.rates) for rate in rates], [max(rate.rates) for rate in rates]
+            axes.fill_between(threads, low, high, color=color, alpha=0.15, linewidth=0, zorder=2)
+        ends.append((medians[-1], side, color))
+    _scale(axes, benchmark)
+    _label(axes, ends, max(rate.threads for rate in benchmark.rates))
+    figure.supxlabel(_caption(benchmark), fontsize=8, color=_FAINT, x=0.01, ha="left")
+    return figure
+
+
+def _scale(axes: Any, benchmark: Benchmark) -> None:
+    """Let the axes begin at 0, and label each measured number of threads that has room before the next one."""
+    counts = sorted({rate.threads for rate in benchmark.rates})
+    apart = _SPACING * counts[-1]
+    shown = [number for number, following in itertools.pairwise(counts) if number + apart <= following] + counts[-1:]
+    axes.set_xticks(shown, [str(number) for number in shown])
+    axes.set_xlim(0, counts[-1])
+    axes.set_ylim(0, 1.06 * max(max(rate.rates) for rate in benchmark.rates))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set_xlabel("threads, or worker processes of a DataLoader", color=_TEXT)
+    axes.set_ylabel("images a second", color=_TEXT)
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=_TEXT, length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color("#bbbbbb")
+
+
+def _label(axes: Any, ends: list[tuple[float, str, str]], last: int) -> None:
+    """Write each side's name next to the end of its line, apart from each other."""
+    top = axes.get_ylim()[1]
+    gap, below = top * 0.05, -top
+    for height, side, color in sorted(ends):
+        lifted = max(height, below + gap)
+        below = lifted
+        text = f"{side}  {height:,.0f}"
+        axes.annotate(
+            text,
+            (last, height),
+            xytext=(14, (lifted - height) / top * _height(axes)),
+            textcoords="offset points",
+            color=_DARK.get(color, color),
+            fontsize=9.5,
+            va="center",
+            annotation_clip=False,
+            arrowprops=_LEADER | {"color": color} if lifted > height else None,
+        )
+
+
+def _height(axes: Any) -> float:
+    """Return the approximate height of the axes in points."""
+    return float(axes.figure.get_size_inches()[1]) * 72 * 0.84
+
+
+def _caption(benchmark: Benchmark) -> str:
+    several = f"medians of {benchmark.rounds} rounds, bands from the slowest to the fastest"
+    rounds = several if benchmark.rounds > 1 else "one round"
+    read = f"{max(benchmark.images.values(), default=0):,} images from memory, batches of {benchmark.batch}"
+    is_busy = benchmark.others is not None and benchmark.others >= _BUSY
+    busy = f", others took {benchmark.others:.0%} of the CPUs" if is_busy else ""
+    return f"{benchmark.machine['processor']}, {benchmark.machine['cpus']} CPUs{busy}; {read}; {rounds}"

@@ -7,8 +7,9 @@ calls that decode and resize, on plain threads, with images in memory.
 A user's own recipe is a Python file (`read_recipe`), which may define
 
 ``loader(path, threads)``
-    Returns an iterable of batches, such as a DataLoader with `threads` workers. Each batch is a tuple or list whose
-    last item, the labels, has a `len()`; or a dict whose first value has one. It is measured as a further way.
+    Returns an iterable of batches, such as a DataLoader with `threads` workers; it is measured as a further way of
+    reading. A batch is a tuple or a list whose last item has one label for each sample, or a dict whose first value has
+    one item for each sample.
 ``transform``
     A transform of a PIL image to a tensor, as ImageFolder takes it; replaces the usual training transform.
 ``crop``
@@ -48,16 +49,18 @@ from packer._measuring.harness import run_together, timed_calls
 from packer._table import Ints
 from packer.crops import RandomResizedCrop
 from packer.errors import OptionError, PackerError, SourceError, printable
-from packer.samplers import BlockShuffleSampler, OrderSampler, ShuffleSampler
+from packer.samplers import BlockShuffleSampler, ShuffleSampler
 
-AT_A_TIME = 8  # images that a thread takes in turn
+AT_A_TIME = 8  # images of one decoding call
 
 Call = Callable[[torch.Tensor], None]
-"""Draws images into their (N, 3, H, W) uint8 pixels of a batch."""
+"""Decodes some images into an (N, 3, H, W) uint8 tensor."""
 
 
 class DecodeLimit:
-    """packer's decoding calls for some images of a dataset, with crops of one size, drawn for epoch 0 and seed 0.
+    """The speed of packer's decoding calls alone, for some images of a dataset.
+
+    All crops have one size, and are drawn for epoch 0 and seed 0.
 
     Parameters
     ----------
@@ -80,7 +83,7 @@ class DecodeLimit:
             self._tasks.append((drawing(raw, stored, sizes, boxes), len(some)))
 
     def read(self, threads: int, seconds: float) -> tuple[int, float]:
-        """Draw images repeatedly on some threads, for about some seconds; return the number drawn, and the seconds."""
+        """Decode images repeatedly on some threads, for about some seconds; return their number, and the seconds."""
         tasks = itertools.cycle(self._tasks)
         counts, begin = [0] * threads, time.perf_counter()
 
@@ -88,19 +91,19 @@ class DecodeLimit:
             _, height, width = self._shape
             pixels = torch.empty((AT_A_TIME, height, width, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
 
-            def draw() -> int:
+            def decode() -> int:
                 call, count = next(tasks)
                 call(pixels[:count])
                 return count
 
-            counts[number], _ = timed_calls(draw, seconds - (time.perf_counter() - begin))
+            counts[number], _ = timed_calls(decode, seconds - (time.perf_counter() - begin))
 
         run_together(work, threads)
         return sum(counts), time.perf_counter() - begin
 
 
 def drawing(raw: bool, stored: Sequence[bytes], sizes: Sequence[tuple[int, int]], boxes: Sequence[Box]) -> Call:
-    """Return the packer call that draws some images with their sizes and crops; raw pixels are only resized."""
+    """Return the call that decodes some images of known sizes with their crops; raw pixels are only resized."""
     images = native.in_memory(stored, sizes)
     images["raw"] = raw
     tasks = native.tasks(images, np.array(boxes, CROP), np.zeros(len(boxes), np.int64))
@@ -109,7 +112,7 @@ def drawing(raw: bool, stored: Sequence[bytes], sizes: Sequence[tuple[int, int]]
         _, channels, height, width = pixels.shape
         own = tasks.copy()
         own["out"] = pixels.data_ptr() + channels * height * width * np.arange(len(pixels))
-        for number in native.decode_into(own):  # the rest is decoded by libraries
+        for number in native.decode_into(own):  # the images that libraries decode
             RectangleDecoder().decode_into(stored[number], sizes[number], boxes[number], pixels[number][None])
 
     return call
@@ -130,8 +133,8 @@ def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
     Raises
     ------
     OptionError
-        If the file cannot be read or run, defines no part of a recipe, or defines as a function something that cannot
-        be called.
+        If the file cannot be read or run, if it defines no part of a recipe, or if one of its functions cannot be
+        called.
     """
     if path is None:
         return TrainingRecipe()
@@ -146,7 +149,7 @@ def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
     try:
         with contextlib.redirect_stdout(sys.stderr):  # standard output is the command's, and may be JSON
             spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # of a script that does its work when it is imported
+    except (Exception, SystemExit) as error:  # SystemExit: the file is a script that runs when it is imported
         raise OptionError(f"the recipe {printable(path)}: {type(error).__name__}: {printable(error)}") from error
     found = {name: getattr(module, name, None) for name in ("loader", "transform", "crop")}
     if all(value is None for value in found.values()):
@@ -161,7 +164,7 @@ def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
 
 @contextlib.contextmanager
 def errors_of_recipe(path: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Name the line of a recipe at which its code fails, as the message of an OptionError; pass on other errors."""
+    """Turn an error in a recipe's code into an OptionError that names its line; pass on other errors."""
     try:
         yield
     except PackerError:
@@ -180,8 +183,20 @@ PROCESSES = "Loader, processes"
 WAYS_OF_PACKS = ("DataLoader", "Loader", PROCESSES, "limit")
 WAYS_OF_TREES = ("ImageFolder, DataLoader", "Loader, in place")
 
-_AT_ONCE = 256  # samples
-_LEAST = 3  # batches that a measurement has
+_SAMPLES_AT_ONCE = 256  # of one request
+_FEWEST_BATCHES = 3  # of a measurement
+
+
+def _prepare_process() -> None:
+    """Let torch use one thread, as in a DataLoader's workers, and ignore warnings of seeds and epochs."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+
+
+def _read_once(dataset: ImageDataset, indices: Ints) -> tuple[int, int]:
+    """Read samples, so that they are in memory; return the number of samples and of bytes."""
+    parts = np.array_split(indices, -(-len(indices) // _SAMPLES_AT_ONCE))  # each in few requests at a URL
+    return len(indices), sum(len(data) for part in parts for data in dataset.reader.read_many(part.tolist()))
 
 
 class RepeatedEpochs:
@@ -201,15 +216,11 @@ class RepeatedEpochs:
     """
 
     def __init__(self, way: str, path: str, batch: int, images: int, recipe: str | None) -> None:
-        torch.set_num_threads(1)
-        warnings.simplefilter("ignore")  # warnings of seeds and epochs do not matter here
-        with (
-            open(os.devnull, "w") as nowhere,
-            contextlib.redirect_stderr(nowhere),
-        ):  # every child would print the recipe's lines
+        _prepare_process()
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):  # every child would print its lines
             self._recipe = read_recipe(recipe)
         self._way, self._path, self._batch = way, path, batch
-        self._held: tuple[int, Loader] | None = None  # a Loader with processes, which take long to start
+        self._with_processes: Loader | None = None  # kept, because its processes take long to start
         self._limit: DecodeLimit | None = None
         self._dataset = None if way == "recipe" else _dataset(way, path, self._recipe)
         if self._dataset is not None:
@@ -220,15 +231,9 @@ class RepeatedEpochs:
         if self._dataset is None:
             return 0, 0
         if isinstance(self._dataset, ImageDataset):
-            reader = self._dataset.reader
-            parts = np.array_split(self._indices, -(-len(self._indices) // _AT_ONCE))  # each in few requests at a URL
-            return len(self._indices), sum(len(data) for part in parts for data in reader.read_many(part.tolist()))
+            return _read_once(self._dataset, self._indices)
         paths = [self._dataset.samples[index][0] for index in self._indices.tolist()]
-        total = 0
-        for path in paths:
-            with open(path, "rb") as file:
-                total += len(file.read())
-        return len(paths), total
+        return len(paths), sum(len(Path(path).read_bytes()) for path in paths)
 
     def read(self, threads: int, seconds: float) -> tuple[int, float]:
         """Read for about some seconds with some threads or workers; return the number of samples, and the seconds."""
@@ -244,57 +249,50 @@ class RepeatedEpochs:
         """Return a loader, and the number of batches after which its speed is steady."""
         if self._way == "recipe":
             assert self._recipe.loader is not None
-            return endless(self._recipe.loader(self._path, threads)), threads + 1
+            return Endless(self._recipe.loader(self._path, threads)), threads + 1
         dataset: Any = Subset(self._dataset, self._indices.tolist())  # type: ignore[arg-type]
         order = Endless(ShuffleSampler(len(self._indices), seed=0))
         if "DataLoader" in self._way:
             return DataLoader(dataset, self._batch, sampler=order, num_workers=threads), threads + 1
         if self._way != PROCESSES:
             loader = Loader(dataset, self._batch, sampler=order, threads=threads)
-        elif self._held is not None and self._held[0] == threads:
-            loader = self._held[1]
-        else:
-            if self._held is not None:
-                self._held[1].close()
-            loader = Loader(dataset, self._batch, sampler=order, threads=threads, processes=threads)
-            self._held = threads, loader
-        return loader, loader.prefetch + 1
+            return loader, loader.prefetch + 1
+        held = self._with_processes
+        if held is None or held.processes != threads:
+            if held is not None:
+                held.close()
+            held = Loader(dataset, self._batch, sampler=order, threads=threads, processes=threads)
+            self._with_processes = held
+        return held, held.prefetch + 1
 
 
 class Endless:
-    """An endless order: one epoch of a sampler after the other."""
+    """One epoch of a sampler or a loader after the other, without end."""
 
-    def __init__(self, sampler: OrderSampler) -> None:
-        self._sampler, self._epochs = sampler, itertools.count()
+    def __init__(self, epoch: Any) -> None:
+        self._epoch, self._numbers = epoch, itertools.count()
 
-    def __iter__(self) -> Iterator[int]:
-        for epoch in self._epochs:
-            self._sampler.set_epoch(epoch)
-            yield from self._sampler
-
-
-def endless(loader: Any) -> Iterable[Any]:
-    """Yield the batches of a loader, epoch after epoch."""
-    for epoch in itertools.count():
-        if hasattr(loader, "set_epoch"):
-            loader.set_epoch(epoch)
-        empty = True
-        for batch in loader:
-            empty = False
-            yield batch
-        if empty:
-            raise ValueError("the loader gives no batches")
+    def __iter__(self) -> Iterator[Any]:
+        for number in self._numbers:
+            if hasattr(self._epoch, "set_epoch"):
+                self._epoch.set_epoch(number)
+            is_empty = True
+            for one in self._epoch:
+                is_empty = False
+                yield one
+            if is_empty:
+                raise ValueError("the loader gives no batches")
 
 
 def read_for(loader: Iterable[Any], settle: int, seconds: float) -> tuple[int, float]:
-    """Read for some seconds after the first batches; return the number of samples read, and the seconds."""
+    """Read for some seconds after the first `settle` batches; return the number of samples, and the seconds."""
     batches = iter(loader)
     for _ in range(settle):
         next(batches)
-    measured = timed_calls(lambda: _length(next(batches)), seconds, _LEAST)
-    if hasattr(batches, "close"):
+    measured = timed_calls(lambda: _length(next(batches)), seconds, _FEWEST_BATCHES)
+    if hasattr(batches, "close"):  # unlike a DataLoader's iterator, whose workers end when it is collected
         batches.close()
-    return measured  # workers of a DataLoader end with its iterator
+    return measured
 
 
 def _length(batch: Any) -> int:
@@ -303,7 +301,7 @@ def _length(batch: Any) -> int:
 
 
 def spread(length: int, count: int) -> Ints:
-    """Return `count` numbers below `length` with equal gaps, or all of them if there are fewer."""
+    """Return `count` evenly spaced numbers below `length`, or all numbers if there are fewer."""
     return np.unique(np.linspace(0, length - 1, min(length, count)).astype(np.int64))
 
 
@@ -413,8 +411,7 @@ class RecipeSteps:
     """
 
     def __init__(self, side: str, path: str, batch: int, images: int, recipe: str) -> None:
-        torch.set_num_threads(1)
-        warnings.simplefilter("ignore")  # warnings of seeds and epochs do not matter here
+        _prepare_process()
         self._side, self._path, self._batch = side, path, batch
         self._steps = _RECIPES[recipe]
         self._indices = spread(len(self._dataset(0)), images)
@@ -422,7 +419,7 @@ class RecipeSteps:
     def describe(self) -> tuple[int, int]:
         """Read all samples once, so that they are in memory; return the number of samples and of bytes."""
         with open_dataset(self._path) as dataset:
-            return len(self._indices), sum(len(dataset.reader.read(index)) for index in self._indices.tolist())
+            return _read_once(dataset, self._indices)
 
     def read(self, threads: int, seconds: float, step: int) -> tuple[int, float]:
         """Read for about some seconds, up to a step of the recipe; return the number of samples, and the seconds."""
@@ -456,7 +453,7 @@ def _either(of: Any) -> Any:
 
 
 class _Mixed:
-    """Collates, and mixes as torchvision's references do."""
+    """A collate function with MixUp or CutMix, as in torchvision's reference training."""
 
     def __init__(self) -> None:
         self._mix = _either(torchvision().transforms.v2)
@@ -468,12 +465,12 @@ class _Mixed:
 BLOCKS, RANDOM = "block shuffle, first epoch", "random order, first epoch"
 
 _FETCH_CROP = RandomResizedCrop(OUTPUT, flip=0.5)
-_BLOCK = 256  # samples, as of `BlockShuffleSampler` by default
-_LONGEST = 10  # times the planned duration of a measurement, which then ends
+_BLOCK = 256  # samples: the default of `BlockShuffleSampler`
+_LONGEST = 10  # times the planned duration, after which a measurement ends
 
 
 class FirstEpoch:
-    """The first samples of an epoch in one order, fetched again each time.
+    """One order of reading the first samples of an epoch, which are fetched again in each measurement.
 
     Parameters
     ----------
@@ -482,15 +479,14 @@ class FirstEpoch:
     batch : int
         Samples per batch.
     images : int
-        The maximum number of samples. A block shuffle reads whole blocks, as in an epoch, which soon needs the bytes
-        between two samples too.
+        The maximum number of samples. A block shuffle reads whole blocks, because an epoch soon needs the bytes between
+        two samples too.
     directory : str
         The directory for fetched samples; the caller removes it at the end.
     """
 
     def __init__(self, way: str, url: str, batch: int, images: int, directory: str) -> None:
-        torch.set_num_threads(1)
-        warnings.simplefilter("ignore")  # a random order, which fetches each sample by itself, is measured on purpose
+        _prepare_process()  # without the warning that a random order fetches each sample by itself
         self._way, self._url, self._batch, self._images = way, url, batch, images
         self._epoch, self._directory = 0, directory
 

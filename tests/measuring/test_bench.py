@@ -24,9 +24,8 @@ from packer import (
 )
 from packer._cli import EXIT_STATUS
 from packer._conversion.convert import convert
-from packer._measuring.bench import RECIPES, _up_to, ways
+from packer._measuring.bench import RECIPES, _drawn, _up_to, plot, ways
 from packer._measuring.loaders import SIDES, RecipeSteps, RepeatedEpochs, read_recipe, steps_of
-from packer._measuring.plot import _drawn, plot
 from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from tests.command import packer
