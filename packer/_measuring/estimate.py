@@ -1,7 +1,7 @@
 """`packer.estimate`: predicts the size of a pack and the time of its conversion, from trials with some of the images.
 
 It also reports the number of images with findings, the results of other options, the share of the source that is in the
-page cache (whose reading does not measure the disk), and the command that makes the pack.
+page cache (reading that share does not measure the disk), and the command that makes the pack.
 """
 
 from __future__ import annotations
@@ -16,20 +16,25 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from packer._conversion.convert import BESIDE_A_SAMPLE, note_on_overhead, require_format, require_parts
+from packer._conversion.convert import (
+    BESIDE_A_SAMPLE,
+    ConversionProgress,
+    note_on_overhead,
+    require_format,
+    require_parts,
+)
 from packer._conversion.options import options_of, values_of
 from packer._conversion.request import ConversionRequest, texts_of
 from packer._conversion.workspace import check_outside, check_place
 from packer._display import Block, Code, Displayable, TextTable, count, counted, duration
 from packer._images.probe import is_beyond_8_bit
 from packer._measuring.harness import TimeLimit, scratch_directory
-from packer._measuring.trials import Interval, Population, ShowTrial, Trials, run_trials
+from packer._measuring.trials import Interval, Population, Trials, TrialSetup
 from packer._sources.base import Source
 from packer._storage.files import writing_to
 from packer._storage.progress import shown_progress
@@ -39,7 +44,7 @@ from packer._storage.system import in_units, require_count, require_seconds
 from packer._table import Ints
 from packer.errors import DestinationError, OptionError, OptionTypeError, PackerError, SourceError, flag, printable
 
-_LEAST_SECONDS = 0.1  # of the trials of an alternative
+_LEAST_SECONDS = 0.1  # for the trials of an alternative
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class Alternative:
 
 def try_alternatives(
     request: ConversionRequest,
-    run: Callable[..., Trials],
+    setup: TrialSetup,
     *,
     ends: TimeLimit,
     before: float,
@@ -72,38 +77,47 @@ def try_alternatives(
 ) -> tuple[list[Alternative], list[str]]:
     """Try other options until the time ends; return the results, and the options not tried.
 
-    In reality, a separate process would convert with each set of options and would load its modules. Here the first
-    trial that needs a module loads it; this may have been the trial of `request`, which spent `first` seconds on
-    loading. If there are images that 8-bit RGB does not hold, `to_8_bit` tells how options that encode pixels make them
-    8-bit RGB. `run` is `run_trials` with all arguments except the request and its times.
+    Each set of options would be used in a process of its own, which loads its modules. Here all trials share a process,
+    and a module is loaded in the first trial that needs it. So the longest loading of comparable options counts for all
+    of them.
+
+    Parameters
+    ----------
+    before : float
+        Seconds that each conversion would take before its work begins.
+    first : float
+        Seconds that the trials of `request` took for loading modules.
+    to_8_bit : str, optional
+        The value of the option of this name for alternatives that encode pixels; None if 8-bit RGB can represent all
+        images.
     """
-    found, left = [], []
-    loaded = {bool(request.recipe.tiles): first}  # only tiles take long to load
+    found, not_tried = [], []
+    loaded = {bool(request.recipe.tiles): first}  # the modules for tiles alone take long to load
     others = list(_others(request, to_8_bit))
     for number, (options, other) in enumerate(others):
         until = TimeLimit(ends.left / (len(others) - number))
         if until.seconds < _LEAST_SECONDS:
-            left.append(options)
+            not_tried.append(options)
             continue
         try:
-            trials = run(other, until=until, ends=ends, enough=0, subject=f"trying {options}")
-        except (DestinationError, OSError):  # no room for it
-            left.append(options)
+            trials = setup.run(other, f"trying {options}", until=until, ends=ends, enough=0)
+        except (DestinationError, OSError):  # the disk is full
+            not_tried.append(options)
             continue
         except (PackerError, ValueError):
             continue  # these images cannot be converted with these options
-        if not trials.each:
-            left.append(options)
+        if not trials.conversions:
+            not_tried.append(options)
             continue
         duration, tiled = trials.duration(), bool(other.recipe.tiles)
         loaded[tiled] = max(duration.first, loaded.get(tiled, 0.0))
         duration = replace(duration, first=loaded[tiled])
         found.append(Alternative(options, trials.size(), duration.on(before=before)))
-    return found, left
+    return found, not_tried
 
 
 def _others(request: ConversionRequest, to_8_bit: str | None) -> Iterator[tuple[str, ConversionRequest]]:
-    """Yield other requests with their options, except for the request itself."""
+    """Yield the options and the requests of the alternatives."""
     resize = request.resize or 256
     plain: dict[str, Any] = {"codec": None, "resize": None, "tiles": None, "quality": None, "recode": False}
     plain |= {"resize_mode": None, "upscale": False, "interpolation": None}
@@ -137,7 +151,7 @@ _KINDS = (
     ("png", None, False),
     ("raw", None, False),
 )
-"""The other options that are tried: a codec, whether tiled, whether resized; the most usual first."""
+"""The options of the alternatives, the most usual first: the codec, whether tiled, whether resized."""
 
 
 def command_of(request: ConversionRequest, *more: str) -> str:
@@ -162,9 +176,9 @@ def _options(request: ConversionRequest) -> Iterator[str]:
 
 
 def share_in_memory(paths: Iterable[str]) -> float | None:
-    """Return the share of some files in memory, by their first pages; None if the system does not tell.
+    """Return the share of some files that is in memory, by their first pages; None if the system does not report it.
 
-    The files are not read from the disk: the kernel is asked for a page only if it is in memory (preadv2, RWF_NOWAIT).
+    Nothing is read from the disk: the kernel returns a page only if it is in memory (preadv2, RWF_NOWAIT).
     """
     if not hasattr(os, "RWF_NOWAIT"):
         return None
@@ -190,12 +204,11 @@ def _is_in_memory(path: str) -> bool | None:
         os.close(fd)
 
 
-_BUSY = 0.1  # share of the CPUs taken by other programs
-_NAMED = 5  # files that cannot be converted
+_BUSY = 0.1  # share of the CPUs that other programs take, from which on a remark is made
+_MOST_NAMED = 5  # files that cannot be converted
 _CHUNK = 4096  # files whose sizes are read at a time
-_FOR_SIZES = 0.3  # of the time
-_FOR_ITSELF = 0.65
-_LOOKED_UP = 64  # files that are looked for in memory
+_TIME_FOR_SIZES, _TIME_FOR_REQUEST = 0.3, 0.65  # shares of the time
+_LOOKED_UP = 64  # files of which the first page is looked up in memory
 
 ShowPhase = Callable[[str, int, int | None], None]
 
@@ -275,41 +288,32 @@ class Estimate(Displayable):
     command: str
     part_command: str | None
 
-    def _blocks(self) -> Iterable[Block]:
-        return _described(self)
-
-
-def _described(found: Estimate) -> Iterator[Block]:
-    """Yield the size and the time of a conversion, remarks, and the same figures for other options."""
-    words = shlex.split(found.command)  # packer convert SRC DST OPTION ...
-    tried = "all of them" if found.exact else count(found.tried)
-    about = "" if found.looked_at == found.images else f"about, by {count(found.looked_at)} of them, "
-    yield f"{words[2]}: {counted(found.images, 'image')}, {about}{in_units(found.bytes_in.value)}; {tried} tried"
-    yield _expected(found)
-    yield TextTable(list(_told(found, skips="--on-error skip" in " ".join(words))), ("<10", ""))
-    yield from (f"  {note}" for note in found.notes)
-    if found.alternatives:
+    def _blocks(self) -> Iterator[Block]:
+        """Yield the size and the time of a conversion, remarks, and the same figures for other options."""
+        words = shlex.split(self.command)  # packer convert SRC DST OPTION ...
+        tried = "all of them" if self.exact else count(self.tried)
+        about = "" if self.looked_at == self.images else f"about, by {count(self.looked_at)} of them, "
+        yield f"{words[2]}: {counted(self.images, 'image')}, {about}{in_units(self.bytes_in.value)}; {tried} tried"
+        yield _expected(self)
+        yield TextTable(list(_remarks(self, skips="--on-error skip" in " ".join(words))), ("<10", ""))
+        yield from (f"  {note}" for note in self.notes)
+        if self.alternatives:
+            yield ""
+            width = max(30, *(len(other.options) for other in self.alternatives))
+            rows = [
+                (one.options, in_units(one.size.value), _between(one.size, in_units), duration(one.seconds.value))
+                for one in self.alternatives
+            ]
+            yield TextTable(rows, (f"<{width}", ">10", "<24", ">10"), ("with other options", "size", "", "time"))
+        if self.not_tried:
+            yield f"  not tried, for want of time or room: {', '.join(self.not_tried)}"
         yield ""
-        width = max(30, *(len(other.options) for other in found.alternatives))
-        rows = [
-            (
-                other.options,
-                in_units(other.size.value),
-                _between(other.size, in_units),
-                duration(other.seconds.value),
-            )
-            for other in found.alternatives
-        ]
-        yield TextTable(rows, (f"<{width}", ">10", "<24", ">10"), ("with other options", "size", "", "time"))
-    if found.not_tried:
-        yield f"  not tried, for want of time or room: {', '.join(found.not_tried)}"
-    yield ""
-    parts = found.part_command
-    yield Code([f"  {found.command}", *([] if parts is None else [f"  {parts}    # in each job, K from 0"])])
+        parts = self.part_command
+        yield Code([f"  {self.command}", *([] if parts is None else [f"  {parts}    # in each job, K from 0"])])
 
 
 def _expected(found: Estimate) -> TextTable:
-    """Return size and time."""
+    """Return the expected size and time."""
     seconds = found.seconds
     with_threads = f"{_between(seconds, duration)}, with {counted(found.workers, 'thread')}"
     rows = [
@@ -323,8 +327,8 @@ def _expected(found: Estimate) -> TextTable:
     return TextTable(rows, ("<10", "<8", ""))
 
 
-def _told(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
-    """Yield remarks in addition to size and time, by topic."""
+def _remarks(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
+    """Yield topics and remarks; `skips` tells whether a conversion leaves out images that it cannot convert."""
     if found.in_memory is not None:
         cold = "" if found.in_memory < 0.05 else ": where they are not, reading them may take longer"
         yield "disk", f"{found.in_memory:.0%} of the files were in memory{cold}"
@@ -342,21 +346,21 @@ def _told(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
     if found.left_out:
         stops = "left out" if skips else "a conversion stops at the first, unless it has --on-error skip"
         yield "unreadable", f"{_images(found.unreadable)}; {stops}"
-        yield from (("", f"{entry['name']}: {entry['reason']}") for entry in found.left_out[:_NAMED])
-        if len(found.left_out) > _NAMED:
-            yield "", f"… and {count(len(found.left_out) - _NAMED)} more"
+        yield from (("", f"{entry['name']}: {entry['reason']}") for entry in found.left_out[:_MOST_NAMED])
+        if len(found.left_out) > _MOST_NAMED:
+            yield "", f"… and {count(len(found.left_out) - _MOST_NAMED)} more"
 
 
 def _images(number: Interval) -> str:
-    """Return a number of images with their kind, in words."""
+    """Return a number of images and its bounds, in words."""
     low, value, high = (round(one) for one in (number.low, number.value, number.high))
     between = "" if low == high else f" ({count(low)} to {count(high)})"
     return f"{counted(value, 'image')}{between}"
 
 
-def _between(number: Interval, said: Callable[[float], str]) -> str:
-    """Describe the bounds of a number, or that it is exact."""
-    return "(exactly)" if number.low == number.high else f"({said(number.low)} to {said(number.high)})"
+def _between(number: Interval, format: Callable[[float], str]) -> str:
+    """Return the bounds of a number in words."""
+    return "(exactly)" if number.low == number.high else f"({format(number.low)} to {format(number.high)})"
 
 
 def estimate_request(
@@ -374,11 +378,11 @@ def estimate_request(
     Parameters
     ----------
     spent : float
-        Seconds that a separate process needs before it begins.
+        Seconds that a process of packer needs until it begins a conversion.
     others : bool
-        Whether other options are tried too.
+        Whether alternatives are tried too.
     """
-    show = progress or _nothing
+    show = progress or _ignore
     if jobs > 1:
         require_parts(request.format_row)
     began = time.monotonic()
@@ -389,22 +393,25 @@ def estimate_request(
     source.require_undamaged()
     before = spent + time.monotonic() - began
     ends = TimeLimit(max(seconds / 2, seconds - before))
-    population, looking = _population(source, seconds * _FOR_SIZES, seed, show)
-    before += looking
+    population, reading_sizes = _population(source, seconds * _TIME_FOR_SIZES, seed, show)
+    before += reading_sizes
     in_memory = share_in_memory(_files(source, population.order[-_LOOKED_UP:]))
 
+    def show_trial(subject: str, now: ConversionProgress | None) -> None:
+        show(subject, now.done if now else 0, now.total if now else None)
+
     def tried(directory: Path) -> tuple[Trials, list[Alternative], list[str]]:
-        run = partial(run_trials, source=source, population=population, directory=directory, show=_show_trials(show))
-        until = TimeLimit(ends.left - (1 - _FOR_ITSELF) * seconds) if others else ends
-        trials = run(request, until=until, ends=ends, subject="trying")
+        setup = TrialSetup(source, population, directory, show_trial)
+        until = TimeLimit(ends.left - (1 - _TIME_FOR_REQUEST) * seconds) if others else ends
+        trials = setup.run(request, "trying", until=until, ends=ends)
         _require_readable(source, trials)
         if not others:
             return trials, [], []
         first = trials.duration().first
         to_8_bit = request.to_8_bit or ("type" if _has_excess(trials) else None)
-        return trials, *try_alternatives(request, run, ends=ends, before=before, first=first, to_8_bit=to_8_bit)
+        return trials, *try_alternatives(request, setup, ends=ends, before=before, first=first, to_8_bit=to_8_bit)
 
-    (trials, alternatives, left), notes = _where_they_fit(tried, Path(os.path.abspath(request.dst)).parent)
+    (trials, alternatives, not_tried), notes = _where_they_fit(tried, Path(os.path.abspath(request.dst)).parent)
     found = _estimate(
         request,
         source,
@@ -413,7 +420,7 @@ def estimate_request(
         before=before,
         in_memory=in_memory,
         alternatives=alternatives,
-        left=left,
+        not_tried=not_tried,
     )
     return replace(found, notes=[*found.notes, *notes])
 
@@ -422,12 +429,12 @@ _Tried = TypeVar("_Tried")
 
 
 def _where_they_fit(tried: Callable[[Path], _Tried], beside: Path) -> tuple[_Tried, list[str]]:
-    """Run trials in a directory in `beside`, or in the system's temporary directory if that disk is full.
+    """Run trials in a directory below `beside`, or in the system's temporary directory if the disk of `beside` is full.
 
     Returns
     -------
-    tried
-        The result of the trials.
+    result
+        The return value of `tried`.
     notes : list of str
         A remark on trials that did not run on the disk of the pack.
     """
@@ -463,7 +470,7 @@ def _estimate(
     before: float,
     in_memory: float | None,
     alternatives: list[Alternative],
-    left: list[str],
+    not_tried: list[str],
 ) -> Estimate:
     """Return the estimate that follows from the trials."""
     population, duration = trials.population, trials.duration()
@@ -487,7 +494,7 @@ def _estimate(
         others=trials.others,
         room=shutil.disk_usage(Path(os.path.abspath(request.dst)).parent).free,
         alternatives=alternatives,
-        not_tried=left,
+        not_tried=not_tried,
         notes=[
             *_in_the_way(request),
             *source.unusable(skip=request.on_error == "skip"),
@@ -502,7 +509,8 @@ def _estimate(
 
 def _overhead(request: ConversionRequest, trials: Trials) -> Iterator[str]:
     """Yield a remark on the bytes that the format takes in addition to the images."""
-    data, stored = sum(trial.data for trial in trials.each), sum(float(trial.stored.sum()) for trial in trials.each)
+    data = sum(trial.data for trial in trials.conversions)
+    stored = sum(float(trial.stored.sum()) for trial in trials.conversions)
     if not data:
         return
     images, size = len(trials.population), trials.size().value
@@ -513,7 +521,7 @@ def _overhead(request: ConversionRequest, trials: Trials) -> Iterator[str]:
 
 
 def _in_the_way(request: ConversionRequest) -> Iterator[str]:
-    """Yield reasons why the command would be refused, such as an existing file at DST; nothing is written there now."""
+    """Yield the reason why the command would be refused, such as an existing file at DST; trials do not touch it."""
     try:
         request.require_destination()
     except DestinationError as error:
@@ -534,22 +542,22 @@ def _refusals(trials: Trials) -> list[str]:
 
 
 def _population(source: Source, seconds: float, seed: int, show: ShowPhase) -> tuple[Population, float]:
-    """Return the images, and the seconds that reading all sizes would take."""
+    """Return the images, and the seconds that reading the sizes of all images would take."""
     length, sizes = len(source), source.sizes()
     if sizes is not None:
         return Population(sizes, np.arange(length), length, seed), 0.0
     mixed = np.random.default_rng([seed, 2]).permutation(length)
-    limit, asking, known = TimeLimit(seconds), 0.0, list[Ints]()
+    limit, spent, known = TimeLimit(seconds), 0.0, list[Ints]()
     for start in range(0, length, _CHUNK):
         some = source.taken(mixed[start : start + _CHUNK])
         began = time.monotonic()
         known.append(some.present_stamps()[:, 0].clip(0))
-        asking += time.monotonic() - began
+        spent += time.monotonic() - began
         show("sizes", start + len(some), length)
         if limit.is_over:
             break
     sizes = np.concatenate(known)
-    return Population(sizes, mixed[: len(sizes)], length, seed), asking * length / len(sizes)
+    return Population(sizes, mixed[: len(sizes)], length, seed), spent * length / len(sizes)
 
 
 def _files(source: Source, indices: Ints) -> Iterator[str]:
@@ -558,11 +566,7 @@ def _files(source: Source, indices: Ints) -> Iterator[str]:
     return iter(paths if len(set(paths)) == len(paths) else [])
 
 
-def _show_trials(show: ShowPhase) -> ShowTrial:
-    return lambda subject, now: show(subject, now.done, now.total) if now else show(subject, 0, None)
-
-
-def _nothing(what: str, done: int, total: int | None) -> None:
+def _ignore(what: str, done: int, total: int | None) -> None:
     """Ignore the progress."""
 
 
@@ -623,7 +627,7 @@ def estimate(
 def requested(
     src: str | os.PathLike[str], dst: str | os.PathLike[str] | None, options: Mapping[str, Any]
 ) -> ConversionRequest:
-    """Return the conversion of these options; TypeError for an option that `packer.convert` does not have."""
+    """Return the request with these options; TypeError for an option that `packer.convert` does not have."""
     known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
         if name not in known:
@@ -633,7 +637,7 @@ def requested(
 
 
 def default_destination(src: Path, format: str | None) -> Path:
-    """Return the default path of a pack: a free name in the current directory, or next to it if it belongs to `src`."""
+    """Return a free name for a pack in the current directory or, if that lies in `src`, in the directory of `src`."""
     suffix = ".lmdb" if format is None else require_format(format).suffixes[0]
     name = re.sub(r"[^\w.-]+", "", Path(os.path.abspath(src)).stem).strip(".-") or "pack"
     inside = Path.cwd().is_relative_to(os.path.realpath(src))

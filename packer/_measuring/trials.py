@@ -1,13 +1,14 @@
 """Trial conversions of some images of a source, and the extrapolation to all images.
 
-The time of a conversion consists of a fixed part, for beginning and ending, and a part for each image and byte. A trial
-reports when its first and its last batch were written, to separate the two. Modules are loaded and code is compiled
-once, before the trials, or in the first of them if only some images need it.
+The time of a conversion consists of a fixed part, for its beginning and its end, and a part for each image and byte. A
+trial reports when its first and its last batch were written, which separates the two parts. Modules are loaded once,
+before the trials; a module that only some images need may be loaded in the first trial.
 
 Images of similar sizes are a stratum. Strata of large images have fewer members, because the estimated quantity, such
-as the bytes in the pack, varies more among these; at first the same number is drawn from every stratum. Later images
-are drawn uniformly, so that their average time equals the average over the source. The sum over all images is estimated
-by regression on the size, which is known for every image. See Cochran, Sampling Techniques, 5.5 and 7.10.
+as the bytes in the pack, varies more among large images. The first images of the order are the same number from every
+stratum. Later images are drawn uniformly, so that their average time equals the average over the source. The sum over
+all images is estimated by regression on the size, which is known for every image. See Cochran, Sampling Techniques, 5.5
+and 7.10.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ from packer._table import Ints
 
 Floats = npt.NDArray[np.float64]
 
-_LEAST, _SHORT, _ENOUGH = 16, 34, 300  # images of a trial; of all trials of the request itself
-_MOST_BYTES = 256 << 20  # of the images of a trial, whose pack goes to the disk
-_MOST_IMAGES = 4000
-_OF_EACH_SIZE, _APART = 20, 5  # the first images of a population's order are of all sizes
-_DOUBT = 0.2  # of a duration: other work on the machine, and disks that slow down, show only later
-_OF_BYTES = 0.3  # how far the share of the time that grows with the bytes may be off
-_LEAST_DOUBT = 0.002  # of a size that was not counted
-_STRUCTURE = 0.05  # of the bytes in addition to the images, which grow with their number, but for a page here and there
+_LEAST, _SHORT = 16, 34  # images: of any trial, and of the first one
+_ENOUGH = 300  # images of all trials of one request
+_MOST_BYTES, _MOST_IMAGES = 256 << 20, 4000  # of a trial
+_OF_EACH_SIZE, _SIZE_STEP = 20, 5  # every 5th of the first 20 images, which are of all sizes
+_DURATION_ERROR = 0.2  # other programs may interfere, and disks slow down, only after the trials
+_BY_BYTES_ERROR = 0.3  # of the share of the time that grows with the bytes
+_SIZE_ERROR = 0.002  # the least error of an extrapolated size
+_STRUCTURE_ERROR = 0.05  # of the bytes in addition to the images: they are nearly proportional to the number of images
 
 ShowTrial = Callable[[str, ConversionProgress | None], None]
-"""Called with the subject of the trials, and their progress; None while they are prepared."""
+"""A progress callback: takes the subject of the trials, and their progress; None during the preparation."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,9 @@ class ConversionTime:
     Attributes
     ----------
     first : float
-        Seconds that are spent once in a process, to load modules.
+        Seconds for loading modules, once in a process.
     fixed : float
-        Seconds for beginning and ending, in every conversion.
+        Seconds for the beginning and the end of a conversion.
     work : Interval
         Seconds for all images.
     """
@@ -68,9 +69,9 @@ class ConversionTime:
     work: Interval
 
     def on(self, jobs: int = 1, before: float = 0.0) -> Interval:
-        """Return the seconds if some machines share the work, including the seconds before it begins.
+        """Return the seconds if several machines share the work, including `before` seconds for its preparation.
 
-        The part that is spent once is assumed to be as uncertain as the work.
+        The parts that are not shared are assumed to be as uncertain as the work.
         """
         seconds = self.work.value / jobs + self.first + self.fixed + before
         return Interval.around(seconds, seconds * (self.work.high - self.work.value) / max(self.work.value, 1e-9))
@@ -89,17 +90,17 @@ class Trials:
         Seconds that were spent once, to load modules for images.
     by_bytes : float
         Share of the time of all images that grows with their bytes; the rest is the same for each image.
-    each : list of TrialConversion
-        A short trial, and others as long as time allows. The last one has all images if there is time for them.
+    conversions : list of TrialConversion
+        A short trial, and longer ones if time allows. The last one has all images if there is time for them.
     others : float or None
-        Share of the processors that other programs took meanwhile.
+        Share of the processors that other programs took meanwhile; None if the system does not report it.
     """
 
     population: Population
     workers: int
     first: float = 0.0
     by_bytes: float = 0.5
-    each: list[TrialConversion] = field(default_factory=list)
+    conversions: list[TrialConversion] = field(default_factory=list)
     others: float | None = None
 
     @property
@@ -110,38 +111,40 @@ class Trials:
     @property
     def _counted(self) -> list[TrialConversion]:
         """The trials that count: only the last one if it has all images."""
-        return self.each[-1:] if self.is_exact else self.each
+        return self.conversions[-1:] if self.is_exact else self.conversions
 
     @property
     def is_exact(self) -> bool:
         """Whether all images were tried at once."""
-        return len(self.each[-1]) == len(self.population)
+        return len(self.conversions[-1]) == len(self.population)
 
     def size(self) -> Interval:
         """The estimated size of the pack in bytes."""
         if self.is_exact:
-            last = self.each[-1]
+            last = self.conversions[-1]
             return Interval.around(float(last.stored.sum()) + last.structure, 0.0)
-        total = self.population.total(self._positions, np.concatenate([trial.stored for trial in self.each]))
-        short, long = self.each[0], max(self.each, key=len)
+        total = self.population.total(self._positions, np.concatenate([trial.stored for trial in self.conversions]))
+        short, long = self.conversions[0], max(self.conversions, key=len)
         an_image = max(0.0, (long.structure - short.structure) / max(len(long) - len(short), 1))
         beside = long.structure + an_image * (len(self.population) - len(long))
         value, drawn = total.value + beside, (total.high - total.low) / 2
-        return Interval.around(value, math.hypot(drawn, _STRUCTURE * beside, _LEAST_DOUBT * value))
+        return Interval.around(value, math.hypot(drawn, _STRUCTURE_ERROR * beside, _SIZE_ERROR * value))
 
     def duration(self) -> ConversionTime:
         """The time of the conversion of all images."""
-        long, whole = self.each[1:] or self.each, len(self.population)
+        short, *longer = self.conversions
+        long, whole = longer or [short], len(self.population)
         if len(long[-1]) == whole:
             long = long[-1:]
-        fixed = min(trial.around for trial in self.each)  # all of it, where there is a single batch
+        fixed = min(trial.fixed for trial in self.conversions)  # a trial of one batch counts as fixed altogether
         works = [self._work(trial) for trial in long]
         rates = [max(trial.seconds - fixed, 1e-6) / work for trial, work in zip(long, works, strict=True)]
         rate = float(np.average(rates, weights=works))
         unlike = float(np.average([self._unlike(trial) for trial in long], weights=works))
-        doubt = math.hypot(_DOUBT, (max(rates) - min(rates)) / rate, (self.others or 0.0) / 2, _OF_BYTES * unlike)
-        late = self.each[0].seconds - fixed - rate * self._work(self.each[0])  # of modules that only some images need
-        return ConversionTime(self.first + max(0.0, late), fixed, Interval.around(rate * whole, rate * whole * doubt))
+        spread = (max(rates) - min(rates)) / rate
+        error = math.hypot(_DURATION_ERROR, spread, (self.others or 0.0) / 2, _BY_BYTES_ERROR * unlike)
+        late = short.seconds - fixed - rate * self._work(short)  # for modules that only some images need
+        return ConversionTime(self.first + max(0.0, late), fixed, Interval.around(rate * whole, rate * whole * error))
 
     def findings(self) -> dict[str, Interval]:
         """The estimated number of images with each finding."""
@@ -178,107 +181,176 @@ class Trials:
         return float(self.population.sizes(trial.positions).mean()) / mean - 1 if mean else 0.0
 
     def _idle(self, images: int) -> float:
-        """Return the work that idle threads could do while another thread processes its last batch."""
+        """Return the work that is not done because threads idle while another one processes the last batch."""
         batch = min(BATCH_BYTES / max(self.population.mean_size, 1.0), images / (2 * self.workers))
         return (self.workers - 1) * batch / 2
 
 
-def run_trials(
-    request: ConversionRequest,
-    source: Source,
-    population: Population,
-    directory: Path,
-    *,
-    until: TimeLimit,
-    ends: TimeLimit,
-    enough: int = _ENOUGH,
-    show: ShowTrial,
-    subject: str,
-) -> Trials:
-    """Convert some images several times, different ones each time.
+@dataclass(frozen=True)
+class TrialSetup:
+    """The images that trials convert, and the directory of their packs.
 
-    If there is time for all images, the last trial converts all of them.
-
-    Parameters
+    Attributes
     ----------
-    until, ends : TimeLimit
-        The trials continue until the first of these, and until the second one if they have fewer than `enough` images
-        by then. There is at least one trial, unless none fits and `enough` is 0.
+    source : Source
+        All images.
+    population : Population
+        The order in which the images are tried.
+    directory : Path
+        A temporary directory.
+    show : ShowTrial
     """
-    show(subject, None)
-    trials = Trials(population, threads_for(request.workers, request.recipe))
-    known, begun = len(population.order), 0
-    trials.first, trials.by_bytes, an_image = _load(request, source, population)
 
-    def convert(start: int, count: int) -> None:
-        positions = np.arange(start, min(start + count, known))
-        indices, progress = population.order[positions], partial(show, subject)
-        trials.each.append(convert_some(request, source, positions, indices, directory=directory, progress=progress))
+    source: Source
+    population: Population
+    directory: Path
+    show: ShowTrial
 
-    def fitting(limit: TimeLimit) -> int:
-        return max(0, int(limit.left / an_image))
+    def run(
+        self, request: ConversionRequest, subject: str, *, until: TimeLimit, ends: TimeLimit, enough: int = _ENOUGH
+    ) -> Trials:
+        """Convert some images several times, different ones each time.
 
-    if not enough and fitting(ends) < _LEAST:
+        If there is time for all images, the last trial converts all of them.
+
+        Parameters
+        ----------
+        request : ConversionRequest
+        subject : str
+            The subject of the trials, for `show`.
+        until, ends : TimeLimit
+            Trials begin until the first limit; if they have fewer than `enough` images by then, until the second one.
+            There is at least one trial, unless `enough` is 0 and there is no time for it.
+        """
+        population = self.population
+        self.show(subject, None)
+        trials = Trials(population, threads_for(request.workers, request.recipe))
+        known, begun = len(population.order), 0
+        trials.first, trials.by_bytes, an_image = self.prepare_images(request)
+
+        def convert(start: int, count: int) -> None:
+            positions = np.arange(start, min(start + count, known))
+            trials.conversions.append(self._convert(request, positions, partial(self.show, subject)))
+
+        def fitting(limit: TimeLimit) -> int:
+            return max(0, int(limit.left / an_image))
+
+        if not enough and fitting(ends) < _LEAST:
+            return trials
+        with Load() as load:
+            convert(0, max(_LEAST, min(_SHORT, fitting(until) // 4)))
+            for parts in (2, 1):
+                last = trials.conversions[-1]
+                begun, an_image = begun + len(last), max(last.seconds - last.fixed, 1e-6) / len(last)
+                most = min(int(_MOST_BYTES / max(population.mean_size, 1)), _MOST_IMAGES)
+                if known == len(population) and known <= min(fitting(until), most):
+                    convert(0, known)
+                    break
+                count = max(min(fitting(until), most) // parts, min(enough - begun, fitting(ends)) // parts)
+                if min(count, known - begun) >= _LEAST:
+                    convert(begun, min(count, -(-(known - begun) // parts)))
+        trials.others = load.others
         return trials
-    with Load() as load:
-        convert(0, max(_LEAST, min(_SHORT, fitting(until) // 4)))
-        for parts in (2, 1):
-            last = trials.each[-1]
-            begun, an_image = begun + len(last), max(last.seconds - last.around, 1e-6) / len(last)
-            most = int(_MOST_BYTES / max(population.mean_size, 1))
-            if known == len(population) and known <= min(fitting(until), most, _MOST_IMAGES):
-                convert(0, known)
-                break
-            count = max(min(fitting(until), most, _MOST_IMAGES) // parts, min(enough - begun, fitting(ends)) // parts)
-            if min(count, known - begun) >= _LEAST:
-                convert(begun, min(count, -(-(known - begun) // parts)))
-    trials.others = load.others
-    return trials
 
+    def prepare_images(self, request: ConversionRequest) -> tuple[float, float, float]:
+        """Prepare some images twice, and load the modules that they need.
 
-def _load(request: ConversionRequest, source: Source, population: Population) -> tuple[float, float, float]:
-    """Load the modules that the images need.
+        The first time takes longer: different kinds of images need different modules, which are loaded then.
 
-    Images of several sizes are prepared twice, because different kinds of images need different modules, which are
-    loaded the first time.
+        Returns
+        -------
+        first : float
+            Seconds for loading, which every process spends once.
+        by_bytes : float
+            Share of an image's time that grows with its bytes.
+        an_image : float
+            Seconds for an image on one thread, including delays by other programs.
+        """
+        population = self.population
+        begin = moment()
+        request.recipe.load()
+        loaded = since(begin).total
+        positions = np.arange(0, min(_OF_EACH_SIZE, len(population.order)), _SIZE_STEP)
+        indices, sizes = population.order[positions], population.sizes(positions)
+        once = np.array([self._prepare(request, index) for index in indices])
+        began = time.perf_counter()
+        again = np.array([self._prepare(request, index) for index in indices])
+        an_image = (time.perf_counter() - began) / len(indices)
+        a_byte, any_image = np.polyfit(sizes, again, 1) if np.ptp(sizes) else (0, 1)
+        of_bytes = a_byte * population.mean_size
+        by_bytes = min(max(float(of_bytes / max(any_image + of_bytes, 1e-9)), 0.0), 1.0)
+        return loaded + max(0.0, float((once - again).sum())), by_bytes, max(an_image, 1e-6)
 
-    Returns
-    -------
-    first : float
-        Seconds for loading, which every process spends once.
-    by_bytes : float
-        Share of an image's time that grows with its bytes.
-    an_image : float
-        Seconds for an image on one thread, including delays by other programs.
-    """
-    begin = moment()
-    request.recipe.load()
-    loaded = since(begin).total
-    positions = np.arange(0, min(_OF_EACH_SIZE, len(population.order)), _APART)
-    some = population.order[positions]
-    once = np.array([_prepared(request, source, index) for index in some])
-    began = time.perf_counter()
-    again = np.array([_prepared(request, source, index) for index in some])
-    an_image = (time.perf_counter() - began) / len(some)
-    a_byte, any_image = (
-        np.polyfit(population.sizes(positions), again, 1) if np.ptp(population.sizes(positions)) else (0, 1)
-    )
-    of_bytes = a_byte * population.mean_size
-    by_bytes = min(max(float(of_bytes / max(any_image + of_bytes, 1e-9)), 0.0), 1.0)
-    return loaded + max(0.0, float((once - again).sum())), by_bytes, max(an_image, 1e-6)
+    def _prepare(self, request: ConversionRequest, index: int) -> float:
+        """Return the seconds for preparing an image on this thread, without delays by other programs."""
+        begin = moment()
+        pipeline = ConversionPipeline(self.source.taken(np.array([index])), request.recipe, "skip", start=0)
+        for _ in pipeline.run(_ThisThread(), ahead=1):
+            pass
+        return since(begin).total
 
+    def _convert(
+        self, request: ConversionRequest, positions: Ints, progress: Callable[[ConversionProgress], None]
+    ) -> TrialConversion:
+        """Convert some images as the request would convert all images, and remove the pack.
 
-def _prepared(request: ConversionRequest, source: Source, index: int) -> float:
-    """Return the seconds for preparing an image on this thread, without the delays that other programs cause."""
-    begin = moment()
-    pipeline = ConversionPipeline(source.taken(np.array([index])), request.recipe, "skip", start=0)
-    for _ in pipeline.run(_ThisThread(), ahead=1):
-        pass
-    return since(begin).total
+        Raises
+        ------
+        PackerError
+            For the same reasons as `packer.convert`, except for images that cannot be read, which are left out.
+        """
+        indices = self.population.order[positions]
+        in_order = np.argsort(indices)
+        account = self.source.complete_account()
+        some = replace(self.source.taken(indices[in_order]), others=OtherFiles(), notes=[], doubts=(), account=account)
+        pack = self.directory / f"trial{request.format_row.suffixes[0]}"
+        report = self.directory / "findings.jsonl"
+        trial_request = replace(
+            request,
+            dst=pack,
+            format=request.format_row.name,
+            on_error="skip",
+            report=report,
+            parts=None,
+            overwrite=False,
+            fresh=True,
+            ignore_free_space=True,
+        )
+        written = list[float]()
+
+        def note(done: ConversionProgress) -> None:
+            written.append(time.perf_counter())
+            progress(done)
+
+        try:
+            began = time.perf_counter()
+            summary = trial_request.convert(some, note, allow_empty=True)
+            seconds = time.perf_counter() - began
+            noted = map(json.loads, report.read_text("utf-8").splitlines())
+            findings = {line["name"]: tuple(line["findings"]) for line in noted if "findings" in line}
+            skipped = {entry["name"] for entry in summary.manifest.skipped}
+            names = [some.names.get(index) for index in range(len(some))]
+            is_left_out = np.array([name in skipped for name in names], bool)
+            stored = np.zeros(len(some))
+            stored[~is_left_out], data = _stored(pack)
+            return TrialConversion(
+                positions=positions[in_order],
+                stored=stored,
+                data=data,
+                structure=summary.bytes_out - int(stored.sum()),
+                seconds=seconds,
+                fixed=max(0.0, seconds - (written[-1] - written[0])) if written else seconds,
+                findings=[findings.get(name, ()) for name in names],
+                is_left_out=is_left_out,
+                left_out=summary.manifest.skipped,
+            )
+        finally:
+            for path in (pack, report):
+                remove(path)
 
 
 class _ThisThread(Executor):
-    """Runs each function at once, on this thread."""
+    """An executor that runs each function at once, on the calling thread."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
         done: Future[Any] = Future()
@@ -289,7 +361,7 @@ class _ThisThread(Executor):
         return done
 
 
-_MOST_PADDING = 1 << 16  # bytes; a larger gap holds something else
+_MOST_PADDING = 1 << 16  # bytes; a larger gap between two samples is no padding
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,11 +378,11 @@ class TrialConversion:
     data : int
         Bytes of all images, without the padding.
     structure : int
-        Other bytes of the pack: its structure, table and manifest.
+        The other bytes of the pack: its structure, table and manifest.
     seconds : float
         Seconds that the conversion took.
-    around : float
-        Seconds of these before the first batch was written and after the last one.
+    fixed : float
+        The part of `seconds` before the first batch was written and after the last one.
     findings : list of tuple of str
         The findings of each image.
     is_left_out : (n,) bool array
@@ -324,90 +396,13 @@ class TrialConversion:
     data: int
     structure: int
     seconds: float
-    around: float
+    fixed: float
     findings: list[tuple[str, ...]]
     is_left_out: npt.NDArray[np.bool_]
     left_out: list[dict[str, str]]
 
     def __len__(self) -> int:
         return len(self.positions)
-
-
-def convert_some(
-    request: ConversionRequest,
-    source: Source,
-    positions: Ints,
-    indices: Ints,
-    *,
-    directory: Path,
-    progress: Callable[[ConversionProgress], None] | None = None,
-) -> TrialConversion:
-    """Convert some images of a source into a directory, in the same way as all images, and remove the pack.
-
-    Parameters
-    ----------
-    request : ConversionRequest
-    source : Source
-        All images.
-    positions, indices : (n,) int64 arrays
-        The images, as positions in the order of a `Population`, and as indices of `source`.
-    directory : Path
-        The temporary directory of the pack.
-    progress : callable, optional
-        As for `packer.convert`.
-
-    Raises
-    ------
-    PackerError
-        For the same reasons as `packer.convert`, except for images that cannot be read, which are left out.
-    """
-    in_order = np.argsort(indices)
-    account = source.complete_account()
-    some = replace(source.taken(indices[in_order]), others=OtherFiles(), notes=[], doubts=(), account=account)
-    pack, report = directory / f"trial{request.format_row.suffixes[0]}", directory / "findings.jsonl"
-    trial_request = replace(
-        request,
-        dst=pack,
-        format=request.format_row.name,
-        on_error="skip",
-        report=report,
-        parts=None,
-        overwrite=False,
-        fresh=True,
-        ignore_free_space=True,
-    )
-    written = list[float]()
-
-    def note(done: ConversionProgress) -> None:
-        written.append(time.perf_counter())
-        if progress is not None:
-            progress(done)
-
-    try:
-        began = time.perf_counter()
-        summary = trial_request.convert(some, note, allow_empty=True)
-        seconds = time.perf_counter() - began
-        noted = map(json.loads, report.read_text("utf-8").splitlines())
-        findings = {line["name"]: tuple(line["findings"]) for line in noted if "findings" in line}
-        skipped = {entry["name"] for entry in summary.manifest.skipped}
-        names = [some.names.get(index) for index in range(len(some))]
-        is_left_out = np.array([name in skipped for name in names], bool)
-        stored = np.zeros(len(some))
-        stored[~is_left_out], data = _stored(pack)
-        return TrialConversion(
-            positions[in_order],
-            stored,
-            data,
-            summary.bytes_out - int(stored.sum()),
-            seconds,
-            max(0.0, seconds - (written[-1] - written[0])) if written else seconds,
-            [findings.get(name, ()) for name in names],
-            is_left_out,
-            summary.manifest.skipped,
-        )
-    finally:
-        for path in (pack, report):
-            remove(path)
 
 
 def _stored(pack: Path) -> tuple[Floats, int]:
@@ -432,10 +427,10 @@ def _stored(pack: Path) -> tuple[Floats, int]:
 
 
 _STRATA = 20
-_FROM_EACH = 4  # images of a stratum that an estimate wants, at least
-_ALIKE = 8  # images of each stratum that are drawn before others
-_STEP = 7  # from a stratum to the next one, so that few images are spread too; prime to _STRATA
-_Z = 1.96  # of 95 %
+_FROM_EACH = 4  # the least images of a stratum in an estimate
+_BALANCED = 8  # images from each stratum at the beginning of the order
+_STEP = 7  # from a stratum to the next one in the order, so that few images are spread too; prime to _STRATA
+_Z = 1.96  # standard errors for 95 %
 
 
 @dataclass(frozen=True)
@@ -462,7 +457,7 @@ class Interval:
 
 
 class Population:
-    """The images of a list, in an order in which the first images, however many, are a sample of all strata.
+    """The images of a list, in an order each of whose beginnings is a sample of all strata.
 
     Parameters
     ----------
@@ -490,14 +485,14 @@ class Population:
         by_size = mixed[np.argsort(sizes[mixed], kind="stable")]
         self._sizes = sizes[by_size].astype(np.float64)
         self._stratum = stratum = _strata(self._sizes)
-        turn = np.empty(known, np.int64)  # of an image among those of its stratum
+        turn = np.empty(known, np.int64)  # the number of an image within its stratum
         drawn = np.random.default_rng([seed, 1]).permutation(known)
         turn[drawn[np.argsort(stratum[drawn], kind="stable")]] = np.arange(known) - np.searchsorted(stratum, stratum)
-        first = turn < _ALIKE
+        first = turn < _BALANCED
         later = np.random.default_rng([seed, 3]).permutation(known)
-        rank = np.lexsort((np.where(first, stratum * _STEP % _STRATA, later), np.where(first, turn, _ALIKE)))
+        rank = np.lexsort((np.where(first, stratum * _STEP % _STRATA, later), np.where(first, turn, _BALANCED)))
         self.order = which[by_size[rank]]
-        self._rank_of = rank  # of the images in `order`, their ranks by size
+        self._rank_of = rank  # the rank by size of each image in `order`
 
     def __len__(self) -> int:
         return self._length
@@ -541,9 +536,9 @@ class Population:
         slope = float((weight[of] * x * y).sum()) / spread if spread else 0.0
         total = float((members * _means(values, of, seen)).sum())
         total += slope * (float(self._sizes.sum()) - float((members * _means(sizes, of, seen)).sum()))
-        pull = weight[of] * x * x / spread if spread else np.zeros(n)  # of each image on the slope, up to 1
-        left = (y - slope * x) / np.maximum(1 - pull, 0.1)  # as if the image had not been in it: MacKinnon and White
-        variances = weight * np.bincount(of, left**2, minlength=len(seen))
+        leverage = weight[of] * x * x / spread if spread else np.zeros(n)
+        residual = (y - slope * x) / np.maximum(1 - leverage, 0.1)  # of a fit without the image: MacKinnon and White
+        variances = weight * np.bincount(of, residual**2, minlength=len(seen))
         half = _quantile(variances, seen) * math.sqrt(variances.sum())
         return Interval.around(total * scale, math.hypot(half * scale, self._unseen(float(values.std()))))
 
@@ -576,13 +571,24 @@ class Population:
 
 
 def _strata(sizes: Floats) -> Ints:
-    """Return the stratum of each image, by ascending size; strata have about equal sums of size plus mean size."""
+    """Return the stratum of each image, by ascending size.
+
+    Strata are about equal in the sum, over their images, of size plus mean size.
+    """
     reached = np.cumsum(sizes + max(float(sizes.mean()), 1.0)) if len(sizes) else sizes
     return np.minimum(reached * _STRATA / reached[-1:], _STRATA - 1).astype(np.int64)
 
 
 def _without_empty(stratum: Ints, drawn: Ints) -> tuple[Floats, Ints]:
-    """Join strata without a drawn image to others; return the size of each stratum, and the stratum of each draw."""
+    """Join each stratum without a drawn image to another one.
+
+    Returns
+    -------
+    members : (S,) float64 array
+        Number of images in each stratum.
+    of : (n,) int64 array
+        The stratum of each drawn image.
+    """
     seen = np.bincount(drawn, minlength=int(stratum.max()) + 1) > 0
     joined = np.minimum(np.cumsum(seen) - seen, seen.sum() - 1)
     return np.bincount(joined[stratum]).astype(np.float64), joined[drawn]

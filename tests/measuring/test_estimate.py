@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from PIL import Image
 import packer
 from packer._measuring.estimate import command_of, estimate_request, requested, try_alternatives
 from packer._measuring.harness import Load, TimeLimit
-from packer._measuring.trials import ConversionTime, Interval, Population, Trials, _load, run_trials
+from packer._measuring.trials import ConversionTime, Interval, Population, Trials, TrialSetup
 from packer._storage.system import available_cpus
 from packer.errors import DestinationError, OptionError, SourceError
 from packer.testing.photos import draw_photo
@@ -114,13 +113,15 @@ def _tried(photos: Path, directory: Path, *, until: float, ends: float, enough: 
     source = request.open(request.dst, None)
     population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
     limits: dict[str, Any] = {"until": TimeLimit(until), "ends": TimeLimit(ends), "enough": enough}
-    return run_trials(request, source, population, directory, **limits, show=lambda *shown: None, subject="")
+    return TrialSetup(source, population, directory, lambda *shown: None).run(request, "", **limits)
 
 
 def test_as_many_images_as_are_wanted_are_tried_unless_the_time_is_over(photos: Path, tmp_path: Path) -> None:
     assert 100 <= _tried(photos, tmp_path, until=0, ends=100, enough=100).tried < 240
     assert 16 <= _tried(photos, tmp_path, until=0, ends=0, enough=100).tried < 40
-    assert not _tried(photos, tmp_path, until=0, ends=0, enough=0).each, "nothing is tried that there is no time for"
+    assert not _tried(photos, tmp_path, until=0, ends=0, enough=0).conversions, (
+        "nothing is tried that there is no time for"
+    )
     assert os.listdir(tmp_path) == []
 
 
@@ -145,10 +146,12 @@ def test_the_share_of_the_time_that_grows_with_the_bytes_is_measured(
     request = requested(photos, tmp_path / "out.lmdb", options)
     source = request.open(request.dst, None)
     population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
-    _, by_bytes, an_image = _load(request, source, population)
+    setup = TrialSetup(source, population, tmp_path, lambda *shown: None)
+    _, by_bytes, an_image = setup.prepare_images(request)
     assert least <= by_bytes <= most
     assert an_image > 0
-    assert 0 <= _load(request, source, Population(np.full(240, 9000), np.arange(240), 240))[1] <= 0.01
+    of_one_size = replace(setup, population=Population(np.full(240, 9000), np.arange(240), 240))
+    assert 0 <= of_one_size.prepare_images(request)[1] <= 0.01
 
 
 @pytest.mark.measures
@@ -167,11 +170,11 @@ assert first[0] > 4 * first[1], first
 
 def test_what_happens_once_is_not_counted_for_each_image(photos: Path, tmp_path: Path) -> None:
     trials = _tried(photos, tmp_path, until=0, ends=100, enough=100)
-    for trial in trials.each:
-        assert 0 < trial.around < trial.seconds
+    for trial in trials.conversions:
+        assert 0 < trial.fixed < trial.seconds
     trials.first, trials.others = 1.0, 0.0
-    slow = replace(trials, each=list(trials.each))
-    slow.each[0] = replace(slow.each[0], seconds=slow.each[0].seconds + 20)  # it compiled what it needed
+    slow = replace(trials, conversions=list(trials.conversions))
+    slow.conversions[0] = replace(slow.conversions[0], seconds=slow.conversions[0].seconds + 20)  # of compiling
     fast, once = trials.duration(), slow.duration()
     assert once.work == fast.work
     assert 15 < once.first - fast.first < 21
@@ -289,9 +292,9 @@ def test_what_was_loaded_already_counts_for_whoever_needs_it(photos: Path, tmp_p
     request = requested(photos, tmp_path / "x.lmdb", {"resize": 48, "tiles": True})
     source = request.open(request.dst, None)
     population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
-    run = partial(run_trials, source=source, population=population, directory=tmp_path, show=lambda *shown: None)
+    setup = TrialSetup(source, population, tmp_path, lambda *shown: None)
     known: dict[str, Any] = {"ends": TimeLimit(10), "before": 0.0, "first": 1000.0, "to_8_bit": None}
-    tried, _ = try_alternatives(request, run, **known)
+    tried, _ = try_alternatives(request, setup, **known)
     seconds = {other.options: other.seconds.value for other in tried}
     assert seconds["--codec keep"] < 1000 < seconds["--tiles"]
 
