@@ -1,18 +1,16 @@
-"""`packer.profile`: measures the waiting of a training loop for data, finds its cause, and suggests changes.
+"""`packer.profile`: measures how long a training loop waits for data, finds the cause, and suggests changes.
 
-The time from batch to batch follows from two numbers: the duration of a step, and the loader's time for a batch.
-Without workers the two add up; with workers the longer one counts. From these, `diagnose` finds the cause of the
-waiting and the speed-up from each change; `sentences` writes the report.
+The time from batch to batch follows from the duration of a step and the loader's time for a batch. Without workers it
+is their sum, with workers the longer of the two. So `diagnose` finds the cause of the waiting, and the speed-up from
+each change; `sentences` writes the report.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import multiprocessing
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -29,7 +27,7 @@ from packer._measuring.loader_stages import (
     measure_packed,
     measure_stages,
 )
-from packer._measuring.timing import Timings
+from packer._measuring.timing import Timings, measured_pass
 from packer._storage.system import available_cpus, require_count
 from packer.errors import OptionError, OptionTypeError, printable
 
@@ -47,7 +45,7 @@ CAUSES = {
     "lock": "threads wait for Python's lock",
     "unknown": "what takes the time cannot be seen",
 }
-"""The causes of a loop's waiting, and their words in a report."""
+"""The causes of waiting, and their descriptions in a report."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -108,9 +106,9 @@ class ProfileReport(Displayable):
         return asdict(self)
 
 
-_FEW = 10
+_FEW_STEPS = 10
 _EXPLAINED = 0.5
-"""The share of the waiting that the stages explain at least, for the report to say no more."""
+"""The share of the waiting from which on the stages explain it; below it the report has a remark."""
 
 _NAMES = {"items": "the rest of dataset[i]", "transfer": "the copy to the device"}
 _COLLATION = "The collate_fn runs for every batch: stack tensors of one size, as torch's default_collate does."
@@ -119,11 +117,11 @@ _COLLATION_BY_TORCH = (
     "sampler=torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(dataset), 64, False))."
 )
 
-SHARED = 2.0
+_SHARED_CORE = 2.0
 """The largest factor by which work slows down when two threads share a core."""
 
-GAIN = 1.2
-"""The smallest factor by which a change must speed up the loop to be worth while."""
+_WORTHWHILE = 1.2
+"""The smallest speed-up of the loop for which a change is recommended."""
 
 
 @dataclass(kw_only=True)
@@ -132,22 +130,24 @@ class ProfileFindings:
 
     Attributes
     ----------
+    timings : Timings
+    info : LoaderInfo
     waiting, error : float
-        The share of the time that the loop, or the GPU, waits, and its standard error.
+        The share of the time for which the loop (with CUDA, the GPU) waits, and its standard error.
     idle : float, optional
-        The GPU's idle share.
+        The share of the time for which the GPU is idle.
     cause : str
         One of `CAUSES`.
-    stages : Stages, optional
+    stages : Stages
     unseen : str
-        The reason if there are none.
+        The reason why the stages were not measured; empty if they were.
     fewer : float, optional
-        The speed-up of a pass with as many workers as processors, if there are more workers.
+        The speed-up of a pass with as many workers as processors, if the loader has more workers.
     packed : list of PackedCost
     unpacked : str
-        The reason if there are none.
+        The reason why packing was not measured; empty if it was.
     gains : dict of str to float
-        The speed-up of the loop, by the change.
+        The speed-up of the loop from each change.
     packing_helps : bool
     keeps_up : bool
         Whether the loop hardly waits after its first batch.
@@ -159,7 +159,7 @@ class ProfileFindings:
     error: float
     idle: float | None = None
     cause: str = "unknown"
-    stages: Stages | None = None
+    stages: Stages = field(default_factory=Stages)
     unseen: str = ""
     fewer: float | None = None
     packed: list[PackedCost] = field(default_factory=list)
@@ -168,34 +168,42 @@ class ProfileFindings:
     packing_helps: bool = False
     keeps_up: bool = False
 
-    def made(self, sample: Cost, workers: int) -> float:
-        """Return the interval, in seconds, at which workers produce batches of samples of a given cost."""
+    def batch_interval(self, sample: Cost, workers: int) -> float:
+        """Return the seconds in which workers together make a batch, from the cost of a sample."""
         batch, count = self.info.batch_size, max(workers, 1)
         return batch * (sample.cpu / min(count, available_cpus()) + sample.blocked / count)
 
-    def interval(self, made: float, workers: int, sample: Cost) -> float:
-        """Return the seconds from batch to batch if one is produced every `made` seconds, of samples of a given cost.
+    def loop_interval(self, batch: float, workers: int, sample: Cost) -> float:
+        """Return the seconds from one batch of the loop to the next.
 
         The loader and the loop share the processors, so the interval is at least the time that all processors need for
         a batch and its step.
+
+        Parameters
+        ----------
+        batch : float
+            The seconds in which the workers, or the loop itself, make a batch.
+        workers : int
+        sample : Cost
+            The cost of a sample.
         """
         least = (self._step_cpu + sample.cpu * self.info.batch_size) / available_cpus()
-        return max(self.step + made if workers == 0 else max(self.step, made), least)
+        return max(self.step + batch if workers == 0 else max(self.step, batch), least)
 
     @property
     def step(self) -> float:
         """The seconds that a step works on its batch."""
         if self.idle is None:
             return self.timings.work
-        # The loop runs while the GPU does: its own time tells little about the step.
+        # The loop only queues work for the GPU, so the loop's own time says little about the duration of a step.
         return max(self.timings.interval * (1 - self.idle), 0.0)
 
     @property
     def _step_cpu(self) -> float:
-        """The processor seconds of a step itself."""
-        if self.info.in_processes or self.stages is None:
+        """The processor seconds of a step, without those of the loader."""
+        if self.info.in_processes:
             return self.timings.work_cpu
-        here = self.stages.total.cpu * self.info.batch_size * (SHARED if self.info.threaded else 1)
+        here = self.stages.total.cpu * self.info.batch_size * (_SHARED_CORE if self.info.threaded else 1)
         return max(self.timings.work_cpu - here, 0.0)
 
 
@@ -204,7 +212,7 @@ def sentences(found: ProfileFindings) -> Iterator[str]:
     packing = "; ".join(filter(None, [_cause_in_words(found), _packing_in_words(found)]))
     yield f"{_waiting(found)}{':' if packing else ''} {packing}".rstrip() + "."
     yield from _own_cure(found)
-    if found.stages is not None:
+    if found.stages.samples:
         yield _stages(found.stages)
     if found.packed:
         yield _basis(found)
@@ -225,7 +233,7 @@ def _cause_in_words(found: ProfileFindings) -> str:
     if found.cause == "step":
         return f"the loader keeps up, {CAUSES['step']}; packing will not help you"
     stages = found.stages
-    if stages is None or found.cause == "unknown":
+    if not stages.samples or found.cause == "unknown":
         return ""
     if found.cause not in stages.costs:
         return CAUSES[found.cause]
@@ -236,7 +244,7 @@ def _cause_in_words(found: ProfileFindings) -> str:
 def _packing_in_words(found: ProfileFindings) -> str:
     """Return the gain of packing as a clause."""
     gains = {name.partition(" with ")[2]: gain for name, gain in found.gains.items() if name.startswith("packing")}
-    if found.cause == "step" or found.stages is None:
+    if found.cause == "step" or not found.stages.samples:
         return ""
     if not gains:
         return "this is a pack already, and packing will not help you" if found.info.of_packer else ""
@@ -287,7 +295,7 @@ def _own_cure(found: ProfileFindings) -> Iterator[str]:
         yield _COLLATION_BY_TORCH if getattr(info.collate, "__name__", "") == "default_collate" else _COLLATION
     elif cause == "lock":
         yield (
-            f"Two threads wait for each other for {found.stages.lock if found.stages else 0:.0%} of their time: "
+            f"Two threads wait for each other for {found.stages.lock:.0%} of their time: "
             f"a transform in Python holds the lock. Say processes={info.workers}, or torch's DataLoader with workers."
         )
     elif cause == "items":
@@ -296,29 +304,29 @@ def _own_cure(found: ProfileFindings) -> Iterator[str]:
         yield "pin_memory=True and packer.CUDAPrefetcher copy the next batch while the GPU works."
     if found.unseen:
         yield f"What takes the time cannot be told: {printable(found.unseen)}."
-    if found.unpacked and found.stages is not None:
+    if found.unpacked and found.stages.samples:
         yield f"What packing would give was not measured: {printable(found.unpacked)}."
-    if workers is not None and cause not in ("too few workers", "too many workers") and workers[1] > GAIN:
+    if workers is not None and cause not in ("too few workers", "too many workers") and workers[1] > _WORTHWHILE:
         yield f"{workers[0]} would give about {_times(workers[1])}."
 
 
 def _notes(found: ProfileFindings) -> Iterator[str]:
     timings = found.timings
-    if timings.steps < _FEW or not timings.tells:
+    if timings.steps < _FEW_STEPS or not timings.is_representative:
         at_a_time = f", and {timings.burst} workers make as many at a time" if timings.burst > 1 else ""
         yield f"Only {timings.steps} steps were measured{at_a_time}, which is little to go by."
-    if timings.of_start() > 0.2 and timings.complete:
+    if timings.start_share() > 0.2 and timings.complete:
         starts = found.info.kind == "DataLoader" and found.info.workers and not found.info.loader.persistent_workers
         cure = ": persistent_workers=True starts workers once, and not for each pass" if starts else ""
-        yield f"The first batch came after {timings.first:.1f} s, {timings.of_start():.0%} of the pass{cure}."
-    if found.stages is not None and found.cause not in ("step", "lock", "too many workers"):
-        made = found.made(found.stages.total, found.info.workers)
-        if made < _EXPLAINED * timings.wait:
+        yield f"The first batch came after {timings.first:.1f} s, {timings.start_share():.0%} of the pass{cure}."
+    if found.stages.samples and found.cause not in ("step", "lock", "too many workers"):
+        explained = found.batch_interval(found.stages.total, found.info.workers)
+        if explained < _EXPLAINED * timings.wait:
             yield (
-                f"By its stages a batch would take {_ms(made)}. The rest is the way from a worker to the loop, or "
+                f"By its stages a batch would take {_ms(explained)}. The rest is the way from a worker to the loop, or "
                 "other programs use the processors (`packer doctor` says their load)."
             )
-    if found.stages is not None and found.info.kind.endswith("DataLoader") and not found.info.workers:
+    if found.stages.samples and found.info.kind.endswith("DataLoader") and not found.info.workers:
         yield "Without workers (num_workers=0) the training loop makes each batch itself, and waits for all of it."
 
 
@@ -334,21 +342,19 @@ def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:.1f} ms" if seconds >= 1e-4 else f"{1e6 * seconds:.0f} µs"
 
 
-WORTH_A_WORD = 0.1
-"""The share of waiting from which on something is to be gained."""
-
-_CERTAIN = 0.03  # the least share of waiting, within its error, that counts
-_STARTING = 0.5  # the share of a pass from which on the start of many workers is worth a look
-_LOCKED = 0.25  # of the time that two threads make items; 0.5 is what Python alone gives
-_OUTWEIGHS = 1.5  # how much more a stage must have to give than the number of workers, which is changed at no cost
-_DOMINANT = 4.0  # and at least so much
-_BUSIEST = 0.02  # of the processors, that are taken to be left next to other programs
-_A_BATCH = 0.0005  # seconds that the loop needs at least to take a batch from a worker
-_FORKED, _SPAWNED = 0.02, 2.0  # seconds that the start of a worker takes
+_LITTLE_WAITING = 0.1  # the share of waiting below which nothing can be gained
+_SURELY_WAITING = 0.03  # the share of waiting, less two standard errors, below which the waiting is not certain
+_LONG_START = 0.5  # the share of a pass from which on the start of many workers may be the cause
+_LOCKED = 0.25  # the share of the time for which two threads wait for each other; 0.5 in a transform in pure Python
+_OUTWEIGHS = 1.5  # times the speed-up from more workers, which cost nothing, for a stage to be the cause instead
+_DOMINANT = 4.0  # the speed-up without a stage from which on it may be the cause in spite of the number of workers
+_LEAST_FREE = 0.02  # the share of the processors that other programs leave at least
+_LEAST_BATCH = 0.0005  # seconds in which the loop can take a batch from a worker
+_FORK, _SPAWN = 0.02, 2.0  # seconds for the start of a worker
 
 
 def diagnose(loader: Iterable[Any], timings: Timings, seconds: float) -> ProfileReport:
-    """Return the report on a pass, after remaking some samples within a time limit."""
+    """Return the report on a pass; to find the cause, make some samples again within a time limit."""
     info = inspect_loader(loader)
     timings.burst = info.burst
     share, error = timings.waiting()
@@ -356,9 +362,9 @@ def diagnose(loader: Iterable[Any], timings: Timings, seconds: float) -> Profile
     if idle is not None:
         share, error = idle, 1.0  # of the GPU's time, with unknown spread
     found = ProfileFindings(timings=timings, info=info, waiting=share, error=error, idle=idle)
-    starting = timings.of_start() > _STARTING and timings.steps > 1
-    found.keeps_up = found.waiting < WORTH_A_WORD or (error < 1 and found.waiting - 2 * error < _CERTAIN)
-    if found.keeps_up and timings.tells and not (starting and info.workers > available_cpus()):
+    starting = timings.start_share() > _LONG_START and timings.steps > 1
+    found.keeps_up = share < _LITTLE_WAITING or (error < 1 and share - 2 * error < _SURELY_WAITING)
+    if found.keeps_up and timings.is_representative and not (starting and info.workers > available_cpus()):
         found.cause = "step"
     elif seconds > 0:
         with keeping_random_states():
@@ -374,11 +380,11 @@ def _find(found: ProfileFindings, seconds: float) -> None:
         return
     try:
         found.stages = measure_stages(info, 0.4 * seconds)
-    except Exception as error:  # a user's dataset, which may only work in its workers
+    except Exception as error:  # a user's dataset may work only in the loader's workers
         found.unseen = f"making a sample outside of the loop failed: {type(error).__name__}: {error}"
         return
     cpus = available_cpus()
-    with contextlib.suppress(Exception):  # failing workers must not end the training
+    with contextlib.suppress(Exception):  # workers that fail must not end the training
         if info.kind == "DataLoader" and info.workers > cpus:
             sample, step = found.stages.total.total, found.step
             found.fewer = fewer_workers(info, cpus, _batches(found), sample=sample, seconds=0.4 * seconds, step=step)
@@ -389,7 +395,7 @@ def _find(found: ProfileFindings, seconds: float) -> None:
         found.packed = measure_packed(info, found.stages, 0.3 * seconds)
     except UnpackedError as why:
         found.unpacked = str(why)
-    except Exception as error:  # such as no room for the packs
+    except Exception as error:  # such as a full disk
         found.unpacked = f"{type(error).__name__}: {error}"
     _gains(found, cpus)
 
@@ -403,21 +409,18 @@ def _batches(found: ProfileFindings) -> int:
 
 
 def _cause(found: ProfileFindings, cpus: int) -> str:
-    stages = found.stages
-    assert stages is not None
-    fewer = found.fewer is not None and found.fewer > GAIN
-    if found.keeps_up and fewer:  # after its first batch, for which it waits long
+    fewer = found.fewer is not None and found.fewer > _WORTHWHILE
+    if found.keeps_up and fewer:  # the loop waits long for its first batch only
         return "too many workers"
-    made = found.made(stages.total, found.info.workers)
-    if found.keeps_up and (found.timings.tells or made <= found.timings.work):
+    batch = found.batch_interval(found.stages.total, found.info.workers)
+    if found.keeps_up and (found.timings.is_representative or batch <= found.timings.work):
         return "step"
     return _slowest(found, fewer, cpus)
 
 
 def _slowest(found: ProfileFindings, fewer: bool, cpus: int) -> str:
-    """Return the cause of a loader that does not keep up; `fewer` workers may be faster."""
+    """Return why a loader does not keep up; `fewer` tells whether fewer workers are faster."""
     stages = found.stages
-    assert stages is not None
     if stages.lock > _LOCKED:
         return "lock"
     work = stages.total
@@ -428,7 +431,7 @@ def _slowest(found: ProfileFindings, fewer: bool, cpus: int) -> str:
     if fewer and without < _DOMINANT:
         return "too many workers"
     more = _more_workers(found, cpus)
-    if more > GAIN and without < max(_DOMINANT, _OUTWEIGHS * more):
+    if more > _WORTHWHILE and without < max(_DOMINANT, _OUTWEIGHS * more):
         return "too few workers"
     return largest
 
@@ -436,66 +439,66 @@ def _slowest(found: ProfileFindings, fewer: bool, cpus: int) -> str:
 def _more_workers(found: ProfileFindings, cpus: int) -> float:
     """Return the speed-up of the loop if it had a worker for each processor."""
     info, stages = found.info, found.stages
-    assert stages is not None
     if info.workers >= cpus:
         return 1.0
-    now = found.interval(found.made(stages.total, info.workers), info.workers, stages.total)
-    more = stages.total + stages.handing if not info.workers else stages.total
-    made = found.made(more, cpus)
+    batch = found.batch_interval(stages.total, info.workers)
+    now = found.loop_interval(batch, info.workers, stages.total)
+    sample = stages.total + stages.handing if not info.workers else stages.total
+    batch = found.batch_interval(sample, cpus)
     if info.kind == "DataLoader":
-        made = max(made, _A_BATCH) + _start(info, cpus - info.workers) / max(_batches(found), 1)
-    return now / max(found.interval(made, cpus, more), 1e-9)
+        batch = max(batch, _LEAST_BATCH) + _start(info, cpus - info.workers) / max(_batches(found), 1)
+    return now / max(found.loop_interval(batch, cpus, sample), 1e-9)
 
 
 def _start(info: LoaderInfo, workers: int) -> float:
-    """Return the time for starting some workers; forked workers start one after the other."""
+    """Return the seconds for starting some workers; forked workers start one after the other."""
     if info.loader.persistent_workers:
         return 0.0
     context, method = info.loader.multiprocessing_context, multiprocessing.get_start_method(allow_none=True)
     if context is not None:
         method = context.get_start_method()
-    elif method is None:  # nobody has decided yet, nor does this: a program may do so later
+    elif method is None:  # the program may still choose one, so the default is not set here
         method = multiprocessing.get_all_start_methods()[0]
-    return _FORKED * workers if method == "fork" else _SPAWNED
+    return _FORK * workers if method == "fork" else _SPAWN
 
 
 def _gains(found: ProfileFindings, cpus: int) -> None:
     """Record the speed-up of each change."""
     info, stages = found.info, found.stages
-    assert stages is not None
     name = "threads" if info.kind == "Loader" else "num_workers"
     if found.fewer is not None:
         found.gains[f"{name}={cpus}"] = found.fewer
     elif info.workers < cpus:
         found.gains[f"{name}={cpus}"] = _more_workers(found, cpus)
     if found.cause == "handing over":
-        here = stages.total - stages.costs["handing over"]
-        now = found.interval(found.made(stages.total, info.workers), info.workers, stages.total)
-        found.gains[f"{name}=0"] = now / max(found.interval(found.made(here, 0), 0, here), 1e-9)
+        sample = stages.total - stages.costs["handing over"]
+        now = found.loop_interval(found.batch_interval(stages.total, info.workers), info.workers, stages.total)
+        then = found.loop_interval(found.batch_interval(sample, 0), 0, sample)
+        found.gains[f"{name}=0"] = now / max(then, 1e-9)
     for packed in found.packed:
         found.gains[" with ".join(filter(None, ["packing", packed.options]))] = _packing(found, packed)
 
 
 def _packing(found: ProfileFindings, packed: PackedCost) -> float:
     """Return the speed-up of the loop if the same workers read batches from a pack."""
-    assert found.stages is not None
     workers, stages = found.info.workers, found.stages
-    now, then = found.made(stages.total, workers), found.made(packed.cost, workers)
+    now, then = found.batch_interval(stages.total, workers), found.batch_interval(packed.cost, workers)
     measured = found.timings.interval if workers else found.timings.wait
-    # The time of a batch beyond its stages grows with them where processors are shared, with the other thread of a core
-    # or with other programs. A remainder, such as the way from a worker to the loop, stays.
-    scale = min(measured / max(now, 1e-12), SHARED / max(1 - stages.others, _BUSIEST))
+    # A batch takes longer than its stages. One reason is that processors are shared, with the other thread of a core or
+    # with other programs: this part shrinks with the stages. The remainder, such as the way from a worker to the loop,
+    # stays.
+    scale = min(measured / max(now, 1e-12), _SHARED_CORE / max(1 - stages.others, _LEAST_FREE))
     if workers:
         scale = max(scale, 1.0)
-    stays = max(measured - now * scale, 0.0)
-    before = found.interval(now * scale + stays, workers, stages.total)
-    after = found.interval(then * scale + stays, workers, packed.cost)
+    remainder = max(measured - now * scale, 0.0)
+    before = found.loop_interval(now * scale + remainder, workers, stages.total)
+    after = found.loop_interval(then * scale + remainder, workers, packed.cost)
     return before / max(after, 1e-9)
 
 
 def _report(found: ProfileFindings) -> ProfileReport:
     timings, stages = found.timings, found.stages
-    helps = any(gain > GAIN for name, gain in found.gains.items() if name.startswith("packing"))
+    helps = any(gain > _WORTHWHILE for name, gain in found.gains.items() if name.startswith("packing"))
     found.packing_helps = helps and found.cause not in ("step", "unknown")
     return ProfileReport(
         cause=found.cause,
@@ -506,8 +509,8 @@ def _report(found: ProfileFindings) -> ProfileReport:
         wait=timings.wait,
         step=timings.work,
         first=timings.first,
-        stages={name: cost.total for name, cost in stages.costs.items()} if stages else {},
-        samples=stages.samples if stages else 0,
+        stages={name: cost.total for name, cost in stages.costs.items()},
+        samples=stages.samples,
         gains=dict(found.gains),
         packing_helps=found.packing_helps,
         sentences=tuple(sentences(found)),
@@ -612,31 +615,6 @@ class Profile:
         return length if self._steps is None else min(length, self._steps)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # while this is unpickled
+        if name == "loader":  # not set yet while the object is unpickled
             raise AttributeError(name)
         return getattr(self.loader, name)
-
-
-def measured_pass(loader: Iterable[Any], timings: Timings, steps: int | None = None) -> Iterator[Any]:
-    """Yield the batches of a pass, or the first `steps`, and note when they are requested and received."""
-    clock, gpu, works = time.perf_counter, timings.gpu, timings.works
-    requested = clock()
-    in_use = gpu.requested()
-    batches = iter(loader)
-    try:
-        for number, batch in enumerate(itertools.islice(batches, steps), 1):
-            received = clock()
-            if in_use:
-                gpu.received()
-            timings.waited(received - requested)
-            try:
-                yield batch
-            finally:
-                del batch  # only the loop decides how long a batch lives
-                requested = clock()
-                works.append(requested - received)
-            if in_use or not number & (number - 1):  # a training with CUDA uses it from the first steps on
-                in_use = gpu.requested()
-        timings.complete = True
-    finally:
-        timings.end()

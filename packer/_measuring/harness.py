@@ -1,10 +1,11 @@
 """The measuring harness of `packer.bench`, `tune`, `estimate`, `profile` and `doctor`.
 
 A machine is shared and its speed changes from one second to the next, so no figure is reported alone. Contenders run in
-separate processes (`ChildProcess`) or one after the other, in rounds that each begin with a different contender
-(`rounds`), and are compared within a round (`ratio`). Everything ends after a `TimeLimit`. `Load` measures the share of
-the CPUs that other programs took, `since` the shares of work and waiting in a thread's time. Measuring leaves nothing
-behind: no file (`scratch_directory`) and no random number drawn (`keeping_random_states`).
+separate processes (`ChildProcess`) or one after the other. `rounds` orders them so that each round begins with a
+different contender, and `ratio` compares them within a round. Every measurement ends after a `TimeLimit`. `Load`
+measures the share of the CPUs that other programs took, `since` the shares of work and waiting in a thread's time.
+Measurements leave no files behind (`scratch_directory`), and do not change the program's random numbers
+(`keeping_random_states`).
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from packer._storage.system import interrupts_held
 from packer.errors import PackerError, message_of
 
 _HAS_PROC = sys.platform == "linux"
-_PATIENCE = 20  # seconds that a child process gets to end
+_PATIENCE = 20  # seconds until a child process that does not end is killed
 _DIED = "its process died"
 
 ShowSeconds = Callable[[float, float, str], None]
-"""Called with the seconds that have passed, the seconds that there are, and the subject of the measurement."""
+"""A progress callback: takes the elapsed seconds, the time limit in seconds, and the subject of the measurement."""
 
 
 class TimeLimit:
@@ -46,8 +47,8 @@ class TimeLimit:
     Parameters
     ----------
     seconds : float
-    show : callable, optional
-        Called by `show` with the time and the subject of the measurement.
+    show : ShowSeconds, optional
+        Called by the method `show`.
     """
 
     def __init__(self, seconds: float, show: ShowSeconds | None = None) -> None:
@@ -89,11 +90,11 @@ def rounds(count: int, most: int, limit: TimeLimit | None = None, step: int = 1)
     count : int
         Number of contenders.
     most : int
-        Number of rounds at most. There is at least one.
+        The maximum number of rounds. There is at least one.
     limit : TimeLimit, optional
-        No round begins that would exceed this limit if it took as long as the last one.
+        No round begins if another one of the last round's duration would exceed this limit.
     step : int
-        The number of positions by which the order of a round is shifted against the round before.
+        The number of positions by which the order is shifted from one round to the next.
     """
     duration = 0.0
     for number in range(most):
@@ -148,9 +149,9 @@ def run_together(work: Callable[[int], None], threads: int) -> None:
 
 
 # A thread that does not run is either blocked (by a disk, a network, a lock, or because it sleeps) or waits for a
-# processor that others use. Linux counts the latter in this file (run time, delay and time slices, in nanoseconds;
-# Documentation/scheduler/sched-stats.rst), so that neighbours on a busy machine are not taken for a slow disk. Without
-# the file, all time off the processor counts as blocked.
+# processor that other threads use. Linux reports the second time in this file (run time, delay and time slices, in
+# nanoseconds; Documentation/scheduler/sched-stats.rst). Subtracting it keeps a busy machine from looking like a slow
+# disk. Without the file, all time off the processor counts as blocked.
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 _opened = threading.local()
 
@@ -162,9 +163,9 @@ class Cost:
     Attributes
     ----------
     cpu : float
-        Seconds on a processor, including those of other threads that helped.
+        Seconds on a processor, including those of threads that the work started.
     blocked : float
-        Seconds neither on a processor nor waiting for one.
+        Seconds in which the thread neither ran nor waited for a processor.
     """
 
     cpu: float = 0.0
@@ -172,7 +173,7 @@ class Cost:
 
     @property
     def total(self) -> float:
-        """Seconds of the work on a machine that is otherwise idle."""
+        """Seconds that the work takes on an otherwise idle machine."""
         return self.cpu + self.blocked
 
     def __add__(self, other: Cost) -> Cost:
@@ -203,7 +204,11 @@ def moment() -> Moment:
 def since(begin: Moment, *, alone: bool = True) -> Cost:
     """Return the cost of this thread's work since `begin`.
 
-    Without `alone`, other threads of the process do unrelated work, which does not count.
+    Parameters
+    ----------
+    begin : Moment
+    alone : bool
+        Whether the other threads of the process do nothing but help with this work. If not, their time is left out.
     """
     end = moment()
     own = end.thread - begin.thread
@@ -232,7 +237,7 @@ def _delay() -> float:
 
 
 class _Descriptor:
-    """A file descriptor that is closed when the thread that opened it ends; no other thread can use it."""
+    """A file descriptor that is closed when the thread that owns it ends."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -252,26 +257,26 @@ def _open_schedstat() -> _Descriptor | None:
 
 
 def _own_seconds() -> float:
-    """Return the CPU time of this process, and of its children that ended."""
+    """Return the CPU time of this process and of its finished children."""
     return sum(os.times()[:4])
 
 
 class Load:
-    """Measures the share of the CPUs that other programs took during a `with` block.
-
-    It is a share of the CPUs in the affinity mask, regardless of quotas.
+    """Measures the load of the CPUs in this process's affinity mask during a `with` block, regardless of quotas.
 
     Parameters
     ----------
     own_seconds : callable
-        Returns the CPU seconds so far of the processes that are measured: by default this one and its children.
+        Returns the CPU seconds that the measured processes have used so far; by default those of this process and its
+        finished children.
 
     Attributes
     ----------
     own : float
-        CPU seconds of the processes that are measured; 0 before the end.
+        CPU seconds of the measured processes; 0 before the end.
     others : float or None
-        The share of other programs, 0 to 1; None before the end, and if the system does not report it.
+        The share of the CPUs that other programs used, 0 to 1; None before the end, and if the system does not report
+        it.
     """
 
     own: float = 0.0
@@ -294,7 +299,10 @@ class Load:
 
 
 def _busy_seconds() -> float:
-    """Return how long the CPUs of this process were busy, or taken by the hypervisor, since the machine started."""
+    """Return the busy seconds, since the machine started, of the CPUs in this process's affinity mask.
+
+    Time that the hypervisor took from these CPUs is included.
+    """
     if not _HAS_PROC:
         return 0.0
     total = 0
@@ -314,34 +322,35 @@ class Measurement(NamedTuple):
     rate: float
     """Images a second."""
     cpu_ms: float | None
-    """CPU time of the child's processes in the call, divided by its images; None if the system does not tell."""
+    """CPU milliseconds per image of the child's processes; None if the system does not report it."""
     others: float | None
-    """Share of the CPUs that other processes took; None if the system does not tell."""
+    """Share of the CPUs that other processes took; None if the system does not report it."""
 
 
 class ChildProcess:
-    """An object in a separate process, with methods that are called from here.
+    """An object in a child process, whose methods this process calls.
 
-    It shares no memory, threads or imports with another contender. The child is the leader of a process group, whose
-    CPU time is the contender's own.
+    The object shares no memory, threads or imports with those of other children. The child leads a process group, so
+    that the CPU time of the processes that it starts can be attributed to it.
 
     Parameters
     ----------
     make : callable
-        Creates the object there; an importable function or class. ImportError means that a dependency is not installed.
+        Creates the object in the child; an importable function or class. ImportError means that a dependency is not
+        installed.
     *arguments
         Arguments of `make`.
     traces : bool
-        Whether a traceback is printed if a call fails.
+        Whether the child prints a traceback if a call fails.
 
     Attributes
     ----------
     reason : str or None
-        Why nothing can be measured, or None.
+        The reason why the object cannot be created or has failed; None if it works.
     error : type of PackerError or None
         The class of the error behind `reason`, if it is one of packer's.
     note : str
-        The object's own `note`.
+        The attribute `note` of the object; empty if it has none.
     """
 
     def __init__(self, make: Callable[..., Any], *arguments: Any, traces: bool = False) -> None:
@@ -362,14 +371,14 @@ class ChildProcess:
             theirs.close()
 
     def wait(self) -> None:
-        """Wait until the object is made; every call of a method does so first."""
+        """Wait until the object is created; `call` does so too."""
         if not self._ready:
             self._ready = True
             self.note = self._receive() or ""
             self._made = True
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method there; return None if it fails, or failed before; `reason` has the cause."""
+        """Call a method of the object; return None, and set `reason`, if it fails, or has failed before."""
         self.wait()
         if self.reason is not None:
             return None
@@ -381,7 +390,14 @@ class ChildProcess:
         return self._receive()
 
     def measure(self, method: str, *arguments: Any) -> tuple[int, Measurement]:
-        """Call a method that reads and returns images and seconds; return the number of images, or 0 if it failed."""
+        """Call a method that reads images, and returns their number and the seconds that it took.
+
+        Returns
+        -------
+        images : int
+            0 if the method failed.
+        measurement : Measurement
+        """
         self.wait()
         with Load(self._cpu_seconds) as load:
             images, seconds = self.call(method, *arguments) or (0, 1.0)
@@ -390,9 +406,9 @@ class ChildProcess:
         return images, Measurement(images / seconds, 1000 * load.own / images if _HAS_PROC else None, load.others)
 
     def close(self) -> None:
-        """End the process; one that does not end by itself is killed, with the processes that it started."""
+        """End the process; if it does not end by itself, kill it and the processes that it started."""
         self._connection.close()
-        if not self._made:  # importing torch takes seconds, and nobody waits for it any more
+        if not self._made:  # importing torch takes seconds, and its result is not needed any more
             self._kill()
         self._process.join(_PATIENCE)
         if self._process.is_alive():
@@ -401,8 +417,8 @@ class ChildProcess:
 
     def _kill(self) -> None:
         pid = self._process.pid
-        if hasattr(os, "killpg") and pid is not None and self._process.is_alive():  # else its number may be reused
-            with contextlib.suppress(ProcessLookupError):  # the child leads no group yet
+        if hasattr(os, "killpg") and pid is not None and self._process.is_alive():  # else the pid may be reused
+            with contextlib.suppress(ProcessLookupError):  # the child does not lead a group yet
                 os.killpg(pid, signal.SIGKILL)
         self._process.kill()
 
@@ -428,7 +444,7 @@ class ChildProcess:
 
 
 def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[Any, ...], traces: bool) -> None:
-    """Make the object, in the child, and answer calls until the connection is closed."""
+    """Create the object in the child, and respond to calls until the connection is closed."""
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)
     if sys.platform == "linux":  # how DataLoader's workers start by default, until Python 3.14
@@ -459,13 +475,13 @@ def _failure(error: Exception) -> tuple[str, type[PackerError] | None]:
     if isinstance(error, PackerError):
         return message_of(error), type(error)
     text = str(error)
-    if "Traceback (most recent call last)" in text:  # of torch's workers: the last line has the error
+    if "Traceback (most recent call last)" in text:  # from torch's workers: the last line has the error
         return text.rstrip().rpartition("\n")[2], None
     return f"{type(error).__name__}: {text}", None
 
 
-# Run by a process of its own: it waits until its pipe is closed, which the system does even for a process that is
-# killed, and then removes the directory.
+# The program of the helper process: it waits until its pipe is closed, which the system does even if the process that
+# holds the other end is killed, and then removes the directory.
 _WATCH = """
 import shutil, signal, sys
 for name in ("SIGINT", "SIGTERM", "SIGHUP"):
@@ -478,9 +494,14 @@ shutil.rmtree(sys.argv[1], ignore_errors=True)
 
 @contextlib.contextmanager
 def scratch_directory(purpose: str, inside: Path) -> Iterator[Path]:
-    """Make a directory, named after its purpose, in `inside`, or in the system's if `inside` is not writable.
+    """Create a directory for a `with` block, which a helper process removes if this process is killed.
 
-    A helper process removes the directory if this process is killed.
+    Parameters
+    ----------
+    purpose : str
+        A word for the name of the directory.
+    inside : Path
+        The parent directory; if it is not writable, the system's directory for temporary files takes its place.
     """
     writable = os.path.isdir(inside) and os.access(inside, os.W_OK | os.X_OK)
     made = Path(tempfile.mkdtemp(prefix=f"packer-{purpose}-", dir=inside if writable else None))
@@ -488,13 +509,13 @@ def scratch_directory(purpose: str, inside: Path) -> Iterator[Path]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": os.name != "nt"}
     watcher = None
     try:
-        with contextlib.suppress(OSError):  # no process is left: then this one alone removes the directory
+        with contextlib.suppress(OSError):  # without a helper, this process alone removes the directory
             watcher = subprocess.Popen(line, stdin=subprocess.PIPE, **quiet)  # type: ignore[call-overload]
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
         if watcher is not None:
-            watcher.kill()  # a fork of this process may hold the pipe open
+            watcher.kill()  # its pipe does not end if a fork of this process holds it open
             watcher.stdin.close()
             watcher.wait()
 
@@ -503,8 +524,8 @@ def scratch_directory(purpose: str, inside: Path) -> Iterator[Path]:
 def keeping_random_states() -> Iterator[None]:
     """Preserve the state of the program's random number generators across this block.
 
-    The amount of measuring depends on its speed: if it advanced the program's generators, no two runs would be equal,
-    despite their seeds.
+    How much is measured depends on the speed of the machine. If measuring advanced the generators, two runs with one
+    seed would draw different numbers.
     """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     states = random.getstate(), numpy and numpy.random.get_state(), torch and torch.get_rng_state()

@@ -1,19 +1,19 @@
 """Times of the stages of an item, one by one: reading, decoding, transforms, collation, the copy to the device.
 
-`inspect_loader` finds a loader's dataset, how it makes items and batches, and on how many workers. `measure_stages`
-makes a bounded number of items on one thread, with random indices, because files that were read a moment ago would be
-read again from memory. A call is timed by the CPU time and the waiting time of its thread, so that neither the loader's
-other workers nor other programs count. `fewer_workers` runs the same DataLoader with fewer workers. `measure_packed`
-converts some of the samples, in memory if possible, and reads them as packer would.
+`inspect_loader` finds a loader's dataset, how it makes items and batches, and the number of workers. `measure_stages`
+makes a limited number of items on one thread. Their indices are random, because recently read files would be read from
+memory again. A call is timed by the CPU time and the waiting time of its thread, so that the loader's other workers and
+other programs do not count. `fewer_workers` runs the same DataLoader with fewer workers. `measure_packed` converts some
+of the samples, in memory if possible, and reads them from the pack.
 
-Measuring must not change the training: datasets, transforms and collations are tried on a copy (`isolated_copy`).
+Measuring must not change the training, so it uses copies of datasets, transforms and collate functions
+(`isolated_copy`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import os
 import random
 import sys
@@ -45,111 +45,106 @@ from packer._storage.scratch import SHARED_MEMORY
 from packer.errors import ImageError
 
 Copies = dict[int, tuple[Any, Any]]
+"""Originals and their copies, by the id of the original."""
 
-_SMALL = 1 << 20  # bytes of an array that is copied
-_FEW = 256  # entries of a list or dictionary that are copied, too
+_LARGEST_COPIED = 1 << 20  # bytes of an array
+_MOST_COPIED = 256  # entries of a container; those of a longer one are shared
 _DEEPEST_COPY = 12
 
 
 def isolated_copy(value: Any, copies: Copies | None = None) -> Any:
     """Return a copy that can be used without changing the original.
 
-    Random generators, counters, lists, dictionaries and small arrays are the copy's own. Large arrays and tensors, open
-    files and connections are shared: they are costly, or cannot be opened twice. Files that the copy opens are closed
-    with the copy; shared ones are not.
+    Random generators, counters, lists, dictionaries and small arrays are copied. Large arrays and tensors, open files
+    and connections are shared, because a copy would be costly or impossible. The end of the copy closes files that the
+    copy opened, and no shared ones.
 
     Parameters
     ----------
     value : object
-        A dataset, a transform, a collation; a value that cannot be copied is returned itself.
+        A dataset, a transform, or a collate function; a value that cannot be copied is returned itself.
     copies : dict, optional
-        The copies so far, each with its original, by the id of the original. If two values share a part, their copies
-        share its copy.
+        The copies so far, to which new ones are added. If two values share a part, their copies share its copy.
     """
-    return _Copying({} if copies is None else copies).of(value, 0)
+    return _Copier({} if copies is None else copies).copy(value, 0)
 
 
-class _Copying:
+class _Copier:
     def __init__(self, copies: Copies) -> None:
         self._copies = copies
 
-    def of(self, value: Any, depth: int) -> Any:
+    def copy(self, value: Any, depth: int) -> Any:
         """Return the copy of a value, or the value itself."""
         if id(value) not in self._copies:
             try:
-                made = self._made(value, depth)
+                copied = self._copy(value, depth)
             except Exception:  # a user's own class may do anything
-                made = value
-            self._copies[id(value)] = value, made
+                copied = value
+            self._copies[id(value)] = value, copied
         return self._copies[id(value)][1]
 
-    def _made(self, value: Any, depth: int) -> Any:
+    def _copy(self, value: Any, depth: int) -> Any:
         if depth > _DEEPEST_COPY or isinstance(value, type | ModuleType | FunctionType):
             return value
         if isinstance(value, MethodType):
-            return MethodType(value.__func__, self.of(value.__self__, depth + 1))
+            return MethodType(value.__func__, self.copy(value.__self__, depth + 1))
         if type(value) in (list, dict, set, tuple, deque, bytearray):
             return self._container(value, depth)
         if _is_generator(value):
             return _generator(value)
         if _is_small_array(value):
             return value.copy() if hasattr(value, "copy") else value.clone()
-        return self._instance(value, depth) if hasattr(value, "__dict__") and _is_work(value) else value
+        is_part = hasattr(value, "__dict__") and _is_dataset_or_callable(value)
+        return self._instance(value, depth) if is_part else value  # a file, a connection or a thread pool is shared
 
     def _container(self, value: Any, depth: int) -> Any:
-        if len(value) > _FEW or type(value) in (set, deque, bytearray):
+        if len(value) > _MOST_COPIED or type(value) in (set, deque, bytearray):
             return value if type(value) is tuple else copy.copy(value)
         if type(value) is dict:
-            return {key: self.of(one, depth + 1) for key, one in value.items()}
-        return type(value)(self.of(one, depth + 1) for one in value)
+            return {key: self.copy(one, depth + 1) for key, one in value.items()}
+        return type(value)(self.copy(one, depth + 1) for one in value)
 
     def _instance(self, value: Any, depth: int) -> Any:
         kind: Any = type(value)
-        if hasattr(kind, "__del__"):  # which would close files that both have
+        if hasattr(kind, "__del__"):  # it would close files that the original shares
             names = {"__del__": lambda this: None, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
             kind = type(value.__class__)(kind.__name__, (kind,), names)
-        alike = object.__new__(kind)  # without __getstate__, which drops open files
-        self._copies[id(value)] = value, alike
-        for name, held in vars(value).items():
-            alike.__dict__[name] = self.of(held, depth + 1)
-        return alike
+        copied = object.__new__(kind)  # without __getstate__, which drops open files
+        self._copies[id(value)] = value, copied
+        for name, attribute in vars(value).items():
+            copied.__dict__[name] = self.copy(attribute, depth + 1)
+        return copied
 
 
-def _is_work(value: Any) -> bool:
-    """Tell whether a value is a dataset or a callable, and not a file, a connection or a thread pool."""
+def _is_dataset_or_callable(value: Any) -> bool:
     return callable(value) or any("__getitem__" in vars(kind) for kind in type(value).__mro__)
 
 
 def _is_generator(value: Any) -> bool:
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    return (
-        isinstance(value, random.Random)
-        or (numpy is not None and isinstance(value, numpy.random.Generator | numpy.random.RandomState))
-        or (torch is not None and isinstance(value, torch.Generator))
-    )
+    generators = random.Random | np.random.Generator | np.random.RandomState
+    return isinstance(value, generators) or _is(value, "torch", "Generator")
 
 
 def _generator(value: Any) -> Any:
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Generator):
-        alike = torch.Generator(value.device)
-        alike.set_state(value.get_state())
-        return alike
+    if _is(value, "torch", "Generator"):
+        copied = sys.modules["torch"].Generator(value.device)
+        copied.set_state(value.get_state())
+        return copied
     return copy.deepcopy(value)
 
 
 def _is_small_array(value: Any) -> bool:
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None and type(value) is numpy.ndarray:
-        return bool(value.nbytes <= _SMALL)
-    return torch is not None and type(value) is torch.Tensor and bool(value.nbytes <= _SMALL)
+    is_array = type(value) in (np.ndarray, getattr(sys.modules.get("torch"), "Tensor", None))
+    return is_array and bool(value.nbytes <= _LARGEST_COPIED)
 
 
-_WRAPPERS = ("source", "loader", "dataloader", "base_dataloader", "_loader")
-_DEEPEST = 5
+_WRAPPED = ("source", "loader", "dataloader", "base_dataloader", "_loader")
+"""Attributes of prefetchers and other wrappers that have the wrapped loader."""
+
+_MOST_WRAPPERS = 5
 
 _STAGES = {"loader": "loading", "transforms": "transform", "transform": "transform", "target_transform": "transform"}
-"""Attributes of datasets that are called for each item, with the stage that they are."""
+"""Attributes of datasets that are called for each item, and their stages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,20 +159,20 @@ class LoaderInfo:
         ``"DataLoader"``, ``"Loader"`` (packer's), ``"packer.DataLoader"`` if packer's threads make its batches, or the
         name of its class.
     dataset : object, optional
-        The dataset of the items, if these can be requested one by one.
+        The dataset, if its items can be requested one by one.
     unseen : str
-        Why stages cannot be separated; empty if they can.
+        The reason why the stages cannot be measured; empty if they can.
     batch_size : int
     collate : callable, optional
     workers : int
         Number of processes that make batches; for packer's loaders without processes, of threads. 0 if the loop itself
         makes the batches.
     burst : int
-        Number of batches that are made at the same time: a DataLoader's workers make one each.
+        Number of batches that are made at the same time: one by each worker of a DataLoader.
     threaded : bool
         Whether several threads of one process make items.
     in_processes : bool
-        Whether processes other than the loop's make the items.
+        Whether other processes than that of the loop make the items.
     transform : callable, optional
         The transform of a packer Loader, which replaces the dataset's.
     """
@@ -207,23 +202,21 @@ class LoaderInfo:
     def items(self, dataset: Any, indices: Sequence[int]) -> list[Any]:
         """Return items of `dataset` as the loader's workers make them."""
         if self.kind == "Loader" and self.of_packer:
-            import numpy as np
-
             from packer._datasets.concat import readable
 
-            own = not _is_row_of_packs(dataset)  # then the dataset has the transform from `watched`
-            return readable(dataset).items(np.array(indices), 0, 0, None if own else self.transform)
+            transform = self.transform if _is_row_of_packs(dataset) else None  # `watched` has set it in a single pack
+            return readable(dataset).items(np.array(indices), 0, 0, transform)
         if hasattr(dataset, "__getitems__"):
             return list(dataset.__getitems__(list(indices)))
         return [dataset[index] for index in indices]
 
 
 def innermost(loader: Any) -> Any:
-    """Return the loader below wrappers such as prefetchers."""
-    for _ in range(_DEEPEST):
+    """Return the loader inside of wrappers such as prefetchers."""
+    for _ in range(_MOST_WRAPPERS):
         if _is(loader, "packer._loader.loader", "Loader") or _is(loader, "torch.utils.data", "DataLoader"):
             return loader
-        inner = next((getattr(loader, name, None) for name in _WRAPPERS if hasattr(loader, name)), None)
+        inner = next((getattr(loader, name, None) for name in _WRAPPED if hasattr(loader, name)), None)
         if not hasattr(inner, "__iter__") or isinstance(inner, str | bytes):
             return loader
         loader = inner
@@ -233,7 +226,6 @@ def innermost(loader: Any) -> Any:
 def inspect_loader(loader: Any) -> LoaderInfo:
     """Describe a loader by its attributes."""
     loader = innermost(loader)
-    name = type(loader).__name__
     if _is(loader, "packer._loader.loader", "Loader"):
         processes, threads = loader.processes, loader.threads
         return LoaderInfo(
@@ -248,29 +240,35 @@ def inspect_loader(loader: Any) -> LoaderInfo:
             transform=loader.transform,
         )
     if not _is(loader, "torch.utils.data", "DataLoader"):
+        name = type(loader).__name__
         return LoaderInfo(loader=loader, kind=name, unseen=f"a {name} does not show how it makes its batches")
     workers, dataset = loader.num_workers, loader.dataset
-    made: dict[str, Any] = {"workers": workers, "burst": max(workers, 1), "in_processes": workers > 0}
-    if _is(dataset, "torch.utils.data", "IterableDataset") or not hasattr(dataset, "__len__"):
-        reason = f"{type(dataset).__name__} gives its items in its own order, and not one by one"
-        return LoaderInfo(loader=loader, kind="DataLoader", unseen=reason, **made)
-    if loader.batch_sampler is None:
-        reason = "the DataLoader has no batches (batch_size=None)"
-        return LoaderInfo(loader=loader, kind="DataLoader", unseen=reason, **made)
-    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 1
-    if _is(loader, "packer._loader.dataloader", "DataLoader") and loader._plan() is not None:
-        made = {"workers": workers, "threaded": workers > 1, "collate": loader.collate_fn}
-        return LoaderInfo(loader=loader, kind="packer.DataLoader", dataset=dataset, batch_size=size, **made)
-    return LoaderInfo(
-        loader=loader, kind="DataLoader", dataset=dataset, batch_size=size, collate=loader.collate_fn, **made
+    info = LoaderInfo(
+        loader=loader, kind="DataLoader", workers=workers, burst=max(workers, 1), in_processes=workers > 0
     )
+    if _is(dataset, "torch.utils.data", "IterableDataset") or not hasattr(dataset, "__len__"):
+        return replace(info, unseen=f"{type(dataset).__name__} gives its items in its own order, and not one by one")
+    if loader.batch_sampler is None:
+        return replace(info, unseen="the DataLoader has no batches (batch_size=None)")
+    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 1
+    info = replace(info, dataset=dataset, batch_size=size, collate=loader.collate_fn)
+    if _is(loader, "packer._loader.dataloader", "DataLoader") and loader._plan() is not None:
+        return replace(info, kind="packer.DataLoader", burst=1, threaded=workers > 1, in_processes=False)
+    return info
 
 
 def watched(dataset: Any, watch: Watch, transform: Any = None, copies: Copies | None = None) -> Any:
-    """Return a copy of a dataset with its loading and transforms timed; the dataset itself if it cannot be copied.
+    """Return an isolated copy of a dataset, with timed loading and transforms, or the dataset if it cannot be copied.
 
-    The copy has a state of its own (`isolated_copy`). `transform` replaces the transform of a packer dataset. `copies`
-    are the copies made so far.
+    Parameters
+    ----------
+    dataset : object
+    watch : Watch
+        Collects the times.
+    transform : callable, optional
+        Replaces the transform of a packer dataset.
+    copies : dict, optional
+        As for `isolated_copy`.
     """
     if _is_pack(dataset):
         return _watched_pack(dataset, watch, transform)
@@ -280,44 +278,44 @@ def watched(dataset: Any, watch: Watch, transform: Any = None, copies: Copies | 
 
 
 def _watched_own(dataset: Any, watch: Watch, transform: Any, copies: Copies) -> Any:
-    """Return a copy of a dataset that is not packer's, with its loading and transforms timed."""
-    alike = isolated_copy(dataset, copies)
-    if alike is dataset:
+    """Do the same as `watched` for a dataset that is not packer's."""
+    copied = isolated_copy(dataset, copies)
+    if copied is dataset:
         return dataset
     try:
         if type(dataset).__name__ == "Subset":
-            alike.dataset = watched(dataset.dataset, watch, transform, copies)
+            copied.dataset = watched(dataset.dataset, watch, transform, copies)
         elif type(dataset).__name__ == "ConcatDataset":
-            alike.datasets = [watched(part, watch, transform, copies) for part in dataset.datasets]
+            copied.datasets = [watched(part, watch, transform, copies) for part in dataset.datasets]
         for name, stage in _STAGES.items():
-            function = getattr(alike, name, None)
+            function = getattr(copied, name, None)
             if callable(function) and not isinstance(function, Timed):
-                setattr(alike, name, Timed(watch, stage, function))
-    except Exception:  # a user's own class: setting its attributes may do anything
+                setattr(copied, name, Timed(watch, stage, function))
+    except Exception:  # setting an attribute of a user's own class may do anything
         return isolated_copy(dataset)
-    return alike
+    return copied
 
 
 def _watched_pack(dataset: Any, watch: Watch, transform: Any) -> Any:
     from packer._datasets.image_dataset import items_of
 
-    alike = copy.copy(dataset)
+    copied = copy.copy(dataset)
     if transform is not None:
-        alike.transform = isolated_copy(transform)
-    pipeline = items_of(alike).pipeline
+        copied.transform = isolated_copy(transform)
+    pipeline = items_of(copied).pipeline
     timed: dict[str, Any] = {
         name: Timed(watch, "transform", isolated_copy(function))
         for name in ("transform", "target_transform", "transforms")
         if (function := getattr(pipeline, name)) is not None
     }
     if timed:
-        items_of(alike).use_steps(dataclasses.replace(pipeline, **timed))
-    return alike
+        items_of(copied).use_steps(replace(pipeline, **timed))
+    return copied
 
 
 @contextlib.contextmanager
 def as_in_a_worker() -> Iterator[None]:
-    """Let torch use one thread, as a DataLoader's workers do."""
+    """Let torch use one thread, as in a DataLoader's workers."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield
@@ -331,7 +329,7 @@ def as_in_a_worker() -> Iterator[None]:
 
 
 def _is(value: Any, module: str, name: str) -> bool:
-    """Tell whether a value is of a class, without importing its module, which is imported if such a value exists."""
+    """Tell whether a value is of a class, without importing the class's module if no such value can exist yet."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(value, kind)
 
@@ -355,7 +353,7 @@ def _leaves(dataset: Any) -> Iterator[Any]:
 
 
 class Watch:
-    """Sums the costs of calls by stage; a nested call counts for the outer one.
+    """The costs of calls, by stage; the cost of a nested call is a part of the outer one.
 
     Attributes
     ----------
@@ -374,7 +372,7 @@ class Watch:
         self._inside = False
 
     def call(self, stage: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Call a function, and add its cost to a stage."""
+        """Call a function, and add its cost to those of a stage."""
         if self._inside:
             return function(*arguments, **options)
         self._inside = True
@@ -397,7 +395,7 @@ class Watch:
 
 
 class Timed:
-    """A callable whose calls a `Watch` times; otherwise the callable itself."""
+    """A proxy of a callable whose calls a `Watch` times."""
 
     def __init__(self, watch: Watch, stage: str, function: Any) -> None:
         self._watch, self._stage, self._function = watch, stage, function
@@ -414,7 +412,7 @@ class Timed:
 
 @contextlib.contextmanager
 def openers_watched(watch: Watch) -> Iterator[None]:
-    """Time the openers of images inside of a dataset: ``Image.open`` of Pillow, ``cv2.imread``."""
+    """Time the functions with which datasets open images: Pillow's ``Image.open`` and ``cv2.imread``."""
     found = [(sys.modules.get(module), name) for module, name in (("PIL.Image", "open"), ("cv2", "imread"))]
     originals = [(module, name, getattr(module, name)) for module, name in found if hasattr(module, name)]
     try:
@@ -427,18 +425,14 @@ def openers_watched(watch: Watch) -> Iterator[None]:
 
 
 def _decode(image: Any) -> None:
-    """Decode an image that Pillow opened and would decode later, as a part of a transform."""
+    """Decode an image that Pillow has only opened, which a transform would decode otherwise."""
     if type(image).__module__.startswith("PIL."):
         image.load()
 
 
-_MOST_SAMPLES = 256
-_AT_A_TIME = 16
-_NEEDED = 8
-"""Samples that are measured however long they take."""
-
-_LOCKED_FOR = 0.4
-"""Seconds that two threads make items at the same time."""
+_MOST_SAMPLES, _FEWEST_SAMPLES = 256, 8
+_AT_A_TIME = 16  # samples that are made in one call
+_SECONDS_OF_TWO_THREADS = 0.4  # in which both make items, to find out whether they wait for each other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -451,22 +445,22 @@ class Stages:
         Seconds per sample, by stage, in the order of the work: reading, decoding, items (the rest of ``dataset[i]``),
         transform, collation, handing over (from a worker to the loop), transfer.
     samples : int
-        Number of samples that were measured.
+        Number of samples that were measured; 0 if the stages were not measured.
     paths : sequence of str
         Files that were opened for these samples.
     form : str
         The input of a transform: ``"pil"``, ``"numpy"`` or ``"tensor"``; empty if no image was seen.
     lock : float
-        The share of the time that two threads, making items at the same time, wait for each other; 0 for a loader
-        without threads.
+        The share of their time for which two threads that make items wait for each other; 0 for a loader without
+        threads.
     handing : Cost
-        Seconds per sample that a worker would need for handing over, if there are no workers.
+        Seconds per sample for handing over; if there are no workers, those that a worker would need.
     others : float
-        The share of the processors that other programs took meanwhile, with persistent workers.
+        The share of the processors that other programs and the loader's persistent workers took meanwhile.
     """
 
-    costs: dict[str, Cost]
-    samples: int
+    costs: dict[str, Cost] = field(default_factory=dict)
+    samples: int = 0
     paths: Sequence[str] = ()
     form: str = ""
     lock: float = 0.0
@@ -484,8 +478,8 @@ class Stages:
 
 
 @dataclass
-class _Made:
-    """Items that were made, and their cost."""
+class _Items:
+    """Items of a dataset, and the cost of making them."""
 
     cost: Cost = field(default_factory=Cost)
     indices: list[int] = field(default_factory=list)
@@ -508,7 +502,7 @@ def measure_stages(info: LoaderInfo, seconds: float) -> Stages:
     with load, as_in_a_worker(), openers_watched(watch):
         in_place = _in_place(info)
         make = in_place or (lambda indices: info.items(dataset, indices))
-        make(chosen[:2])  # imports, and memory that is allocated once
+        make(chosen[:2])  # not measured: the first call imports modules and allocates memory
         watch.costs.clear()
         watch.paths.clear()
         made = _make(make, chosen[2:] or chosen, info.batch_size, seconds)
@@ -534,9 +528,9 @@ def measure_stages(info: LoaderInfo, seconds: float) -> Stages:
     )
 
 
-def _make(make: Callable[[list[int]], Any], indices: list[int], batch_size: int, seconds: float) -> _Made:
+def _make(make: Callable[[list[int]], Any], indices: list[int], batch_size: int, seconds: float) -> _Items:
     """Make items until the time is over."""
-    made, limit = _Made(), TimeLimit(seconds)
+    made, limit = _Items(), TimeLimit(seconds)
     step = max(1, min(batch_size, _AT_A_TIME))
     for first in range(0, len(indices), step):
         some = indices[first : first + step]
@@ -546,12 +540,12 @@ def _make(make: Callable[[list[int]], Any], indices: list[int], batch_size: int,
         made.indices += some
         if len(made.items) < batch_size:
             made.items += items
-        if limit.is_over and len(made.indices) >= _NEEDED:
+        if limit.is_over and len(made.indices) >= _FEWEST_SAMPLES:
             break
     return made
 
 
-def _divided(info: LoaderInfo, made: _Made, watch: Watch, count: int) -> dict[str, Cost]:
+def _divided(info: LoaderInfo, made: _Items, watch: Watch, count: int) -> dict[str, Cost]:
     """Divide the cost of items among reading, decoding, transforms, and the rest."""
     loading, transform = watch.costs.get("loading"), watch.costs.get("transform", Cost())
     rest = made.cost - transform
@@ -572,7 +566,7 @@ def _divided(info: LoaderInfo, made: _Made, watch: Watch, count: int) -> dict[st
 
 
 def _reading_files(paths: Sequence[str]) -> Cost:
-    """Return the cost of reading files again: the calls, without waiting for the disk."""
+    """Return the cost of reading files again, from memory: that of the calls, without waiting for the disk."""
     begin = moment()
     for path in paths:
         with open(path, "rb") as file:
@@ -581,7 +575,7 @@ def _reading_files(paths: Sequence[str]) -> Cost:
 
 
 def _reading_pack(info: LoaderInfo, indices: list[int]) -> Cost:
-    """Return the cost of reading samples of a pack again; no cost for several packs."""
+    """Return the cost of reading samples of a pack again, from memory; no cost for several packs."""
     dataset = info.dataset
     while type(dataset).__name__ == "Subset":
         indices, dataset = [dataset.indices[index] for index in indices], dataset.dataset
@@ -596,7 +590,7 @@ def _reading_pack(info: LoaderInfo, indices: list[int]) -> Cost:
 
 
 def _in_place(info: LoaderInfo) -> Callable[[list[int]], list[Any]] | None:
-    """Return a function that decodes samples into a batch, as packer's loaders do; None if items are made."""
+    """Return a function that decodes samples into a batch, as packer's loaders do; None if the loader makes items."""
     if info.kind not in ("Loader", "packer.DataLoader"):
         return None
     from torch.utils.data import default_collate
@@ -624,20 +618,21 @@ def _in_place(info: LoaderInfo) -> Callable[[list[int]], list[Any]] | None:
 
 def _collated(collate: Callable[[list[Any]], Any], items: list[Any], batch_size: int) -> tuple[Cost, Any]:
     """Return the cost of collation per sample, and the batch; items are repeated if there are too few."""
-    batch = [items[number % len(items)] for number in range(batch_size)]
-    made = None
+    items_of_batch = [items[number % len(items)] for number in range(batch_size)]
+    batch = None
 
     def work() -> None:
-        nonlocal made
-        made = collate(list(batch))
+        nonlocal batch
+        batch = collate(list(items_of_batch))
 
-    return best_cost(work, 3, enough=0.2) / batch_size, made
+    return best_cost(work, 3, enough=0.2) / batch_size, batch
 
 
 def _handed_over(batch: Any, shared: bool) -> Cost:
-    """Return the cost of handing a batch to the loop: a worker copies the tensors to shared memory.
+    """Return the cost of handing a batch to the loop: a worker copies its tensors to shared memory.
 
-    Unless `shared`, they are copied to ordinary memory: a machine without workers may have no room in shared memory.
+    With `shared` false they are copied to ordinary memory instead, because a training without workers may run on a
+    machine that has little shared memory.
     """
     from packer._loader.prefetch import map_tensors
 
@@ -662,13 +657,13 @@ def _transferred(batch: Any) -> Cost:
 
 
 def _lock(make: Callable[[list[int]], Any], indices: list[int], alone: Cost) -> float:
-    """Return the share of the time that two threads wait for each other, beyond the blocking of one of them."""
+    """Return the share of their time for which two threads are blocked, beyond that of a single thread."""
     shares: list[float] = []
     together = threading.Barrier(2)
 
     def work(number: int) -> None:
         together.wait()
-        begin, limit, position = moment(), TimeLimit(_LOCKED_FOR), number
+        begin, limit, position = moment(), TimeLimit(_SECONDS_OF_TWO_THREADS), number
         while not limit.is_over:
             make([indices[position % len(indices)]])
             position += 2
@@ -677,7 +672,7 @@ def _lock(make: Callable[[list[int]], Any], indices: list[int], alone: Cost) -> 
 
     try:
         run_together(work, 2)
-    except Exception:  # items made one by one would have raised it before
+    except Exception:  # which only threads cause: single items were made before
         return 0.0
     return max(sum(shares) / 2 - alone.blocked / max(alone.total, 1e-12), 0.0)
 
@@ -688,7 +683,7 @@ def _form(loaded: Any) -> str:
     return {"PIL": "pil", "numpy": "numpy", "torch": "tensor"}.get(module, "")
 
 
-_A_WORKER = 2  # batches that each worker makes at least, where they last for longer than the trial
+_BATCHES_OF_A_WORKER, _FEWEST_BATCHES = 2, 8  # of a trial that is shorter than a pass
 
 
 def fewer_workers(
@@ -696,8 +691,8 @@ def fewer_workers(
 ) -> float:
     """Return the speed-up of a pass of `batches` with fewer workers.
 
-    Both passes include the start of workers and use the same batches, in turn, as long as time allows. If whole batches
-    would take too long, they are smaller.
+    Passes with both numbers of workers take turns while time allows. They read the same batches, and include the start
+    of the workers. The batches are smaller if whole ones would take too long.
 
     Parameters
     ----------
@@ -708,7 +703,7 @@ def fewer_workers(
     step : float
         Seconds that the training loop works on a batch, while workers make the next ones.
     """
-    count = min(batches, max(info.workers * _A_WORKER, 8))
+    count = min(batches, max(info.workers * _BATCHES_OF_A_WORKER, _FEWEST_BATCHES))
     fitting = int(seconds / 2 * workers / max(sample, 1e-9))  # samples, for two passes
     size = min(info.batch_size, max(fitting // count, 1))
     chosen = np.random.default_rng().integers(len(info.dataset), size=(count, size)).tolist()
@@ -723,10 +718,10 @@ def fewer_workers(
 
 
 def _pass(info: LoaderInfo, workers: int, chosen: list[list[int]], batches: float) -> tuple[float, float]:
-    """Return the time for the first batch and for all `batches`; some are made, and the rest is extrapolated."""
+    """Return the time until the first batch, and the time for all `batches`, extrapolated from the `chosen` ones."""
     arrivals, begin = [], time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on many workers, and on forks beside threads: the training loop gave them
+        warnings.simplefilter("ignore")  # of many workers, and of forks beside threads: the training showed them too
         for _ in _loader(info, workers, chosen):
             arrivals.append(time.perf_counter() - begin)
     half = len(arrivals) // 2
@@ -752,15 +747,15 @@ def _loader(info: LoaderInfo, workers: int, chosen: list[list[int]]) -> Any:
     )
 
 
-_SAMPLES = 32
-_RESIZED = 256
-_WORTH_RESIZING = 1.1
-_OF_PACKS = ("crop", "output", "fuse", "mode", "transform")
-"""The settings of packer's datasets that decide on an item."""
+_SAMPLES_OF_A_PACK = 32
+_RESIZED = 256  # pixels of the shorter side
+_WORTH_RESIZING = 1.1  # times `_RESIZED`, from which on images are resized as a trial
+_ITEM_SETTINGS = ("crop", "output", "fuse", "mode", "transform")
+"""The settings of packer's datasets on which an item depends."""
 
 
 class UnpackedError(Exception):
-    """Packing cannot be tried; the message says why."""
+    """Packing cannot be tried; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -798,31 +793,32 @@ def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[Pac
     settings = _settings(info, stages)
     found: list[PackedCost] = []
     with scratch_directory("profile", SHARED_MEMORY) as directory, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of transforms that fuse= cannot take over
+        warnings.simplefilter("ignore")  # of transforms that fuse= does not support
         for options, conversion in _ways(info, samples):
             try:
                 pack = directory / f"{len(found)}.lmdb"
                 write(samples, pack, classes=["any"], on_error="skip", **conversion)
                 with open_dataset(pack, **settings) as dataset:
                     measured = measure_stages(replace(info, dataset=dataset, threaded=False), seconds / 2)
-            except Exception as error:  # of a user's transform, or of images that packer refuses
+            except Exception as error:  # from a user's transform, or for images that packer refuses
                 raise UnpackedError(f"the transform and the images do not go together with packer: {error}") from error
             found.append(PackedCost(options, measured.total, len(samples)))
     return found
 
 
 def _samples(info: LoaderInfo, stages: Stages) -> Iterator[dict[str, Any]]:
-    """Yield samples as `packer.pack` takes them: some of the files that were read, or samples of the pack."""
+    """Yield some of the files or samples that were read, as `packer.pack` takes them."""
     if not info.of_packer:
-        for path in list(dict.fromkeys(stages.paths))[:_SAMPLES]:
+        for path in list(dict.fromkeys(stages.paths))[:_SAMPLES_OF_A_PACK]:
             yield {"image": Path(path), "label": 0}
         return
     from packer._datasets.image_dataset import items_of
 
-    packs = [pack for pack in info.leaves if len(pack)][:_SAMPLES]
+    packs = [pack for pack in info.leaves if len(pack)][:_SAMPLES_OF_A_PACK]
     for pack in packs:
-        step = max(len(pack) * len(packs) // _SAMPLES, 1)
-        for row in items_of(pack).view.rows_of(list(range(0, len(pack), step)[: _SAMPLES // len(packs)])).tolist():
+        step = max(len(pack) * len(packs) // _SAMPLES_OF_A_PACK, 1)
+        indices = list(range(0, len(pack), step)[: _SAMPLES_OF_A_PACK // len(packs)])
+        for row in items_of(pack).view.rows_of(indices).tolist():
             yield {"image": bytes(pack.reader.read(row)), "label": 0}
 
 
@@ -833,7 +829,7 @@ def _settings(info: LoaderInfo, stages: Stages) -> dict[str, Any]:
         from packer._datasets.image_dataset import items_of
 
         first, *further = (items_of(pack).item_settings for pack in info.leaves)
-        settings = {name: getattr(first, name) for name in _OF_PACKS}
+        settings = {name: getattr(first, name) for name in _ITEM_SETTINGS}
         if any(getattr(other, name) != value for other in further for name, value in settings.items()):
             raise UnpackedError("the datasets in a row have transforms of their own")
         if any(one.parts is not None for one in (first, *further)):
@@ -850,7 +846,7 @@ def _settings(info: LoaderInfo, stages: Stages) -> dict[str, Any]:
 
 
 def _ways(info: LoaderInfo, samples: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the options to try, as words of the command and as arguments of `packer.pack`."""
+    """Yield the options of each trial, as words of the command and as arguments of `packer.pack`."""
     if not info.of_packer:
         yield "", {}
     if _shorter_side(samples) > _RESIZED * _WORTH_RESIZING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes.util
 import importlib.metadata
 import os
@@ -47,10 +48,12 @@ class Finding:
         return not self.advice
 
 
-_OF_ICE_LAKE = {f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl", "_vnni", "_vbmi", "_vbmi2")}
-_SMALL_SHARED_MEMORY = 1 << 30
+_ICE_LAKE = {f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl", "_vnni", "_vbmi", "_vbmi2")}
+_SMALL_SHARED_MEMORY = 1 << 30  # bytes
 _FEW_FILES = 4096
-_LITTLE_MEMORY = 4 << 30
+_MOST_FILES = 65_536  # that are suggested as a limit
+_UNLIMITED = 1 << 62  # the system may report such a number in place of no limit
+_LITTLE_MEMORY = 4 << 30  # bytes
 
 _LIBRARIES = {
     "torch": ("torch",),
@@ -63,17 +66,17 @@ _LIBRARIES = {
     "h5py": ("h5py",),
     "lmdb": ("lmdb",),
 }
-"""The libraries that decode, make batches and read packs, with the distributions that have them."""
+"""The libraries that decode, make batches and read packs, each with the distributions that contain it."""
 
 _DECODERS = {"turbojpeg": "simplejpeg", "pyturbojpeg": "PyTurboJPEG", "opencv": "OpenCV", "pillow": "Pillow"}
 """The library behind each decoder's name."""
 
 _AUTOMATIC = ("turbojpeg", "opencv", "pillow")
-"""`packer._images.decode.AUTOMATIC`, which is not imported for ``packer --version``: numpy would be."""
+"""A copy of `packer._images.decode.AUTOMATIC`: importing it would import numpy, which ``packer --version`` avoids."""
 
 
 def describe_machine() -> Iterator[Finding]:
-    """Yield the findings, one topic after the other; nothing is written. torch is imported if there is a GPU."""
+    """Yield the findings topic by topic, without writing anything. torch is imported if there is a GPU."""
     yield _processors()
     yield _decoder()
     yield _load()
@@ -111,7 +114,12 @@ def _decoder() -> Finding:
 
     flags = set((_cpuinfo("flags") or "").split())
     short = shortcoming()
-    values = {"own": _native is not None, "vectors": VECTORS, "avx2": "avx2" in flags, "avx512": flags >= _OF_ICE_LAKE}
+    values = {
+        "own": _native is not None,
+        "vectors": VECTORS,
+        "avx2": "avx2" in flags,
+        "avx512": flags >= _ICE_LAKE,
+    }
     if _native is None:
         assert short is not None
         means = "libjpeg-turbo and torch decode and resize instead: the same pixels, on x86-64 at about half the speed"
@@ -179,48 +187,37 @@ def _limits() -> Iterator[Finding]:
     except ImportError:
         yield Finding("limits", "this system has no ulimit")
         return
-    soft, hard = (_limit(value) for value in resource.getrlimit(resource.RLIMIT_NOFILE))
-    few = soft is not None and soft < _FEW_FILES
-    means = "workers hand over a file descriptor for each tensor"
-    if few:
-        means += "; where they run out: 'Too many open files', or 'received 0 items of ancdata'"
-    most = _FEW_FILES if hard is None else min(hard, 65536)
-    yield Finding(
-        "ulimit -n",
-        f"{_or_unlimited(soft)} open files, {_or_unlimited(hard)} at most",
-        means,
-        f"ulimit -n {max(most, _FEW_FILES)}"
-        + (", which an administrator must allow" if hard and hard < _FEW_FILES else "")
-        if few
-        else "",
-        {"soft": soft, "hard": hard},
-    )
-    if not hasattr(resource, "RLIMIT_MEMLOCK"):
-        return
-    soft, hard = (_limit(value) for value in resource.getrlimit(resource.RLIMIT_MEMLOCK))
-    total = _meminfo("MemTotal") or 0
-    privileged = hasattr(os, "geteuid") and os.geteuid() == 0
-    small = soft is not None and soft < total // 4 and not privileged
-    yield Finding(
-        "ulimit -l",
-        ("unlimited memory" if soft is None else in_units(soft))
-        + " may be locked"
-        + (", and more by root" if privileged and soft is not None else ""),
-        'open_dataset(pack, cache="ram") locks the pack in memory' + ("; larger packs are refused" if small else ""),
-        "ulimit -l unlimited (Docker: --ulimit memlock=-1), or stage the pack in /dev/shm with `packer stage`"
-        if small
-        else "",
-        {"soft": soft, "hard": hard},
-    )
+    yield _open_files(*map(_limit, resource.getrlimit(resource.RLIMIT_NOFILE)))
+    if hasattr(resource, "RLIMIT_MEMLOCK"):
+        yield _locked_memory(*map(_limit, resource.getrlimit(resource.RLIMIT_MEMLOCK)))
 
 
 def _limit(value: int) -> int | None:
-    """Return a limit; None for unlimited, which the system may report as a number."""
-    return None if value < 0 or value >= 1 << 62 else value
+    """Return a limit; None for unlimited."""
+    return None if value < 0 or value >= _UNLIMITED else value
 
 
-def _or_unlimited(value: int | None) -> str:
-    return "unlimited" if value is None else f"{value:,}"
+def _open_files(soft: int | None, hard: int | None) -> Finding:
+    current, most = ("unlimited" if limit is None else f"{limit:,}" for limit in (soft, hard))
+    means, advice = "workers hand over a file descriptor for each tensor", ""
+    if soft is not None and soft < _FEW_FILES:
+        means += "; where they run out: 'Too many open files', or 'received 0 items of ancdata'"
+        advice = f"ulimit -n {_FEW_FILES if hard is None else max(_FEW_FILES, min(hard, _MOST_FILES))}"
+        if hard and hard < _FEW_FILES:
+            advice += ", which an administrator must allow"
+    return Finding("ulimit -n", f"{current} open files, {most} at most", means, advice, {"soft": soft, "hard": hard})
+
+
+def _locked_memory(soft: int | None, hard: int | None) -> Finding:
+    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
+    found = f"{'unlimited memory' if soft is None else in_units(soft)} may be locked"
+    means, advice = 'open_dataset(pack, cache="ram") locks the pack in memory', ""
+    if soft is not None and is_root:
+        found += ", and more by root"
+    elif soft is not None and soft < (_meminfo("MemTotal") or 0) // 4:
+        means += "; larger packs are refused"
+        advice = "ulimit -l unlimited (Docker: --ulimit memlock=-1), or stage the pack in /dev/shm with `packer stage`"
+    return Finding("ulimit -l", found, means, advice, {"soft": soft, "hard": hard})
 
 
 def available_now() -> int | None:
@@ -273,8 +270,9 @@ def _nvidia_smi() -> list[list[str]]:
 
 
 def _torch_cuda(likely: bool) -> list[str]:
-    """Return the names of the devices that torch can use, if there are likely to be any."""
-    if not likely and not os.path.exists("/dev/kfd") and "torch" not in sys.modules:  # of AMD
+    """Return the names of the devices that torch can use; torch is imported only if there is a sign of a GPU."""
+    has_amd_driver = os.path.exists("/dev/kfd")
+    if not likely and not has_amd_driver and "torch" not in sys.modules:
         return []
     try:
         import torch
@@ -305,7 +303,7 @@ def _libraries() -> Finding:
 
 
 def libraries_that_decode() -> list[str]:
-    """Return the installed libraries that ``decoder="auto"`` chooses from, with versions, in its order.
+    """Return the installed libraries that ``decoder="auto"`` chooses from, in its order, with their versions.
 
     No library is imported.
     """
@@ -313,9 +311,10 @@ def libraries_that_decode() -> list[str]:
 
 
 def libraries_on_request() -> list[str]:
-    """Return the installed libraries that packer uses on request, with versions.
+    """Return the installed libraries that packer uses on request, with their versions.
 
-    No library is imported, and the system's libjpeg-turbo is not loaded; `describe_machine` tells whether it works.
+    No library is imported. The system's libjpeg-turbo is not loaded either, so it may not work; `describe_machine`
+    tries it.
     """
     binding, lmdb = _with_version("PyTurboJPEG"), _with_version("lmdb")
     if binding is not None:
@@ -343,21 +342,21 @@ def _system_libjpeg_turbo() -> str | None:
 
 def _loaded(name: str) -> str | None:
     """Return the file of a library that this process has loaded; None if the system does not report it."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            paths = (line.split(maxsplit=5)[-1].strip() for line in file)
-            return next((path for path in paths if os.path.basename(path).startswith(name)), None)
-    except OSError:
-        return None
+    with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            path = line.split(maxsplit=5)[-1].strip()
+            if os.path.basename(path).startswith(name):
+                return path
+    return None
 
 
 def processor() -> str:
-    """Return the name of the processor; its architecture if it has no name, like most ARM processors."""
+    """Return the name of the processor, or its architecture if the system does not report a name."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
 def version_of(*distributions: str) -> str | None:
-    """Return the version of the first installed distribution among several; None if none is installed."""
+    """Return the version of the first of these distributions that is installed; None if none is."""
     for name in distributions:
         try:
             return importlib.metadata.version(name)
@@ -378,10 +377,10 @@ def _meminfo(name: str) -> int | None:
 
 
 def _line(path: str, name: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return next(
-                (value.strip() for key, _, value in (line.partition(":") for line in file) if key.strip() == name), None
-            )
-    except OSError:
-        return None
+    """Return the value of the first line ``name: value`` of a file; None without such a line or file."""
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            key, _, value = line.partition(":")
+            if key.strip() == name:
+                return value.strip()
+    return None

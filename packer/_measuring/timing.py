@@ -8,23 +8,25 @@ with earlier steps. The measurement never waits for the GPU.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
 from array import array
 from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 _BLOCKS = 20
-_FEWEST = 5
-"""Blocks from which on their spread is known."""
+_FEWEST_BLOCKS = 5  # whose spread gives a standard error
 
 
 class Timings:
     """The seconds for which each step of one pass waited and worked.
 
-    Each worker makes a batch at the same time, so batches come in bursts. The first burst arrives with the first batch,
-    so its batches do not represent the rest of the pass.
+    `begin` starts the pass. After it, each batch is recorded with `receive` and `finish`. All workers make their
+    batches at the same time, so batches come in bursts. The first burst arrives with the first batch, so its batches do
+    not represent the rest of the pass.
 
     Attributes
     ----------
@@ -44,18 +46,36 @@ class Timings:
         self.burst = 1
         self.cpu = 0.0
         self.complete = False
-        self._began: float | None = None
+        self._requested = self._received = 0.0
+        self._cpu_of_start = 0.0
 
-    def waited(self, seconds: float) -> None:
-        """Record how long a step waited for its batch, which has arrived now."""
-        if self._began is None:
-            self._began = time.process_time()
-        self.waits.append(seconds)
+    def begin(self) -> None:
+        """Record that the loop requests its first batch, before workers start."""
+        self._requested = time.perf_counter()
+        self.gpu.requested()
+
+    def receive(self) -> None:
+        """Record that the loop has received a batch."""
+        self._received = time.perf_counter()
+        self.gpu.received()
+        if not self.waits:
+            self._cpu_of_start = time.process_time()
+        self.waits.append(self._received - self._requested)
+
+    def finish(self) -> None:
+        """Record that the loop has finished its batch, and requests the next one."""
+        self._requested = time.perf_counter()
+        self.works.append(self._requested - self._received)
 
     def end(self) -> None:
-        """Record that the loop has finished its last batch."""
-        if self._began is not None:
-            self.cpu = time.process_time() - self._began
+        """Record the end of the pass."""
+        if self.waits:
+            self.cpu = time.process_time() - self._cpu_of_start
+
+    @property
+    def is_working(self) -> bool:
+        """Whether the loop has a batch that it has not finished."""
+        return len(self.waits) > len(self.works)
 
     @property
     def steps(self) -> int:
@@ -64,7 +84,7 @@ class Timings:
 
     @property
     def first(self) -> float:
-        """Seconds until the first batch, with the start of workers."""
+        """Seconds until the first batch, including the start of workers."""
         return self.waits[0] if self.waits else 0.0
 
     @property
@@ -73,14 +93,14 @@ class Timings:
         return sum(self.waits) + sum(self.works)
 
     @property
-    def tells(self) -> bool:
-        """Whether the pass had a whole burst after the first one, so that its figures are representative."""
+    def is_representative(self) -> bool:
+        """Whether the pass had a whole burst after the first one."""
         return self.steps >= 2 * self.burst
 
     @property
     def _counted(self) -> slice:
         """The batches that count: whole bursts after the first one; if there are none, all after the first batch."""
-        if not self.tells:
+        if not self.is_representative:
             return slice(1 if self.steps > 1 else 0, self.steps)
         return slice(self.burst, self.steps // self.burst * self.burst)
 
@@ -119,14 +139,14 @@ class Timings:
         waits = [sum(wait for wait, _ in block) for block in blocks]
         totals = [sum(wait + work for wait, work in block) for block in blocks]
         share = sum(waits) / max(sum(totals), 1e-12)
-        if len(blocks) < (_FEWEST if self.burst > 1 else 2):
+        if len(blocks) < (_FEWEST_BLOCKS if self.burst > 1 else 2):
             return share, 1.0
         spread = sum((wait - share * total) ** 2 for wait, total in zip(waits, totals, strict=True))
         mean = sum(totals) / len(totals)
         return share, math.sqrt(spread / (len(blocks) - 1) / len(blocks)) / max(mean, 1e-12)
 
-    def of_start(self) -> float:
-        """Return the share of the pass that passed before the first batch, beyond an ordinary wait."""
+    def start_share(self) -> float:
+        """Return the share of the pass's time before the first batch, beyond an ordinary wait."""
         return max(self.first - self.wait, 0.0) / max(self.seconds, 1e-12)
 
 
@@ -141,10 +161,9 @@ class GPUIdle:
         self._idle = 0.0
         self._steps = 0
 
-    def requested(self) -> bool:
-        """Record that the loop requests a batch; return whether CUDA is in use."""
+    def requested(self) -> None:
+        """Record that the loop requests a batch."""
         self._open = self._event()
-        return self._open is not None
 
     def received(self) -> None:
         """Record that the loop has received the batch."""
@@ -182,3 +201,21 @@ class GPUIdle:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
+
+
+def measured_pass(loader: Iterable[Any], timings: Timings, steps: int | None = None) -> Iterator[Any]:
+    """Yield the batches of a pass, or the first `steps` of them, and record their times."""
+    timings.begin()
+    batches = iter(loader)
+    try:
+        for batch in itertools.islice(batches, steps):
+            timings.receive()
+            try:
+                yield batch
+            finally:
+                del batch  # only the loop decides how long a batch lives
+                timings.finish()
+            timings.gpu.requested()
+        timings.complete = True
+    finally:
+        timings.end()

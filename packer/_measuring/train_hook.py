@@ -1,9 +1,9 @@
 """`packer doctor --train`: runs a user's training command unchanged, and measures each pass over a loader.
 
-`packer._measuring.train_hook` starts the program with a directory at the front of ``PYTHONPATH``. Python imports the
-``sitecustomize.py`` in it automatically, which calls `install`. The program's own files stay as they are. When torch's
-DataLoader or packer's loaders are imported, their ``__iter__`` is replaced by one that measures. After enough steps or
-seconds the report is written, and the program ends by SystemExit in its loop.
+`profile_training` starts the program with a directory at the front of ``PYTHONPATH``. Python imports the
+``sitecustomize.py`` in it automatically, which calls `install`. When torch's DataLoader or packer's loaders are
+imported, their ``__iter__`` is replaced by one that measures. After enough steps or seconds the report is written, and
+SystemExit ends the program in its loop.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ if TYPE_CHECKING:
     from packer._measuring.harness import ShowSeconds
 
 SETTINGS = "PACKER_PROFILE"
-"""The environment variable with the settings, as JSON.
-
-These are report, ended and state (paths), steps, seconds, finding, directory.
-"""
+"""The environment variable with the settings as JSON: see `profile_training`."""
 
 _LOADERS = {
     "torch.utils.data.dataloader": "DataLoader",
@@ -46,20 +43,19 @@ _LOADERS = {
     "packer._loader.loader": "Loader",
 }
 _SECONDS_BETWEEN_STATES = 1.0
-_ENOUGH = 3
-"""Steps that a pass has, at least, where its end is the occasion to find out more."""
+_FEWEST_STEPS = 3  # of a pass after which its loader is diagnosed
 
 
 def install() -> None:
     """Measure the loaders that this program imports, if it is rank 0."""
     settings = json.loads(os.environ[SETTINGS])
-    _go_on_with_the_next_sitecustomize(settings["directory"])
+    _import_hidden_sitecustomize(settings["directory"])
     if os.environ.get("RANK", "0") == "0":
         sys.meta_path.insert(0, _Finder(_Recorder(settings)))
 
 
-def _go_on_with_the_next_sitecustomize(directory: str) -> None:
-    """Import the ``sitecustomize`` that this one hides, if there is one."""
+def _import_hidden_sitecustomize(directory: str) -> None:
+    """Import the ``sitecustomize`` that the one in `directory` hides, if there is one."""
     sys.path[:] = [entry for entry in sys.path if entry != directory]
     this = sys.modules.pop("sitecustomize", None)
     with contextlib.suppress(ImportError):
@@ -69,7 +65,7 @@ def _go_on_with_the_next_sitecustomize(directory: str) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of loaders in the usual way, and wraps the loaders after import."""
+    """Lets the other finders find the modules of loaders, and wraps the loaders after the import."""
 
     def __init__(self, recorder: _Recorder) -> None:
         self._recorder = recorder
@@ -106,33 +102,33 @@ class _Recorder:
         self._process = os.getpid()
         self._begun: float | None = None
         self._steps = 0
-        self._told = 0.0
+        self._shown = 0.0  # the time at which the state was last written
         self._spent: dict[int, float] = {}  # seconds of each loader's passes
         self._longest: dict[int, tuple[Any, Any]] = {}  # each loader, and the timings of its longest pass
-        self._done: dict[int, dict[str, Any]] = {}  # the reports that there are
-        self._finding = False
+        self._reports: dict[int, dict[str, Any]] = {}  # as JSON, by loader
+        self._is_diagnosing = False
         atexit.register(self._at_exit)
 
     def measured(self, loader: Any, begin: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
-        """Begin a pass over a loader."""
-        if self._finding or os.getpid() != self._process:
+        """Begin a pass over a loader, which is measured unless it belongs to the diagnosis or to a fork."""
+        if self._is_diagnosing or os.getpid() != self._process:
             return begin(loader)
         from packer._measuring.timing import Timings
 
         timings = Timings()
-        requested = time.perf_counter()
+        timings.begin()
         batches = begin(loader)
         self._longest.setdefault(id(loader), (loader, timings))
-        return _Pass(self, loader, batches, timings, requested)
+        return _Pass(self, loader, batches, timings)
 
     def noted(self, loader: Any, timings: Any) -> bool:
         """Record a step; tell whether enough steps were recorded."""
         now = time.perf_counter()
         self._begun = self._begun or now
         self._steps += 1
-        if now - self._told >= _SECONDS_BETWEEN_STATES:
-            self._told = now
-            self._tell(f"step {self._steps:,} of {self._settings['steps']:,}")
+        if now - self._shown >= _SECONDS_BETWEEN_STATES:
+            self._shown = now
+            self._write_state(f"step {self._steps:,} of {self._settings['steps']:,}")
         known = self._longest.get(id(loader))
         if known is None or timings.steps >= known[1].steps:
             self._longest[id(loader)] = loader, timings
@@ -142,99 +138,89 @@ class _Recorder:
         """Diagnose a loader after the first pass over it, if no other took more time."""
         timings.complete = True
         self._spend(loader, timings)
-        if timings.steps >= _ENOUGH and self._most == id(loader):
+        if timings.steps >= _FEWEST_STEPS and self._slowest == id(loader):
             self._report(loader, timings)
 
     def stop(self, loader: Any, timings: Any) -> None:
         """End the program with the report on the loader that took the most time."""
         self._spend(loader, timings)
-        self._report(*self._longest[self._most])
+        self._report(*self._longest[self._slowest])
         atexit.unregister(self._at_exit)
         with open(self._settings["ended"], "wb"):
             pass
         raise SystemExit(0)
 
     def _spend(self, loader: Any, timings: Any) -> None:
-        """Record the time of a finished pass."""
+        """Add the time of a finished pass to that of its loader."""
         timings.end()
         self._spent[id(loader)] = self._spent.get(id(loader), 0.0) + timings.seconds
 
     @property
-    def _most(self) -> int:
-        """The loader that took the most time."""
+    def _slowest(self) -> int:
+        """The id of the loader whose passes took the most time."""
         return max(self._spent, key=self._spent.__getitem__)
 
     def _report(self, loader: Any, timings: Any, *, seconds: float | None = None) -> None:
-        """Write the report on a loader, replacing the report on another one; the measurements are made once."""
-        if id(loader) not in self._done:
+        """Write the report on a loader in place of an earlier one; each loader is diagnosed once."""
+        if id(loader) not in self._reports:
             seconds = self._settings["finding"] if seconds is None else seconds
-            self._done[id(loader)] = self._found(loader, timings, seconds)
+            self._reports[id(loader)] = self._diagnose(loader, timings, seconds)
         path = self._settings["report"]
-        new = f"{path}.{self._process}"  # ranks that were spawned have no RANK
+        new = f"{path}.{self._process}"  # several processes may write reports: spawned ranks have no RANK
         with open(new, "w", encoding="utf-8") as file:
-            json.dump(self._done[id(loader)], file)
+            json.dump(self._reports[id(loader)], file)
         os.replace(new, path)
 
-    def _tell(self, state: str) -> None:
-        """Leave the state of the measurement for the process that shows it."""
+    def _write_state(self, state: str) -> None:
+        """Write the state of the measurement for the process that shows it."""
         with contextlib.suppress(OSError), open(self._settings["state"], "w", encoding="utf-8") as file:
             file.write(state)
 
-    def _found(self, loader: Any, timings: Any, seconds: float) -> dict[str, Any]:
+    def _diagnose(self, loader: Any, timings: Any, seconds: float) -> dict[str, Any]:
         from packer._measuring.diagnosis import diagnose
 
-        self._finding = True
-        self._tell("finding the cause of the waiting")
+        self._is_diagnosing = True
+        self._write_state("finding the cause of the waiting")
         try:
             return diagnose(loader, timings, seconds).to_json()
         finally:
-            self._finding = False
+            self._is_diagnosing = False
 
     def _at_exit(self) -> None:
-        """Report at least the waiting times if a program ends within its first pass."""
-        if os.getpid() != self._process or self._done:
+        """Report at least the waiting times if the program ends within its first pass."""
+        if os.getpid() != self._process or self._reports:
             return
         measured = [entry for entry in self._longest.values() if entry[1].steps]
         if measured:
-            with contextlib.suppress(Exception):  # the program is ending: nobody can be notified
+            with contextlib.suppress(Exception):  # an error at the end of the program could not be handled
                 loader, timings = max(measured, key=lambda entry: entry[1].seconds)
                 timings.end()
                 self._report(loader, timings, seconds=0.0)
 
 
 class _Pass:
-    """The iterator of a loader, measured; otherwise the iterator itself."""
+    """A proxy of a loader's iterator that measures the pass."""
 
-    def __init__(
-        self, recorder: _Recorder, loader: Any, batches: Iterator[Any], timings: Any, requested: float
-    ) -> None:
+    def __init__(self, recorder: _Recorder, loader: Any, batches: Iterator[Any], timings: Any) -> None:
         self._recorder, self._loader, self._batches, self._timings = recorder, loader, batches, timings
-        self._requested: float | None = requested  # before workers were started
-        self._received: float | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         timings = self._timings
-        requested = time.perf_counter()
-        if self._received is not None:
-            timings.works.append(requested - self._received)
-            self._received = None
+        if timings.is_working:
+            timings.finish()
             if self._recorder.noted(self._loader, timings):
                 self._batches = iter(())  # the workers end, and leave the processors to the diagnosis
                 self._recorder.stop(self._loader, timings)
-        begin = self._requested or requested
-        self._requested = None
-        timings.gpu.requested()
+            timings.gpu.requested()
         try:
             batch = next(self._batches)
         except StopIteration:
             self._recorder.ended(self._loader, timings)
             raise
-        self._received = time.perf_counter()
-        timings.gpu.received()
-        timings.waited(self._received - begin)
+        timings.receive()
         return batch
 
     def __len__(self) -> int:
@@ -255,11 +241,8 @@ install()
 _QUOTED = re.compile(r"\\.|'[^']*'|" r'"(?:\\.|[^"\\])*"', re.DOTALL)
 """A quoted part of a command."""
 
-_PATIENCE = 30.0
-"""Seconds that a command gets to end after its report was written, and then again after SIGTERM."""
-
-_LOOKS = 0.1
-"""Seconds between two looks whether the command has ended."""
+_PATIENCE = 30.0  # seconds that a command has to end after its report was written, and again after SIGTERM
+_POLLING = 0.1  # seconds
 
 
 @dataclass(frozen=True)
@@ -290,7 +273,7 @@ def profile_training(
     to_stderr: bool = False,
     progress: ShowSeconds | None = None,
 ) -> TrainingProfile:
-    """Run a training command until one of its loaders has returned enough batches, and return the report.
+    """Run a training command until its loaders have returned enough batches, and return the report.
 
     Parameters
     ----------
@@ -300,13 +283,13 @@ def profile_training(
     steps : int
         The command is ended after this number of steps, counted over all its loaders.
     seconds : float
-        The command must also have run for this number of seconds after its first batch.
+        The command is ended earlier if it has run for this number of seconds after its first batch.
     finding : float
         Time limit for the diagnosis, within the command.
     to_stderr : bool
         Whether the output of the command goes to stderr.
-    progress : callable, optional
-        Called from the first batch on with the seconds that have passed, the most that there may be, and the state.
+    progress : ShowSeconds, optional
+        Called from the first batch on.
 
     Raises
     ------
@@ -369,7 +352,7 @@ def _words(command: str) -> tuple[list[str], dict[str, str]]:
 
 
 class _State:
-    """Shows the state that the command left in a file, from the first batch on.
+    """Shows the state that the command has written to a file, from the first batch on.
 
     Parameters
     ----------
@@ -389,33 +372,33 @@ class _State:
             return
         try:
             state = self._file.read_text("utf-8")
-        except OSError:  # it is not there before the first batch
+        except OSError:  # the file does not exist before the first batch
             return
         passed = time.monotonic() - self._began
         self._most = self._most or passed + self._seconds
-        if state:  # and not just opened for writing
+        if state:  # empty while the command writes it
             self._show(passed, self._most, state)
 
 
 def _awaited(process: subprocess.Popen[bytes], ended: Path, show: Callable[[], None]) -> tuple[int, bool]:
-    """Wait for the end of a command, which Ctrl-C reaches too; return its status, and whether Ctrl-C was pressed."""
-    interrupted, since, ends = False, None, [process.kill, process.terminate]
+    """Wait for the end of a command; return its status, and whether Ctrl-C, which reaches it too, was pressed."""
+    interrupted, since, signals = False, None, [process.kill, process.terminate]
     while True:
         try:
             while process.poll() is None:
-                time.sleep(_LOOKS)
+                time.sleep(_POLLING)
                 show()
                 if since is None and (interrupted or os.path.exists(ended)):
                     since = time.monotonic()
-                if ends and since is not None and time.monotonic() - since > _PATIENCE:
-                    ends.pop()()  # it continues after SystemExit, or after Ctrl-C
+                if signals and since is not None and time.monotonic() - since > _PATIENCE:
+                    signals.pop()()  # the command has caught SystemExit or Ctrl-C
                     since = time.monotonic()
             return process.returncode, interrupted
         except KeyboardInterrupt:
             if interrupted:
                 process.kill()
             interrupted = True
-        except BaseException:  # this process is to end, and the training with it
+        except BaseException:  # this process ends, and the command must not outlive it
             process.terminate()
             raise
 

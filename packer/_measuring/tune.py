@@ -1,8 +1,7 @@
 """`packer.tune`: finds the fastest Loader settings on this machine: threads, processes, batches ahead and order.
 
-Settings are chosen one after the other, each by a race (`packer._loader.autotune`): first the number of threads, then
-whether processes are faster, then how many batches ahead, then the order. A setting is taken only if it is clearly
-better than the simpler one.
+The settings are chosen one after the other: the numbers of threads, of processes, and of batches ahead, and the order.
+A race (`packer._loader.autotune`) chooses each value. It prefers a simpler one unless another one is clearly faster.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import contextlib
 import os
 import pickle
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,12 +38,12 @@ from packer.samplers._orders import rank_and_world
 
 ORDERS = ("shuffle", "blocks")
 
-_SHARES = 0.5, 0.8, 0.92, 1.0  # of the time, at which threads, processes, batches ahead and order are known
-_BATCHES, _SECONDS = 3, 0.5  # that a measurement has at least
-_MARGIN = 0.95  # of a step, in which a batch shall be made: batches differ, and so does a machine from minute to minute
-_UNKNOWN = 0.25  # error of a rate that was measured once
-_DOUBT = 0.1  # of a rate that was measured once or twice, by which another one is surely higher
-_MOST_AHEAD = 0.1  # of the memory, that batches may take
+_RACES_END = 0.5, 0.8, 0.92, 1.0  # shares of the time at which the races for the four settings end
+_BATCHES, _SECONDS = 3, 0.5  # the least batches and seconds of a measurement
+_MARGIN = 0.95  # share of a step in which a batch has to be made, because the speed of a machine varies
+_UNKNOWN_ERROR = 0.25  # of a rate that was measured once
+_DOUBT = 0.1  # if a rate was measured once or twice, another one counts as higher only by this share
+_MOST_MEMORY = 0.1  # share of the memory that batches ahead may take
 
 
 @dataclass(frozen=True)
@@ -114,27 +113,23 @@ class Tuning(Displayable):
         """The line of Python that makes the Loader."""
         return f"loader = packer.Loader(dataset, {self.batch}, {self.settings})"
 
-    def _blocks(self) -> Iterable[Block]:
-        return _described(self)
-
-
-def _described(found: Tuning) -> Iterator[Block]:
-    """Yield the settings that were tried, the fastest first, and the line to paste."""
-    yield f"{found.rate:,.0f} images a second, ± {max(found.error, 0.01):.0%}, found in {found.seconds:.0f} s"
-    if found.step_ms is not None:
-        need = f"{found.batch / found.step_ms * 1000:,.0f} images a second"
-        short = f"a step of {found.step_ms:g} ms waits {found.wait_ms:.0f} ms for its batch"
-        yield (
-            f"{short}: nothing on this machine gives the {need} that it takes"
-            if found.wait_ms
-            else f"keeps up with steps of {found.step_ms:g} ms, which take {need}"
-        )
-    yield ""
-    tried = sorted(found.trials, key=lambda trial: trial.median)
-    yield TextTable([(f"{found.batch / trial.median:,.0f}", str(trial.settings)) for trial in tried], (">9", ""))
-    yield from (f"  {note}" for note in found.notes)
-    yield ""
-    yield Code([found.line])
+    def _blocks(self) -> Iterator[Block]:
+        """Yield the settings that were tried, the fastest first, and the line to paste."""
+        yield f"{self.rate:,.0f} images a second, ± {max(self.error, 0.01):.0%}, found in {self.seconds:.0f} s"
+        if self.step_ms is not None:
+            need = f"{self.batch / self.step_ms * 1000:,.0f} images a second"
+            short = f"a step of {self.step_ms:g} ms waits {self.wait_ms:.0f} ms for its batch"
+            yield (
+                f"{short}: nothing on this machine gives the {need} that it takes"
+                if self.wait_ms
+                else f"keeps up with steps of {self.step_ms:g} ms, which take {need}"
+            )
+        yield ""
+        tried = sorted(self.trials, key=lambda trial: trial.median)
+        yield TextTable([(f"{self.batch / trial.median:,.0f}", str(trial.settings)) for trial in tried], (">9", ""))
+        yield from (f"  {note}" for note in self.notes)
+        yield ""
+        yield Code([self.line])
 
 
 @dataclass
@@ -143,11 +138,12 @@ class _Search:
 
     dataset: Any
     batch: int
-    enough: float  # seconds a batch; nobody needs less
+    enough: float
+    """Seconds for a batch, below which settings count as equally fast."""
     limit: TimeLimit
     costs: dict[LoaderSettings, list[float]] = field(default_factory=dict)
-    loaders: dict[tuple[int, int, int], Loader] = field(default_factory=dict)
-    """Loaders with processes, which take long to start."""
+    loaders: dict[LoaderSettings, Loader] = field(default_factory=dict)
+    """Loaders with processes, which take long to start; see `_key`."""
     notes: list[str] = field(default_factory=list)
     unsure: bool = False
     """Whether the time was too short for one of the races."""
@@ -159,24 +155,27 @@ class _Search:
         while not race.over and not limit.is_over:
             self.limit.show(str(race.next))
             race.note(max(self.measured(race.next), self.enough))
-        over = race.over or race.believed
-        return self._close_others((race.chosen or default) if over else self._guessed(candidates, default))
+        is_decided = race.over or race.believed
+        chosen = (race.chosen or default) if is_decided else self._guessed(candidates, default)
+        self._close_others(chosen)
+        return chosen
 
     def _guessed(self, candidates: list[LoaderSettings], default: LoaderSettings) -> LoaderSettings:
-        """Choose after too short a time: the default, unless another candidate keeps up or is certainly faster."""
+        """Choose in an undecided race: the default, unless another candidate is fast enough or certainly faster."""
         self.unsure = True
         if default not in self.costs:
             self.measured(default)
         self.untried += [candidate for candidate in candidates if candidate not in self.costs]
-        costs = {one: max(statistics.median(self.costs[one]), self.enough) for one in candidates if one in self.costs}
+        tried = [candidate for candidate in candidates if candidate in self.costs]
+        costs = {settings: max(statistics.median(self.costs[settings]), self.enough) for settings in tried}
         best = min(costs.values())
         if self.enough < best and costs[default] <= (1 + _DOUBT) * best:
             return default
-        return next(one for one, cost in costs.items() if cost <= (1 + TOLERANCE) * best)
+        return next(settings for settings, cost in costs.items() if cost <= (1 + TOLERANCE) * best)
 
     def measured(self, settings: LoaderSettings) -> float:
         """Measure the seconds per batch."""
-        key = settings.processes, settings.threads, settings.prefetch
+        key = _key(settings)
         loader = self.loaders.get(key)
         if loader is None:
             loader = loader_with(self.dataset, self.batch, settings)
@@ -187,16 +186,19 @@ class _Search:
         self.costs.setdefault(settings, []).append(seconds)
         return seconds
 
-    def _close_others(self, settings: LoaderSettings) -> LoaderSettings:
+    def _close_others(self, settings: LoaderSettings) -> None:
         """End the processes of other settings, because each of them has its own copy of the libraries in memory."""
-        taken = settings.processes, settings.threads, settings.prefetch
-        for key in [key for key in self.loaders if key != taken]:
+        for key in [key for key in self.loaders if key != _key(settings)]:
             self.loaders.pop(key).close()
-        return settings
 
     def close(self) -> None:
         for loader in self.loaders.values():
             loader.close()
+
+
+def _key(settings: LoaderSettings) -> LoaderSettings:
+    """Return the settings with which a loader of other settings can be used again: all but the order."""
+    return replace(settings, order=ORDERS[0])
 
 
 def tune(
@@ -248,13 +250,13 @@ def tune(
     if rank_and_world()[1] > 1:
         raise OptionError("call tune before torch.distributed is initialised, because ranks would wait for each other")
     enough = step_ms * _MARGIN / 1000 if step_ms is not None else 0.0
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         if isinstance(dataset, (str, os.PathLike)):
-            dataset = held.enter_context(dataset_of(dataset))
+            dataset = stack.enter_context(dataset_of(dataset))
         if len(dataset) == 0:
             raise OptionError("the dataset is empty: there is nothing to measure")
         search = _Search(dataset, batch, enough, TimeLimit(seconds, show))
-        held.callback(search.close)
+        stack.callback(search.close)
         with keeping_random_states():
             return _result(search, _best_settings(search), step_ms)
 
@@ -264,26 +266,26 @@ def _best_settings(search: _Search) -> LoaderSettings:
     cpus = available_cpus()
     default = LoaderSettings(cpus)
     search.limit.show(str(default))
-    search.measured(default)  # brings files into the cache, and modules into memory
+    search.measured(default)  # the first measurement fills the file cache and imports modules
     search.costs.clear()
-    settings = search.race([LoaderSettings(count) for count in thread_counts(cpus)], default, _SHARES[0])
+    settings = search.race([LoaderSettings(count) for count in thread_counts(cpus)], default, _RACES_END[0])
     if settings in search.costs and statistics.median(search.costs[settings]) <= search.enough:
         return settings
     with_processes = [replace(settings, threads=max(count, cpus), processes=count) for count in _process_counts(cpus)]
     try:
-        settings = search.race([settings, *with_processes], settings, _SHARES[1])
+        settings = search.race([settings, *with_processes], settings, _RACES_END[1])
     except (WorkerError, pickle.PicklingError, AttributeError, TypeError) as error:
         search.notes.append(f"processes cannot be used: {error}")
-    most = 8 if not settings.processes else 4  # other numbers of batches need other processes
+    most = 8 if not settings.processes else 4  # because each number of batches needs processes of its own
     ahead = [replace(settings, prefetch=count) for count in _ahead(search, most)]
-    settings = search.race(ahead, settings, _SHARES[2])
-    return search.race([replace(settings, order=order) for order in ORDERS], settings, _SHARES[3])
+    settings = search.race(ahead, settings, _RACES_END[2])
+    return search.race([replace(settings, order=order) for order in ORDERS], settings, _RACES_END[3])
 
 
 def _result(search: _Search, settings: LoaderSettings, step_ms: float | None) -> Tuning:
     costs = search.costs.get(settings) or [search.measured(settings)]
     cost = statistics.median(costs)
-    error = median_error(costs) / cost if len(costs) > 1 else _UNKNOWN
+    error = median_error(costs) / cost if len(costs) > 1 else _UNKNOWN_ERROR
     wait = max(cost * 1000 - step_ms, 0.0) if step_ms is not None else 0.0
     if search.unsure:
         not_tried = f", and {len(search.untried)} were not tried" if search.untried else ""
@@ -330,7 +332,7 @@ def loader_with(dataset: Any, batch: int, settings: LoaderSettings) -> Loader:
 
 
 def _endless(dataset: Any, order: str) -> Endless:
-    """Return an endless order, a different one each time, so that no sample is read again soon."""
+    """Return an endless order, a new one in each call, so that a sample is not read again soon."""
     kind: type[OrderSampler] = ShuffleSampler if order == "shuffle" else BlockShuffleSampler
     return Endless(kind(len(dataset), seed=int(torch.empty((), dtype=torch.int64).random_())))
 
@@ -341,15 +343,15 @@ def _process_counts(cpus: int) -> list[int]:
 
 
 def _ahead(search: _Search, most: int) -> list[int]:
-    """Return the numbers of batches ahead to try, the usual number first; no more than fit into memory."""
+    """Return the numbers of batches ahead to try, the default first; no more than fit into the memory."""
     layout = layout_of(readable(search.dataset).layout())
     size, memory = (layout.bytes_for(search.batch) if layout is not None else 0), available_memory()
-    fitting = [count for count in (1, 4, 8) if memory is None or (count + 4) * size <= _MOST_AHEAD * memory]
+    fitting = [count for count in (1, 4, 8) if memory is None or (count + 4) * size <= _MOST_MEMORY * memory]
     return [2, *(count for count in fitting if count <= most)]
 
 
 def dataset_of(pack: str | os.PathLike[str], recipe: str | os.PathLike[str] | None = None) -> Any:
-    """Open a pack with the definitions of a recipe, or else with ``RandomResizedCrop(224, flip=0.5)``.
+    """Open a pack with the definitions of a recipe; without a recipe, with ``RandomResizedCrop(224, flip=0.5)``.
 
     Raises
     ------

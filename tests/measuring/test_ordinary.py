@@ -55,7 +55,7 @@ def test_batches_of_several_workers_come_in_bursts(steps: int) -> None:
         timings.waits.append((1.3 if not number else 0.4) if number % 8 == 0 else 0.0)
         timings.works.append(0.05)
     share, error = timings.waiting()
-    assert timings.tells
+    assert timings.is_representative
     assert share == pytest.approx(0.5)
     assert timings.interval == pytest.approx(0.1)
     assert error == (1.0 if steps < 48 else pytest.approx(0.0)), "a few bursts do not tell their spread"
