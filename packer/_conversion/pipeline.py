@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from packer._codecs import MAX_PIXELS
 from packer._conversion.field_values import prepare_values
 from packer._conversion.recipe import Change, Recipe
 from packer._conversion.workspace import RecordEntry
@@ -27,7 +28,7 @@ from packer._images import native
 from packer._images.decode import decode, fast_decoder
 from packer._images.depth import FOUND, decode_to_8_bit, require_8_bit
 from packer._images.encode import encode, encode_tiled
-from packer._images.geometry import MAX_PIXELS, scratch
+from packer._images.geometry import scratch
 from packer._images.jpeg_tiles import transcode
 from packer._images.native.records import CAN_SURVEY, FINDINGS, KINDS, SURVEY, survey
 from packer._images.probe import CLIPPED, DEEP, SIGNED, ImageInfo, inspect
@@ -427,7 +428,7 @@ def _decoded(data: Buffer, info: ImageInfo, plan: _Plan, recipe: Recipe) -> npt.
     """Return the pixels of an image, resized."""
     scaled, decoder = plan.scaled, "auto"
     if plan.at_once:  # without a detour of all pixels through memory
-        pixels = native.decode(data, plan.height, plan.width, scratch.decoded(*scaled))
+        pixels = native.decode(data, plan.height, plan.width, scratch.image("decoded", *scaled))
         if pixels is not None:
             return pixels
         decoder, _ = fast_decoder()  # because packer's own decoder has left the image to others

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from packer._account import Account
-from packer._codecs import CODECS, QUALITY
+from packer._codecs import CODECS, MAX_PIXELS, QUALITY
 from packer._conversion.options import ImageOptions, options_of, recorded_as
 from packer._images.decode import fast_decoder
 from packer._images.encode import jpeg_encoder
-from packer._images.geometry import MAX_PIXELS, Box
+from packer._images.geometry import Box
 from packer._images.jpeg_tiles import require_transcoder
 from packer._images.resize import ResizeSpec, require_kernel
 from packer._manifest import TILED

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from packer._account import Account, BadSamples
-from packer._codecs import LOSSY
+from packer._codecs import LOSSY, MAX_PIXELS
 from packer._containers import find_container, named_paths, open_container, parse_keys
 from packer._containers.dataset_json import DATASET_JSON
 from packer._conversion.convert import (
@@ -37,7 +37,6 @@ from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import check_destination, check_inputs, check_report
 from packer._fields import KINDS, Condition
 from packer._formats import FORMATS, Format, format_for, open_pack, recognise
-from packer._images.geometry import MAX_PIXELS
 from packer._images.resize import ResizeSpec
 from packer._sources.base import Source
 from packer._sources.imagefolder import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packer._codecs import LOSSY
+from packer._codecs import LOSSY, MAX_PIXELS
 from packer._display import Block, Code, count, counted, duration, here
 from packer._storage.system import in_units
 from packer.errors import option, printable, spelled
@@ -196,7 +196,6 @@ def settings_in_words(settings: Mapping[str, Any], codec: str) -> list[str]:
 
 def _told(name: str, value: Any, codec: str) -> str | None:
     """Return a setting in words: empty if it is described elsewhere, None if it is unknown."""
-    from packer._images.geometry import MAX_PIXELS
 
     if name in ("quality", "tiles") or (name, value) in (("codec", codec), ("max_pixels", MAX_PIXELS)):
         return ""

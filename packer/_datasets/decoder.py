@@ -18,12 +18,13 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
+from packer._codecs import MAX_PIXELS
 from packer._formats import Reader
 from packer._formats.reader import TaskFiles
 from packer._images import native
 from packer._images.decode import decode
 from packer._images.extension import _native
-from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, from_corner, require_affordable, touched
+from packer._images.geometry import Box, Crops, affordable, from_corner, require_affordable, touched
 from packer._images.masks import cut_image, smooth
 from packer._images.modes import decode_as
 from packer._images.native import LEVELS, become_in_c

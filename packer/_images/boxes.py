@@ -186,7 +186,7 @@ def _placed(points: Points, box: Box) -> Points:
 
 
 def _limits(box: Box) -> tuple[Points, Points]:
-    """Return two corners, x and y, of the part of the resized rectangle that lies in the window."""
+    """Return the upper left and the lower right corner, x and y, of the visible part of the resized rectangle."""
     first = np.array([box.cut_left, box.cut_top], np.float64)
     end = np.add(first, (box.out_width, box.out_height))
     sides = box.scaled_width, box.scaled_height
@@ -295,7 +295,7 @@ def _forward(points: Points, matrices: npt.NDArray[Any], sizes: Ints) -> Points:
     """Return the new positions of (N, P, 2) points, x and y, under matrices that map results to images."""
     middle = sizes[:, None, ::-1] * 0.5
     a, b, across, c, d, down = matrices.T
-    with np.errstate(all="ignore"):  # a matrix may press the image to a line
+    with np.errstate(all="ignore"):  # a matrix may collapse the image to a line
         inverse = np.stack([[d, -b], [-c, a]]).transpose(2, 0, 1) / (a * d - b * c)[:, None, None]
         moved: Points = (points - middle - np.stack([across, down], 1)[:, None]) @ inverse.transpose(0, 2, 1) + middle
     return np.nan_to_num(moved, nan=-1e9, posinf=1e9, neginf=-1e9)

@@ -1,8 +1,8 @@
 """Decoding images to pixels, and the choice of the decoder.
 
-JPEGs and PNGs go to packer's own decoder, if it is the fastest; ordinary JPEGs that it declines go to a library. Plain
-BMPs need no decoder. Images that these reject, and all other images, go to Pillow, whose pixels or error are the
-result. So the choice of the decoder affects only the speed.
+packer's own decoder decodes JPEGs and PNGs if it is the fastest; a library decodes ordinary JPEGs that it rejects.
+Plain BMPs need no decoder. Pillow decodes the images that all of these reject, and all other images, or raises the
+error. So the choice of the decoder affects only the speed.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from packer._codecs import MAX_PIXELS
 from packer._images import extension, jpeg, native, pillow, png
-from packer._images.geometry import MAX_PIXELS
 from packer._images.probe import require_affordable
 from packer._table import Buffer
 from packer.errors import ImageError, MissingDependencyError, OptionError, pip_install, warn
 
 LIBJPEG_TURBO = ("turbojpeg", "pyturbojpeg")
-"""libjpeg-turbo: simplejpeg's, and the system's. Both decode parts of JPEGs."""
+"""The decoders with libjpeg-turbo: that of simplejpeg, and the system's. Both can decode parts of JPEGs."""
 
 DECODERS = (*LIBJPEG_TURBO, "opencv", "pillow")
 """The libraries that decode JPEGs, the fastest first."""
 
 AUTOMATIC = ("turbojpeg", "opencv", "pillow")
-"""With ``"auto"`` the first of these that is installed decodes what packer's own decoder leaves.
+"""With ``"auto"``, the first of these that is installed decodes the JPEGs that packer's own decoder rejects.
 
 The system's libjpeg-turbo is used on request only: an upgrade of the system must not change which library decodes.
 """
@@ -150,7 +150,7 @@ def decode(
             try:
                 pixels = fast_decoder(decoder)[1](data)
             except ImageError:
-                pass  # Pillow decides
+                pass  # Pillow decodes the image, or raises the error
             else:
                 if pixels.shape == (header.height, header.width, 3):
                     return apply_orientation(pixels, header.orientation) if exif == "apply" else pixels

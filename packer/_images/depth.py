@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._codecs import MAX_PIXELS
 from packer._images import pillow
 from packer._images.decode import decode
-from packer._images.geometry import MAX_PIXELS
 from packer._images.modes import decode_unchanged
 from packer._images.tiff import Depth
 from packer._table import Buffer
@@ -21,9 +21,9 @@ FOUND = {
     "type": "more than 8 bits a channel: scaled to 8 bits by the range of the type",
     "file": "more than 8 bits a channel: scaled to 8 bits by the lowest and the highest value of each file",
 }
-"""The finding of an image whose depth was reduced."""
+"""The finding of an image whose depth was reduced, by the value of `--to-8-bit`."""
 
-_BLOCK = 1 << 20  # numbers scaled at a time
+_BLOCK = 1 << 20  # numbers that are scaled at a time
 
 
 def require_8_bit(depth: Depth, codec: str) -> None:
@@ -97,10 +97,10 @@ def decode_to_8_bit(
 
 def _colours(data: Buffer, depth: Depth, mode: str, exif: str, max_pixels: int) -> npt.NDArray[Any]:
     """Return the numbers of an image, (height, width, 1 or 3), without alpha; `mode` is Pillow's mode of a TIFF."""
-    of_sign = {("u", "I"): np.uint32, ("i", "L"): np.int8}.get((depth.kind, mode))
-    if of_sign is not None:  # Pillow's handling of the highest bit varies
+    misread = {("u", "I"): np.uint32, ("i", "L"): np.int8}.get((depth.kind, mode))
+    if misread is not None:  # Pillow mistakes the sign of these numbers, whose bits it keeps
         with pillow.opened(data, max_pixels) as image:
-            return np.asarray(pillow.in_machine_order(image)).view(of_sign)[..., None]
+            return np.asarray(pillow.in_machine_order(image)).view(misread)[..., None]
     try:
         numbers = decode_unchanged(data, exif=exif, max_pixels=max_pixels)
     except ImageError as error:
@@ -147,7 +147,7 @@ def _limits(numbers: npt.NDArray[Any]) -> tuple[float, float]:
 
 
 def _blocks(numbers: npt.NDArray[Any], levels: npt.NDArray[np.uint8]) -> Iterator[tuple[Any, Any]]:
-    """Yield blocks of rows of numbers, with the output for their levels, to save memory."""
+    """Yield blocks of rows of numbers, each with the output for its levels: fewer at a time take less memory."""
     rows = max(1, _BLOCK // (numbers.shape[1] * numbers.shape[2]))
     for top in range(0, len(numbers), rows):
         yield numbers[top : top + rows], levels[top : top + rows]

@@ -16,7 +16,7 @@ from packer.errors import ImageError
 _LONGEST_SIDE = 65_500  # of an image that libjpeg encodes
 
 _MCU = 16  # pixels of a side, with 4:2:0 subsampling
-_MOST_COLUMNS = 16  # of tiles: crops are a share of the image, so larger images need no more
+_MOST_COLUMNS = 16  # of tiles: crops grow with the image, so larger images need no more
 
 
 def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
@@ -70,7 +70,7 @@ def _encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0)
 def jpeg_encoder() -> tuple[str, Callable[[npt.NDArray[np.uint8], int, int], bytes]]:
     """Return the JPEG encoder and its name: packer's own if the CPU has vector units, otherwise OpenCV's or Pillow's.
 
-    All encoders write the same bytes; each one is faster than those named after it.
+    All encoders write the same bytes; packer's own is the fastest, and Pillow's the slowest.
     """
     if native.WRITES_JPEGS:
         return "packer", native.encode_jpeg

@@ -23,8 +23,8 @@ VECTORS = _native.VECTORS if _failure is None else ""
 """The vector instructions that packer's C uses here, ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``; empty for plain C."""
 
 
+# The version of the wheel is that of the installed package, which pip replaces only with --force-reinstall.
 _WHEEL = "a wheel of packer, which scripts/wheels makes in a clone (pip install --force-reinstall --no-deps FILE.whl)"
-# without --force-reinstall pip leaves an installed package as it is: the version is the same
 
 
 class Shortcoming(NamedTuple):

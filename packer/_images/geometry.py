@@ -1,7 +1,7 @@
 """Crop geometry: rectangles of images, the windows cut out of them, and the pixels that a window depends on.
 
-`CROP` is the record that Python and C share. Buffers in which a thread decodes and resizes are reused, because fresh
-memory costs more than a copy.
+`CROP` is the record that Python and C share. `scratch` has buffers that a thread uses again, because fresh memory costs
+more than a copy.
 """
 
 from __future__ import annotations
@@ -18,38 +18,17 @@ from packer._codecs import INTERPOLATIONS, MAX_PIXELS
 from packer._table import Ints
 from packer.errors import ImageTooLargeError
 
-__all__ = [
-    "CROP",
-    "INTERPOLATIONS",
-    "MAX_PIXELS",
-    "PADDINGS",
-    "Box",
-    "Crops",
-    "Rectangle",
-    "affordable",
-    "colour_of_fill",
-    "from_corner",
-    "is_padded",
-    "outside",
-    "require_affordable",
-    "scratch",
-    "shown",
-    "sides_of",
-    "sources",
-    "touched",
-]
-
 Rectangle = tuple[int, int, int, int]
 """top, left, height, width"""
 
 PADDINGS = ("constant", "edge", "reflect", "symmetric")
 """Pixels of a window outside of the resized rectangle: torchvision's padding modes. `CROP` has the index."""
 
-_LARGEST_SIDE = 1 << 20  # of the rectangle: resizing takes memory for each of its rows and columns
-_LARGEST_SCALED = 1 << 30
-_POSITIONS = 1 << 18  # of a window, computed at a time
-_USUAL = 13_377  # pixels; no image with sides up to it has more than MAX_PIXELS
-_FARTHEST = (1 << 31) - 1  # rows or columns from a rectangle's corner to that of a window
+_LARGEST_SIDE = 1 << 20  # pixels of a rectangle: resizing takes memory for each row and column
+_LARGEST_SCALED = 1 << 30  # pixels of a side of the resized rectangle
+_POSITIONS = 1 << 18  # rows or columns that are computed at a time
+_SAFE_SIDE = 13_377  # pixels: an image with smaller sides has fewer pixels than MAX_PIXELS
+_FARTHEST = (1 << 31) - 1  # rows or columns between the corners of a rectangle and a window
 
 Crops = npt.NDArray[Any]
 """(N,) array of `CROP`"""
@@ -108,21 +87,21 @@ class Box(NamedTuple):
 
 
 CROP = np.dtype([(name, np.int64) for name in Box._fields])
-"""The crop of one image: a rectangle of the image, resized, of which a window is cut out.
+"""The crop of one image: a rectangle of the image is resized, and a window is cut out of the result.
 
 ``top``, ``left``, ``crop_height``, ``crop_width``
     The rectangle, in pixels of the image; it lies inside of the image.
 ``scaled_height``, ``scaled_width``
     The size that the rectangle is resized to.
 ``cut_top``, ``cut_left``, ``out_height``, ``out_width``
-    The window: where it begins in the resized rectangle, and its size. The window is the result.
+    The upper left corner of the window in the resized rectangle, and the size of the window.
 ``flip``
-    1 where the result is mirrored, left to right; else 0.
+    1 if the window is mirrored, left to right; otherwise 0.
 ``interpolation``
-    How the rectangle is resized, an index into `INTERPOLATIONS`.
+    An index into `INTERPOLATIONS`.
 ``padding``, ``fill``
-    The window may reach outside of the resized rectangle. The pixels there: an index into `PADDINGS`, and for
-    ``constant`` the colour, red + 256 green + 65536 blue.
+    The pixels of the window outside of the resized rectangle: an index into `PADDINGS`, and the colour of ``constant``
+    padding, red + 256 green + 65536 blue.
 """
 
 
@@ -134,7 +113,7 @@ def affordable(crops: Crops) -> npt.NDArray[np.bool_]:
     with an extreme shape, or its window is padded beyond this limit.
     """
     numbers = np.ascontiguousarray(crops)[:, None].view(np.int64)[:, : Box._fields.index("flip")]
-    if numbers.min(initial=0) > -_USUAL and numbers.max(initial=0) < _USUAL:
+    if numbers.min(initial=0) > -_SAFE_SIDE and numbers.max(initial=0) < _SAFE_SIDE:
         return np.ones(len(crops), np.bool_)
     height, width, out_width = crops["crop_height"], crops["crop_width"], crops["out_width"]
     scaled_height, scaled_width = crops["scaled_height"], crops["scaled_width"]
@@ -150,11 +129,11 @@ def affordable(crops: Crops) -> npt.NDArray[np.bool_]:
 
 
 def _product(one: Ints, other: Ints) -> npt.NDArray[np.float64]:
-    """Return products that do not overflow, and are exact far beyond `MAX_PIXELS`."""
+    """Return products as floats, which do not overflow, and are exact far beyond `MAX_PIXELS`."""
     return one.astype(np.float64) * other
 
 
-@functools.lru_cache(1 << 12)  # few sizes are new, and computing one takes as long as a hundred in an array
+@functools.lru_cache(1 << 12)  # sizes recur, and an array of one takes as long as an array of a hundred
 def _is_affordable(box: Box) -> bool:
     return bool(affordable(np.array([box], CROP))[0])
 
@@ -181,10 +160,10 @@ def is_padded(box: Box) -> bool:
 
 
 def shown(box: Box) -> Box:
-    """Return a box for the part of the resized rectangle that is visible in a window.
+    """Return a box whose window is the part of the resized rectangle that is visible in the window of `box`.
 
-    The part has at most as many rows and columns as the window. If a window shows nothing of the rectangle, the part is
-    the nearest pixels, so that damage of the image is still found.
+    The part has at most as many rows and columns as the window. If nothing of the rectangle is visible, the part
+    consists of the nearest pixels, so that damage of the image is still found.
     """
     if not is_padded(box):
         return box
@@ -211,7 +190,7 @@ def _sources(mode: str, first: int, count: int, side: int) -> Ints:
     positions = np.arange(first, first + count)
     if mode in ("constant", "edge"):
         return positions.clip(0, side - 1)
-    twice = int(mode == "symmetric")  # whether the edge pixels are repeated
+    twice = int(mode == "symmetric")  # which repeats the pixels at the edge
     period = max(2 * (side - 1 + twice), 1)
     positions %= period
     return np.minimum(positions, period - twice - positions)
@@ -252,7 +231,7 @@ def touched(box: Box) -> Rectangle:
 def from_corner(box: Box, touched: Rectangle) -> Rectangle:
     """Return the touched part, extended to the upper left corner if the rectangle is resized.
 
-    The resizing kernel always begins at the corner; the pixels before the touched part may have any colour.
+    The resizing kernel begins at the corner; the pixels before the touched part may have any colour.
     """
     if box.scaled == box.crop:
         return touched
@@ -277,38 +256,27 @@ _NO_MEMORY: Pixels = np.empty(0, np.uint8)
 
 
 class _Scratch(threading.local):
-    """The memory of one thread: the result of a method is valid until the next call of that method."""
+    """The buffers of one thread, each for one purpose."""
 
     def __init__(self) -> None:
-        self._memory: dict[str, Pixels] = {}
+        self._buffers: dict[str, Pixels] = {}
 
-    def _image(self, name: str, height: int, width: int) -> Pixels:
+    def image(self, purpose: str, height: int, width: int) -> Pixels:
+        """Return memory for an image, valid until the next call with this purpose."""
         size = height * width * 3
-        memory = self._memory[name] = _enough(self._memory.get(name, _NO_MEMORY), size)
-        return memory[:size].reshape(height, width, 3)
-
-    def decoded(self, height: int, width: int) -> Pixels:
-        """Return memory for an image of this size."""
-        return self._image("decoded", height, width)
+        buffer = self._buffers[purpose] = _resized(self._buffers.get(purpose, _NO_MEMORY), size)
+        return buffer[:size].reshape(height, width, 3)
 
     def framed(self, pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
         """Return a rectangle with pixels placed at (top, left); the other pixels are arbitrary."""
-        framed = self._image("framed", height, width)
+        framed = self.image("framed", height, width)
         inside = framed[max(top, 0) :, max(left, 0) :]
         inside[:] = pixels[max(-top, 0) :, max(-left, 0) :][: inside.shape[0], : inside.shape[1]]
         return framed
 
-    def mirrored(self, height: int, width: int) -> Pixels:
-        """Return memory for an image of this size."""
-        return self._image("mirrored", height, width)
 
-    def exchanged(self, height: int, width: int) -> Pixels:
-        """Return memory for an image of this size with exchanged channels."""
-        return self._image("exchanged", height, width)
-
-
-def _enough(memory: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
-    """Return memory of at least this size, but not much more."""
+def _resized(memory: Pixels, size: int) -> Pixels:
+    """Return memory of at least this size: a new array if the old one is too small or far too large."""
     if size <= memory.size <= max(4 * size, 1 << 24):
         return memory
     return np.empty(max(size, 1 << 21), np.uint8)

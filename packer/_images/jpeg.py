@@ -1,9 +1,9 @@
 """A parser of JPEG headers (ITU-T T.81, annex B) and metadata.
 
 libjpeg ignores metadata. Pillow reads metadata when it opens an image, and refuses the whole image if one segment is
-malformed: a JFIF segment without a version, a profile without its number, a resource without a name. An image with
-unusual metadata is left to Pillow, which decides whether the image can be read. Every segment is checked by `is_usual`,
-and a second EXIF segment counts as unusual. ``native/jpeg/metadata.c`` implements the same rules in C.
+malformed: a JFIF segment without a version, a profile without its number, a resource without a name. So an image with
+unusual metadata is left to Pillow, which decides whether the image can be read. `is_usual` checks every segment, and a
+second EXIF segment counts as unusual. ``native/jpeg/metadata.c`` implements the same rules in C.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from packer._images.tiff import UNITS
+from packer._images.tiff import UNITS, entries
 from packer._table import Buffer
 from packer.errors import ImageError
 
@@ -69,9 +69,7 @@ def _is_usual_tiff(tiff: bytes) -> bool:
         return False
     room = len(tiff)
     try:
-        (directory,) = struct.unpack_from(order + "I", tiff, 4)
-        (count,) = struct.unpack_from(order + "H", tiff, directory)
-        for entry in range(directory + 2, directory + 2 + 12 * count, 12):
+        for entry in entries(tiff, order):
             tag, kind, values, begin = struct.unpack_from(order + "HHII", tiff, entry)
             size = values * UNITS.get(kind, 0)
             if size > 4:
@@ -111,9 +109,7 @@ def _read_orientation(tiff: bytes) -> int:
     if order is None:
         return 0
     try:
-        (directory,) = struct.unpack_from(order + "I", tiff, 4)
-        (count,) = struct.unpack_from(order + "H", tiff, directory)
-        for entry in range(directory + 2, directory + 2 + 12 * count, 12):
+        for entry in entries(tiff, order):
             tag, kind = struct.unpack_from(order + "HH", tiff, entry)
             if tag == _ORIENTATION:
                 if kind not in (_SHORT, _LONG):  # SHORT as specified; Pillow takes LONG as well
@@ -126,13 +122,13 @@ def _read_orientation(tiff: bytes) -> int:
 
 
 AFTER_THE_LAST_ROW = "extraneous bytes before marker"
-"""libjpeg's warning of data after the last row, and, in the same words, of data left over before a restart marker.
+"""libjpeg's warning about data after the last row, or about unused data before a restart marker.
 
-It continues after either, with the same rows that Pillow gets, which ignores the warnings.
+libjpeg continues after this warning, and Pillow ignores it, so the rows are those that Pillow returns.
 """
 
 IN_SCAN = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
-"""A marker after the beginning of a scan that ends it: no stuffed byte, no restart and no fill byte."""
+"""A marker that ends a scan: not a stuffed byte, a restart marker or a fill byte."""
 
 _SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _HUFFMAN_DCT = frozenset({0xC0, 0xC1, 0xC2})

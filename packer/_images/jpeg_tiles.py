@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from packer._codecs import MAX_PIXELS
 from packer._images import jpeg
 from packer._images.extension import _native, shortcoming
-from packer._images.geometry import MAX_PIXELS, Rectangle
+from packer._images.geometry import Rectangle
 from packer._table import Buffer
 from packer.errors import MissingDependencyError, NotTileableError
 
@@ -34,9 +35,9 @@ _VERSION = 2
 _SEGMENT = struct.Struct(">HH6sBBHHHHI")
 _INTERVAL = struct.Struct(">HHH")  # marker, length, MCUs
 _LONGEST = 0xFFFF  # the largest number of two bytes
-_GROUP = 1 << 13  # bytes, at least: finding markers in these takes less than a microsecond
+_GROUP = 1 << 13  # bytes of a group of rows at least: finding the markers in it takes less than a microsecond
 
-_NARROWEST = 2  # MCUs of a tile: the decoder is slower at each tile's end
+_NARROWEST = 2  # MCUs of a tile: each end of a tile slows down the decoder
 
 
 class TileWindow(NamedTuple):
@@ -144,7 +145,7 @@ class Tiles(NamedTuple):
 
 
 def restarts(first: int, count: int) -> npt.NDArray[np.uint8]:
-    """Return the second bytes of the restart markers after `count` tiles; the first marker has a given number."""
+    """Return the second bytes of the restart markers after `count` tiles, beginning with the marker number `first`."""
     return (0xD0 + (np.arange(first, first + count) & 7)).astype(np.uint8)
 
 
@@ -188,9 +189,9 @@ def _read(data: Buffer, segment: int) -> Tiles | None:
 
 
 def choose_columns(mcus: int, most: int) -> int:
-    """Return the number of tiles, `most` at most, to cut each row of `mcus` MCUs into.
+    """Return the number of tiles, at most `most`, in each row of `mcus` MCUs.
 
-    A tile costs about four bytes and some time; what it saves grows with its size.
+    A tile costs about four bytes and some decoding time, so very small ones are not worthwhile.
     """
     for count in range(min(mcus // _NARROWEST, most), 1, -1):
         if mcus % count == 0:
@@ -295,7 +296,7 @@ def annotate_in_python(data: Buffer) -> bytes:
 
 
 _END = b"\xff\xd9"
-_WORTH_PYTHON = 50_000  # bytes of an image; in a smaller one, cutting takes Python longer than decoding the rest
+_WORTH_PYTHON = 50_000  # bytes of an image: a smaller one is decoded as a whole faster than Python can cut it
 
 
 class CutOut(NamedTuple):
@@ -398,7 +399,7 @@ def _read_header(data: Buffer) -> jpeg.JPEGHeader | None:
 
 
 def _join(data: Buffer, tiles: Tiles, window: TileWindow) -> bytearray | None:
-    """Join the headers and some tiles; None if the rows of tiles have unexpected markers."""
+    """Join the headers and the tiles of a window; None if the rows of tiles have unexpected markers."""
     grid, group = tiles.grid, tiles.group
     first_group, group_end = window.first_row // group, -(-window.row_end // group)
     first_row, row_end = first_group * group, min(group_end * group, grid.rows)
@@ -428,7 +429,7 @@ def _join(data: Buffer, tiles: Tiles, window: TileWindow) -> bytearray | None:
     for start, end in zip(starts.tolist(), ends[:, -1].tolist(), strict=True):
         joined += data[begin + start : begin + end]
 
-    # Each tile was copied with the marker after it, which needs a new number; the last is replaced by the end of image.
+    # Each tile was copied with the marker after it, which needs a new number. The last marker becomes the end of image.
     lengths = ends[:, -1] - starts
     at = head + ends + (lengths.cumsum() - lengths - starts)[:, None] - 1
     np.frombuffer(joined, np.uint8)[at.ravel()] = restarts(0, at.size)
@@ -436,7 +437,7 @@ def _join(data: Buffer, tiles: Tiles, window: TileWindow) -> bytearray | None:
     return joined
 
 
-_LEAST_TILE = 460  # bytes, on average: ImageNet's photos grow by half a per cent with it
+_LEAST_TILE = 460  # bytes of a tile on average: ImageNet's photos become half a per cent larger
 
 
 def require_transcoder() -> None:

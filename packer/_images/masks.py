@@ -2,7 +2,7 @@
 
 Masks are resized to the nearest pixel, mirrored, padded, and moved by affine operations. Every pixel equals that of
 torchvision's ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` on a ``tv_tensors.Mask``; Pillow
-chooses other neighbours. RGB images are decoded by `packer._images.rectangle`, which decodes only the pixels that it
+rounds to other pixels. RGB images are decoded by `packer._images.rectangle`, which decodes only the pixels that it
 needs.
 """
 
@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._codecs import INTERPOLATIONS, MAX_PIXELS
 from packer._images.extension import _native
-from packer._images.geometry import INTERPOLATIONS, MAX_PIXELS, PADDINGS, Box, colour_of_fill, outside, sources
+from packer._images.geometry import PADDINGS, Box, colour_of_fill, outside, sources
 from packer._images.modes import decode_as, decode_unchanged, holds_ids
 from packer._images.operations import AFFINE, NO_FILL, Operations
 from packer._images.resize import resize_numbers
@@ -85,7 +86,10 @@ def window_places(box: Box) -> tuple[Ints, Ints]:
 
 
 def _of_image(shown: Ints, first: int, side: int, scaled: int) -> Ints:
-    """Return positions along a side before it was resized, by torch's arithmetic, which rounds to float32."""
+    """Return positions in an image for positions on one side of the resized rectangle; -1 stays -1.
+
+    The arithmetic is torch's, which rounds to float32.
+    """
     inside = shown >= 0
     if scaled != side:
         before = (shown.astype(np.float32) * (np.float32(side) / np.float32(scaled))).astype(np.int64)
@@ -302,7 +306,7 @@ def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> P
 
 
 def _moved(pixels: Pixels, matrix: npt.NDArray[np.float64], colour: Pixels) -> Pixels:
-    """Do the same as the C code, with the same roundings as torchvision's affine and torch's grid_sample."""
+    """Do the same as `moved` for one operation, with the roundings of torchvision's affine and torch's grid_sample."""
     height, width = sides = pixels.shape[:2]
     half_height, half_width = (np.float32(side) * np.float32(0.5) for side in sides)
     x, y = (np.arange(side, dtype=np.float32) + np.float32(1 - side) * np.float32(0.5) for side in (width, height))

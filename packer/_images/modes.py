@@ -1,9 +1,9 @@
 """Decoding to modes other than RGB: grey, and unchanged.
 
 The mode "unchanged" keeps the stored pixels of a file: grey, alpha, the indices of a palette, 16 bits, floats. Pillow
-decodes most of these images. If Pillow would read fewer bits or bands than there are, packer reads the image itself, or
-refuses it. A TIFF of several bands, such as red, green, blue and infrared, is passed to Pillow as a grey TIFF with the
-same samples, in which the bands are side by side, because Pillow reads all bits of grey images with 8, 16 and 32 bits.
+decodes most of these images. If Pillow would lose bits or bands, packer reads the image itself, or refuses it. A TIFF
+of several bands, such as red, green, blue and infrared, is passed to Pillow as a grey TIFF in which the bands are side
+by side, because Pillow reads all bits of grey images with 8, 16 and 32 bits.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from packer._codecs import MAX_PIXELS
 from packer._images import jpeg, native, pillow, png, tiff
 from packer._images.decode import apply_orientation, decode
-from packer._images.geometry import MAX_PIXELS
 from packer._images.probe import require_affordable
 from packer._images.tiff import TIFF, depth_of, is_whole, require_all_bits
 from packer._table import Buffer
 from packer.errors import ImageError
 
 _MODES = {("u", 8): np.uint8, ("u", 16): np.uint16, ("i", 16): np.int32, ("i", 32): np.int32, ("f", 32): np.float32}
-"""The numbers that Pillow reads as grey, and what it makes of them."""
+"""The numbers that Pillow reads as grey, by kind and bits, and the dtypes of Pillow's arrays."""
 
 _COLOURS = (1, 2, 5)  # grey, RGB and CMYK
-_UNCOMPRESSED = (1, 32773)  # and PackBits
-_PREDICTED = (5, 8, 32946, 50000)  # LZW, Deflate and Zstandard, of which a predictor may be undone
-_DIFFERENCES = 2
-_MOST_SEPARATE = 256  # planar bands, each of which takes a copy of the file
-_ASSOCIATED = 1  # premultiplied alpha, which Pillow undoes
+_UNPREDICTED = (1, 32773)  # compressions without a predictor: none, and PackBits
+_PREDICTED = (5, 8, 32946, 50000)  # compressions that may have a predictor: LZW, Deflate and Zstandard
+_DIFFERENCES = 2  # the predictor that stores differences of neighbours
+_MOST_SEPARATE = 256  # bands that are stored one after the other: each takes a copy of the file
+_PREMULTIPLIED = 1  # alpha by which the colours were multiplied, which Pillow undoes
 
 
 def decode_bands(data: Buffer, directory: TIFF) -> npt.NDArray[Any] | None:
@@ -58,7 +58,7 @@ def decode_bands(data: Buffer, directory: TIFF) -> npt.NDArray[Any] | None:
             numbers[..., band] = _grey(tiff.grey_copy(data, directory, band), (height, width), dtype)
     else:
         wide = _grey(tiff.grey_copy(data, directory, None), (height, width * bands), dtype)
-        numbers[:] = _undone(wide, directory).reshape(numbers.shape)
+        numbers[:] = _summed_by_band(wide, directory).reshape(numbers.shape)
     turn = directory.value(tiff.ORIENTATION, 1)
     return apply_orientation(numbers, turn) if turn in range(2, 9) else numbers
 
@@ -69,10 +69,10 @@ def _is_known(directory: TIFF) -> bool:
     predicted = compression in _PREDICTED and predictor in (1, _DIFFERENCES)
     offsets = tags.get(tiff.TILE_OFFSETS, tags.get(tiff.STRIP_OFFSETS, ()))
     return (
-        (compression in _UNCOMPRESSED or predicted)
+        (compression in _UNPREDICTED or predicted)
         and directory.value(tiff.PHOTOMETRIC, 0) in _COLOURS
         and directory.is_uniform
-        and not (directory.is_separate and _ASSOCIATED in tags.get(tiff.EXTRA_SAMPLES, ()))
+        and not (directory.is_separate and _PREMULTIPLIED in tags.get(tiff.EXTRA_SAMPLES, ()))
         and {tiff.WIDTH, tiff.HEIGHT, tiff.BITS} <= tags.keys()
         and (tiff.TILE_OFFSETS not in tags or {tiff.TILE_WIDTH, tiff.TILE_HEIGHT} <= tags.keys())
         and bool(offsets)
@@ -83,19 +83,23 @@ def _is_known(directory: TIFF) -> bool:
 def _grey(data: bytes, size: tuple[int, int], dtype: type[Any]) -> npt.NDArray[Any]:
     with pillow.opened(data) as image:
         numbers = np.asarray(pillow.in_machine_order(image))
-        if numbers.shape != size:  # which `opened` makes an ImageError
+        if numbers.shape != size:  # `opened` turns the error into an ImageError
             raise ValueError(f"{numbers.shape[1]} x {numbers.shape[0]} numbers are there of {size[1]} x {size[0]}")
     return numbers.astype(dtype, copy=False)
 
 
-def _undone(wide: npt.NDArray[Any], directory: TIFF) -> npt.NDArray[Any]:
-    """Apply the predictor again to pixels whose differences were summed as if each number were a pixel."""
+def _summed_by_band(wide: npt.NDArray[Any], directory: TIFF) -> npt.NDArray[Any]:
+    """Correct the numbers of a file with a predictor.
+
+    Pillow has summed the differences as if each number were a pixel; the file has the differences between the numbers
+    of one band.
+    """
     compression, predictor = directory.value(tiff.COMPRESSION, 1), directory.value(tiff.PREDICTOR, 1)
     if predictor != _DIFFERENCES or compression not in _PREDICTED or directory.bands == 1:
         return wide
     height, width = wide.shape
     step = directory.value(tiff.TILE_WIDTH, width // directory.bands) * directory.bands
-    kind = f"u{directory.bits // 8}"  # with the same overflow as the sums in the file
+    kind = f"u{directory.bits // 8}"  # sums overflow as in the file
     unsigned = wide.view(kind).copy() if directory.kind == "f" else wide.astype(kind)
     for start in range(0, width, step):
         part = unsigned[:, start : start + step]

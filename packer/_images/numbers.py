@@ -1,7 +1,7 @@
 """Conversion of batches of pixels to a network's input, in C, without Python's lock: normalising, mixing, types.
 
-`NumberFormat` computes the number of each level; `Lookup` looks up the results of a user's own conversions of single
-pixels, such as ToTensor and Normalize, in a table.
+`NumberFormat` computes the numbers for levels. `Lookup` looks them up in a table with the results of a user's own
+conversions of single pixels, such as ToTensor and Normalize.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _LEVELS = 256
 
 
 class Mixture(NamedTuple):
-    """The mixing of each image of a batch and its label with the previous image, and of the first with the last.
+    """The mixing of each image of a batch, and its label, with the previous image; that of the first one is the last.
 
     Attributes
     ----------
     share : float
-        The share that remains of the label and, unless there is a box, of each pixel.
+        The share of the image itself in its label and, unless there is a box, in each pixel.
     box : (int, int, int, int), optional
         Top, left, bottom and right, in pixels, of the rectangle that is copied from the other image.
     num_classes : int, optional
@@ -136,16 +136,15 @@ class Lookup:
     conversions : sequence of callable
         The conversions that the table replaces, for its repr.
     is_contiguous : bool
-        Whether the result for a single image is contiguous; otherwise it is laid out channels last. This is the layout
-        that the conversions produce.
+        Whether the conversions return a contiguous tensor for a single image; otherwise it is channels last.
 
     Attributes
     ----------
     table : (3, 256) float32 array
     """
 
+    # The numbers of a batch, as `NumberFormat` describes them.
     dtype = "float32"
-    """The type of the numbers in a batch, where they are written colour by colour; as those of `NumberFormat`."""
     planes = True
 
     def __init__(
@@ -163,13 +162,13 @@ class Lookup:
 
     def __eq__(self, other: object) -> bool:
         """Tell whether another Lookup converts images to the same results."""
-        return isinstance(other, Lookup) and self._made == other._made
+        return isinstance(other, Lookup) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self._made)
+        return hash(self._key)
 
     @property
-    def _made(self) -> tuple[object, ...]:
+    def _key(self) -> tuple[object, ...]:
         return self.table.tobytes(), self._tensor_class, self._is_contiguous
 
     def __repr__(self) -> str:
@@ -216,7 +215,7 @@ def lookup_of(
         image = shown(levels)
         for convert in conversions:
             image = convert(image)
-    except Exception:  # which each image would raise as well, and then names itself
+    except Exception:  # the conversion of an image will raise it again, with the image's name
         return None
     if not isinstance(image, torch.Tensor) or image.dtype != torch.float32 or image.shape != (3, 1, _LEVELS):
         return None

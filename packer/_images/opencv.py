@@ -37,7 +37,7 @@ def encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int) -> b
     options = [cv2.IMWRITE_JPEG_QUALITY, quality]
     if interval:
         options += [cv2.IMWRITE_JPEG_RST_INTERVAL, interval]
-    bgr = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR, dst=scratch.exchanged(*pixels.shape[:2]))
+    bgr = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR, dst=scratch.image("BGR", *pixels.shape[:2]))
     written, data = cv2.imencode(".jpg", bgr, options)
     if not written:
         raise ImageError("OpenCV cannot encode it as JPEG")
@@ -50,9 +50,9 @@ def mirror(pixels: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
 
 
 def _is_whole(data: Buffer) -> bool:
-    """Tell whether only whole segments lie between the scans; OpenCV skips data that libjpeg refuses.
+    """Tell whether only whole segments lie between the scans: OpenCV skips data that libjpeg refuses.
 
-    In an image that is coded in one pass, bytes after the scan are usually damage, and seldom another scan.
+    Bytes after the scan of an image that is coded in one pass count as damage, because they are seldom another scan.
     """
     header = jpeg.read_header(data)
     position = header.scan if header is not None else len(data)

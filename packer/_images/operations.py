@@ -29,18 +29,20 @@ KINDS = (
     "affine",
     "erase",
 )
-"""The operations; `OPERATION` has the index in this tuple. Each does the same as the function of torchvision's
-``transforms.v2.functional`` does with a uint8 tensor."""
+"""The operations; `OPERATION` has the index in this tuple.
+
+Each has the result of the corresponding function in torchvision's ``transforms.v2.functional`` for a uint8 tensor.
+"""
 
 AFFINE = KINDS.index("affine")
 
 FILTERS = ("nearest", "bilinear")
-"""How a pixel is made of those around its origin; `OPERATION` has the index in this tuple."""
+"""The interpolations of affine moves; `OPERATION` has the index in this tuple."""
 
 NO_FILL = -1
 
 LONGEST_MOVED = 1 << 20
-"""The most pixels of a side of an image that is moved: of many more, float32 does not tell one from the next."""
+"""The longest side of an image that can be moved, in pixels: on longer sides float32 does not resolve single pixels."""
 
 Operations = npt.NDArray[Any]
 """(N, M) array of `OPERATION`: M operations on each of N images, one after the other."""
@@ -58,17 +60,18 @@ OPERATION = np.dtype(
 ``kind``
     An index into `KINDS`.
 ``factor``
-    Brightness, contrast, saturation, hue and sharpness have the factor of torchvision's ``adjust_`` functions here,
-    solarize has its threshold, posterize its bits, and blur its sigma.
+    For brightness, contrast, saturation, hue and sharpness, the factor of torchvision's ``adjust_`` functions; for
+    solarize the threshold, for posterize the number of bits, and for blur sigma.
 ``matrix``
-    An affine move's 2 x 3 matrix: which point of the image, seen from its centre, a point of the result shows.
+    For affine, the 2 x 3 matrix that maps a point of the result to the point of the image that it shows, both relative
+    to the centre.
 ``interpolation``
-    An affine move's filter: an index into `FILTERS`.
+    For affine, an index into `FILTERS`.
 ``fill``
-    The colour of pixels that an affine move brings from outside, or that are erased: red + 256 green + 65536 blue.
-    `NO_FILL` is torchvision's None, black.
+    For affine, the colour of pixels from outside of the image; for erase, that of the rectangle: red + 256 green +
+    65536 blue. `NO_FILL` is torchvision's None, black.
 ``top``, ``left``, ``height``, ``width``
-    The rectangle that is erased; blur has the height and the width of its kernel here.
+    For erase, the rectangle; for blur, the height and the width of the kernel.
 """
 
 
@@ -81,7 +84,7 @@ def with_operations(crops: Crops, operations: Operations) -> Crops:
     """Return N crops with an additional field: the operations on the result of each crop."""
     count = operations.shape[1]
     made = np.empty(len(crops), _with(count))
-    bytes_of = as_bytes(made)  # NumPy takes ten times as long with records, field by field
+    bytes_of = as_bytes(made)  # NumPy copies records field by field, which takes ten times as long
     bytes_of[:, : CROP.itemsize] = as_bytes(crops)
     bytes_of[:, CROP.itemsize :] = as_bytes(operations).reshape(len(crops), count * OPERATION.itemsize)
     return made
@@ -105,7 +108,7 @@ def as_bytes(records: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 def as_numbers(records: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return records of fields of 64 bits as an array of (*shape, fields), on the same memory if they are contiguous.
 
-    Fields of other types become integers with the same bits. Numbers are copied in a tenth of the time of records.
+    Fields of other types become integers with the same bits. Copying numbers takes a tenth of the time of records.
     """
     return np.ascontiguousarray(records).view(np.int64).reshape(*records.shape, records.dtype.itemsize // 8)
 

@@ -33,7 +33,7 @@ FORMATS = (
     *("BMP", "DIB", "GIF", "JPEG", "MPO", "PPM", "PNG"),
     *("AVIF", "JPEG2000", "ICO", "TIFF", "TGA", "WEBP"),
 )
-"""The formats that are opened, by Pillow's names, in Pillow's order. MPO is told from JPEG after a JPEG was opened."""
+"""The formats that are opened, by Pillow's names, in Pillow's order. Pillow recognises an MPO when it opens a JPEG."""
 
 _STARTS = {"EPS": "Ghostscript", "WMF": "the drawing of Windows"}
 _UNKNOWN_TO_PILLOW = {
@@ -43,10 +43,10 @@ _UNKNOWN_TO_PILLOW = {
     "HEIF": (4, b"ftypmi"),
     "JPEG XL": (0, b"\xff\x0a"),
 }
-"""Other formats: where in a file their signature stands, and the signature."""
+"""The offset and the bytes of the signatures of other formats."""
 
 _MACHINE_ORDER = {"I;16BS": "I;16NS", "I;32B": "I;32N", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}
-"""Raw modes of numbers whose higher bytes come first, and of numbers in the machine's order."""
+"""Raw modes of big-endian numbers, and the corresponding modes of numbers in native byte order."""
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -106,7 +106,7 @@ def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None)
 
 
 def in_machine_order(image: Image.Image) -> Image.Image:
-    """Return an opened image, corrected so that its numbers will be those of the file.
+    """Return an opened image after a correction of its byte order, so that its numbers will be those of the file.
 
     libtiff returns the samples of a compressed TIFF in native byte order. Pillow takes this into account for 16-bit
     grey, but reads signed numbers and floats in the byte order of the file.
@@ -157,7 +157,7 @@ def _installed() -> tuple[str, ...]:
 
 
 def _complaint(error: Exception, data: Buffer, complaints: Sequence[str]) -> str:
-    """Return Pillow's complaint."""
+    """Return the reason why Pillow cannot decode an image."""
     if not len(data):
         return "empty file"
     if is_pointer(data):
@@ -212,7 +212,7 @@ class PlainBMP(NamedTuple):
         rows = np.frombuffer(self.data, np.uint8, self.height * _row(self.width), _SIZE).reshape(self.height, -1)
         part = rows[self.height - bottom : self.height - top][::-1, 3 * left : 3 * right]
         pixels = np.empty((bottom - top, right - left, 3), np.uint8)
-        for channel in range(3):  # three times as fast as to copy them in reverse
+        for channel in range(3):  # three times as fast as reversing the last axis
             pixels[..., channel] = part[:, 2 - channel :: 3]
         return pixels
 

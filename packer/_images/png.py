@@ -31,8 +31,8 @@ _SIZES = {b"gAMA": 4, b"cHRM": 32, b"sRGB": 1, b"pHYs": 9}  # of chunks that Pil
 _TRANSPARENCY = {_GREY: 2, 2: 6}
 _PROFILE = b"Raw profile type"  # of a tEXt chunk that holds EXIF or XMP
 _XMP = b"XML:com.adobe.xmp"  # of one that holds XMP
-_KEYS = (b"bbox", b"interlace", b"transparency")  # of texts that Pillow takes for its own
-_TEXT = 1 << 16
+_KEYS = (b"bbox", b"interlace", b"transparency")  # of texts that Pillow interprets
+_LONGEST_TEXT = 1 << 16  # bytes of a chunk
 _UP = 2
 _SUB = 1  # filters up to this one do not look at the row above
 _PAETH = 4  # the last filter
@@ -147,7 +147,7 @@ def _is_unusual(name: bytes, size: int, body: memoryview, colour: int) -> bool:
     match name:
         case b"tEXt":
             key, _, _ = bytes(body[:20]).partition(b"\0")
-            return size >= _TEXT or key in _KEYS or key.startswith((_PROFILE, _XMP))
+            return size >= _LONGEST_TEXT or key in _KEYS or key.startswith((_PROFILE, _XMP))
         case b"tRNS":
             return size != _TRANSPARENCY[colour] if colour in _TRANSPARENCY else size > 256
         case b"PLTE":
@@ -219,7 +219,7 @@ def _decode_in_python(png: PNG, first: int, end: int) -> Samples | None:
 
 
 def _inflated(png: PNG, size: int, *, whole: bool) -> npt.NDArray[np.uint8] | None:
-    """Return `size` inflated bytes; for the whole image, only if there are no more bytes."""
+    """Return `size` inflated bytes; None if there are fewer, or if they are the whole image's and there are more."""
     assert png.compressed is not None
     inflating = zlib.decompressobj()
     try:

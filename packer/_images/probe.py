@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from PIL import Image
 
+from packer._codecs import MAX_PIXELS
 from packer._images import jpeg, pillow, png, tiff
-from packer._images.geometry import MAX_PIXELS
 from packer._images.pillow import opened, orientation, require_pixels
 from packer._images.tiff import Depth, depth_of, pictures_in, require_modest
 from packer._table import Buffer
@@ -25,14 +25,14 @@ CLIPPED = "16 bits or floats a pixel: white or black when read as 8-bit RGB"
 DEEP = "more than 8 bits a channel, read as 8"
 SIGNED = "signed numbers of 8 bits, of which negative ones are read as 128 to 255"
 ROTATED = "EXIF-rotated"
-"""Findings of which there is more to say."""
+"""Findings that other modules refer to."""
 
 _PAGES = "animated or many pages: the first is used"
-_WHERE = re.compile(r" at |(?<![A-Za-z0-9])[0-9]")  # in a line of libtiff, which is counted with others of its kind
+_DETAILS = re.compile(r" at |(?<![A-Za-z0-9])[0-9]")  # their beginning in a message of libtiff, which is cut there
 _NOT_SHOWN = re.compile(r"[0-9]+ bands, of which [0-9]+ (?:is|are) read as RGB")
 
 _BYTE = 8
-_SCANS = 16  # of an image of `MAX_PIXELS`; a smaller one may have more, as each costs a pass over all pixels
+_SCANS = 16  # of an image of `MAX_PIXELS`; a smaller one may have more, because each is a pass over all pixels
 
 _TURNED = (5, 6, 7, 8)
 
@@ -102,7 +102,7 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
     elif head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         info = _inspect_webp(data)
     if info is None or (info.height * info.width <= max_pixels and not info.plain):
-        return _ask_pillow(data, max_pixels, info)
+        return _inspect_with_pillow(data, max_pixels, info)
     require_pixels(info.height, info.width, max_pixels)
     return info
 
@@ -161,7 +161,7 @@ def _inspect_webp(data: Buffer) -> ImageInfo | None:
     return ImageInfo("webp", height, width)
 
 
-def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageInfo:
+def _inspect_with_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageInfo:
     """Open and decode with Pillow."""
     with tiff.listening() as complaints, opened(data, max_pixels) as image:
         width, height = image.size
@@ -184,7 +184,7 @@ def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageI
         if turn != 1 and ROTATED not in findings:
             findings.append(ROTATED)
         if complaints:
-            findings.append(f"damaged, and read as far as possible: {_WHERE.split(complaints[0])[0].strip()}")
+            findings.append(f"damaged, and read as far as possible: {_DETAILS.split(complaints[0])[0].strip()}")
         header = seen.header if seen else None
         return ImageInfo(kind, height, width, turn, tuple(findings), False, depth, header)
 
@@ -215,12 +215,12 @@ def _is_clipped(image: Image.Image) -> bool:
 def _has_second_page(image: Image.Image, data: Buffer) -> bool:
     """Tell whether there is a second page, which the image then shows; counting all pages may take hours."""
     if image.format == "MPO":
-        # Its index counts the pages. Each is a JPEG of its own, with metadata that were not read.
+        # The index of an MPO has the number of pages. Seeking would read the metadata of another JPEG.
         return getattr(image, "n_frames", 1) > 1
     try:
         require_modest(data, pages=2)
         image.seek(1)
-    except Exception:  # EOFError, or a broken chain of pages; the first one may be whole
+    except Exception:  # EOFError, or a broken chain of pages, whose first one may be whole
         return False
     return True
 

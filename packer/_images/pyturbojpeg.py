@@ -66,7 +66,8 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
 
 def _is_complete(data: Buffer, header: JPEGHeader) -> bool:
     """Tell whether a progressive image is undamaged, and its scans refine every coefficient to its last bit."""
-    bits = {component: [1] * 64 for component in data[header.frame + 6 :][: 3 * header.components : 3]}  # to come
+    # For each coefficient of each component, the number of bits that scans must still add; 1 before the first scan.
+    bits = {component: [1] * 64 for component in data[header.frame + 6 :][: 3 * header.components : 3]}
     position = header.frame - 2
     try:
         while True:
@@ -88,7 +89,7 @@ def _load() -> _Library:
         return _Library()
     except RuntimeError as error:
         raise ImportError(f"PyTurboJPEG {turbojpeg.__version__} finds no libturbojpeg on this system") from error
-    except (OSError, AttributeError, KeyError) as error:  # none that this binding knows
+    except (OSError, AttributeError, KeyError) as error:  # the binding does not support this libturbojpeg
         (reason, *_) = str(error).splitlines() or [repr(error)]
         raise ImportError(f"PyTurboJPEG {turbojpeg.__version__}: {reason}") from error
 

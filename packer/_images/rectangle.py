@@ -19,10 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from packer._codecs import INTERPOLATIONS, MAX_PIXELS
 from packer._images import decode, jpeg, native, pillow
 from packer._images.geometry import (
-    INTERPOLATIONS,
-    MAX_PIXELS,
     PADDINGS,
     Box,
     Rectangle,
@@ -43,7 +42,7 @@ from packer.errors import ImageError, ImageTooLargeError
 
 Pixels = npt.NDArray[np.uint8]
 
-_BLOCK = 1 << 18  # pixels at a time: the positions that pixels come from take far more memory than the pixels
+_BLOCK = 1 << 18  # pixels that are padded at a time: their source positions take far more memory than the pixels
 
 
 def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
@@ -81,7 +80,7 @@ def _pad_block(pixels: Pixels, part: Box, box: Box, window: Pixels, rectangle: R
 
 @functools.cache
 def _mirror() -> Callable[[Pixels, Pixels], object]:
-    """Return a function that writes mirrored pixels: OpenCV's, which is the fastest, if it is installed."""
+    """Return a function that writes mirrored pixels: OpenCV's if it is installed, because it is the fastest."""
     try:
         from packer._images.opencv import mirror
     except ImportError:
@@ -89,14 +88,15 @@ def _mirror() -> Callable[[Pixels, Pixels], object]:
     return mirror
 
 
-class _Around(NamedTuple):
-    """A decoded part of the image around the rectangle: its pixels, and its origin in the image."""
+class _Part(NamedTuple):
+    """A decoded part of an image: its pixels, and its upper left corner in the image."""
 
     pixels: Pixels
     top: int = 0
     left: int = 0
 
     def cut(self, rectangle: Rectangle) -> Pixels:
+        """Return a rectangle of the image; the pixels outside of the part are arbitrary."""
         top, left, height, width = rectangle
         top, left = top - self.top, left - self.left
         if top < 0 or left < 0:
@@ -193,46 +193,46 @@ class RectangleDecoder:
         ImageError
             If Pillow cannot read the image, or the image has another size.
         """
-        around = self._cut_bmp(data, rectangle, size)
-        around = around or self._decode_around(data, rectangle, size, touched or rectangle)
-        if around is None:
+        part = self._cut_bmp(data, rectangle, size)
+        part = part or self._decode_part_of_jpeg(data, rectangle, size, touched or rectangle)
+        if part is None:
             pixels = decode.decode(data, exif=self._exif, decoder=self._library, max_pixels=self._max_pixels)
             _require_size(pixels.shape[:2], size)
-            around = _Around(pixels)
-        return around.cut(rectangle)
+            part = _Part(pixels)
+        return part.cut(rectangle)
 
-    def _cut_bmp(self, data: Buffer, rectangle: Rectangle, size: tuple[int, int]) -> _Around | None:
+    def _cut_bmp(self, data: Buffer, rectangle: Rectangle, size: tuple[int, int]) -> _Part | None:
         """Take the rectangle out of a plain BMP; None for other images."""
         found = pillow.read_bmp(data) if self._reads_bmp else None
         if found is None or found.height * found.width > self._max_pixels:
             return None
         _require_size((found.height, found.width), size)
-        return _Around(found.decode(*rectangle), *rectangle[:2])
+        return _Part(found.decode(*rectangle), *rectangle[:2])
 
-    def _decode_around(
+    def _decode_part_of_jpeg(
         self, data: Buffer, rectangle: Rectangle, size: tuple[int, int], touched: Rectangle
-    ) -> _Around | None:
-        """Decode a part of an ordinary JPEG, the touched tiles or the first rows; None for other images."""
+    ) -> _Part | None:
+        """Decode the touched tiles, or the first rows, of an ordinary JPEG; None for other images."""
         if self._decode_part is None or size[0] * size[1] > self._max_pixels:
             return None
         if self._exif == "apply" and not _is_upright(data):
             return None
-        part = cut_out(data, size, touched)
-        if part is not None:
-            top, left, height, width = part.rectangle
-            out = scratch.decoded(height, width)
+        tiles = cut_out(data, size, touched)
+        if tiles is not None:
+            top, left, height, width = tiles.rectangle
+            out = scratch.image("decoded", height, width)
             with contextlib.suppress(ImageError):
-                return _Around(self._decode_part(part.data, out), top, left)
+                return _Part(self._decode_part(tiles.data, out), top, left)
         rows = first_rows(data, size, rectangle[0] + rectangle[2])
         if rows is None:
             return None
         first, count = rows
-        out = scratch.decoded(count, size[1])
+        out = scratch.image("decoded", count, size[1])
         try:
             pixels = self._decode_part(first, out, cut=count < size[0])
         except ImageError:
-            return _Around(decode.decode(data, exif=self._exif, decoder="pillow", max_pixels=self._max_pixels))
-        return _Around(pixels)
+            return _Part(decode.decode(data, exif=self._exif, decoder="pillow", max_pixels=self._max_pixels))
+        return _Part(pixels)
 
 
 def _is_upright(data: Buffer) -> bool:
@@ -268,7 +268,7 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
         return
     if native.PREFERRED:
         present = box
-        if box.scaled == box.crop:  # then the pixels are those of the window alone
+        if box.scaled == box.crop:  # without resizing, the pixels are those of the window alone
             present = Box.of((0, 0, *box.out), box.out, flip=bool(box.flip))
         if native.resize(pixels, present, _address(out, box)):
             return
@@ -285,12 +285,12 @@ def _resized(pixels: Pixels, box: Box) -> Pixels:
 
 
 def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
-    """Do the same as `resize_into` with torch's kernel: the pixels are the same, but it is slower.
+    """Do the same as `resize_into` with torch's kernel, which returns the same pixels more slowly.
 
-    The kernel resizes all pixels between the corner and the window, which may be more than packer's own would need.
+    The kernel resizes all pixels between the corner and the window, which packer's own does not need.
     """
     if not pixels.flags.writeable:
-        pixels = np.array(pixels)  # torch warns of others
+        pixels = np.array(pixels)  # torch warns of read-only arrays
     if box.scaled == box.crop:
         out.copy_(_as_batch(_mirrored(pixels) if box.flip else pixels))
         return
@@ -315,7 +315,7 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
 
 
 def require_channels_last(images: torch.Tensor) -> None:
-    """Raise ValueError if C, which gets only the address, must not write into an (N, 3, H, W) tensor."""
+    """Raise ValueError if an (N, 3, H, W) tensor does not have the memory layout that C assumes."""
     channels_last = images.is_contiguous(memory_format=torch.channels_last)
     if images.device.type != "cpu" or images.dtype != torch.uint8 or not channels_last:
         raise ValueError("images are decoded into uint8 tensors of the CPU that are laid out channels last")
@@ -331,7 +331,7 @@ def _address(out: torch.Tensor, box: Box) -> int:
 
 def _mirrored(pixels: Pixels) -> Pixels:
     """Return pixels mirrored, left to right; valid until this thread mirrors other pixels."""
-    out = scratch.mirrored(*pixels.shape[:2])
+    out = scratch.image("mirrored", *pixels.shape[:2])
     _mirror()(pixels, out)
     return out
 

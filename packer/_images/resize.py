@@ -42,8 +42,8 @@ def resize(pixels: npt.NDArray[np.uint8], height: int, width: int, interpolation
             return out
     import torch
 
-    # In this order: with the batch dimension put in last, torch does not see that the memory is channels last, and the
-    # slower kernel for planes does the work.
+    # The batch dimension is added first: otherwise torch would not recognise the memory as channels last, and would use
+    # the slower kernel for planes.
     images = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
     return np.ascontiguousarray(resize_batch(images, (height, width), interpolation)[0].permute(1, 2, 0).numpy())
 

@@ -19,11 +19,11 @@ SUFFIXES = frozenset(
         *(".pbm", ".pgm", ".ppm", ".pnm", ".pfm", ".tga", ".icb", ".vda", ".vst"),
     ]
 )
-"""The suffixes that Pillow knows files of these formats by."""
+"""The suffixes of files in these formats, as Pillow knows them."""
 
 _HEAD = 64  # bytes; an AVIF lists its brands there
 _FOOT = b"TRUEVISION-XFILE.\0"
-_BITMAP = rb"(\x0c\0\0\0|[\x28\x34\x38\x40\x6c\x7c]\0\0\0)"  # the length of the header says which one it is
+_BITMAP = rb"(\x0c\0\0\0|[\x28\x34\x38\x40\x6c\x7c]\0\0\0)"  # the known lengths of the header
 
 _SIGNATURES: Mapping[str, re.Pattern[bytes]] = {
     name: re.compile(pattern, re.DOTALL)

@@ -47,11 +47,12 @@ _READ = frozenset(
     ]
 )
 _KINDS = {1: "B", 3: "H", 4: "I", 16: "Q"}
-"""The types whose values are whole numbers, as `struct` calls them."""
+"""The types of whole numbers, and their codes in `struct`."""
 
-_JPEG, _COLOURS = 7, (2, 6)  # a compression, and RGB and YCbCr, which have three bands where nothing else is said
+_JPEG = 7  # a compression
+_COLOURS = (2, 6)  # RGB and YCbCr, which have three bands by default
 _NUMBERS = {1: "u", 2: "i", 3: "f"}  # kinds of numbers by SampleFormat
-_SEPARATE = 2  # PlanarConfiguration: each band stands by itself
+_SEPARATE = 2  # PlanarConfiguration: the bands are stored one after the other
 _BLACK_IS_ZERO = 1
 _MOST_ENTRIES = 4096
 
@@ -124,7 +125,7 @@ def read(data: Buffer) -> TIFF | None:
         if count > _MOST_ENTRIES:
             return None
         view = memoryview(data)[at + number.size :][: count * entry.size]
-        tags, left = {}, len(data)  # bytes of values: those of two tags do not overlap
+        tags, left = {}, len(data)  # bytes that values may take: those of two tags do not overlap
         for start in range(0, len(view) - entry.size + 1, entry.size):
             tag, kind, length, _ = entry.unpack_from(view, start)
             if kind in _KINDS and length:
@@ -202,9 +203,9 @@ def _structs(order: str, long: bool) -> tuple[struct.Struct, struct.Struct, stru
     return pointer, number, entry
 
 
-_MOST = 16  # lines of an image
-_LONGEST = 400  # bytes of a line
-_OF_PILLOW = "tempfile.tif"  # how Pillow calls all files
+_MOST_LINES = 16  # of an image
+_LONGEST_LINE = 400  # bytes
+_NAME_IN_PILLOW = "tempfile.tif"  # of all files
 
 _lines = threading.local()
 
@@ -235,10 +236,10 @@ def _listen() -> object:
     write.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p]
 
     def take(module: bytes | None, format: bytes, arguments: int) -> None:
-        line = ctypes.create_string_buffer(_LONGEST)
-        write(line, _LONGEST, format, arguments)
+        line = ctypes.create_string_buffer(_LONGEST_LINE)
+        write(line, _LONGEST_LINE, format, arguments)
         where, message = (module or b"").decode("utf-8", "replace"), line.value.decode("utf-8", "replace")
-        _take(message if where in ("", _OF_PILLOW) else f"{where}: {message}")
+        _take(message if where in ("", _NAME_IN_PILLOW) else f"{where}: {message}")
 
     taking = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)(take)
     install.argtypes, install.restype = [type(taking)], ctypes.c_void_p
@@ -249,10 +250,10 @@ def _listen() -> object:
 
 def _take(line: str) -> None:
     lines: list[str] | None = getattr(_lines, "now", None)
-    if lines is None:  # an image of other code
+    if lines is None:  # the image is not packer's
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(f"{line.rstrip('.')}.\n")
-    elif len(lines) < _MOST:
+    elif len(lines) < _MOST_LINES:
         lines.append(line.rstrip("."))
 
 
@@ -271,15 +272,17 @@ def _library() -> Path | None:
     return None
 
 
+_ENTRY = 12  # bytes
+
 UNITS = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
 """Bytes of a value, by its type."""
 
-_MOST_COPIED = 4  # times the bytes that there are
+_MOST_COPIED = 4  # times the size of the file
 _MOST_LEFT_OUT = 64  # values of a directory
 _MOST_SEGMENTS = 64  # of EXIF in a JPEG: 4 MB
-_MOST_STARTS = 64  # of a TIFF in an AVIF: by chance a start stands in one of 10 files of 100 MB
+_MOST_STARTS = 64  # of a TIFF in an AVIF: one of 10 files of 100 MB has these bytes by chance
 
-_TIFF = re.compile(rb"II\*\0|MM\0\*|II\0\*|MM\*\0|II\+\0|MM\0\+")  # as Pillow takes them
+_TIFF = re.compile(rb"II\*\0|MM\0\*|II\0\*|MM\*\0|II\+\0|MM\0\+")  # all signatures that Pillow accepts
 _EXIF = re.compile(rb"(?:Exif\0\0){0,2}")
 _MARKER = re.compile(rb"\xff([^\0\xff])")
 _BARE_MARKERS = frozenset({0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)})  # RSTn, SOI, EOI, JPG, JPGn
@@ -317,17 +320,28 @@ def require_modest_exif(info: dict[Any, Any]) -> None:
         _require_modest_tiff(_without_prefix(exif))
 
 
+def entries(tiff: Buffer, order: str) -> range:
+    """Return the offsets of the entries in the first directory of a TIFF that is not a BigTIFF.
+
+    Raises
+    ------
+    struct.error
+        If the TIFF ends before the directory.
+    """
+    (at,) = struct.unpack_from(f"{order}I", tiff, 4)
+    (count,) = struct.unpack_from(f"{order}H", tiff, at)
+    return range(at + 2, at + 2 + _ENTRY * count, _ENTRY)
+
+
 def pictures_in(jpeg: Buffer) -> int:
     """Return the number of pictures in a JPEG's index, which phones and stereo cameras write; 1 without an index.
 
-    The index is the Multi-Picture Format's of CIPA DC-007: a directory of TIFF with the number under 0xB001.
+    The index is that of the Multi-Picture Format (CIPA DC-007): a TIFF directory with the number under 0xB001.
     """
     _, index = _in_jpeg(memoryview(jpeg))
     try:
         order = {b"II": "<", b"MM": ">"}[index[:2]]
-        (at,) = struct.unpack_from(f"{order}I", index, 4)
-        (count,) = struct.unpack_from(f"{order}H", index, at)
-        for entry in range(at + 2, at + 2 + 12 * count, 12):
+        for entry in entries(index, order):
             tag, _, _, number = struct.unpack_from(f"{order}HHII", index, entry)
             if tag == _NUMBER_OF_PICTURES:
                 return max(1, int(number))
@@ -337,7 +351,7 @@ def pictures_in(jpeg: Buffer) -> int:
 
 
 def _in_jpeg(view: memoryview) -> Iterator[bytes]:
-    """Yield the joined EXIF of a JPEG and its index of pictures, found in the same way as Pillow finds them."""
+    """Yield the joined EXIF of a JPEG, and its index of pictures, as Pillow finds them."""
     exif: list[bytes] = []
     pictures = b""
     at = 2
@@ -379,7 +393,7 @@ def _require_modest_tiff(tiff: memoryview, pages: int = 1) -> None:
             whole = end - (end - at) % entry.size
             _require_modest_values(entry.iter_unpack(tiff[at:whole]), len(tiff), pointer.size)
             (at,) = pointer.unpack_from(tiff, end)
-    except (struct.error, OverflowError):  # it ends there
+    except (struct.error, OverflowError):  # the TIFF is cut short
         return
 
 
@@ -398,15 +412,12 @@ def _require_modest_values(entries: Iterator[tuple[int, ...]], size: int, inline
         raise ImageError(f"its metadata claim {claimed} bytes of {size}")
 
 
-_PILLOW_BITS = {
-    "I": 32,
-    "F": 32,
-}  # bits that Pillow reads of a sample, by the first letter of the mode; otherwise 8, or 16 of I;16
+_PILLOW_BITS = {"I": 32, "F": 32}  # that Pillow reads of a sample, by the first letter of the mode; see `_read`
 _SIZ = re.compile(rb"\xff\x4f\xff\x51.{38}", re.DOTALL)  # of a JPEG 2000, up to the parameters of the components
 _AV1C = re.compile(rb"av1C\x81.(.)", re.DOTALL)
 _HIGH_BITDEPTH = 0x40
 _BYTE = 8
-_MOST_BANDS = 6  # of a TIFF that Pillow opens; it logs complaints of others
+_MOST_BANDS = 6  # of a TIFF that Pillow opens; it logs complaints about others
 
 
 class Depth(NamedTuple):
@@ -531,6 +542,7 @@ def _not_read(format: str, depth: Depth) -> str:
 
 
 def _read(image: Image.Image) -> int:
+    """Return the number of bits that Pillow reads of a sample."""
     return 16 if image.mode.startswith("I;16") else _PILLOW_BITS.get(image.mode[0], _BYTE)
 
 

@@ -48,7 +48,7 @@ def solarize(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 def posterize(images: torch.Tensor, operations: Any) -> torch.Tensor:
     mask = 0xFF & -(1 << 8 - operations["factor"].astype(np.int64))
-    return images & _sent(mask.astype(np.uint8), images.device)[:, None, None, None]
+    return images & _to_device(mask.astype(np.uint8), images.device)[:, None, None, None]
 
 
 def stretch(images: torch.Tensor, operations: Any) -> torch.Tensor:
@@ -103,13 +103,13 @@ def _grey(images: torch.Tensor) -> torch.Tensor:
 
 
 def _factors(images: torch.Tensor, operations: Any) -> torch.Tensor:
-    return _sent(operations["factor"].astype(np.float32), images.device)[:, None, None, None]
+    return _to_device(operations["factor"].astype(np.float32), images.device)[:, None, None, None]
 
 
-def _sent(numbers: Any, device: torch.device) -> torch.Tensor:
-    """Copy an array to a device, without waiting until the device has finished its earlier work.
+def _to_device(numbers: Any, device: torch.device) -> torch.Tensor:
+    """Copy an array to a device, without waiting for earlier work on the device.
 
-    PyTorch waits after each copy to a CUDA device from memory that is not page-locked.
+    PyTorch would wait after a copy to a CUDA device from memory that is not page-locked.
     """
     tensor = torch.from_numpy(np.ascontiguousarray(numbers))
     if device.type != "cuda":
@@ -122,7 +122,7 @@ def sharpen(images: torch.Tensor, operations: Any) -> torch.Tensor:
     height, width = images.shape[2:]
     if height <= 2 or width <= 2:
         return images
-    # Sums of levels are exact. A convolution would be rounded to 10 bits where cuDNN takes TF32, as it does by default.
+    # Sums of levels are exact. A convolution would be rounded to 10 bits, because cuDNN uses TF32 by default.
     levels = images.float()
     sums = F.avg_pool2d(levels, 3, 1, divisor_override=1)
     soft = sums.add_(levels[..., 1:-1, 1:-1], alpha=4).div_(13).round_()
@@ -135,8 +135,8 @@ def blur(images: torch.Tensor, operations: Any) -> torch.Tensor:
     made = images.clone()
     for height, width in np.unique(np.stack([operations["height"], operations["width"]], 1), axis=0).tolist():
         chosen = np.flatnonzero((operations["height"] == height) & (operations["width"] == width))
-        which = _sent(chosen, images.device)
-        sigmas = _sent(operations["factor"][chosen].astype(np.float32), images.device)
+        which = _to_device(chosen, images.device)
+        sigmas = _to_device(operations["factor"][chosen].astype(np.float32), images.device)
         made[which] = _blurred(images[which], height, width, sigmas)
     return made
 
@@ -164,7 +164,7 @@ def move(images: torch.Tensor, operations: Any) -> torch.Tensor:
     for interpolation, name in enumerate(FILTERS):
         chosen = np.flatnonzero(operations["interpolation"] == interpolation)
         if chosen.size:
-            which = _sent(chosen, images.device)
+            which = _to_device(chosen, images.device)
             made[which] = _moved(images[which], operations[chosen], name)
     return made
 
@@ -177,7 +177,7 @@ def _moved(images: torch.Tensor, operations: Any, interpolation: str) -> torch.T
     both = torch.cat([images, inside], 1).float()
     found = F.grid_sample(both, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
     moved, share = found[:, :3], found[:, 3:]  # how much of a pixel comes from inside of the image
-    filled = _sent(operations["fill"] != NO_FILL, images.device)[:, None, None, None]
+    filled = _to_device(operations["fill"] != NO_FILL, images.device)[:, None, None, None]
     with_fill = moved * share + (1 - share) * _colours(images, operations)
     return torch.where(filled, with_fill, moved).round_().clamp_(0, 255).byte()
 
@@ -185,12 +185,12 @@ def _moved(images: torch.Tensor, operations: Any, interpolation: str) -> torch.T
 def _nearest(images: torch.Tensor, grid: torch.Tensor, colours: torch.Tensor) -> torch.Tensor:
     """Return the pixels at the positions in a grid, and the fill colour for positions outside of the image.
 
-    Like `grid_sample`, but with the same roundings on every device: a position halfway between two pixels, which is
+    Unlike `grid_sample`, this function rounds alike on every device: a position halfway between two pixels, which is
     frequent in some operations, is always rounded to the same pixel. On a GPU, `grid_sample` multiplies and adds with a
     single rounding.
     """
     height, width = images.shape[2:]
-    size = _sent(np.array([width, height], np.float32), images.device)
+    size = _to_device(np.array([width, height], np.float32), images.device)
     positions = grid.add(1).mul_(size).sub_(1).div_(2).round_()
     inside = ((positions >= 0) & (positions < size)).all(3)
     columns, rows = positions.clamp_(min=0).minimum(size - 1).long().unbind(3)
@@ -205,7 +205,7 @@ def _grid(images: torch.Tensor, matrices: Any) -> torch.Tensor:
     across = torch.arange(width, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * width)
     down = torch.arange(height, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * height)
     halves = np.array([[0.5 * width], [0.5 * height]], np.float32)
-    scaled = _sent(np.asarray(matrices).reshape(-1, 2, 3).astype(np.float32) / halves, images.device)
+    scaled = _to_device(np.asarray(matrices).reshape(-1, 2, 3).astype(np.float32) / halves, images.device)
     of_column, of_row, shift = scaled[:, None, None].unbind(4)
     # No matrix product: TF32 or autocast, if the program allows them, would move pixels.
     return across[:, None] * of_column + down[:, None, None] * of_row + shift
@@ -221,14 +221,14 @@ def erase(images: torch.Tensor, operations: Any) -> torch.Tensor:
 def _within(size: int, first: Any, count: Any, device: torch.device) -> torch.Tensor:
     """Return for each image a mask of the `count` rows or columns from `first` on, among `size`: (N, size)."""
     positions = np.arange(size)
-    return _sent((positions >= first[:, None]) & (positions < (first + count)[:, None]), device)
+    return _to_device((positions >= first[:, None]) & (positions < (first + count)[:, None]), device)
 
 
 def _colours(images: torch.Tensor, operations: Any) -> torch.Tensor:
     """Return the fill colours in red, green and blue: (N, 3, 1, 1) float32."""
     fill = np.where(operations["fill"] == NO_FILL, 0, operations["fill"])
     colours = np.stack([fill & 255, fill >> 8 & 255, fill >> 16 & 255], 1).astype(np.float32)
-    return _sent(colours, images.device)[:, :, None, None]
+    return _to_device(colours, images.device)[:, :, None, None]
 
 
 _OPERATE: dict[str, Callable[[torch.Tensor, Any], torch.Tensor]] = {
@@ -269,10 +269,10 @@ def operate(images: torch.Tensor, operations: Operations) -> None:
     """
     if operations.ndim != 2 or len(operations) != len(images):
         raise ValueError(f"{len(images)} images need operations for each, not {operations.shape}")
-    with torch.autocast(images.device.type, enabled=False):  # the training may be inside of one
+    with torch.autocast(images.device.type, enabled=False):  # the training may have enabled it
         for step in operations.T:
             for kind in np.unique(step["kind"]):
                 if KINDS[kind] != "nothing":
                     chosen = np.flatnonzero(step["kind"] == kind)
-                    which = _sent(chosen, images.device)
+                    which = _to_device(chosen, images.device)
                     images[which] = _OPERATE[KINDS[kind]](images[which], step[chosen])

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._codecs import INTERPOLATIONS
 from packer._images.extension import _native
-from packer._images.geometry import CROP, INTERPOLATIONS, PADDINGS, Box, Crops, sides_of
+from packer._images.geometry import CROP, PADDINGS, Box, Crops, sides_of
 from packer._images.native import crop_steps
 from packer._images.native.crop_steps import KINDS, STEP, require_uniform
 from packer._table import Ints

@@ -8,7 +8,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from packer._images.geometry import INTERPOLATIONS, MAX_PIXELS, PADDINGS
+from packer._codecs import INTERPOLATIONS, MAX_PIXELS
+from packer._images.geometry import PADDINGS
 from packer.crops._crop import Crop
 from packer.crops._steps import CenterCut, Mirrored, Padded, Padding, RandomCut, RandomResizedCut, Resized, Step
 from packer.errors import OptionError, OptionTypeError

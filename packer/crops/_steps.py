@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._images.geometry import CROP, INTERPOLATIONS, PADDINGS, Box, Crops
+from packer._codecs import INTERPOLATIONS
+from packer._images.geometry import CROP, PADDINGS, Box, Crops
 from packer._table import Ints
 from packer.crops._torch_rng import NumberSource
 from packer.errors import ImageError, OptionError

@@ -23,31 +23,31 @@ Pixels = npt.NDArray[np.uint8]
 Records = npt.NDArray[Any]
 
 PREFERRED = _native is not None
-"""Whether packer's C was compiled. It is the fastest way to a crop, to resized pixels and to those of a PNG, on every
-processor. Measured on x86-64 without AVX2, libjpeg-turbo with SSE2 and torch take 1.8 times as long for a training
+"""Whether packer's C was compiled. On every processor it decodes crops and PNGs, and resizes, faster than other
+libraries. Measured on x86-64 without AVX2, libjpeg-turbo with SSE2 and torch take 1.8 times as long for a training
 crop, and Pillow takes 2.5 times as long for a PNG."""
 
 WHOLE_JPEGS = bool(VECTORS)
-"""Whether packer's C is the fastest way to whole sequential JPEGs as well: there are AVX2 or NEON, which it uses.
-libjpeg-turbo knows more kinds of vectors, and leaves out more if there are none: measured on x86-64 without AVX2, it
-takes 0.65 of the time, and on 64-bit RISC-V 0.5 of the instructions."""
+"""Whether packer's C is also the fastest decoder of whole sequential JPEGs, as it is with AVX2 or NEON. libjpeg-turbo
+uses other vectors too, and its plain C is faster: measured on x86-64 without AVX2, it takes 0.65 of the time, and on
+64-bit RISC-V 0.5 of the instructions."""
 
 WRITES_JPEGS = VECTORS in ("AVX2", "AVX-512")
-"""Whether packer's C is the fastest way to write JPEGs. It knows no other vectors for that, and plain C takes three
+"""Whether packer's C is the fastest encoder of JPEGs. It has no code for other vectors, and its plain C takes three
 times as long as OpenCV."""
 
 TASK = np.dtype([*LOCATION.descr, *CROP.descr, ("out", np.int64)])
-"""An image and its crop: the fields of `LOCATION` and of `CROP`, and the address of the result's memory,
-of (out_height, out_width, 3) uint8, or of as many numbers where levels become these."""
+"""An image and its crop: the fields of `LOCATION` and of `CROP`, and the address of the memory for the result, which is
+(out_height, out_width, 3) uint8 levels, or as many numbers if levels are converted."""
 
 
 class CodedNumbers(NamedTuple):
-    """`packer._images.numbers.NumberFormat`, for C.
+    """The form of a `packer._images.numbers.NumberFormat` that C takes.
 
     Attributes
     ----------
     constants : contiguous float32 array
-        The factor for levels; the offset and the divisor of each channel; and the shares of a mixture, if any.
+        The factor for levels; the offsets and the divisors of the channels; and the two shares of a mixture.
     type : int
         The index in `packer._images.numbers.TYPES`.
     planes : bool
@@ -60,7 +60,7 @@ class CodedNumbers(NamedTuple):
 
 _NO_NUMBERS = CodedNumbers(np.zeros(0, np.float32), 0, False)
 LEVELS = 0, 0, 0, False
-"""The result of `become_in_c` where levels stay levels."""
+"""The result of `become_in_c` if levels are not converted."""
 
 
 if _native is not None and (
@@ -105,7 +105,7 @@ def task_of(data: Buffer, size: tuple[int, int], box: Box, address: int, raw: bo
     """Return the task of one image in memory, as a (1,) array of TASK; the memory must stay alive."""
     image = np.frombuffer(data, np.uint8)
     location = MEMORY, image.ctypes.data, image.size, raw, *size, 0, 0, 0, 0, 0
-    return np.array((*location, *box, address), np.int64).view(TASK)  # in a fifth of the time of records
+    return np.array((*location, *box, address), np.int64).view(TASK)  # five times as fast as filling a record
 
 
 def decode_one(  # noqa: PLR0917
@@ -116,7 +116,7 @@ def decode_one(  # noqa: PLR0917
     raw: bool = False,
     operations: Operations | None = None,
 ) -> bool:
-    """Decode a rectangle of one image in memory; like `decode_into`, but in a fifth of the time.
+    """Decode a rectangle of one image in memory, like `decode_into`, in a fifth of the time.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def decode_into(
 def become_in_c(
     table: npt.NDArray[np.float32] | None, numbers: CodedNumbers | None = None
 ) -> tuple[int, int, int, bool]:
-    """Return the parameters of the conversion to numbers for C, valid as long as the arrays live; see `decode_into`.
+    """Return C's parameters for the conversion to numbers (see `decode_into`), valid as long as the arrays live.
 
     Raises
     ------

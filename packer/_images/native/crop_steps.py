@@ -30,24 +30,27 @@ STEP = np.dtype(
 )
 """One step of a rule.
 
-``kind``, ``randoms``, ``chosen``
-    An index into `KINDS`; how many random numbers an image needs, and how many are chosen by them.
+``kind``
+    An index into `KINDS`.
+``randoms``, ``chosen``
+    The number of random numbers that an image needs, and the number of choices that are made from them.
 ``height``, ``width``, ``interpolation``, ``padding``, ``fill``
-    Size and kind of the result, as in `packer._images.geometry.CROP`. The height of "resized by side" is that of
-    the shorter side; height and width of "padded" are those that a smaller result gets.
+    The result, as in `packer._images.geometry.CROP`. For "resized by side", the height is the length of the shorter
+    side; for "padded", height and width are the least ones of the result.
 ``above``, ``left``, ``below``, ``right``
-    "padded" has them: by how many pixels the result becomes wider there.
+    For "padded", the number of pixels that are added there.
 ``least``, ``most``, ``narrowest``, ``widest``, ``log_narrowest``, ``log_widest``
-    "random resized cut" has them: shares of the area, ratios of width to height, and their logarithms.
+    For "random resized cut", the limits of the share of the area, of the ratio of width to height, and of the logarithm
+    of this ratio.
 ``p``
-    "mirrored" has it: how likely that is.
+    For "mirrored", the probability.
 """
 
 RULES = ("of table", "erasing")
 """The kinds of rules for operations; `RULE` has the index in this tuple. Each decides on one operation."""
 
 ANY = -1
-"""The strength of an operation, where a random number decides on it."""
+"""The strength of an operation that a random number determines."""
 
 RULE = np.dtype(
     [
@@ -58,13 +61,13 @@ RULE = np.dtype(
 """One rule of `decide`.
 
 ``kind``, ``randoms``
-    An index into `RULES`; how many random numbers an image needs.
+    An index into `RULES`; the number of random numbers that an image needs.
 ``table``, ``operations``, ``strengths``, ``strength``
-    "of table" has them: the address of an (operations, strengths, 2) array of `OPERATION`, of both signs; and the place
-    of the strength, or `ANY`.
+    For "of table", the address of an (operations, strengths, 2) array of `OPERATION`, with both signs; the size of the
+    array; and the index of the strength, or `ANY`.
 ``fill``, ``p``, ``least``, ``most``, ``log_narrowest``, ``log_widest``
-    "erasing" has them: the colour, as `OPERATION` has it; how likely it is; shares of the area, and logarithms of
-    ratios.
+    For "erasing", the colour, as in `OPERATION`; the probability; and the limits of the share of the area, and of the
+    logarithm of the ratio of width to height.
 """
 
 if _native is not None and (
@@ -112,12 +115,12 @@ def choose(
     heights, widths : (N,) int64 arrays
         Sizes of the images.
     numbers : (N, randoms) or (N, chosen) float64 array
-        Random numbers, uniform in [0, 1), or with `chosen` the choices made from them; rows may be strided.
+        Random numbers, uniform in [0, 1), or with `chosen` the choices that were made from them; rows may be strided.
 
     Returns
     -------
     (N,) array of CROP, or None
-        None if an image is too small for a step, too large, or empty; then Python chooses, and raises the error.
+        None if an image is too small for a step, too large, or empty; Python's code then raises the error.
     """
     crops = np.empty(len(heights), CROP)
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
@@ -128,7 +131,7 @@ def choose(
 
 
 class _OneImage(threading.local):
-    """The reusable memory of a thread for choosing the crop of one image in C."""
+    """The memory in which a thread chooses the crop of one image, and its addresses for C."""
 
     def __init__(self) -> None:
         self.size, self.crop = np.empty(2, np.int64), np.empty(CROP.itemsize // 8, np.int64)
@@ -179,8 +182,8 @@ def choose_drawn(  # noqa: PLR0917
     Returns
     -------
     (int, int) or None
-        The number of images that now have a crop, as many as the numbers certainly suffice for; and the number of used
-        numbers. None for the same reasons as `choose`.
+        The number of images that now have a crop, which ends where the numbers may not suffice for another one; and the
+        number of numbers that were used. None for the same reasons as `choose`.
     """
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
     counts = np.array([done, 0])

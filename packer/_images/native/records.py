@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from packer._codecs import MAX_PIXELS
 from packer._images.extension import _native
-from packer._images.geometry import CROP, MAX_PIXELS, Crops
+from packer._images.geometry import CROP, Crops
 from packer._images.native import TASK
 from packer._images.operations import OPERATION, Operations
 from packer._images.probe import ROTATED
@@ -20,11 +21,11 @@ from packer._storage.packfile import LARGEST_READ, LOCATION
 from packer._table import LONGEST_NAME, Ints, Table
 
 _COLUMNS = "label", "height", "width", "offset", "size", "crc32c", "name_end"
-_OF_TASK, _OF_CROP, _OF_OPERATION = (record.itemsize // 8 for record in (TASK, CROP, OPERATION))  # numbers of each
+_OF_TASK, _OF_CROP, _OF_OPERATION = (record.itemsize // 8 for record in (TASK, CROP, OPERATION))  # numbers of 64 bits
 
 
 class Results(NamedTuple):
-    """The memory for the results of a view: the address of the first, the stride in bytes, and the size of each."""
+    """The memory for the results of a view: the address of the first, the stride in bytes, and the size of a result."""
 
     address: int
     step: int
@@ -54,10 +55,10 @@ class DecodeTasks:
 
     @property
     def tasks(self) -> npt.NDArray[Any]:
-        """(N, V) array of TASK; `aim` sets the results' addresses in it.
+        """(N, V) array of TASK; `aim` sets the addresses of the results.
 
-        If all bytes are not in one file, the position is the table's offset, and the caller must set the file. It stays
-        `NOWHERE` if a name does not lie among the names, or packer's decoder is not suitable.
+        If the bytes lie in several files, the position is the table's offset, and the caller must set the file, except
+        where it is `NOWHERE`: the name of such a row lies outside of the names, or packer's decoder is not suitable.
         """
         return self._parts[0].view(TASK).reshape(self._shape)
 
@@ -75,10 +76,10 @@ class DecodeTasks:
 
     @property
     def sums(self) -> Ints:
-        """(N + 1,) int64 array: the number of pixels in all images before each one, and finally in all images.
+        """(N + 1,) int64 array: the sum of the pixels of all images before each image, and of all images.
 
-        The number for an image is the largest of its own pixels, its result's, and those between the passes of
-        resizing.
+        An image counts with the largest of three numbers of pixels: its own, those of its result, and those between the
+        two passes of resizing.
         """
         return self._parts[3]
 
@@ -103,7 +104,7 @@ class TaskBuilder:
     """
 
     def __init__(self, table: Table, *, raw: bool, checked: bool) -> None:
-        self._table = table  # kept alive: the addresses are those of its columns
+        self._table = table  # C gets only the addresses of its columns
         columns = [getattr(table, name) for name in _COLUMNS]
         addresses, steps = [column.ctypes.data for column in columns], [column.strides[0] for column in columns]
         names = table.names.ctypes.data, len(table.names), LONGEST_NAME
@@ -126,7 +127,7 @@ class TaskBuilder:
             the number of bytes from there on. The descriptor is -1 if there is no such file.
         """
         for name in (*_COLUMNS, "names"):
-            self._table.column(name)  # which looks at the file of a table that is mapped
+            self._table.column(name)  # raises an error if the file of a mapped table was cut short
         rows, crops = np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(crops)
         each, (count, views) = crops.dtype.itemsize // 8, crops.shape
         tasks = DecodeTasks(count, views, (each - _OF_CROP) // _OF_OPERATION)
@@ -137,13 +138,13 @@ class TaskBuilder:
 
 
 CAN_SURVEY = _native is not None
-"""Whether C was compiled; without it, `packer._images.probe.inspect` looks at each image."""
+"""Whether `survey` is available, because C was compiled; otherwise `packer._images.probe.inspect` is used."""
 
 FINDINGS = {1: "CMYK", 2: ROTATED, 4: "bytes after its end"}
-"""The bits of ``findings``, and their names in `inspect`."""
+"""The findings of `inspect`, by their bits in ``findings``."""
 
 KINDS = "jpeg", "png", "webp"
-"""The names of a ``kind`` in `inspect`."""
+"""The kinds of `inspect`; ``kind`` is an index into them."""
 
 _OF_AN_IMAGE = "turned", "out", "read", "modified", "kind", "orientation", "findings", "seen"
 
@@ -151,20 +152,21 @@ SURVEY = np.dtype([*LOCATION.descr, *((name, np.int64) for name in _OF_AN_IMAGE)
 """An image and its properties.
 
 The fields of `LOCATION`
-    ``checked`` says whether a checksum is taken. ``height``, ``width`` and ``crc32c`` are written.
+    ``checked`` tells whether a checksum is computed. The results ``height``, ``width`` and ``crc32c`` are written here.
 ``turned``
-    Whether an EXIF orientation has a say in height and width.
-``out``, ``read``
-    The address of memory for all bytes of an image in a file, or 0: no more are read than tells its size. Whether they
-    were read; a whole file is not where it changed meanwhile.
+    Whether height and width are those of the image turned by its EXIF orientation.
+``out``
+    The address of memory for all bytes of an image in a file; 0 to read no more than its size takes.
+``read``
+    Result: whether all bytes were read; not if a whole file changed meanwhile.
 ``modified``
-    When a whole file was changed last, in nanoseconds; of those that were ``read``.
+    Result: the time of the last change of a whole file that was ``read``, in nanoseconds.
 ``kind``, ``orientation``
-    Which of `KINDS`; EXIF orientation, 1 to 8.
+    Results: an index into `KINDS`; the EXIF orientation, 1 to 8.
 ``findings``
-    Bits of `FINDINGS`.
+    Result: bits of `FINDINGS`.
 ``seen``
-    0 without a result: the image is not there, or so unusual that `inspect` decides.
+    Result: 0 if the image does not exist, or is so unusual that `inspect` has to inspect it.
 """
 
 if _native is not None and SURVEY.names != tuple(_native.SURVEY_FIELDS.split()):
