@@ -1,9 +1,9 @@
 """The samples of one or more packs for the viewer, numbered through all packs, with columns over all of them.
 
-`find_duplicates` finds samples with identical image bytes by the checksums in the table, so that only candidates are
-read: a sample's checksum is the CRC-32C of its image, and then of its label, height, width and name (`packer._table`).
-The name differs if the same image lies in a pack twice, but the bytes after the image are known from the table, and a
-CRC can be undone byte by byte from its end: this gives the CRC of the image alone.
+`find_duplicates` finds samples with identical image bytes by the checksums in the table, and reads only candidates. A
+sample's checksum is the CRC-32C of its image followed by its label, height, width and name (`packer._table`), so it
+differs between two copies of an image. But the bytes after the image are known from the table, and a CRC can be undone
+byte by byte from its end, which gives the CRC of the image alone.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Catalog:
     Parameters
     ----------
     dataset : ImageDataset or ConcatImageDataset
-        Whole packs, with the same classes.
+        One or more whole packs with the same classes.
     paths : sequence of path, optional
         The opened paths, one for each pack; by default the packs' own paths.
 
@@ -181,7 +181,7 @@ class Catalog:
         return int(np.count_nonzero(self.labels == UNLABELED)) if self.label_type == "class" else 0
 
     def chosen(self, condition: str) -> npt.NDArray[np.bool_]:
-        """Tell which samples meet a condition, as `ImageDataset.where` takes it; OptionError if it is invalid."""
+        """Return a mask of the samples that meet a condition of `ImageDataset.where`; OptionError if it is invalid."""
         parsed = Condition(condition)
         own, every = self.label_type == "class", self.labels
         labels = [every[self.begin(pack) : end] for pack, end in enumerate(self._ends.tolist())]
@@ -194,12 +194,12 @@ class Catalog:
 
     @property
     def fields(self) -> dict[str, Field]:
-        """The fields of all packs, by name; of several fields with one name, the first pack's."""
+        """The fields of all packs, by name; if several packs have a field of one name, that of the first pack."""
         return {name: field for reader in reversed(self.readers) for name, field in reader.fields.items()}
 
     @property
     def categories(self) -> dict[str, Field]:
-        """The fields, by name, by which samples can be classified: classes, labels of objects, and truth values."""
+        """The fields by which samples can be classified, by name: classes, labels of objects, and truth values."""
         return {name: field for name, field in self.fields.items() if _is_category(field)}
 
     def facts(self) -> list[tuple[str, str]]:
@@ -296,9 +296,9 @@ def measure(catalog: Catalog, name: str) -> npt.NDArray[Any]:
 
 _BLOCK = 1 << 16  # rows whose checksums are undone at a time
 _POLYNOMIAL = 0x82F63B78  # of CRC-32C, reflected
-_MOST_GROUPS = 200  # that are read and compared
-_MOST_MEMBERS = 32  # of a group
-_MOST_READ = 1 << 32  # bytes, of all groups
+_MOST_GROUPS = 200  # groups that are read and compared
+_MOST_MEMBERS = 32  # samples of a group that are read
+_MOST_READ = 1 << 32  # bytes of all groups
 
 Checksums = npt.NDArray[np.uint32]
 
@@ -344,8 +344,8 @@ class Duplicates:
 def find_duplicates(catalog: Catalog) -> Duplicates:
     """Find images that lie in the packs more than once.
 
-    All groups of one checksum and one size are counted. The images of the first groups are read and compared.
-    CorruptPackError if the file of a table was cut short.
+    All groups of samples with one checksum and one size are counted. The images of the largest ones are read and
+    compared. CorruptPackError if the file of a table was cut short.
     """
     catalog.require_tables()
     if not all(reader.has_checksums for reader in catalog.readers):
@@ -373,31 +373,32 @@ def find_duplicates(catalog: Catalog) -> Duplicates:
 def image_checksums(table: Table) -> Checksums:
     """Return the CRC-32C of each image's bytes alone, (N,) uint32, from the checksums of the samples.
 
-    The checksum for a row whose name does not lie inside of the names is meaningless.
+    If a row's name does not lie inside of the table's names, its checksum is meaningless.
     """
     found = np.empty(len(table), np.uint32)
     for start in range(0, len(table), _BLOCK):
-        found[start : start + _BLOCK] = _without_row(table, start, min(start + _BLOCK, len(table)))
+        found[start : start + _BLOCK] = _undo_rows(table, start, min(start + _BLOCK, len(table)))
     return found
 
 
-def _without_row(table: Table, start: int, stop: int) -> Checksums:
+def _undo_rows(table: Table, start: int, stop: int) -> Checksums:
+    """Undo the label, height, width and name in the checksums of some rows."""
     ends = np.asarray(table.name_end[start:stop])
     begins = np.concatenate((table.name_end[start - 1 : start] if start else [0], ends[:-1]))
     proper = (begins >= 0) & (begins <= ends) & (ends <= len(table.names)) & (ends - begins <= 1 << 16)
     lengths = np.where(proper, ends - begins, 0)
-    if lengths.sum() > len(table.names):  # ends that go back and forth; undoing long names takes hours
+    if lengths.sum() > len(table.names):  # names overlap in a damaged table; undoing all of them could take hours
         lengths[:] = 0
     state = ~np.asarray(table.crc32c[start:stop], np.uint32)
     rows = np.flatnonzero(lengths)
     for back in range(int(lengths.max(initial=0))):
         rows = rows[lengths[rows] > back]
-        state[rows] = _undone(state[rows], table.names[ends[rows] - 1 - back])
+        state[rows] = _undo_byte(state[rows], table.names[ends[rows] - 1 - back])
     fields = np.empty(stop - start, np.dtype([("label", table.label.dtype), ("height", "<i4"), ("width", "<i4")]))
     for name in ("label", "height", "width"):
         fields[name] = getattr(table, name)[start:stop]
     for column in fields.view(np.uint8).reshape(stop - start, -1).T[::-1]:
-        state = _undone(state, column)
+        state = _undo_byte(state, column)
     return ~state
 
 
@@ -409,14 +410,14 @@ def _table_of_crc() -> Checksums:
     return table
 
 
-_DOES = _table_of_crc()
-_DONE_BY = np.argsort(_DOES >> 24).astype(np.uint32)  # the byte, by the highest byte of its table entry
+_CRC_TABLE = _table_of_crc()
+_INDEX_OF = np.argsort(_CRC_TABLE >> 24).astype(np.uint32)  # the index of the entry with a highest byte
 
 
-def _undone(state: Checksums, byte: npt.NDArray[np.uint8]) -> Checksums:
-    """Return the states of the CRC before it took in a byte."""
-    by = _DONE_BY[state >> 24]
-    before: Checksums = ((state ^ _DOES[by]) << np.uint32(8)) | (by ^ byte)
+def _undo_byte(state: Checksums, byte: npt.NDArray[np.uint8]) -> Checksums:
+    """Return the states of the CRC before it was updated with a byte."""
+    index = _INDEX_OF[state >> 24]
+    before: Checksums = ((state ^ _CRC_TABLE[index]) << np.uint32(8)) | (index ^ byte)
     return before
 
 
@@ -440,9 +441,9 @@ _MOST_REASONS = 1000
 
 
 class DamageLog:
-    """The damaged samples that were seen so far. Safe in many threads at once.
+    """The damaged samples that were seen so far, safe for use by many threads.
 
-    Its memory does not grow with the damage: one byte per sample, and a limited number of reasons.
+    Its memory does not grow with the damage: it has one byte per sample, and a limited number of reasons.
 
     Parameters
     ----------

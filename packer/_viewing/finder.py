@@ -1,8 +1,8 @@
 """Selections of samples, by class, name, category, finding, a range of sizes, or a condition; and their order.
 
 A manifest counts findings but does not name the images that have them, and the labels of objects are stored after each
-image. So samples are read one by one into an inverted index, for a limited time in each call, and a page shows the
-first results while the rest is read.
+image. So samples are read one by one into an inverted index. Each call reads for a limited time, so that a page shows
+the first results while other samples are still to be read.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from packer._viewing.catalog import MEASURES, NO_CLASS, Catalog, DamageLog, clas
 from packer.errors import ImageError, OptionError, PackError
 
 DAMAGED = "damaged"
-"""The finding of samples that cannot be read and decoded, of those that were looked at."""
+"""The finding of samples that could not be read or decoded when the viewer tried."""
 
 ORDERS = ("", "smallest", "largest", "fewest bytes", "most bytes", "narrowest", "widest")
-"""The orders: that of the packs, by the number of pixels, by bytes, by width by height."""
+"""The orders of samples: as in the packs, by the number of pixels, by bytes, by the ratio of width to height."""
 
-_MOST_NAMES = 100_000  # that a search by name finds before it stops
+_MOST_NAMES = 100_000  # results after which a search by name stops
 _BLOCK = 1 << 16  # names that are searched at a time
-_KEPT = 8  # results, of 8 bytes a sample
+_MOST_RESULTS = 8  # results of earlier queries that are kept, of 8 bytes a sample
 
 
 @dataclass(frozen=True)
 class Query:
-    """A selection of samples; by default all of them, in the order of the packs.
+    """A selection of samples and their order; by default all samples in the order of the packs.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Query:
     finding : str
         A finding on the stored image, or `DAMAGED`; empty for all images.
     categories : tuple of (str, str)
-        Pairs of a field in `Catalog.categories` and the class that a sample has in it, both by name.
+        Names of fields in `Catalog.categories`, each with the name of a class in this field.
     order : str
         One of `ORDERS`.
     """
@@ -90,7 +90,7 @@ class QueryResult:
     ----------
     count : int
     indices : (count,) int64 array, optional
-        The samples' numbers; None if all are found, in their order.
+        The samples' numbers; None for all samples in the order of the packs.
     complete : bool
         False if a search by name stopped because it had found enough.
     unread : int
@@ -103,7 +103,7 @@ class QueryResult:
     unread: int = 0
 
     def part(self, start: int, count: int) -> Ints:
-        """Return the numbers of some samples, from position `start` on."""
+        """Return the numbers of at most `count` samples from position `start` on."""
         start = min(max(start, 0), self.count)
         stop = min(start + max(count, 0), self.count)
         return np.arange(start, stop) if self.indices is None else self.indices[start:stop]
@@ -126,7 +126,7 @@ class CategoryCounts:
 
 
 class Finder:
-    """Finds samples, and caches the last results, so that their parts can be requested one by one.
+    """Finds samples, and keeps the last results, whose parts can be requested one by one.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class Finder:
             for name, field in catalog.categories.items()
             if field.is_blob  # labels, of which a sample has several
         }
-        self._kept: OrderedDict[Query, QueryResult] = OrderedDict()
+        self._results: OrderedDict[Query, QueryResult] = OrderedDict()
         self._lock = threading.Lock()
 
     def find(self, query: Query, seconds: float = 0.0) -> QueryResult:
@@ -166,12 +166,12 @@ class Finder:
             index.advance(seconds / len(indexes))
         unread = max((index.unread for index in indexes), default=0)
         with self._lock:
-            found = self._kept.get(query)
-            if found is None or found.unread or query.finding == DAMAGED:  # more may be known by now
-                found = self._kept[query] = self._find(query, unread)
-            self._kept.move_to_end(query)
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            found = self._results.get(query)
+            if found is None or found.unread or query.finding == DAMAGED:  # there may be new results
+                found = self._results[query] = self._find(query, unread)
+            self._results.move_to_end(query)
+            if len(self._results) > _MOST_RESULTS:
+                self._results.popitem(last=False)
             return found
 
     def categories(self, name: str, seconds: float = 0.0) -> CategoryCounts:
@@ -219,27 +219,27 @@ class Finder:
             masks.append(catalog.chosen(query.condition))
         if query.finding:
             found = self._damage.indices() if query.finding == DAMAGED else self.findings.of(query.finding)
-            masks.append(self._at(found))
+            masks.append(self._mask_of(found))
         for name, value in query.categories:
             if self._field(name).is_blob:
-                masks.append(self._at(self._labels[name].of(value)))
+                masks.append(self._mask_of(self._labels[name].of(value)))
             else:
                 masks.append(_column_equals(catalog, name, value))
         return np.logical_and.reduce(masks) if masks else None
 
-    def _at(self, indices: Ints) -> npt.NDArray[np.bool_]:
+    def _mask_of(self, indices: Ints) -> npt.NDArray[np.bool_]:
         mask = np.zeros(len(self._catalog), bool)
         mask[indices] = True
         return mask
 
 
 def _ranked(counts: dict[str, int]) -> list[tuple[str, int]]:
-    """Return names and counts, the most frequent first, and samples without a class last."""
+    """Return names and counts: the most frequent first, and the samples without a class last."""
     return sorted(counts.items(), key=lambda item: (item[0] == NO_CLASS, -item[1]))
 
 
 def _columns(catalog: Catalog, name: str) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.bool_], Field | None]]:
-    """Yield for each pack the values of a field with one number per sample, a mask of those present, and the field."""
+    """Yield for each pack the values of a field with one number per sample, a mask of present values, and the field."""
     for reader in catalog.readers:
         field = reader.fields.get(name)
         if field is None or field.is_blob:
@@ -281,13 +281,13 @@ def _keys(catalog: Catalog, order: str) -> npt.NDArray[Any]:
 
 
 def _named(catalog: Catalog, text: str, mask: npt.NDArray[np.bool_] | None) -> tuple[Ints, bool]:
-    """Return the samples, among some, whose names contain a text, and whether the search was complete."""
+    """Return the samples in a mask whose names contain a text, and whether the search was complete."""
     needle = text.encode("utf-8", "surrogateescape").lower()
     found: list[Ints] = []
     count = 0
     for pack, reader in enumerate(catalog.readers):
         begin = catalog.begin(pack)
-        for rows in _with(reader.names, needle):
+        for rows in _rows_with(reader.names, needle):
             indices = begin + rows
             found.append(indices if mask is None else indices[mask[indices]])
             count += len(found[-1])
@@ -297,8 +297,8 @@ def _named(catalog: Catalog, text: str, mask: npt.NDArray[np.bool_] | None) -> t
     return np.concatenate(found) if found else np.empty(0, np.int64), True
 
 
-def _with(names: Names, needle: bytes) -> Iterator[Ints]:
-    """Yield the rows whose names, in lower case, contain some bytes; the names are searched block by block."""
+def _rows_with(names: Names, needle: bytes) -> Iterator[Ints]:
+    """Yield, block by block, the rows whose names in lower case contain some bytes."""
     for start in range(0, len(names), _BLOCK):
         part = names.between(start, start + _BLOCK)
         text, ends = part.blob.tobytes().lower(), part.ends
@@ -311,20 +311,20 @@ def _with(names: Names, needle: bytes) -> Iterator[Ints]:
             if at + len(needle) <= end:
                 rows.append(start + row)
                 at = text.find(needle, max(end, at + 1))
-            else:  # over the end of a name
+            else:  # the bytes begin in one name and end in the next
                 at = text.find(needle, at + 1)
         yield np.array(rows, np.int64)
 
 
 class Postings:
-    """The samples that have each term. Safe in many threads at once.
+    """An inverted index: the samples that have each term. Safe for use by many threads.
 
     Parameters
     ----------
     samples : int
         Number of samples.
     terms_of : callable
-        Returns the terms of the sample with a number. Each term counts once.
+        Takes a sample's number and returns the sample's terms; repeated terms count once.
 
     Attributes
     ----------
@@ -389,15 +389,15 @@ def _is_smaller(reader: Reader, height: int, width: int) -> bool:
     """Tell whether an image is smaller than the target size of a conversion that did not enlarge images."""
     try:
         resize = Recipe.of(reader.manifest.settings).resize
-    except ValueError:  # of a pack that another program wrote
+    except ValueError:  # another program has written the pack
         return False
     return resize is not None and not resize.upscale and resize.enlarges(height, width)
 
 
 def labels_of(catalog: Catalog, name: str) -> Callable[[int], Iterable[str]]:
-    """Return a function that gives the names of the classes of a sample's objects, `NO_CLASS` if it has none."""
+    """Return a function that returns the names of the classes of a sample's objects, or `NO_CLASS` if it has none."""
     fields = [reader.fields.get(name) for reader in catalog.readers]
-    known: list[dict[int, str]] = [{} for _ in fields]  # names by id, of the classes of each pack that were seen
+    known: list[dict[int, str]] = [{} for _ in fields]  # for each pack, the names of the ids that were seen
 
     def terms(index: int) -> list[str]:
         pack, row = catalog.locate(index)

@@ -21,10 +21,10 @@ from packer._viewing.catalog import Catalog, measure
 from packer.errors import MissingDependencyError, OptionError, pip_install, printable
 
 _BARS = 40
-_MOST_CLASSES = 120  # that have a bar of their own
-_FARTHEST = 1e300  # values beyond lie in no bar
-_ALIKE = 1e-12  # by the largest: values that numbers of 64 bits hardly tell apart, such as times in nanoseconds
-_WIDE = 30.0  # times the smallest value: from there on the bars are as wide as the values are large
+_MOST_CLASSES = 120  # of which each has a bar of its own
+_FARTHEST = 1e300  # values beyond it lie in no bar
+_ALIKE = 1e-12  # relative difference below which floats of 64 bits hardly differ, as between times in nanoseconds
+_WIDE = 30.0  # ratio of the largest value to the smallest from which on the axis is logarithmic
 
 Numbers = npt.NDArray[Any]
 
@@ -46,8 +46,8 @@ class Histogram:
         Number of samples in each of the B bars.
     logarithmic : bool
         Whether the bars are equally wide on a logarithmic axis.
-    names : list of str
-        The names of the bars, if each is a class; otherwise empty.
+    names : tuple of str
+        The names of the bars if each is a class; otherwise empty.
     """
 
     measure: str
@@ -72,28 +72,28 @@ def histograms(catalog: Catalog, indices: Ints | None = None) -> list[Histogram]
     """Return the histograms of some samples, by default of all samples; none if there are no samples."""
     if not len(catalog) or (indices is not None and not len(indices)):
         return []
-    found = []
-    sides = np.concatenate([_of(measure(catalog, name), indices) for name in _SIDES])
-    for name, (title, unit) in _TITLES.items():
-        values = _of(measure(catalog, name), indices)
-        compared = sides if name in _SIDES else values  # widths and heights have one axis, to be compared
-        edges, logarithmic = _edges(compared, whole=name != "aspect", wide=_is_wide(compared))
-        counts = np.histogram(values, edges)[0].tolist()
-        found.append(Histogram(name, title, unit, edges.tolist(), counts, logarithmic))
-    return [*found, _labels(catalog, _of(catalog.labels, indices))]
+    chosen = slice(None) if indices is None else indices
+    values = {name: measure(catalog, name)[chosen] for name in _TITLES}
+    sides = np.concatenate([values[name] for name in _SIDES])
+    found = [
+        # Widths and heights have the same axis, so that they can be compared.
+        _histogram(name, values[name], sides if name in _SIDES else values[name], whole=name != "aspect")
+        for name in _TITLES
+    ]
+    return [*found, _histogram_of_labels(catalog, catalog.labels[chosen])]
 
 
-def _of(values: Numbers, indices: Ints | None) -> Numbers:
-    return values if indices is None else values[indices]
+def _histogram(name: str, values: Numbers, of_axis: Numbers, *, whole: bool) -> Histogram:
+    """Return a histogram whose bars cover the values `of_axis`; `whole` tells whether all values are whole numbers."""
+    edges, logarithmic = _edges(of_axis, whole=whole, wide=_is_wide(of_axis))
+    title, unit = _TITLES.get(name, ("Labels", "label"))
+    return Histogram(name, title, unit, edges.tolist(), np.histogram(values, edges)[0].tolist(), logarithmic)
 
 
-def _labels(catalog: Catalog, labels: Numbers) -> Histogram:
+def _histogram_of_labels(catalog: Catalog, labels: Numbers) -> Histogram:
     if catalog.label_type != "class":
         finite = labels[np.isfinite(labels)]
-        edges, logarithmic = _edges(finite, whole=catalog.label_type == "int", wide=_is_wide(finite))
-        return Histogram(
-            "label", "Labels", "label", edges.tolist(), np.histogram(finite, edges)[0].tolist(), logarithmic
-        )
+        return _histogram("label", finite, finite, whole=catalog.label_type == "int")
     classes = max(len(catalog.classes), 1)
     step = -(-classes // _MOST_CLASSES)
     edges = np.arange(0, classes + step, step, dtype=np.float64)
@@ -116,7 +116,7 @@ def _is_wide(values: Numbers) -> bool:
 
 
 def _edges(values: Numbers, *, whole: bool, wide: bool) -> tuple[npt.NDArray[np.float64], bool]:
-    """Return the edges of bars, whole numbers if all values are whole, and whether the widths grow."""
+    """Return the edges of bars (whole numbers if all values are whole), and whether the axis is logarithmic."""
     if not len(values):
         return np.array([0.0, 1.0]), False
     low, high = (min(max(float(one), -_FARTHEST), _FARTHEST) for one in (values.min(), values.max()))
@@ -134,19 +134,19 @@ def _edges(values: Numbers, *, whole: bool, wide: bool) -> tuple[npt.NDArray[np.
 
 
 def _round_step(least: float, whole: bool) -> float:
-    """Return the next number of the kind 1, 2, 5, 10, 20, ... that is not below `least`."""
+    """Return the smallest number of the series 1, 2, 5, 10, 20, ... that is not below `least`."""
     power = 10.0 ** np.floor(np.log10(least))
     step = next(power * number for number in (1, 2, 5, 10) if power * number >= least * (1 - 1e-9))
     return max(float(step), 1.0) if whole else float(step)
 
 
 _WIDTH, _HEIGHT = 460, 244
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 18, 40, 44  # around the bars
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 18, 40, 44  # margins of the bars
 _GAP = 12  # between two histograms of a file
-_HEAD = 40
-_WIDEST = 56  # of the bar of a class
-_APART = 34  # between the middles of two numbers below an axis
-_LETTER = 7  # the width of a letter, roughly
+_HEAD = 40  # height of the title of a file
+_WIDEST = 56  # width of the bar of a class
+_APART = 34  # least distance between the middles of two numbers below an axis
+_LETTER = 7  # approximate width of a letter
 
 _STYLE = (
     "svg{font:12px system-ui,sans-serif;color:#1c2330;background:#fff}"
@@ -154,7 +154,7 @@ _STYLE = (
     ".title{fill:currentColor;font-size:14px;font-weight:600}"
     "@media(prefers-color-scheme:dark){svg{color:#e6e9ef;background:#14171d}.bar{fill:#6ea0ff}}"
 )
-"""The style of a file of its own; a page has it in its style sheet."""
+"""The style in an SVG file; a page has the same style in its style sheet."""
 
 
 def draw(histogram: Histogram) -> str:
@@ -256,11 +256,11 @@ def _share(histogram: Histogram, value: float) -> float:
     first, last = histogram.edges[0], histogram.edges[-1]
     if histogram.logarithmic:
         return (math.log(value) - math.log(first)) / (math.log(last) - math.log(first))
-    return (value / 2 - first / 2) / (last / 2 - first / 2)  # halves, as the difference may exceed all floats
+    return (value / 2 - first / 2) / (last / 2 - first / 2)  # halves, because the difference may exceed all floats
 
 
 def _ticks(histogram: Histogram) -> list[tuple[float, str]]:
-    """Return positions on the horizontal axis, 0 to 1, and the texts below them, which do not touch."""
+    """Return positions on the horizontal axis, 0 to 1, and the texts below them, which do not overlap."""
     bars = len(histogram.counts)
     room = (_WIDTH - _RIGHT - _LEFT) / max(bars, 1)
     if histogram.names and room >= 2 * _APART:
@@ -288,7 +288,7 @@ def _multiples(first: float, last: float) -> list[float]:
 
 
 def _powers(first: float, last: float) -> list[float]:
-    """Return a few numbers of the kind 1, 2, 5, 10, 20, ... of a range; its ends if it contains none."""
+    """Return a few numbers of the series 1, 2, 5, 10, 20, ... in a range; its ends if it contains none."""
     low, high = math.floor(math.log10(first)), math.ceil(math.log10(last))
     steps = (1, 2, 5) if high - low <= 4 else (1,)
     apart = max((high - low) // 8, 1)
@@ -298,7 +298,7 @@ def _powers(first: float, last: float) -> list[float]:
 
 
 def _scale(count: int) -> tuple[int, int]:
-    """Return a whole number that is not below `count`, and a round step that divides it into two to five parts."""
+    """Return the end of the vertical axis, which is not below `count`, and the step of its two to five parts."""
     step = int(_round_step(count / 4, whole=True))
     return -(-count // step) * step, step
 
@@ -327,7 +327,7 @@ def _png(title: str, histograms: Sequence[Histogram]) -> bytes:
         if one.names:
             axis.bar(np.arange(len(one.names)) + 0.5, one.counts, width=0.5, color="#2f6fde")
             texts = [(share * len(one.names), text) for share, text in _ticks(one)]
-            axis.set_xticks([place for place, _ in texts], [printable(text) for _, text in texts])
+            axis.set_xticks([position for position, _ in texts], [printable(text) for _, text in texts])
         else:
             axis.stairs(one.counts, one.edges, fill=True, color="#2f6fde")
         axis.yaxis.get_major_locator().set_params(integer=True)

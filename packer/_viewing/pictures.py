@@ -1,7 +1,7 @@
 """Pictures for the viewer: thumbnails of many samples; and the image, crops and fields of one sample.
 
-Fields that are pixels become pictures: coloured ones for masks and run lengths, JPEGs for further images. Other fields
-become shapes over the image, captions, or text.
+Masks and run lengths become coloured pictures, further images become JPEGs. Other fields become shapes over the image,
+captions, or text.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Pictures:
     Attributes
     ----------
     turn : threading.BoundedSemaphore
-        Held during decoding and other memory-intensive work.
+        Limits the number of threads that decode, or do other work that takes much memory.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -81,7 +81,7 @@ class Pictures:
     def whole(self, index: int, side: int) -> Picture:
         """Return a sample's picture, reduced if a side exceeds `side` pixels, or the error of reading it.
 
-        The bytes are checked and decoded as training reads them.
+        The bytes are checked and decoded as in training.
         """
         pack, row = self._catalog.locate(index)
         with self.turn:
@@ -89,7 +89,7 @@ class Pictures:
         return replace(picture, index=index)
 
     def cuts(self, index: int, crop: RandomResizedCrop, seed: int, epochs: Sequence[int]) -> list[Cut]:
-        """Return the crops of a sample that a dataset with a seed takes in each of several epochs.
+        """Return a sample's crops in several epochs, as a dataset with this seed takes them.
 
         PackerError if the sample cannot be read.
         """
@@ -107,11 +107,11 @@ class Pictures:
         ]
 
 
-_MOST_PAINTED = 1 << 29  # pixels of a picture, times the objects that are painted over each other there
-_LARGEST_NUMBER = 1e9  # of a mask, from which on numbers share a colour
-_DO_NOT_CARE = 255  # in the masks of many data sets
+_MOST_PAINTED = 1 << 29  # pixels of a picture times objects in it, which are painted over each other
+_LARGEST_NUMBER = 1e9  # in a mask; all larger ones share a colour
+_IGNORED = 255  # the value of ignored pixels in the masks of many data sets
 _GOLDEN_ANGLE = 137.508 / 360
-_LIGHTNESS, _CONTRAST = 0.55, 0.765  # of colours; the contrast is that of 85 % saturation
+_LIGHTNESS, _CONTRAST = 0.55, 0.765  # of colours; the contrast corresponds to a saturation of 85 %
 _LAYER_QUALITY = 90
 
 Numbers = npt.NDArray[Any]
@@ -120,8 +120,8 @@ Numbers = npt.NDArray[Any]
 def mask_picture(catalog: Catalog, index: int, name: str, side: int) -> bytes:
     """Return a mask, or a segmentation's run lengths, as a transparent PNG with colours, at most `side` pixels a side.
 
-    0 is not coloured, as it is the background in nearly all masks. Values keep their colours in all samples. The value
-    of a mask with three channels is red + 256 green + 65,536 blue, as in COCO's panoptic masks.
+    0 has no colour, because it is the background in nearly all masks. A value has the same colour in all samples. The
+    value of a mask with three channels is red + 256 green + 65,536 blue, as in COCO's panoptic masks.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def mask_picture(catalog: Catalog, index: int, name: str, side: int) -> bytes:
     ValueError
         If the sample has no such mask.
     """
-    reader, row, field = _found(catalog, index, name)
+    reader, row, field = _field_of(catalog, index, name)
     if field.kind == "segmentation":
         height, width = int(reader.table.height[row]), int(reader.table.width[row])
         return _coloured(_painted(field.decode(reader.value(row, name)) or [], height, width, side))
@@ -145,7 +145,7 @@ def further_image(catalog: Catalog, index: int, name: str, side: int) -> bytes:
 
     If it has more than 8 bits, as a depth image does, its lowest level becomes black and its highest white.
     """
-    reader, row, field = _found(catalog, index, name)
+    reader, row, field = _field_of(catalog, index, name)
     if field.kind != "image":
         raise ValueError(f"{name} is no image")
     blob, exif = _encoded(reader, row, index, name), reader.manifest.exif
@@ -156,7 +156,7 @@ def further_image(catalog: Catalog, index: int, name: str, side: int) -> bytes:
     return encode(np.asarray(image), "jpeg", _LAYER_QUALITY)
 
 
-def _found(catalog: Catalog, index: int, name: str) -> tuple[Reader, int, Field]:
+def _field_of(catalog: Catalog, index: int, name: str) -> tuple[Reader, int, Field]:
     pack, row = catalog.locate(index)
     reader = catalog.readers[pack]
     if name not in reader.fields:
@@ -172,7 +172,7 @@ def _encoded(reader: Reader, row: int, index: int, name: str) -> Buffer:
 
 
 def _places(length: int, step: float) -> Ints:
-    """Return the rows, or columns, that are shown if each one stands for `step` of them."""
+    """Return the rows or columns that are shown if each one represents `step` of them."""
     return (np.arange(max(int(length / step), 1)) * step).astype(np.int64)
 
 
@@ -183,7 +183,7 @@ def _step(height: int, width: int, side: int) -> float:
 
 
 def _fewer(pixels: Numbers, side: int) -> Numbers:
-    """Return a picture of at most `side` pixels a side, made of nearest pixels, because ids cannot be interpolated."""
+    """Return a picture of at most `side` pixels a side. Its pixels are nearest ones: ids cannot be interpolated."""
     height, width = pixels.shape[:2]
     step = _step(height, width, side)
     fewer: Numbers = pixels[_places(height, step)][:, _places(width, step)]
@@ -202,7 +202,7 @@ def _ids(pixels: Numbers) -> Numbers:
 def _levels(pixels: Numbers) -> npt.NDArray[np.uint8]:
     """Return (H, W, channels) numbers as RGB, from black for the lowest to white for the highest; NaN is black."""
     values = pixels[..., :3] if pixels.shape[2] >= 3 else np.repeat(pixels[..., :1], 3, axis=2)
-    halves = values.astype(np.float64) / 2  # the largest less the least is finite then
+    halves = values.astype(np.float64) / 2  # so that the difference of the extremes is finite
     finite = np.isfinite(halves)
     low, high = (halves[finite].min(), halves[finite].max()) if finite.any() else (0.0, 0.0)
     share = (np.where(finite, halves, low) - low) / (high - low if high > low else 1.0)
@@ -221,7 +221,7 @@ def _painted(segmentations: Sequence[Any], height: int, width: int, side: int) -
     for number, one in objects:
         try:
             runs = runs_of(one, height, width)
-        except ValueError:  # which `annotations_of` says
+        except ValueError:  # `annotations_of` reports it
             continue
         before = np.diff(_pixels_before(np.cumsum(runs), rows, columns, height), prepend=0)
         covered = np.repeat(np.arange(len(runs)) % 2 == 1, before)
@@ -251,15 +251,15 @@ def _colours(numbers: Numbers) -> npt.NDArray[np.uint8]:
     waves = np.clip(np.abs((hue[:, None] * 6 + np.array([0, 4, 2])) % 6 - 3) - 1, 0, 1)
     colours = np.full((len(numbers), 4), 255, np.uint8)
     colours[:, :3] = np.rint((_LIGHTNESS + _CONTRAST * (waves - 0.5)) * 255)
-    colours[numbers == _DO_NOT_CARE, :3] = 230
+    colours[numbers == _IGNORED, :3] = 230
     colours[numbers == 0] = 0
     return colours
 
 
-_MOST_BYTES = 1 << 22  # of all values of a sample that are read, and drawn or put into words
-_MOST_SHAPES = 2_000  # of a field, that a page draws
+_MOST_BYTES = 1 << 22  # of all values of a sample that are read for a page
+_MOST_SHAPES = 2_000  # of a field that a page draws
 _LONGEST = 2_000  # characters of a value
-_FARTHEST = 1e7  # pixels: no shape is drawn farther away
+_FARTHEST = 1e7  # pixels from the origin, to which coordinates are clipped
 
 
 def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
@@ -314,7 +314,7 @@ class _Objects(NamedTuple):
 
 
 def _objects(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, _Objects]:
-    """Return the classes of objects: the first list of ids whose length is the number of objects."""
+    """Return the classes of objects by the number of objects: those of the first field with so many ids."""
     found: dict[int, _Objects] = {}
     for field in fields.values():
         ids = values[field.name]
@@ -373,7 +373,7 @@ def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
 
 
 def _words(field: Field, value: Any) -> str:
-    """Return a value in words if it is not drawn."""
+    """Return a value that is not drawn, in words."""
     kind = KINDS[field.kind]
     if not field.is_blob:
         if kind.has_classes or field.dtype == "bool":

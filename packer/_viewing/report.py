@@ -1,4 +1,4 @@
-"""Reports on packs as self-contained HTML pages, without server, requests or scripts, which can be mailed."""
+"""Reports on packs as self-contained HTML pages that can be mailed: they need no server, no requests and no scripts."""
 
 from __future__ import annotations
 

@@ -2,12 +2,12 @@
 
 Every path begins with the secret. The header ``Host`` must name the loopback, so that a site whose name resolves to the
 loopback (DNS rebinding) cannot read anything. No header allows other sites to read, and the page may load nothing from
-elsewhere. Other users of the machine can see the arguments of a browser. So a browser is started with a URL that opens
-the page only once, and only for a process of this user; Linux reports the user of a connection on the loopback.
+other sites. Other users of the machine can see the arguments of a browser. So a browser is started with a URL that
+opens the page only once, and only for a process of this user; Linux reports the user of a connection on the loopback.
 
-Responses are JSON, pictures, and sheets of many pictures at once. A sheet consists of the length of its head as a
-uint32, little-endian; the head, a JSON list with an entry for each picture; and the pictures one after the other. An
-entry has the size of its JPEG in bytes under ``picture``.
+Responses are JSON, pictures, and sheets of many pictures. A sheet consists of the length of its head as a uint32,
+little-endian; the head, a JSON list with an entry for each picture; and the pictures one after the other. An entry has
+the size of its JPEG in bytes under ``picture``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from packer.crops import RandomResizedCrop
 from packer.errors import CorruptPackError, DestinationError, ImageError, PackerError, PackError, printable
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_ROOT = 0  # who may read everything, and passes connections on for others: of the Windows below a Linux, say
+_ROOT = 0  # may read everything, and forwards connections of other users, such as those from Windows to WSL
 _LOCAL, _REMOTE, _OWNER = 1, 2, 7  # columns of the tables
 
 
@@ -68,7 +68,7 @@ def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
     for table in tables:
         for line in table.read_text("ascii", "replace").splitlines()[1:]:
             columns = line.split()
-            # Addresses of IPv4 are at the end of those of IPv6 that stand for them.
+            # An IPv6 address that represents an IPv4 address ends with it.
             if columns[_LOCAL].endswith(ends[0]) and columns[_REMOTE].endswith(ends[1]):
                 return int(columns[_OWNER]) in (_ROOT, os.geteuid())
     return not tables
@@ -83,11 +83,11 @@ _SIDES = (16, 4096)
 _MOST_PIXELS = 1 << 26  # of a sheet
 _MOST_EPOCHS, _LARGEST_CROP = 64, 1024
 _MOST_LISTED = 1000
-_SECONDS_OF_READING = 0.3  # of a request
+_SECONDS_OF_READING = 0.3  # in a request
 _CHECKED_AT_ONCE = 16
 
 Parameters = Mapping[str, str]
-"""The parameters of an address."""
+"""The parameters of a URL."""
 
 
 class Payload(NamedTuple):
@@ -98,7 +98,7 @@ class Payload(NamedTuple):
 
 
 class Endpoints:
-    """Endpoints for queries about the samples of packs. Safe in many threads at once.
+    """Endpoints for queries about the samples of packs, safe for use by many threads.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class Endpoints:
             "duplicates": self._duplicates,
             "check": self._check,
         }
-        """The answer to each question, by its name in the address."""
+        """The endpoints by their names in the URL."""
 
     def _packs(self, parameters: Parameters) -> Payload:
         catalog = self._catalog
@@ -164,19 +164,19 @@ class Endpoints:
         indices = self._finder.find(_query(parameters)).part(_number(parameters, "start"), count)
         side = min(_side(parameters), math.isqrt(_MOST_PIXELS // max(len(indices), 1)))
         pictures = self._pictures.small(indices, side)
-        entries = [{**self._about(one.index), "error": one.error, "picture": len(one.jpeg)} for one in pictures]
+        entries = [{**self._properties(one.index), "error": one.error, "picture": len(one.jpeg)} for one in pictures]
         if parameters.get("fields"):
             for entry, one in zip(entries, pictures, strict=True):
                 entry["fields"] = [] if one.error else annotations_of(self._catalog, one.index)
-        self._note(pictures)
-        return _together(entries, [one.jpeg for one in pictures])
+        self._log_damage(pictures)
+        return _sheet_of(entries, [one.jpeg for one in pictures])
 
-    def _note(self, pictures: Iterable[Picture]) -> None:
+    def _log_damage(self, pictures: Iterable[Picture]) -> None:
         for one in pictures:
             if one.is_damaged:
                 self._damage.add(one.index, one.error)
 
-    def _about(self, index: int) -> dict[str, Any]:
+    def _properties(self, index: int) -> dict[str, Any]:
         """Return the properties of a sample that are in the table."""
         catalog = self._catalog
         pack, row = catalog.locate(index)
@@ -196,7 +196,7 @@ class Endpoints:
         reader = catalog.readers[pack]
         crc = f"{int(reader.table.crc32c[row]):08x}" if reader.has_checksums else ""
         number = int(catalog.labels[index]) if catalog.label_type == "class" else None
-        about: dict[str, Any] = {**self._about(index), "number": number, "crc32c": crc}
+        about: dict[str, Any] = {**self._properties(index), "number": number, "crc32c": crc}
         about |= {"pack": catalog.paths[pack], "row": row, "codec": reader.manifest.codec, "error": "", "findings": []}
         try:
             data = reader.read(row)
@@ -212,8 +212,8 @@ class Endpoints:
 
     def _image(self, parameters: Parameters) -> Payload:
         picture = self._pictures.whole(_number(parameters, "index"), _side(parameters))
-        self._note([picture])
-        return _together([{"error": picture.error, "picture": len(picture.jpeg)}], [picture.jpeg])
+        self._log_damage([picture])
+        return _sheet_of([{"error": picture.error, "picture": len(picture.jpeg)}], [picture.jpeg])
 
     def _field(self, parameters: Parameters) -> Payload:
         arguments = self._catalog, _number(parameters, "index"), parameters.get("name", ""), _side(parameters)
@@ -230,7 +230,7 @@ class Endpoints:
         epochs = range(first, first + min(_number(parameters, "epochs", 8), _MOST_EPOCHS))
         cuts = self._pictures.cuts(_number(parameters, "index"), crop, _number(parameters, "seed"), epochs)
         entries = [{**asdict(cut), "jpeg": "", "picture": len(cut.jpeg)} for cut in cuts]
-        return _together(entries, [cut.jpeg for cut in cuts])
+        return _sheet_of(entries, [cut.jpeg for cut in cuts])
 
     def _histograms(self, parameters: Parameters) -> Payload:
         found = histograms(self._catalog, self._finder.find(_query(parameters)).indices)
@@ -255,7 +255,7 @@ class Endpoints:
             findings.advance(_SECONDS_OF_READING)
         everything, until = self._finder.find(Query()), time.monotonic() + _SECONDS_OF_READING
         while start < total and time.monotonic() < until:
-            self._note(self._pictures.small(everything.part(start, _CHECKED_AT_ONCE), _SIDES[0]))
+            self._log_damage(self._pictures.small(everything.part(start, _CHECKED_AT_ONCE), _SIDES[0]))
             start += _CHECKED_AT_ONCE
         count, reasons = self._damage.listed()
         damaged = [{"index": index, "error": error} for index, error in reasons]
@@ -272,7 +272,7 @@ class Endpoints:
 
 
 _CATEGORY = "in."
-"""Before the name of a field in an address: the class that samples have there."""
+"""The prefix of a URL's parameter that selects by category: a field's name follows, and the value is a class."""
 
 
 def _query(parameters: Parameters) -> Query:
@@ -319,7 +319,7 @@ def _json(value: object) -> Payload:
     return Payload("application/json", text.encode("ascii"))
 
 
-def _together(entries: list[dict[str, Any]], pictures: list[bytes]) -> Payload:
+def _sheet_of(entries: list[dict[str, Any]], pictures: list[bytes]) -> Payload:
     """Return a sheet of pictures."""
     head = _json(entries).body
     return Payload("application/octet-stream", b"".join([len(head).to_bytes(4, "little"), head, *pictures]))
@@ -327,10 +327,10 @@ def _together(entries: list[dict[str, Any]], pictures: list[bytes]) -> Payload:
 
 _LOOPBACK = "127.0.0.1"
 _HOSTS = (_LOOPBACK, "localhost")
-_IDLE = 60.0  # seconds until a connection is closed that asks for nothing
-_STRANGE = 10.0  # seconds, of one that has not shown the secret
-_MOST_CONNECTIONS = 64  # at a time, each with a thread; a browser has six, and strangers give way to it
-_PATIENCE = 20.0  # seconds until what is under way is waited for no longer
+_IDLE = 60.0  # seconds until an idle connection is closed
+_UNKNOWN_IDLE = 10.0  # seconds until an idle connection that has not shown the secret is closed
+_MOST_CONNECTIONS = 64  # each with a thread; a browser has six, and connections without the secret are closed for it
+_PATIENCE = 20.0  # seconds for which closing waits for running requests
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -339,7 +339,7 @@ _TYPES = {
 }
 _POLICY = "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'none'"
 _NOTEBOOKS = "http://127.0.0.1:* http://localhost:* https://127.0.0.1:* https://localhost:* vscode-webview:"
-"""The pages that may show the viewer within them, where it was started in a notebook."""
+"""The sources of pages that may embed a viewer that was started in a notebook."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -365,7 +365,7 @@ class Server(ThreadingHTTPServer):
     address : str
         The URL of the page, with the secret.
     door : str
-        An address that leads to the page only once, for the arguments of a browser.
+        A URL that opens the page only once, for the arguments of a browser.
 
     Raises
     ------
@@ -375,16 +375,16 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 64
-    allow_reuse_address = os.name != "nt"  # where it would let another server take this one's requests
+    allow_reuse_address = os.name != "nt"  # on Windows it would let another server take the requests of this one
 
     def __init__(self, catalog: Catalog, port: int = 0, *, framed: bool = False) -> None:
         self.ancestors = _NOTEBOOKS if framed else "'none'"
         self.secret = secrets.token_urlsafe(24)
         self._once = secrets.token_urlsafe(24)
         self.catalog, self.routes = catalog, Endpoints(catalog).routes
-        self._open: dict[Any, bool] = {}  # connections, the oldest first, and which of them have shown the secret
+        self._open: dict[Any, bool] = {}  # connections, the oldest first, and whether they have shown the secret
         self._opening = threading.Lock()
-        self._changed, self._under_way, self._ends = threading.Condition(), 0, False
+        self._changed, self._running, self._is_closing = threading.Condition(), 0, False
         self.pages = _page_files()
         try:
             super().__init__((_LOOPBACK, port), _Handler)
@@ -419,8 +419,8 @@ class Server(ThreadingHTTPServer):
             if len(self._open) >= _MOST_CONNECTIONS:
                 oldest = next((one for one, known in self._open.items() if not known), request)
                 self._open.pop(oldest, None)
-                with contextlib.suppress(OSError):  # it may have gone by itself
-                    oldest.shutdown(socket.SHUT_RDWR)  # which wakes its thread
+                with contextlib.suppress(OSError):  # the client may have closed it
+                    oldest.shutdown(socket.SHUT_RDWR)  # wakes the connection's thread
                 if oldest is request:
                     self.shutdown_request(request)
                     return
@@ -449,24 +449,24 @@ class Server(ThreadingHTTPServer):
             self._open.pop(request, None)
 
     @contextlib.contextmanager
-    def question(self) -> Iterator[None]:
+    def running_request(self) -> Iterator[None]:
         """Count a running request; PackerError if the server is closing."""
         with self._changed:
-            if self._ends:
+            if self._is_closing:
                 raise PackerError("the viewer ends")
-            self._under_way += 1
+            self._running += 1
         try:
             yield
         finally:
             with self._changed:
-                self._under_way -= 1
+                self._running -= 1
                 self._changed.notify_all()
 
     def server_close(self) -> None:
         """Close after running requests have ended: a process that exits while images are decoded is aborted."""
         with self._changed:
-            self._ends = True
-            self._changed.wait_for(lambda: not self._under_way, _PATIENCE)
+            self._is_closing = True
+            self._changed.wait_for(lambda: not self._running, _PATIENCE)
         super().server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -477,19 +477,19 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "packer", ""
     disable_nagle_algorithm = True
-    wbufsize = -1  # head and body leave together
-    timeout = _STRANGE
+    wbufsize = -1  # buffered, so that head and body are sent together
+    timeout = _UNKNOWN_IDLE
     server: Server
 
     def do_GET(self) -> None:
         """Respond to a request, or refuse it."""
-        self._send(*self._answer())
+        self._send(*self._response())
 
     def do_HEAD(self) -> None:
         """Respond without a body."""
-        self._send(*self._answer())
+        self._send(*self._response())
 
-    def _answer(self) -> tuple[HTTPStatus, Payload]:
+    def _response(self) -> tuple[HTTPStatus, Payload]:
         try:
             parts = urlsplit(self.path)
         except ValueError as error:
@@ -505,7 +505,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.welcome(self.connection)
         self.connection.settimeout(_IDLE)
         if what.startswith("ask/"):
-            return self._respond(what.removeprefix("ask/"), dict(parse_qsl(parts.query, keep_blank_values=True)))
+            return self._call_endpoint(what.removeprefix("ask/"), dict(parse_qsl(parts.query, keep_blank_values=True)))
         page = self.server.pages.get(unquote(what) or "index.html")
         return (HTTPStatus.OK, page) if page else (HTTPStatus.NOT_FOUND, _message("There is no such page"))
 
@@ -513,11 +513,11 @@ class _Handler(BaseHTTPRequestHandler):
         name, _, port = self.headers.get("Host", "").partition(":")
         return name in _HOSTS and (port.isdecimal() or not port)
 
-    def _respond(self, name: str, parameters: dict[str, str]) -> tuple[HTTPStatus, Payload]:
+    def _call_endpoint(self, name: str, parameters: dict[str, str]) -> tuple[HTTPStatus, Payload]:
         if name not in self.server.routes:
             return HTTPStatus.NOT_FOUND, _message("There is no such question")
         try:
-            with self.server.question():
+            with self.server.running_request():
                 self.server.catalog.require_tables()
                 return HTTPStatus.OK, self.server.routes[name](parameters)
         except IndexError as error:
@@ -526,7 +526,7 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.BAD_REQUEST, _message(error)
         except (PackerError, OSError) as error:
             return HTTPStatus.UNPROCESSABLE_ENTITY, _message(error)
-        except Exception as error:  # such as no memory: the page says so, and the others continue
+        except Exception as error:  # such as a lack of memory: the page shows it, and other requests go on
             return HTTPStatus.INTERNAL_SERVER_ERROR, _message(f"{type(error).__name__}: {error}")
 
     def _send(self, status: HTTPStatus, answer: Payload) -> None:

@@ -15,7 +15,7 @@ from packer._storage.system import require_count
 from packer._viewing.catalog import Catalog, open_catalog
 from packer._viewing.server import Server
 
-_MOST_OPEN = 8  # viewers of a process: a cell that runs again leaves one behind
+_MOST_OPEN = 8  # viewers of a process: a cell that is run again leaves its first viewer open
 
 _open: deque[Viewer] = deque()
 _opening = threading.Lock()
@@ -36,7 +36,7 @@ class Viewer:
 
     def __init__(self, catalog: Catalog, port: int = 0, *, framed: bool = False, height: int = 640) -> None:
         self._catalog, self._height, self._is_open = catalog, height, True
-        self._held = f"{catalog.title}: {count(len(catalog))} samples"
+        self._title = f"{catalog.title}: {count(len(catalog))} samples"
         self._server = Server(catalog, port, framed=framed)
         self.url = self._server.address
         self._thread = threading.Thread(target=self._server.serve_forever, name="packer-viewer", daemon=True)
@@ -58,7 +58,7 @@ class Viewer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"{self._held}, {'at ' + self.url if self._is_open else 'closed'}"
+        return f"{self._title}, {'at ' + self.url if self._is_open else 'closed'}"
 
     def _repr_html_(self) -> str:
         if not self._is_open:
@@ -66,8 +66,8 @@ class Viewer:
         port, url = self._server.server_port, safe(self.url)
         forward = f"ssh -L {port}:127.0.0.1:{port} HOST"
         return element(
-            f'<iframe src="{url}" title="{safe(self._held)}" height="{self._height}" referrerpolicy="no-referrer">'
-            f'</iframe><p>{safe(self._held)}, at <a href="{url}" target="_blank" rel="noopener noreferrer">{url}</a>'
+            f'<iframe src="{url}" title="{safe(self._title)}" height="{self._height}" referrerpolicy="no-referrer">'
+            f'</iframe><p>{safe(self._title)}, at <a href="{url}" target="_blank" rel="noopener noreferrer">{url}</a>'
             f"<br>Nothing to see? The kernel may run on another machine: <code>{forward}</code> there brings the page "
             "here.</p>"
         )
@@ -129,13 +129,13 @@ def view(
         raise
     _keep(viewer)
     if not framed if browser is None else browser:
-        # Some browsers, and what BROWSER names, are waited for until they end.
+        # A thread, because the call waits for the end of some browsers, and of the program in BROWSER.
         threading.Thread(target=webbrowser.open, args=(viewer._server.door,), daemon=True).start()
     return viewer
 
 
 def _keep(viewer: Viewer) -> None:
-    """Keep a viewer alive when nothing refers to it, because its page may be open; close the oldest of many."""
+    """Keep a viewer alive, because its page may be open although nothing refers to it; close the oldest of many."""
     with _opening:
         if not _open:
             atexit.register(_close_all)
@@ -146,6 +146,6 @@ def _keep(viewer: Viewer) -> None:
 
 
 def _close_all() -> None:
-    """Close at the end of the program: a process that ends while images are decoded is aborted."""
+    """Close all viewers at the end of the program: a process that ends while images are decoded is aborted."""
     for viewer in _open:
         viewer.close()

@@ -271,6 +271,6 @@ def test_names_that_overlap_do_not_keep_the_search_for_duplicates_busy(
     catalog = pack_of(tmp_path, rows)
     object.__setattr__(catalog.readers[0].table, "name_end", np.resize(np.array([60_000, 0]), 100))  # again and again
     undone: list[int] = []
-    monkeypatch.setattr(duplicates, "_undone", lambda state, byte: undone.append(len(state)) or state)
+    monkeypatch.setattr(duplicates, "_undo_byte", lambda state, byte: undone.append(len(state)) or state)
     duplicates.find_duplicates(catalog)
     assert len(undone) < 100
