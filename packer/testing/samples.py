@@ -31,28 +31,6 @@ from packer._table import (
     with_offsets,
 )
 
-__all__ = [
-    "CLASSES",
-    "FIELDS",
-    "Change",
-    "add_row",
-    "assert_holds",
-    "contents",
-    "contents_of",
-    "draw_samples",
-    "drawn",
-    "fields_of",
-    "files_of",
-    "flip",
-    "found_through",
-    "label_type_of",
-    "names",
-    "rows_for",
-    "sizes",
-    "with_values",
-    "write_pack",
-]
-
 CLASSES = 5
 
 drawn = settings(

@@ -17,8 +17,6 @@ from packer._containers import CONTAINERS, Container, Listing, find_container, l
 from packer.errors import OptionError, PackerError, SourceError
 from packer.testing.photos import draw_imagefolder
 
-__all__ = ["ContainerConformance"]
-
 _CHANGES = 300
 
 

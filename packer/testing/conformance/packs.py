@@ -46,15 +46,6 @@ from packer.testing.samples import (
     write_pack,
 )
 
-__all__ = [
-    "FilePackConformance",
-    "PackCase",
-    "PackConformance",
-    "ReadingConformance",
-    "RefusingConformance",
-    "SharingConformance",
-]
-
 
 class PackCase:
     """The tested format: its name, how to write and open a pack, and when two packs are equal.
@@ -398,7 +389,7 @@ class SharingConformance(PackCase):
     def test_reads_on_both_sides_of_a_fork(self, reader: Reader, samples: list[Sample]) -> None:
         assert bytes(reader.read(0)) == samples[0].data
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, which test runners have
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, such as those of pytest
             child = os.fork()
         if child == 0:
             status = 1
@@ -453,7 +444,7 @@ class SharingConformance(PackCase):
         reader.close()
         assert label.tolist() == [sample.label for sample in samples]
         (tmp_path / "other").write_bytes(bytes(1 << 20))
-        with open(tmp_path / "other", "rb"):  # takes over the number of the closed file
+        with open(tmp_path / "other", "rb"):  # gets the descriptor of the closed file
             for index in range(len(samples)):
                 with pytest.raises((PackError, ValueError)):
                     reader.read(index)
@@ -537,7 +528,7 @@ class FilePackConformance(PackConformance):
             self.write(path, samples)
         file = data.draw(st.sampled_from([file for file in files_of(path) if file.stat().st_size]))
         original = file.read_bytes()
-        # Structure is what the samples are not; it is at the ends, and not where bytes are zero.
+        # Half of the changes are outside of runs of zeros, which are padding.
         positions = [at for at, byte in enumerate(original) if byte or original[at - 1 : at] != b"\0"]
         at = data.draw(st.sampled_from(positions) | st.integers(0, len(original) - 1))
         changed = bytearray(original)
@@ -601,7 +592,7 @@ class FilePackConformance(PackConformance):
             for index in range(len(samples)):
                 with pytest.raises(PackError):
                     reader.read(index)
-            with contextlib.suppress(PackError):  # where it is the table's file
+            with contextlib.suppress(PackError):  # raised if the table is in one of the files
                 stored, _files = reader.locate(np.arange(len(samples)))
                 assert not any(map(found_through, stored))
 

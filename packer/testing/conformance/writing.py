@@ -35,8 +35,6 @@ from packer.testing.samples import (
     with_values,
 )
 
-__all__ = ["FileFormatConformance", "ForeignLayoutConformance", "FormatConformance"]
-
 
 class InterruptionError(Exception):
     """Stands for any event that ends a process in the middle of a commit."""
