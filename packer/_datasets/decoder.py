@@ -27,7 +27,7 @@ from packer._images.extension import _native
 from packer._images.geometry import Box, Crops, affordable, from_corner, require_affordable, touched
 from packer._images.masks import cut_image, smooth
 from packer._images.modes import decode_as
-from packer._images.native import LEVELS, become_in_c
+from packer._images.native import LEVELS
 from packer._images.native.records import Results, TaskBuilder
 from packer._images.numbers import Numbers
 from packer._images.operations import Operations, parted, side_by_side, with_operations
@@ -523,8 +523,8 @@ class NativeTasks:
         self._task = size * self._views  # bytes of an image's tasks
         self._operations = located.operations[:1].nbytes
         self._numbers = numbers
-        self._constants = (None, None) if numbers is None else numbers.for_c()  # C gets only their addresses
-        self._become = LEVELS if numbers is None else become_in_c(*self._constants)
+        self._conversion = None if numbers is None else numbers.for_c()  # C gets only the addresses of its arrays
+        self._become = LEVELS if self._conversion is None else self._conversion.arguments()
 
     def aim(self, start: int, end: int, outs: Sequence[torch.Tensor | Sequence[torch.Tensor]]) -> None:
         """Set the tensors for the images of a batch, for each view; ValueError if a tensor does not fit."""

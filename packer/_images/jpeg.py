@@ -192,20 +192,19 @@ class JPEGHeader(NamedTuple):
 
 def read_header(data: Buffer) -> JPEGHeader | None:
     """Read the markers up to the first scan; None if the image is not well-formed."""
+    try:
+        return _header_of(data)
+    except ImageError:
+        return None
+
+
+def _header_of(data: Buffer) -> JPEGHeader | None:
+    """Do the same as `read_header`; ImageError if the segments of the header are not well-formed."""
     frame: tuple[int, int, int, int, int] | None = None
     frame_at = from_exif = from_xmp = exifs = 0
     usual = True
-    position, length = 2, len(data)
-    while position + 4 <= length:
-        if data[position] != 0xFF:
-            return None
-        marker = data[position + 1]
-        if marker == 0xFF:  # a fill byte
-            position += 1
-            continue
-        size = data[position + 2] << 8 | data[position + 3]
-        end = position + 2 + size
-        if size < 2 or end > length or marker not in _KNOWN:
+    for marker, position, end in segments(data):
+        if marker not in _KNOWN:
             return None
         if marker == _SOS:
             if frame is None or 0 in frame[:3]:
@@ -214,7 +213,7 @@ def read_header(data: Buffer) -> JPEGHeader | None:
             orientation = from_exif or (from_xmp if 1 <= from_xmp <= 8 else 1)
             return JPEGHeader(*frame, orientation, frame_at, sampling, end, usual and exifs < 2)
         if marker in _SOF:
-            if frame is not None or size < 8:
+            if frame is not None or end < position + 10:
                 return None
             precision, height, width, components = struct.unpack_from(">BHHB", data, position + 4)
             frame, frame_at = (height, width, components, precision, marker), position + 4
@@ -226,7 +225,6 @@ def read_header(data: Buffer) -> JPEGHeader | None:
                 from_exif = from_exif or found
             elif marker == _APP1 and (found := orientation_of_xmp(content)) is not None:
                 from_xmp = found
-        position = end
     return None
 
 

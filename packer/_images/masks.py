@@ -24,7 +24,7 @@ from packer._table import Buffer, Ints
 from packer.errors import ImageError, ImageTooLargeError
 
 Fill = float | Sequence[float]
-"""A number, or one of each channel."""
+"""A number, or a sequence with a number for each channel."""
 
 Pixels = npt.NDArray[Any]
 

@@ -15,7 +15,7 @@ import torch
 
 from packer._images import native
 from packer._images.extension import _native
-from packer._images.native import CodedNumbers
+from packer._images.native import LevelConversion
 
 TYPES = ("float32", "float16", "bfloat16")
 """The dtypes of numbers, by torch's names."""
@@ -61,16 +61,12 @@ class NumberFormat(NamedTuple):
     dtype: str
     planes: bool = False
 
-    def coded(self, share: float = 1.0) -> CodedNumbers:
-        """Return this format for C; `share` is the share of a mixed image."""
+    def for_c(self, share: float = 1.0) -> LevelConversion:
+        """Return this conversion for C; `share` is the share of a mixed image."""
         mean, std = self.normalize or ((0.0,) * 3, (1.0,) * 3)
         scale = 1.0 if self.normalize is None else 1 / 255
         constants = np.array([scale, *mean, *std, share, 1.0 - share], np.float32)
-        return CodedNumbers(constants, TYPES.index(self.dtype), self.planes)
-
-    def for_c(self) -> tuple[None, CodedNumbers]:
-        """Return the table, here none, and the constants, which C takes when it decodes images to these numbers."""
-        return None, self.coded()
+        return LevelConversion(None, constants, TYPES.index(self.dtype), self.planes)
 
     def write(self, levels: torch.Tensor, out: torch.Tensor) -> None:
         """Write the images of a batch as numbers; see `NumberWriter`."""
@@ -110,12 +106,13 @@ class NumberWriter:
                 f"{tuple(levels.shape)} {levels.dtype} cannot be written as {tuple(out.shape)} {out.dtype}"
             )
         share, box, _ = mixture or UNMIXED
-        constants, type, planes = numbers.coded(share)
+        conversion = numbers.for_c(share)
+        _, constants, type, planes = conversion.arguments()
         mixing = 0 if mixture is None else 1 if box is None else 2
-        self._held = levels, out, constants  # C gets only their addresses
+        self._held = levels, out, conversion  # C gets only their addresses
         self._images = levels.data_ptr(), count
-        address, rectangle = constants.ctypes.data, box or (0, 0, 0, 0)
-        self._numbers = height, width, out.data_ptr(), type, planes, address, mixing, *rectangle
+        rectangle = box or (0, 0, 0, 0)
+        self._numbers = height, width, out.data_ptr(), type, planes, constants, mixing, *rectangle
 
     def write(self, some: slice) -> None:
         """Write the images of a slice of the batch."""
@@ -178,9 +175,9 @@ class Lookup:
         """Return (height, width, 3) uint8 pixels as a (3, height, width) float32 tensor."""
         return self._shown(torch.from_numpy(native.look_up(pixels, self.table, planes=self._is_contiguous)))
 
-    def for_c(self) -> tuple[npt.NDArray[np.float32], None]:
-        """Return the table, and in place of constants None; see `NumberFormat.for_c`."""
-        return self.table, None
+    def for_c(self) -> LevelConversion:
+        """Return this conversion for C."""
+        return LevelConversion(self.table)
 
     def write(self, levels: torch.Tensor, out: torch.Tensor) -> None:
         """Write the images of a batch, (N, 3, height, width) uint8, as numbers into a contiguous tensor."""

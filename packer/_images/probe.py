@@ -209,7 +209,7 @@ def _is_clipped(image: Image.Image) -> bool:
     values = np.asarray(image)
     low, high = values.min(), values.max()
     black = image.mode == "F" and 0 < high <= 1
-    return bool(black or not (low >= 0 and high <= 255))  # nor where a value is NaN
+    return bool(black or not (low >= 0 and high <= 255))  # also if a value is NaN
 
 
 def _has_second_page(image: Image.Image, data: Buffer) -> bool:

@@ -302,7 +302,7 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
         return
     (top, left), (height, width) = box.cut, box.out
     scale = [scaled / side for scaled, side in zip(box.scaled, box.crop, strict=True)]
-    # The kernel copies the pixels where their number does not change, whatever the scale: request more.
+    # The kernel only copies if a side keeps its number of pixels, whatever the scale, so it gets one more to make.
     ends, sides = (top + height, left + width), pixels.shape
     size = [end + (end == side != whole) for end, side, whole in zip(ends, sides, box.scaled, strict=False)]
     if (sides[0] + size[0]) * size[1] > MAX_PIXELS:

@@ -457,7 +457,7 @@ class Interval:
 
 
 class Population:
-    """The images of a list, in an order each of whose beginnings is a sample of all strata.
+    """The images of a list, ordered so that the first images, however many, are a sample of all strata.
 
     Parameters
     ----------

@@ -82,8 +82,8 @@ def by_processor(data: bytes, size: tuple[int, int], box: Box, table: Table = LE
     """Return the crop by packer's decoder, as the bits of its numbers; None where the decoder refuses the image."""
     shape = (3, *box.out) if table.planes else (*box.out, 3)
     out = np.zeros(shape, KINDS[table.kind])
-    numbers = None if table.kind == "uint8" else NumberFormat(NORMALIZE, table.kind, table.planes).coded()
-    left = native.decode_into(native.task_of(data, size, box, out.ctypes.data), numbers=numbers)
+    conversion = None if table.kind == "uint8" else NumberFormat(NORMALIZE, table.kind, table.planes).for_c()
+    left = native.decode_into(native.task_of(data, size, box, out.ctypes.data), conversion=conversion)
     return None if left else out
 
 

@@ -41,26 +41,35 @@ TASK = np.dtype([*LOCATION.descr, *CROP.descr, ("out", np.int64)])
 (out_height, out_width, 3) uint8 levels, or as many numbers if levels are converted."""
 
 
-class CodedNumbers(NamedTuple):
-    """The form of a `packer._images.numbers.NumberFormat` that C takes.
+class LevelConversion(NamedTuple):
+    """The conversion of levels to numbers, for C; without a table and constants, levels are not converted.
 
     Attributes
     ----------
-    constants : contiguous float32 array
-        The factor for levels; the offsets and the divisors of the channels; and the two shares of a mixture.
+    table : contiguous (3, 256) float32 array, optional
+        The number for each level of red, green and blue.
+    constants : contiguous float32 array, optional
+        In place of a table: the factor for levels, the offsets and the divisors of the channels, and the two shares of
+        a mixture.
     type : int
-        The index in `packer._images.numbers.TYPES`.
+        The index of the numbers' type in `packer._images.numbers.TYPES`.
     planes : bool
+        Whether the numbers of each colour are contiguous in memory, instead of the numbers of each pixel.
     """
 
-    constants: npt.NDArray[np.float32]
-    type: int
-    planes: bool
+    table: npt.NDArray[np.float32] | None = None
+    constants: npt.NDArray[np.float32] | None = None
+    type: int = 0
+    planes: bool = False
+
+    def arguments(self) -> tuple[int, int, int, bool]:
+        """Return C's arguments, which are valid as long as this conversion lives."""
+        table, constants = (0 if array is None else array.ctypes.data for array in self[:2])
+        return table, constants, self.type, self.planes
 
 
-_NO_NUMBERS = CodedNumbers(np.zeros(0, np.float32), 0, False)
-LEVELS = 0, 0, 0, False
-"""The result of `become_in_c` if levels are not converted."""
+LEVELS = LevelConversion().arguments()
+"""C's arguments for levels that are not converted."""
 
 
 if _native is not None and (
@@ -142,8 +151,7 @@ def decode_one(  # noqa: PLR0917
 def decode_into(
     tasks: Records,
     operations: Operations | None = None,
-    table: npt.NDArray[np.float32] | None = None,
-    numbers: CodedNumbers | None = None,
+    conversion: LevelConversion | None = None,
 ) -> list[int]:
     """Read images, decode and resize rectangles, and write windows of the results as pixels or converted numbers.
 
@@ -155,10 +163,7 @@ def decode_into(
         Their addresses are not checked.
     operations : (N, M) array of OPERATION, optional
         The operations on each result, one after the other.
-    table : (3, 256) float32 array, optional
-        The number for each level of red, green and blue.
-    numbers : CodedNumbers, optional
-        The conversion of levels, if there is no table.
+    conversion : LevelConversion, optional
 
     Returns
     -------
@@ -173,29 +178,13 @@ def decode_into(
         number is far out of range.
     """
     tasks = np.ascontiguousarray(tasks, TASK)
-    become = become_in_c(table, numbers)
+    become = LEVELS if conversion is None else conversion.arguments()
     if operations is None:
         return _native.decode_into(tasks.ctypes.data, len(tasks), 0, 0, *become)
     operations = np.ascontiguousarray(operations, OPERATION)
     if operations.ndim != 2 or len(operations) != len(tasks):
         raise ValueError(f"{len(tasks)} images need operations for each, not {operations.shape}")
     return _native.decode_into(tasks.ctypes.data, len(tasks), operations.ctypes.data, operations.shape[1], *become)
-
-
-def become_in_c(
-    table: npt.NDArray[np.float32] | None, numbers: CodedNumbers | None = None
-) -> tuple[int, int, int, bool]:
-    """Return C's parameters for the conversion to numbers (see `decode_into`), valid as long as the arrays live.
-
-    Raises
-    ------
-    ValueError
-        If the table is not in the form that `decode_into` needs.
-    """
-    if table is not None and (table.shape != (3, 256) or table.dtype != np.float32 or not table.flags.c_contiguous):
-        raise ValueError(f"a contiguous float32 table of (3, 256) is needed, not {table.dtype} {table.shape}")
-    constants, type, planes = numbers or _NO_NUMBERS
-    return 0 if table is None else table.ctypes.data, constants.ctypes.data if numbers else 0, type, planes
 
 
 def augment(pixels: Pixels, operations: Operations) -> None:

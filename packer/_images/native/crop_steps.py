@@ -182,8 +182,8 @@ def choose_drawn(  # noqa: PLR0917
     Returns
     -------
     (int, int) or None
-        The number of images that now have a crop, which ends where the numbers may not suffice for another one; and the
-        number of numbers that were used. None for the same reasons as `choose`.
+        The number of images that now have a crop (another one might need more numbers than are left), and the number of
+        numbers that were used. None for the same reasons as `choose`.
     """
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
     counts = np.array([done, 0])
