@@ -24,7 +24,7 @@ _LEVELS = 256
 
 
 class Mixture(NamedTuple):
-    """The mixing of each image of a batch, and its label, with the previous image; that of the first one is the last.
+    """The parameters of mixing each image of a batch and its label with the previous one, and the first with the last.
 
     Attributes
     ----------

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from typing import BinaryIO
 
 SUFFIXES = frozenset(
@@ -25,22 +24,20 @@ _HEAD = 64  # bytes; an AVIF lists its brands there
 _FOOT = b"TRUEVISION-XFILE.\0"
 _BITMAP = rb"(\x0c\0\0\0|[\x28\x34\x38\x40\x6c\x7c]\0\0\0)"  # the known lengths of the header
 
-_SIGNATURES: Mapping[str, re.Pattern[bytes]] = {
-    name: re.compile(pattern, re.DOTALL)
-    for name, pattern in {
-        "BMP": rb"BM.{12}" + _BITMAP,
-        "DIB": rb"[\x28\x34\x38\x40\x6c\x7c]\0\0\0.{8}\x01\0[\x01\x02\x04\x08\x10\x18\x20]\0",
-        "GIF": rb"GIF8[79]a",
-        "JPEG": rb"\xff\xd8\xff",
-        "PPM": rb"P([1-6f]|0CMYK|yP|yRGBA|yCMYK)[ \t\r\n#]",
-        "PNG": rb"\x89PNG\r\n\x1a\n",
-        "AVIF": rb".{4}ftyp(avif|avis|(mif1|msf1).{0,40}avi[fs])",
-        "JPEG2000": rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  \r\n\x87\n",
-        "ICO": rb"\0\0\x01\0([^\0].|\0[^\0])",
-        "TIFF": rb"II\*\0|MM\0\*|MM\*\0|II\0\*|MM\0\+|II\+\0",
-        "WEBP": rb"RIFF.{4}WEBP",
-    }.items()
-}
+_SIGNATURES = (
+    rb"BM.{12}" + _BITMAP,  # BMP
+    rb"[\x28\x34\x38\x40\x6c\x7c]\0\0\0.{8}\x01\0[\x01\x02\x04\x08\x10\x18\x20]\0",  # DIB
+    rb"GIF8[79]a",
+    rb"\xff\xd8\xff",  # JPEG
+    rb"P([1-6f]|0CMYK|yP|yRGBA|yCMYK)[ \t\r\n#]",  # PPM
+    rb"\x89PNG\r\n\x1a\n",
+    rb".{4}ftyp(avif|avis|(mif1|msf1).{0,40}avi[fs])",  # AVIF
+    rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  \r\n\x87\n",  # JPEG 2000
+    rb"\0\0\x01\0([^\0].|\0[^\0])",  # ICO
+    rb"II\*\0|MM\0\*|MM\*\0|II\0\*|MM\0\+|II\+\0",  # TIFF
+    rb"RIFF.{4}WEBP",
+)
+_SIGNATURE = re.compile(b"|".join(_SIGNATURES), re.DOTALL)
 
 
 def is_image(file: BinaryIO) -> bool:
@@ -49,7 +46,7 @@ def is_image(file: BinaryIO) -> bool:
     A TGA of version 1 has no signature.
     """
     head = file.read(_HEAD)
-    if any(signature.match(head) for signature in _SIGNATURES.values()):
+    if _SIGNATURE.match(head):
         return True
     if file.seek(0, os.SEEK_END) < len(_FOOT):
         return False

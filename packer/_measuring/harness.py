@@ -360,7 +360,7 @@ class ChildProcess:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, make, arguments, traces))
-        self._ready = self._made = False
+        self._is_ready = False
         try:
             with interrupts_held():  # Ctrl-C is for the caller: the child ends with its connection
                 self._process.start()
@@ -372,10 +372,9 @@ class ChildProcess:
 
     def wait(self) -> None:
         """Wait until the object is created; `call` does so too."""
-        if not self._ready:
-            self._ready = True
+        if not self._is_ready:
             self.note = self._receive() or ""
-            self._made = True
+            self._is_ready = True
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the object; return None, and set `reason`, if it fails, or has failed before."""
@@ -408,7 +407,7 @@ class ChildProcess:
     def close(self) -> None:
         """End the process; if it does not end by itself, kill it and the processes that it started."""
         self._connection.close()
-        if not self._made:  # importing torch takes seconds, and its result is not needed any more
+        if not self._is_ready:  # importing torch takes seconds, and its result is not needed any more
             self._kill()
         self._process.join(_PATIENCE)
         if self._process.is_alive():

@@ -1,4 +1,4 @@
-"""The samples of one or more packs for the viewer, numbered through all packs, with columns over all of them.
+"""The samples of one or more packs, with consecutive numbers, and columns with the values of all of them.
 
 `find_duplicates` finds samples with identical image bytes by the checksums in the table, and reads only candidates. A
 sample's checksum is the CRC-32C of its image followed by its label, height, width and name (`packer._table`), so it
@@ -62,7 +62,7 @@ class PackShare:
 
 
 class Catalog:
-    """All samples, counted from 0 through all packs.
+    """The samples of one or more packs, which are numbered consecutively from 0.
 
     Parameters
     ----------

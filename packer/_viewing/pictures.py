@@ -183,7 +183,7 @@ def _step(height: int, width: int, side: int) -> float:
 
 
 def _fewer(pixels: Numbers, side: int) -> Numbers:
-    """Return a picture of at most `side` pixels a side. Its pixels are nearest ones: ids cannot be interpolated."""
+    """Leave out rows and columns, to at most `side` of each, because ids cannot be interpolated."""
     height, width = pixels.shape[:2]
     step = _step(height, width, side)
     fewer: Numbers = pixels[_places(height, step)][:, _places(width, step)]
