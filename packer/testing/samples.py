@@ -36,7 +36,7 @@ CLASSES = 5
 drawn = settings(
     max_examples=25,
     deadline=None,
-    # Inherited tests run as methods of several classes, with fixtures that hold nothing an example changes.
+    # Inherited tests run as methods of several classes, and examples do not change what their fixtures return.
     suppress_health_check=[HealthCheck.differing_executors, HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

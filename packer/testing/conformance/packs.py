@@ -528,7 +528,7 @@ class FilePackConformance(PackConformance):
             self.write(path, samples)
         file = data.draw(st.sampled_from([file for file in files_of(path) if file.stat().st_size]))
         original = file.read_bytes()
-        # Half of the changes are outside of runs of zeros, which are padding.
+        # Many of the changes are outside of runs of zeros, which are padding.
         positions = [at for at, byte in enumerate(original) if byte or original[at - 1 : at] != b"\0"]
         at = data.draw(st.sampled_from(positions) | st.integers(0, len(original) - 1))
         changed = bytearray(original)
