@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["VECTORS", "Shortcoming", "_native", "shortcoming"]
+__all__ = ["VECTORS", "Shortcoming", "_native", "require_fields", "shortcoming"]
 
 try:
     import packer._images._native as _native  # noqa: PLR0402 - ModuleNotFoundError tells that the file is not there
@@ -21,6 +21,20 @@ except ImportError as error:
 
 VECTORS = _native.VECTORS if _failure is None else ""
 """The vector instructions that packer's C uses here, ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``; empty for plain C."""
+
+
+def require_fields(names: tuple[str, ...] | None, constant: str) -> None:
+    """Raise ImportError if the extension was compiled for a record with other fields than these.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The fields of the record's dtype.
+    constant : str
+        The constant of the extension with the names of the fields in C.
+    """
+    if _native is not None and names != tuple(getattr(_native, constant).split()):
+        raise ImportError("packer._images._native was compiled from another version: install packer anew")
 
 
 # The version of the wheel is that of the installed package, which pip replaces only with --force-reinstall.

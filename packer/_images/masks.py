@@ -260,11 +260,16 @@ def smooth(pixels: Pixels, box: Box) -> Pixels:
 
 
 def _padding_colour(pixels: Pixels, box: Box) -> Fill:
-    colour = colour_of_fill(box.fill)
-    if pixels.shape[2] == 3:
+    return _colour_for(pixels, box.fill, f"an image of {pixels.shape[2]} channels cannot be padded")
+
+
+def _colour_for(pixels: Pixels, fill: int, refusal: str) -> Fill:
+    """Return a fill as a colour of the pixels; ValueError if it is not grey, and they do not have three channels."""
+    colour = colour_of_fill(fill)
+    if pixels.shape[2:] == (3,):
         return colour
     if len(set(colour)) > 1:
-        raise ValueError(f"an image of {pixels.shape[2]} channels cannot be padded with the colour {tuple(colour)}")
+        raise ValueError(f"{refusal} with the colour {tuple(colour)}")
     return colour[0]
 
 
@@ -323,9 +328,4 @@ def _moved(pixels: Pixels, matrix: npt.NDArray[np.float64], colour: Pixels) -> P
 def _own_fill(operation: Any, pixels: Pixels) -> Fill:
     if operation["fill"] == NO_FILL:
         return 0
-    colour = colour_of_fill(operation["fill"])
-    if pixels.shape[2:] == (3,):
-        return colour
-    if len(set(colour)) > 1:
-        raise ValueError(f"an image that has not three channels cannot be filled with the colour {tuple(colour)}")
-    return colour[0]
+    return _colour_for(pixels, operation["fill"], "an image that has not three channels cannot be filled")

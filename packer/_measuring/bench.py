@@ -25,6 +25,7 @@ from packer._display import Block, Displayable, TextTable, count, counted
 from packer._formats import open_pack
 from packer._manifest import TILED
 from packer._measuring.harness import (
+    BUSY,
     ChildProcess,
     Measurement,
     ShowSeconds as BenchmarkProgress,
@@ -55,7 +56,6 @@ LIMIT = "limit"
 RECIPES = ("trivial", "rand", "three", "dino")
 """The recipes that have a name: see `packer._measuring.loaders`."""
 
-_BUSY = 0.1  # share of the CPUs that other programs take, from which on a remark is made
 _SIDES = "packer", "torchvision"  # the ways of a recipe that has a name
 _SHORTEST, _LONGEST = 0.3, 2.0  # seconds of a measurement
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 15
@@ -171,7 +171,7 @@ class Benchmark(Displayable):
         rounds = f"medians of {self.rounds} rounds in turn, ± half of their range" if self.rounds > 1 else "one round"
         machine = self.machine
         yield f"{rounds}; batches of {self.batch}; {machine['processor']}, {machine['cpus']} CPUs"
-        if self.others is not None and self.others > _BUSY:
+        if self.others is not None and self.others > BUSY:
             yield f"other programs took {self.others:.0%} of the CPUs meanwhile: measure again when they rest"
 
 
@@ -642,6 +642,6 @@ def _caption(benchmark: Benchmark) -> str:
     several = f"medians of {benchmark.rounds} rounds, bands from the slowest to the fastest"
     rounds = several if benchmark.rounds > 1 else "one round"
     read = f"{max(benchmark.images.values(), default=0):,} images from memory, batches of {benchmark.batch}"
-    is_busy = benchmark.others is not None and benchmark.others >= _BUSY
+    is_busy = benchmark.others is not None and benchmark.others >= BUSY
     busy = f", others took {benchmark.others:.0%} of the CPUs" if is_busy else ""
     return f"{benchmark.machine['processor']}, {benchmark.machine['cpus']} CPUs{busy}; {read}; {rounds}"

@@ -33,7 +33,7 @@ from packer._conversion.request import ConversionRequest, texts_of
 from packer._conversion.workspace import check_outside, check_place
 from packer._display import Block, Code, Displayable, TextTable, count, counted, duration
 from packer._images.probe import is_beyond_8_bit
-from packer._measuring.harness import TimeLimit, scratch_directory
+from packer._measuring.harness import BUSY, TimeLimit, scratch_directory
 from packer._measuring.trials import Interval, Population, Trials, TrialSetup
 from packer._sources.base import Source
 from packer._storage.files import writing_to
@@ -204,7 +204,6 @@ def _is_in_memory(path: str) -> bool | None:
         os.close(fd)
 
 
-_BUSY = 0.1  # share of the CPUs that other programs take, from which on a remark is made
 _MOST_NAMED = 5  # files that cannot be converted
 _CHUNK = 4096  # files whose sizes are read at a time
 _TIME_FOR_SIZES, _TIME_FOR_REQUEST = 0.3, 0.65  # shares of the time
@@ -332,7 +331,7 @@ def _remarks(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
     if found.in_memory is not None:
         cold = "" if found.in_memory < 0.05 else ": where they are not, reading them may take longer"
         yield "disk", f"{found.in_memory:.0%} of the files were in memory{cold}"
-    if (found.others or 0) > _BUSY:
+    if (found.others or 0) > BUSY:
         yield "others", f"other work took {found.others:.0%} of the processors: without it, the conversion is faster"
     lacking = found.size.high - found.room
     fits = "enough" if lacking <= 0 else f"up to {in_units(lacking)} too little"

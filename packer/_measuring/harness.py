@@ -33,6 +33,9 @@ from typing import Any, NamedTuple
 from packer._storage.system import interrupts_held
 from packer.errors import PackerError, message_of
 
+BUSY = 0.1
+"""The share of the CPUs that other programs take from which on a report mentions them."""
+
 _HAS_PROC = sys.platform == "linux"
 _PATIENCE = 20  # seconds until a child process that does not end is killed
 _DIED = "its process died"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.extension import VECTORS, _native
+from packer._images.extension import VECTORS, _native, require_fields
 from packer._images.geometry import CROP, Box, Crops
 from packer._images.operations import OPERATION, Operations, as_numbers
 from packer._storage.packfile import LOCATION, MEMORY
@@ -72,10 +72,8 @@ LEVELS = LevelConversion().arguments()
 """C's arguments for levels that are not converted."""
 
 
-if _native is not None and (
-    TASK.names != tuple(_native.TASK_FIELDS.split()) or OPERATION.names != tuple(_native.OPERATION_FIELDS.split())
-):
-    raise ImportError("packer._images._native was compiled from another version: install packer anew")
+require_fields(TASK.names, "TASK_FIELDS")
+require_fields(OPERATION.names, "OPERATION_FIELDS")
 
 
 def tasks(locations: Records, crops: Crops, addresses: Ints) -> Records:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.extension import _native
+from packer._images.extension import _native, require_fields
 from packer._images.geometry import CROP, Box, Crops
 from packer._images.operations import OPERATION, Operations
 from packer._table import Ints
@@ -70,10 +70,8 @@ RULE = np.dtype(
     logarithm of the ratio of width to height.
 """
 
-if _native is not None and (
-    STEP.names != tuple(_native.STEP_FIELDS.split()) or RULE.names != tuple(_native.RULE_FIELDS.split())
-):
-    raise ImportError("packer._images._native was compiled from another version: install packer anew")
+require_fields(STEP.names, "STEP_FIELDS")
+require_fields(RULE.names, "RULE_FIELDS")
 
 
 def uniforms(seed: int, epoch: int, indices: Ints, randoms: int) -> npt.NDArray[np.float64]:

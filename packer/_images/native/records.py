@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._codecs import MAX_PIXELS
-from packer._images.extension import _native
+from packer._images.extension import _native, require_fields
 from packer._images.geometry import CROP, Crops
 from packer._images.native import TASK
 from packer._images.operations import OPERATION, Operations
@@ -169,8 +169,7 @@ The fields of `LOCATION`
     Result: 0 if the image does not exist, or is so unusual that `inspect` has to inspect it.
 """
 
-if _native is not None and SURVEY.names != tuple(_native.SURVEY_FIELDS.split()):
-    raise ImportError("packer._images._native was compiled from another version: install packer anew")
+require_fields(SURVEY.names, "SURVEY_FIELDS")
 
 
 def survey(records: npt.NDArray[Any]) -> None:
