@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from packer._images.tiff import UNITS, entries
+from packer._images.tiff import UNITS, directory_entries
 from packer._table import Buffer
 from packer.errors import ImageError
 
@@ -69,7 +69,7 @@ def _is_usual_tiff(tiff: bytes) -> bool:
         return False
     room = len(tiff)
     try:
-        for entry in entries(tiff, order):
+        for entry in directory_entries(tiff, order):
             tag, kind, values, begin = struct.unpack_from(order + "HHII", tiff, entry)
             size = values * UNITS.get(kind, 0)
             if size > 4:
@@ -109,7 +109,7 @@ def _read_orientation(tiff: bytes) -> int:
     if order is None:
         return 0
     try:
-        for entry in entries(tiff, order):
+        for entry in directory_entries(tiff, order):
             tag, kind = struct.unpack_from(order + "HH", tiff, entry)
             if tag == _ORIENTATION:
                 if kind not in (_SHORT, _LONG):  # SHORT as specified; Pillow takes LONG as well

@@ -320,7 +320,7 @@ def require_modest_exif(info: dict[Any, Any]) -> None:
         _require_modest_tiff(_without_prefix(exif))
 
 
-def entries(tiff: Buffer, order: str) -> range:
+def directory_entries(tiff: Buffer, order: str) -> range:
     """Return the offsets of the entries in the first directory of a TIFF that is not a BigTIFF.
 
     Raises
@@ -341,7 +341,7 @@ def pictures_in(jpeg: Buffer) -> int:
     _, index = _in_jpeg(memoryview(jpeg))
     try:
         order = {b"II": "<", b"MM": ">"}[index[:2]]
-        for entry in entries(index, order):
+        for entry in directory_entries(index, order):
             tag, _, _, number = struct.unpack_from(f"{order}HHII", index, entry)
             if tag == _NUMBER_OF_PICTURES:
                 return max(1, int(number))
