@@ -19,7 +19,7 @@ from packer.errors import OptionError, OptionTypeError, warn
 from packer.samplers._random import digest_of, earlier, epoch_of, permute, seed_of
 
 _CHUNK = 1 << 14
-_VERSION = 1  # of the states
+_VERSION = 1  # of the format of states
 
 
 class OrderSampler(Sampler[int], abc.ABC):
@@ -55,7 +55,8 @@ class OrderSampler(Sampler[int], abc.ABC):
     """
 
     _drawn = True
-    """Whether an epoch has another order than the one before."""
+    """Whether the order changes from epoch to epoch."""
+
     _warned = False
 
     def __init__(
@@ -63,7 +64,7 @@ class OrderSampler(Sampler[int], abc.ABC):
     ) -> None:
         require_count("length", length, 0)
         self.length = length
-        self.seed = seed_of(seed)
+        self.seed = seed
         self.uneven = uneven
         self.epoch = 0
         self.start = 0
@@ -73,6 +74,14 @@ class OrderSampler(Sampler[int], abc.ABC):
             raise OptionError(f"rank {self.rank} is not one of {self.world}")
         if uneven not in ("pad", "keep", "drop"):
             raise OptionError(f"uneven is 'pad', 'keep' or 'drop', not {uneven!r}")
+
+    @property
+    def seed(self) -> int:
+        return self._seed
+
+    @seed.setter
+    def seed(self, seed: int) -> None:
+        self._seed = seed_of(seed)
 
     @abc.abstractmethod
     def order(self, places: Ints) -> Ints:
@@ -172,7 +181,7 @@ class OrderSampler(Sampler[int], abc.ABC):
                         f"the state belongs to another order: its {name} is {state.get(name)!r}, and this sampler's is "
                         f"{value!r}. Make the sampler with the settings of the state."
                     )
-        elif start > 2 * self.length:  # up to so many where ranks were padded
+        elif start > 2 * self.length:  # padding for the ranks at most doubles the places
             raise OptionError(
                 f"the state is at sample {start}, but there are only {self.length}: it belongs to another pack"
             )
@@ -234,7 +243,7 @@ class OrderSampler(Sampler[int], abc.ABC):
 
     def _begin(self) -> OrderSampler:
         """Begin a pass, and return a copy of the sampler for the pass to use."""
-        if self.begun:  # the position of a state is for the first pass after it
+        if self.begun:  # only the first pass after `load_state_dict` begins at the position in the state
             self.start = 0
         self.begun = True
         return copy.copy(self)
@@ -246,13 +255,13 @@ class OrderSampler(Sampler[int], abc.ABC):
 
 
 def _iterated_by_torch() -> bool:
-    """Tell whether the caller is torch's DataLoader, and so probably a loop over epochs, and not a user's own loop."""
+    """Tell whether torch's DataLoader iterates the sampler: it probably runs epochs, unlike a user's own loop."""
     caller = sys._getframe(2).f_globals.get("__name__", "")
     return str(caller).startswith("torch.utils.data")
 
 
 class _Pass(Iterator[int]):
-    """The indices of one pass. Its `state_dict`, after the indices taken, is for torchdata's StatefulDataLoader."""
+    """The indices of one pass. torchdata's StatefulDataLoader saves and loads its state."""
 
     def __init__(self, sampler: OrderSampler) -> None:
         self._sampler = sampler
@@ -484,14 +493,14 @@ def require_same(state: Mapping[str, Any], name: str, value: Any, advice: str) -
 
 
 def require_same_seeds(state: Mapping[str, Any], order_seed: int | None, crop_seed: int | None) -> None:
-    """Raise ValueError if a state by packer 0.1.0, which has one seed, has another order or other crops.
+    """Raise ValueError if the single seed in a state by packer 0.1.0 differs from the seed of the order or the crops.
 
     Parameters
     ----------
     state : mapping
         The state.
     order_seed, crop_seed : int or None
-        The seeds of the sampler and of the dataset; None if the seed in the state is used, or if nothing is random.
+        The seeds of the sampler and of the dataset. None if the state's seed replaces the seed, or nothing is random.
     """
     seed, _epoch, _start = (number_in(state, name) for name in ("seed", "epoch", "start"))
     if order_seed is not None and order_seed != seed:

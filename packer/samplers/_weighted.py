@@ -1,4 +1,4 @@
-"""Orders in which samples, classes or datasets come as often as their weights say."""
+"""Orders in which the frequency of samples, classes or datasets is proportional to weights."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from packer.samplers._random import digest_of, permute_each, uniforms, weights_o
 Floats = npt.NDArray[np.float64]
 
 LAST_PLACE = 1 << 48
-"""Beyond this place, times have too few bits left."""
+"""The end of the places that `Interleaving` can order: the times of later places would be too inexact as floats."""
 
-_OF_TIMES = -1  # in the place of an epoch: the random numbers of times are none that a permutation has
-_AT_ONCE = 1 << 18  # numbers that are computed at once, at the least
+_EPOCH_OF_TIMES = -1  # takes the part of the epoch, so that times and permutations have different random numbers
+_AT_ONCE = 1 << 18  # times that are computed together
 
 
 class WeightedSampler(OrderSampler):
@@ -84,7 +84,7 @@ class WeightedSampler(OrderSampler):
             return self._drawn_once()[places], None
         random = uniforms(self.seed, self.epoch, places, 1)[:, 0]
         drawn = np.searchsorted(self._ends, random * self._ends[-1], side="right")
-        return drawn.astype(np.int64, copy=False), places  # no place comes twice, so no turn of a sample does
+        return drawn.astype(np.int64, copy=False), places  # a place is unique, so it serves as the turn
 
     def _drawn_once(self) -> Ints:
         """Return the order of this epoch, drawn without replacement.
@@ -131,7 +131,7 @@ class _Grouped(OrderSampler):
 
     @abc.abstractmethod
     def _member(self, groups: Ints, numbers: Ints) -> Ints:
-        """Return the samples that are the members with these numbers, counted from 0, of these groups."""
+        """Return the sample of each pair of a group and the number of a member in it, counted from 0."""
 
     def order(self, places: Ints) -> Ints:
         return self.draws(places)[0]
@@ -252,7 +252,7 @@ class MixSampler(_Grouped):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_datasets": []}  # which are others in another process
+        return {**self.__dict__, "_datasets": []}  # another process has copies of them, which cannot be compared
 
     def fingerprint(self) -> dict[str, Any]:
         shares = np.zeros(len(self._lengths))
@@ -348,12 +348,12 @@ class Interleaving:
     def __init__(self, shares: Floats, seed: int) -> None:
         self._shares = shares
         self._seed = seed
-        self._slack = len(shares) + 1  # one more for rounded times
+        self._slack = len(shares) + 1  # rounding of times may add one
 
     def at(self, places: Ints) -> tuple[Ints, Ints]:
         """Return the streams of the elements at N places, and the elements' numbers in them: two (N,) int64 arrays."""
         ordered, back = np.unique(places, return_inverse=True)
-        # Places that lie close together are found together, as one run.
+        # Places that lie close together form a run, whose elements are sorted by time together.
         starts = np.flatnonzero(np.diff(ordered, prepend=-np.inf) > 2 * self._slack + 1)
         step = max(_AT_ONCE // len(self._shares), 1)
         cuts = starts[::step].tolist()
@@ -388,8 +388,8 @@ class Interleaving:
 
     def _times(self, streams: Ints, numbers: Ints) -> Floats:
         """Return the times at which elements are due."""
-        things = numbers * len(self._shares) + streams
-        random = uniforms(self._seed, _OF_TIMES, things.ravel(), 1).reshape(things.shape)
+        elements = numbers * len(self._shares) + streams
+        random = uniforms(self._seed, _EPOCH_OF_TIMES, elements.ravel(), 1).reshape(elements.shape)
         return np.asarray((numbers + random) / self._shares[streams])
 
 

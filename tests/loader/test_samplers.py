@@ -230,3 +230,14 @@ def test_chunks_are_what_iterating_gives(kind: type[OrderSampler], size: int) ->
     chunks = list(sampler.chunks(size))
     assert [len(chunk) for chunk in chunks[:-1]] == [size] * (len(chunks) - 1)
     assert np.concatenate(chunks).tolist() == list(sampler)
+
+
+@pytest.mark.parametrize("seed", ["7", 0.5, None])
+def test_a_seed_is_checked_when_it_is_assigned(seed: Any) -> None:
+    sampler = ShuffleSampler(8, seed=3)
+    with pytest.raises(TypeError, match="seed is an integer, not"):
+        sampler.seed = seed
+    assert sampler.seed == 3
+    sampler.seed = np.int64(4)  # type: ignore[assignment]
+    assert list(sampler) == list(ShuffleSampler(8, seed=4))
+    assert pickle.loads(pickle.dumps(sampler)).seed == 4
