@@ -28,7 +28,7 @@ from packer._loader.prefetch import DeviceBatch, Normalizer, images_of
 from packer._table import Ints, Labels
 from packer.augment import Mixing
 from packer.augment._mixup import mixed_labels
-from packer.augment._settings import named
+from packer.crops._settings import named
 from packer.errors import OptionError, OptionTypeError
 from packer.samplers._random import uniforms
 

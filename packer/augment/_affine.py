@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from packer._images.operations import FILTERS, KINDS, Operations
 from packer.augment._base import Augmentation, Coded, coded
-from packer.augment._settings import angles_of, colour_of, filter_of, kept_colour, pair_of
-from packer.crops._rules import probability, range_of
+from packer.crops._settings import angles_of, colour_of, filter_of, pair_of, probability, range_of, stored_colour
 from packer.crops._steps import Floats, Pairs, below, between, inside
 from packer.errors import OptionError, OptionTypeError
 
@@ -104,7 +103,7 @@ class RandomRotation(Augmentation):
             raise OptionError(f"expand is False, not {expand!r}: the images of a batch keep their size")
         middle = None if center is None else pair_of("center", center)
         name = FILTERS[filter_of(interpolation)]
-        turns, colour = angles_of("degrees", degrees), kept_colour(fill)
+        turns, colour = angles_of("degrees", degrees), stored_colour(fill)
         self._be(1, 1, degrees=turns, interpolation=name, center=middle, fill=colour)
 
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
@@ -161,7 +160,7 @@ class RandomAffine(Augmentation):
             scale=scales,
             shear=(*across, *down),
             interpolation=FILTERS[filter_of(interpolation)],
-            fill=kept_colour(fill),
+            fill=stored_colour(fill),
             center=None if center is None else pair_of("center", center),
         )
 
@@ -184,8 +183,8 @@ def _from_middle(center: tuple[float, float] | None, sizes: Pairs) -> Floats:
     """Return the horizontal and vertical distance of a position from the middle of each of N images."""
     if center is None:
         return np.zeros((len(sizes), 2))
-    places: Floats = np.asarray(center) - sizes[:, ::-1] * 0.5
-    return places
+    distances: Floats = np.asarray(center) - sizes[:, ::-1] * 0.5
+    return distances
 
 
 _ATTEMPTS = 10
@@ -235,7 +234,7 @@ class RandomErasing(Augmentation):
             raise OptionTypeError("value is the colour of the rectangle, one integer or three, not None")
         if not isinstance(inplace, bool):
             raise OptionTypeError(f"inplace is True or False, not {inplace!r}")
-        self._be(3 + 2 * _ATTEMPTS, 1, p=chance, scale=shares, ratio=ratios, value=kept_colour(value, "value"))
+        self._be(3 + 2 * _ATTEMPTS, 1, p=chance, scale=shares, ratio=ratios, value=stored_colour(value, "value"))
 
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
         low, high = map(math.log, self._settings["ratio"])

@@ -15,7 +15,7 @@ from packer._images.operations import FILTERS, KINDS, NO_FILL, Operations, nothi
 from packer._table import Ints
 from packer.augment._affine import inverse_matrices, moved, turned
 from packer.augment._base import Augmentation, Coded, coded, joined
-from packer.augment._settings import colour_of, count_of, filter_of, kept_colour
+from packer.crops._settings import colour_of, count_of, filter_of, stored_colour
 from packer.crops._steps import Floats, Pairs, below
 from packer.errors import OptionError
 
@@ -50,8 +50,8 @@ _KINDS = {
     "Invert": "invert",
 }
 _FACTORS = ("Brightness", "Color", "Contrast", "Sharpness")
-_PLACES = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
-SIGNED = (*_PLACES, *_FACTORS)
+_GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
+SIGNED = (*_GEOMETRIC, *_FACTORS)
 
 
 class Space(NamedTuple):
@@ -73,22 +73,22 @@ class Space(NamedTuple):
     bits: int
     pixels: float | None = None
 
-    def magnitudes(self, name: str, bins: int, places: Ints, sizes: Pairs) -> Floats:
-        """Return the strengths of an operation on N images; `places` are steps on a scale of `bins` steps."""
+    def magnitudes(self, name: str, bins: int, steps: Ints, sizes: Pairs) -> Floats:
+        """Return the strengths of an operation on N images; `steps` are steps on a scale of `bins` steps."""
         if name == "Posterize":
             levels = (8 - torch.arange(bins) / ((bins - 1) / self.bits)).round()
-            return _numbers(levels)[places]
+            return _numbers(levels)[steps]
         if name == "Solarize":
-            return _linear(1, 0, bins)[places]
+            return _linear(1, 0, bins)[steps]
         if name in {"TranslateX", "TranslateY"} and self.pixels is None:
             sides = sizes[:, 1 if name == "TranslateX" else 0]
-            made = np.empty(len(places))
+            made = np.empty(len(steps))
             for side in np.unique(sides).tolist():
                 ours = sides == side
-                made[ours] = _linear(0, 150 / 331 * side, bins)[places[ours]]
+                made[ours] = _linear(0, 150 / 331 * side, bins)[steps[ours]]
             return made
         strongest = {"Shear": self.shear, "Trans": self.pixels or 0, "Rotat": self.turn}.get(name[:5], self.factor)
-        return _linear(0, strongest, bins)[places] if name in SIGNED else np.zeros(len(places))
+        return _linear(0, strongest, bins)[steps] if name in SIGNED else np.zeros(len(steps))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -109,12 +109,12 @@ def done(  # noqa: PLR0917
     A magnitude has the same meaning as in ``_apply_image_or_video_transform`` in torchvision's
     transforms/v2/_auto_augment.py. An operation that changes nothing is left out.
     """
-    for place, name in enumerate(names):
-        ours = which == place
+    for number, name in enumerate(names):
+        ours = which == number
         if name == "Identity" or not ours.any():
             continue
         some, strength = np.array(operations[ours]), magnitudes[ours]
-        if name in _PLACES:
+        if name in _GEOMETRIC:
             moved(some, _matrices(name, strength, sizes[ours]), filter, fill)
         else:
             some["kind"] = KINDS.index(_KINDS[name])
@@ -261,8 +261,8 @@ POLICIES = {
 _WIDE = Space(shear=0.99, turn=135, factor=0.99, bits=6, pixels=32)
 _USUAL = Space(shear=0.3, turn=30, factor=0.9, bits=4)
 _CHOSEN = tuple(name for name in ALL if name != "Invert")
-_MOST_BINS = 128  # of which all operations are computed beforehand
-_STEPS = 10  # of the strength in a policy
+_MOST_BINS = 128  # with more strengths, the operations are not computed in advance
+_STEPS = 10  # strengths in a policy
 
 
 class _Automatic(Augmentation):
@@ -274,25 +274,25 @@ class _Automatic(Augmentation):
         self, randoms: int, operations: int, interpolation: Any, fill: int | Sequence[int] | None, **settings: object
     ) -> None:
         filter = FILTERS[filter_of(interpolation)]
-        self._be(randoms, operations, **settings, interpolation=filter, fill=kept_colour(fill))
+        self._be(randoms, operations, **settings, interpolation=filter, fill=stored_colour(fill))
 
     def _do(  # noqa: PLR0917
-        self, operations: Operations, which: Ints, places: Ints, negative: Floats, bins: int, sizes: Pairs
+        self, operations: Operations, which: Ints, steps: Ints, negative: Floats, bins: int, sizes: Pairs
     ) -> None:
         """Fill in N operations of `ALL`, each with a step on a scale of `bins` steps and a random sign."""
         if len(sizes) and bins <= _MOST_BINS and (sizes == sizes[0]).all():
             table = _table(self, bins, *sizes[0].tolist())
-            operations[:] = table[(which * bins + places) * 2 + (negative < 0.5)]
+            operations[:] = table[(which * bins + steps) * 2 + (negative < 0.5)]
         else:
-            self._do_each(operations, which, places, negative, bins, sizes)
+            self._do_each(operations, which, steps, negative, bins, sizes)
 
     def _do_each(  # noqa: PLR0917
-        self, operations: Operations, which: Ints, places: Ints, negative: Floats, bins: int, sizes: Pairs
+        self, operations: Operations, which: Ints, steps: Ints, negative: Floats, bins: int, sizes: Pairs
     ) -> None:
         magnitudes = np.zeros(len(which))
         for number in np.unique(which).tolist():
             ours, name = which == number, ALL[number]
-            magnitudes[ours] = self._space.magnitudes(name, bins, places[ours], sizes[ours])
+            magnitudes[ours] = self._space.magnitudes(name, bins, steps[ours], sizes[ours])
             if name in SIGNED:
                 magnitudes[ours] *= np.where(negative[ours] < 0.5, -1, 1)
         filter, fill = filter_of(self._settings["interpolation"]), colour_of(self._settings["fill"])
@@ -309,10 +309,10 @@ class _Automatic(Augmentation):
 @functools.lru_cache(maxsize=64)
 def _table(rule: _Automatic, bins: int, height: int, width: int) -> Operations:
     """Return all operations on images of one size: an entry for each of `ALL`, each step and each sign."""
-    which, places, sign = np.indices((len(ALL), bins, 2)).reshape(3, -1)
+    which, steps, sign = np.indices((len(ALL), bins, 2)).reshape(3, -1)
     table = nothing(len(which), 1)[:, 0]
     table["fill"] = NO_FILL
-    rule._do_each(table, which, places, np.where(sign, 0.0, 1.0), bins, np.full((len(which), 2), (height, width)))
+    rule._do_each(table, which, steps, np.where(sign, 0.0, 1.0), bins, np.full((len(which), 2), (height, width)))
     return table
 
 
@@ -387,10 +387,10 @@ class RandAugment(_Automatic):
         self._be_automatic(2 * count, count, interpolation, fill, **settings)
 
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
-        places = np.full(len(sizes), self._settings["magnitude"])
+        steps = np.full(len(sizes), self._settings["magnitude"])
         for number in range(self.operations):
             which, negative = below(np.int64(len(_CHOSEN)), random[:, 2 * number]), random[:, 2 * number + 1]
-            self._do(chosen[:, number], which, places, negative, self._settings["num_magnitude_bins"], sizes)
+            self._do(chosen[:, number], which, steps, negative, self._settings["num_magnitude_bins"], sizes)
 
     def _code(self, height: int, width: int) -> Coded | None:
         bins, strength = self._settings["num_magnitude_bins"], self._settings["magnitude"]
@@ -429,7 +429,7 @@ class AutoAugment(_Automatic):
         for number in range(2):
             choices = [both[number] for both in pairs]
             which = np.array([ALL.index(choice.name) for choice in choices])[pair]
-            places = np.array([choice.strength for choice in choices])[pair]
+            steps = np.array([choice.strength for choice in choices])[pair]
             skipped = random[:, 1 + number] > np.array([choice.p for choice in choices])[pair]
-            self._do(chosen[:, number], which, places, random[:, 3 + number], _STEPS, sizes)
+            self._do(chosen[:, number], which, steps, random[:, 3 + number], _STEPS, sizes)
             chosen[:, number]["kind"][skipped] = 0

@@ -17,9 +17,8 @@ from packer._images.native.crop_steps import RULE, RULES, require_uniform
 from packer._images.operations import KINDS, LONGEST_MOVED, NO_FILL, Operations, nothing
 from packer._table import Ints
 from packer.augment._mixup import ChoiceOfMixings, Mixing, shares_of
-from packer.augment._settings import named
 from packer.crops._crop import Compose, Crop, Frozen
-from packer.crops._rules import probability
+from packer.crops._settings import named, probability
 from packer.crops._steps import Floats, Pairs, refuse
 from packer.errors import ImageError, OptionTypeError
 
@@ -80,7 +79,7 @@ class Augmentation(Frozen, abc.ABC):
         vars(self).update(randoms=randoms, operations=operations, _settings=settings)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_coded"}  # which has addresses
+        return {name: value for name, value in vars(self).items() if name != "_coded"}  # it contains addresses
 
     def choose(self, heights: Ints, widths: Ints, random: Floats | None = None) -> Operations:
         """Choose the operations for N images.
@@ -227,7 +226,7 @@ class ChoiceOfAugmentations(Augmentation):
             some = np.array(chosen[ours, : rule.operations])
             try:
                 rule._fill_in(some, sizes[ours], random[ours, 1 : 1 + rule.randoms])
-            except ImageError as error:  # `index` is its place among those of this rule
+            except ImageError as error:  # its `index` is the position among the images of this rule
                 error.index = int(np.flatnonzero(ours)[error.index or 0])
                 raise
             chosen[ours, : rule.operations] = some

@@ -9,8 +9,7 @@ import numpy as np
 
 from packer._images.operations import KINDS, Operations
 from packer.augment._base import Augmentation
-from packer.augment._settings import count_of, pair_of, real, within
-from packer.crops._rules import probability, range_of, sides
+from packer.crops._settings import count_of, pair_of, probability, range_of, real, sides, within
 from packer.crops._steps import Floats, Pairs, inside, refuse
 from packer.errors import OptionError
 
@@ -52,7 +51,7 @@ class ColorJitter(Augmentation):
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
         order = random[:, self.operations :].argsort(1)
         jittered = [name for name in _JITTERED if self._settings[name] is not None]
-        factors = [inside(self._settings[name], random[:, place]) for place, name in enumerate(jittered)]
+        factors = [inside(self._settings[name], random[:, number]) for number, name in enumerate(jittered)]
         kinds = np.array([KINDS.index(name) for name in jittered], np.int64)
         if jittered:
             chosen["kind"] = kinds[order]

@@ -16,13 +16,14 @@ import torch
 from packer._images.extension import _native
 from packer._images.native.crop_steps import require_uniform
 from packer._images.numbers import Mixture
-from packer.augment._settings import count_of, real
 from packer.crops._crop import Frozen
+from packer.crops._settings import count_of, real
 from packer.crops._steps import Floats
 from packer.errors import OptionError, OptionTypeError
 
-_LEAST_ALPHA = 1e-100  # of less, numpy makes NaN
-_of_thread = threading.local()  # has `source`, a generator that is seeded anew each time
+_LEAST_ALPHA = 1e-100  # with a smaller one, NumPy returns NaN
+_of_thread = threading.local()
+"""Has `source`, a generator that is seeded before each use."""
 
 
 class Mixing(Frozen, abc.ABC):
@@ -44,7 +45,7 @@ class Mixing(Frozen, abc.ABC):
 
     def _be(self, randoms: int, **settings: Any) -> None:
         """Initialise the rule; the settings are for repr and comparison."""
-        import numpy.random  # noqa: F401  # now, not amid the first batch: a Ctrl-C during this import is lost
+        import numpy.random  # noqa: F401  # not in the first batch, because a Ctrl-C during this import is lost
 
         vars(self).update(randoms=randoms, _settings=settings)
 

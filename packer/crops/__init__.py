@@ -5,10 +5,10 @@ on the height and width of the image, which are in the pack's table. So all crop
 the decoder can skip the pixels outside them.
 """
 
-from packer.crops._crop import Compose, Crop
-from packer.crops._fuse import Split, split
-from packer.crops._rules import (
+from packer.crops._crop import (
     CenterCrop,
+    Compose,
+    Crop,
     Pad,
     RandomCrop,
     RandomHorizontalFlip,
@@ -16,6 +16,7 @@ from packer.crops._rules import (
     Resize,
     ResizeCenterCrop,
 )
+from packer.crops._fuse import Split, split
 
 __all__ = [
     "CenterCrop",

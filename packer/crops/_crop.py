@@ -1,122 +1,47 @@
-"""The base class of crops: a frozen chain of steps, and the records that C takes for them."""
+"""Crops, with the names, arguments and meaning of torchvision's transforms: each is a frozen chain of steps."""
 
 from __future__ import annotations
 
 import abc
 import functools
 import itertools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from packer._codecs import INTERPOLATIONS
-from packer._images.extension import _native
-from packer._images.geometry import CROP, PADDINGS, Box, Crops, sides_of
+from packer._images.geometry import CROP, Box, Crops, sides_of
 from packer._images.native import crop_steps
-from packer._images.native.crop_steps import KINDS, STEP, require_uniform
+from packer._images.native.crop_steps import require_uniform
 from packer._table import Ints
+from packer.crops._settings import (
+    fill_of,
+    interpolation_of,
+    margins_of,
+    padding_of,
+    probability,
+    range_of,
+    require_antialias,
+    side_or_pair,
+    sides,
+)
 from packer.crops._steps import (
     CenterCut,
     Floats,
     Mirrored,
     Padded,
-    Padding,
     Pairs,
     RandomCut,
-    RandomCutOfV1,
     RandomResizedCut,
     Record,
     Resized,
     Step,
+    coded,
     whole,
 )
 from packer.crops._torch_rng import Ahead, drawing
 from packer.errors import OptionError, OptionTypeError
-
-
-def coded(steps: Sequence[Step]) -> npt.NDArray[Any] | None:
-    """Return steps as an array of STEP; None without the compiled extension, or if it does not support one of them."""
-    if _native is None:
-        return None
-    records = np.zeros(len(steps), STEP)
-    for record, step in zip(records, steps, strict=True):
-        code = _CODES.get(type(step))  # and not a subclass, which does something else
-        numbers = code(step) if code is not None else None
-        if numbers is None:
-            return None
-        for name, number in numbers.items():
-            record[name] = number
-        record["randoms"], record["chosen"] = step.randoms, step.chosen
-    return records
-
-
-def _resized(step: Resized) -> dict[str, float] | None:
-    if step.max_size is not None:
-        return None
-    how = {"interpolation": INTERPOLATIONS.index(step.interpolation)}
-    if isinstance(step.size, tuple):
-        return {"kind": KINDS.index("resized"), **_sides(step.size), **how}
-    return {"kind": KINDS.index("resized by side"), "height": step.size, **how}
-
-
-def _center_cut(step: CenterCut) -> dict[str, float]:
-    return {"kind": KINDS.index("center cut"), **_sides(step.size), **_shown_by(step.padding)}
-
-
-def _random_cut(step: RandomCut) -> dict[str, float]:
-    return {"kind": KINDS.index("random cut"), **_sides(step.size)}
-
-
-def _random_cut_of_v1(step: RandomCutOfV1) -> dict[str, float]:
-    return {**_random_cut(step), "kind": KINDS.index("random cut of v1")}
-
-
-def _random_resized_cut(step: RandomResizedCut) -> dict[str, float]:
-    (least, most), (narrowest, widest) = step.scale, step.ratio
-    return {
-        "kind": KINDS.index("random resized cut"),
-        **_sides(step.size),
-        "interpolation": INTERPOLATIONS.index(step.interpolations[0]),
-        "least": least,
-        "most": most,
-        "narrowest": narrowest,
-        "widest": widest,
-        "log_narrowest": math.log(narrowest),
-        "log_widest": math.log(widest),
-    }
-
-
-def _mirrored(step: Mirrored) -> dict[str, float]:
-    return {"kind": KINDS.index("mirrored"), "p": step.p}
-
-
-def _padded(step: Padded) -> dict[str, float]:
-    (left, above, right, below), (height, width) = step.margins, step.needed
-    sides = {"above": above, "left": left, "below": below, "right": right, "height": height, "width": width}
-    return {"kind": KINDS.index("padded"), **sides, **_shown_by(step.padding)}
-
-
-def _shown_by(padding: Padding) -> dict[str, float]:
-    return {"padding": PADDINGS.index(padding.mode), "fill": padding.fill}
-
-
-def _sides(size: tuple[int, int]) -> dict[str, float]:
-    height, width = size
-    return {"height": height, "width": width}
-
-
-_CODES: dict[type[Step], Callable[[Any], dict[str, float] | None]] = {
-    CenterCut: _center_cut,
-    Mirrored: _mirrored,
-    Padded: _padded,
-    RandomCut: _random_cut,
-    RandomCutOfV1: _random_cut_of_v1,
-    RandomResizedCut: _random_resized_cut,
-    Resized: _resized,
-}
 
 
 class Frozen:
@@ -232,7 +157,7 @@ class Crop(Frozen, abc.ABC):
             return Box(*self.choose(*sides, None if random is None else random[None])[0].item())
         sizes = [(height, width)]
         for step in self._steps:
-            sizes.append(step.size_of(sizes[-1]))  # which refuses an image before anything is drawn
+            sizes.append(step.size_of(sizes[-1]))  # raises ImageError before anything is drawn
         numbers = self._draw_one(sizes) if random is None else random.tolist()
         box = crop_steps.choose_one(self._coded, height, width, numbers, chosen=random is None)
         return box if box is not None else self._choose_in_python(sizes, numbers, chosen=random is None)
@@ -369,3 +294,253 @@ class Compose(Crop):
                 except ValueError as error:
                     raise OptionError(f"Compose cannot apply its crop {number}, {crop!r}: {error}") from None
         self._be(*(step for crop in crops for step in crop._steps), crops=crops)
+
+
+Size = int | Sequence[int]
+
+
+class RandomResizedCrop(Crop):
+    """A random part of the image, resized: torchvision's RandomResizedCrop.
+
+    Up to ten times, an area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio
+    log-uniformly from `ratio`; the first rectangle that fits is placed at random. If none fits, the largest centred
+    rectangle with an allowed ratio is used (``RandomResizedCrop.get_params`` in torchvision's
+    transforms/transforms.py).
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        Height and width of the result, in pixels.
+    scale : (float, float)
+        The lowest and the highest share of the image's area.
+    ratio : (float, float)
+        The lowest and the highest ratio of width to height.
+    interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
+        The filter for resizing, which is always anti-aliased.
+    antialias : True
+        Any other value is refused: packer's resizing is always anti-aliased.
+    flip : float
+        The probability of mirroring the result left to right, like torchvision's RandomHorizontalFlip after the crop.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting has a wrong type or value.
+    """
+
+    def __init__(
+        self,
+        size: Size,
+        scale: Sequence[float] = (0.08, 1.0),
+        ratio: Sequence[float] = (3 / 4, 4 / 3),
+        interpolation: Any = "bilinear",
+        antialias: bool = True,
+        *,
+        flip: float = 0.0,
+    ) -> None:
+        require_antialias(antialias)
+        out, shares, ratios = sides("size", size), range_of("scale", scale), range_of("ratio", ratio)
+        if ratios[0] == 0:
+            raise OptionError(f"ratio is width to height and more than 0, not {ratio!r}")
+        name, p = interpolation_of(interpolation), probability("flip", flip)
+        self._be(
+            RandomResizedCut(out, shares, ratios, (name,)),
+            *_mirrored(p),
+            size=out,
+            scale=shares,
+            ratio=ratios,
+            interpolation=name,
+            flip=p,
+        )
+
+
+class CenterCrop(Crop):
+    """The centre of the image, without resizing: torchvision's CenterCrop.
+
+    A smaller image is padded with black (``center_crop`` in torchvision's transforms/functional.py). `ResizeCenterCrop`
+    resizes first.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        Height and width of the result, in pixels.
+    resize : None
+        Any other value is refused, with advice: in earlier versions of packer this argument resized the image.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `size` is not the size of an image, or `resize` is not None.
+    """
+
+    def __init__(self, size: Size, resize: None = None) -> None:
+        if resize is not None:
+            raise OptionTypeError(
+                f"CenterCrop does not resize; ResizeCenterCrop({size!r}, {resize!r}) resizes and then cuts"
+            )
+        out = sides("size", size)
+        self._be(CenterCut(out), size=out)
+
+
+class Resize(Crop):
+    """The whole image, resized: torchvision's Resize.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        The new length of the shorter side, in pixels; the longer side keeps the aspect ratio, rounded down
+        (``_compute_resized_output_size`` in torchvision's transforms/functional.py). Or height and width of the result,
+        which need not have the aspect ratio of the image.
+    interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
+        The filter for resizing, which is always anti-aliased.
+    max_size : int, optional
+        The maximum length of the longer side, in pixels; if necessary, the shorter side becomes shorter than `size`.
+    antialias : True
+        Any other value is refused: packer's resizing is always anti-aliased.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting has a wrong type or value.
+    """
+
+    def __init__(
+        self, size: Size, interpolation: Any = "bilinear", max_size: int | None = None, antialias: bool = True
+    ) -> None:
+        require_antialias(antialias)
+        new, name = side_or_pair("size", size), interpolation_of(interpolation)
+        if max_size is not None:
+            if isinstance(new, tuple):
+                raise OptionError(f"max_size applies only if size is one number, not with {size!r}")
+            max_size = sides("max_size", [max_size])[0]
+            if max_size <= new:
+                raise OptionError(f"max_size is more than size, {new}, not {max_size}")
+        self._be(Resized(new, name, max_size), size=new, interpolation=name, max_size=max_size)
+
+
+class ResizeCenterCrop(Crop):
+    """The centre of the resized image: torchvision's ``Resize(resize)``, then ``CenterCrop(size)``, for evaluation.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        Height and width of the result, in pixels.
+    resize : int or (int, int)
+        The new length of the image's shorter side, in pixels, or its new height and width.
+    interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
+        The filter for resizing, which is always anti-aliased.
+    flip : float
+        The probability of mirroring the result left to right, like torchvision's RandomHorizontalFlip after the crop.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting has a wrong type or value.
+    """
+
+    def __init__(self, size: Size, resize: Size, interpolation: Any = "bilinear", *, flip: float = 0.0) -> None:
+        out, new = sides("size", size), side_or_pair("resize", resize)
+        name, p = interpolation_of(interpolation), probability("flip", flip)
+        steps = Resized(new, name), CenterCut(out), *_mirrored(p)
+        self._be(*steps, size=out, resize=new, interpolation=name, flip=p)
+
+
+class RandomCrop(Crop):
+    """A rectangle at a random position, without resizing: RandomCrop of torchvision's v2 transforms.
+
+    It follows ``RandomCrop.make_params`` in torchvision's transforms/v2/_geometry.py.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        Height and width of the result, in pixels.
+    padding : int or sequence of 1, 2 or 4 int, optional
+        The number of pixels by which the image is padded first: one number for all sides; two for left and right, top
+        and bottom; or four for left, top, right, bottom.
+    pad_if_needed : bool
+        Whether an image smaller than `size` is padded by the number of missing pixels, on both sides. By default,
+        choosing the crop of a smaller image raises ImageError.
+    fill : int or three int
+        The colour of constant padding, 0 to 255: one level for all channels, or red, green and blue.
+    padding_mode : {"constant", "edge", "reflect", "symmetric"}
+    flip : float
+        The probability of mirroring the result left to right, like torchvision's RandomHorizontalFlip after the crop.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting has a wrong type or value.
+    """
+
+    _cut = RandomCut
+
+    def __init__(
+        self,
+        size: Size,
+        padding: int | Sequence[int] | None = None,
+        pad_if_needed: bool = False,
+        fill: int | Sequence[int] = 0,
+        padding_mode: str = "constant",
+        *,
+        flip: float = 0.0,
+    ) -> None:
+        out, p = sides("size", size), probability("flip", flip)
+        margins = margins_of(padding if padding is not None else 0)
+        steps = Padded(margins, padding_of(fill, padding_mode), out if pad_if_needed else (1, 1)), self._cut(out)
+        self._be(
+            *steps,
+            *_mirrored(p),
+            size=out,
+            padding=margins,
+            pad_if_needed=bool(pad_if_needed),
+            fill=fill_of(fill),
+            padding_mode=padding_mode,
+            flip=p,
+        )
+
+
+class Pad(Crop):
+    """The whole image with a border: torchvision's Pad.
+
+    Parameters
+    ----------
+    padding : int or sequence of 1, 2 or 4 int
+        The width of the border in pixels: one number for all sides; two for left and right, top and bottom; or four for
+        left, top, right, bottom.
+    fill : int or three int
+        The colour of constant padding, 0 to 255: one level for all channels, or red, green and blue.
+    padding_mode : {"constant", "edge", "reflect", "symmetric"}
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting has a wrong type or value. Unlike torchvision's Pad, it does not accept a negative `padding` to cut
+        the image.
+    """
+
+    def __init__(self, padding: int | Sequence[int], fill: int | Sequence[int] = 0, padding_mode: str = "constant"):
+        margins, kind = margins_of(padding), padding_of(fill, padding_mode)
+        settings = {"padding": margins, "fill": fill_of(fill), "padding_mode": padding_mode}
+        self._be(Padded(margins, kind), **settings)
+
+
+class RandomHorizontalFlip(Crop):
+    """The whole image, mirrored left to right with the probability `p`: torchvision's RandomHorizontalFlip.
+
+    Parameters
+    ----------
+    p : float
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `p` is not a probability.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        p = probability("p", p)
+        self._be(Mirrored(p), p=p)
+
+
+def _mirrored(p: float) -> tuple[Step, ...]:
+    return (Mirrored(p),) if p > 0 else ()

@@ -6,12 +6,12 @@ not imported yet, no transform can be an instance of its classes.
 
 from __future__ import annotations
 
-import enum
+import itertools
 import math
 import random as python_random
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,19 +20,17 @@ import numpy as np
 import torch
 
 from packer._table import Ints
-from packer.crops._crop import Compose, Crop
-from packer.crops._rules import (
+from packer.crops._crop import (
     CenterCrop,
+    Compose,
+    Crop,
     Pad,
     RandomCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,
     Resize,
-    interpolation_of,
-    padding_of,
-    range_of,
-    sides,
 )
+from packer.crops._settings import interpolation_of, padding_of, range_of, sides
 from packer.crops._steps import (
     ATTEMPTS,
     CenterCut,
@@ -66,6 +64,8 @@ _FAMILIES = {
     "timm.data.random_erasing": "timm",
     "timm.data.transforms": "timm",
 }
+"""The libraries' modules, by which transforms are recognised, and the first part of the names of their transforms."""
+
 _CHAINS = ("v1.Compose", "v2.Compose", "torch.Sequential")
 _CHOOSERS = ("RandomApply", "RandomChoice", "RandomOrder")
 _OF_TENSORS = (
@@ -153,9 +153,6 @@ def leaves(transform: Any) -> Iterator[Any]:
             yield from leaves(step)
 
 
-_BY_NUMBER = {2: "bilinear", 3: "bicubic"}  # Pillow's
-
-
 class RandomCropOfV1(RandomCrop):
     """A RandomCrop that draws its numbers like RandomCrop of torchvision's v1 transforms."""
 
@@ -169,34 +166,29 @@ def plain_fill(fill: Any) -> Any:
     return plain[0] if len(plain) == 1 else tuple(plain)
 
 
-def _resize(op: Any, interpolation: str) -> Crop:
-    return Resize(op.size, interpolation, op.max_size)
+def _resize(op: Any) -> Crop:
+    return Resize(op.size, op.interpolation, op.max_size)
 
 
-def _random_resized_crop(op: Any, interpolation: str) -> Crop:
-    return RandomResizedCrop(op.size, op.scale, op.ratio, interpolation)
+def _random_resized_crop(op: Any) -> Crop:
+    return RandomResizedCrop(op.size, op.scale, op.ratio, op.interpolation)
 
 
-def _random_resized_crop_of_v2(op: Any, interpolation: str) -> Crop | None:
-    drawn_from = getattr(op, "_log_ratio", None)  # made of `ratio` once, so not changed with it
+def _random_resized_crop_of_v2(op: Any) -> Crop | None:
+    drawn_from = getattr(op, "_log_ratio", None)  # computed from `ratio` once; a later change of `ratio` has no effect
     if drawn_from is not None and not torch.equal(drawn_from, torch.log(torch.tensor(op.ratio))):
         return None
-    return _random_resized_crop(op, interpolation)
+    return _random_resized_crop(op)
 
 
-def _by_v1(read: Callable[[Any, str], Crop]) -> Callable[[Any, bool], Crop | None]:
+def _by_v1(read: Callable[[Any], Crop]) -> Callable[[Any, bool], Crop | None]:
     """Return a converter for a v1 transform, which resizes tensors as floats; pixels may differ by one level."""
-    return lambda op, by_tensor: None if by_tensor else read(op, _interpolation(op))
+    return lambda op, by_tensor: None if by_tensor else read(op)
 
 
-def _by_v2(read: Callable[[Any, str], Crop | None]) -> Callable[[Any, bool], Crop | None]:
+def _by_v2(read: Callable[[Any], Crop | None]) -> Callable[[Any, bool], Crop | None]:
     """Return a converter for a v2 transform, which resizes tensors like PIL images if its settings say so."""
-    return lambda op, by_tensor: None if by_tensor and op.antialias is not True else read(op, _interpolation(op))
-
-
-def _interpolation(op: Any) -> Any:
-    mode = getattr(op.interpolation, "value", op.interpolation)
-    return _BY_NUMBER.get(mode, mode)
+    return lambda op, by_tensor: None if by_tensor and op.antialias is not True else read(op)
 
 
 def _center_crop(op: Any, by_tensor: bool) -> Crop:
@@ -212,7 +204,7 @@ def _pad(op: Any, by_tensor: bool) -> Crop | None:
 
 
 def _random_crop_of_v1(op: Any, by_tensor: bool) -> Crop | None:
-    twice = op.padding is not None and op.pad_if_needed  # v1 pads twice, which is another image for some modes
+    twice = op.padding is not None and op.pad_if_needed  # v1 then pads twice, which some modes do differently
     if (twice and op.padding_mode not in ("constant", "edge")) or not _fills(op, by_tensor):
         return None
     return RandomCropOfV1(op.size, op.padding, op.pad_if_needed, plain_fill(op.fill), op.padding_mode)
@@ -238,10 +230,14 @@ class _ResizedCut(RandomResizedCut):
 
     randoms = RandomResizedCut.randoms + 1
 
+    @property
+    def code(self) -> None:
+        return None
+
     def choose(self, sizes: Pairs, random: Floats) -> Ints:
         numbers = super().choose(sizes, random)
-        places = np.array([self._interpolation(number) for number in range(len(self.interpolations))])
-        numbers[:, 4] = places[below(np.full(len(sizes), len(places)), random[:, -1])]
+        interpolations = np.array([self._interpolation(number) for number in range(len(self.interpolations))])
+        numbers[:, 4] = interpolations[below(np.full(len(sizes), len(interpolations)), random[:, -1])]
         return numbers
 
     def draw(self, height: int, width: int, source: NumberSource) -> tuple[int, ...]:
@@ -257,7 +253,7 @@ class _ResizedCut(RandomResizedCut):
             wide, tall = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
             if wide <= width and tall <= height:
                 top, left = python_random.randint(0, height - tall), python_random.randint(0, width - wide)
-                # timm resizes a rectangle without pixels, and stops
+                # timm raises an error when it resizes a rectangle without pixels.
                 return min(top, height - 1), min(left, width - 1), max(tall, 1), max(wide, 1)
         return self._centred_in(height, width)
 
@@ -279,6 +275,10 @@ class _ResizedKeepingRatio(Resized):
     """timm's ``ResizeKeepRatio.get_params`` without random changes; `size` is (height, width)."""
 
     longest: float = 0.0
+
+    @property
+    def code(self) -> None:
+        return None
 
     @property
     def fixed(self) -> None:
@@ -347,10 +347,14 @@ _READERS: dict[str, Callable[[Any, bool], Crop | None]] = {
     "timm.ResizeKeepRatio": _resize_keep_ratio,
     "timm.CenterCropOrPad": _center_crop_or_pad,
 }
-"""By name: the function that makes the crop of a transform, of a PIL image or `by_tensor`. It returns None, or raises
-TypeError or ValueError of the crop, where packer has no equal crop."""
+"""The functions that convert transforms to crops, by the transforms' names.
 
-_TO_TENSOR = ("v1.PILToTensor", "v2.PILToTensor", "v2.ToImage", "timm.MaybePILToTensor")  # which change no pixel
+They take the transform, and whether it is applied to tensors instead of PIL images. If packer has no equal crop, they
+return None, or raise TypeError or ValueError.
+"""
+
+_TO_TENSOR = ("v1.PILToTensor", "v2.PILToTensor", "v2.ToImage", "timm.MaybePILToTensor")
+"""Conversions that do not change pixels."""
 
 
 class Split(NamedTuple):
@@ -397,22 +401,18 @@ def split(transform: Callable[[Any], Any]) -> Split:
 
 def split_by(transform: Callable[[Any], Any], by_tensor: bool) -> Split:
     """Do the same as `split`, for a transform of tensors if `by_tensor`, otherwise of PIL images."""
-    crops: list[Crop] = []
-
-    def take(step: Any) -> _Verdict:
-        nonlocal by_tensor
+    crops, taken = list[Crop](), list[bool]()
+    for step in leaves(transform):
         if name_of(step) in _TO_TENSOR:
             by_tensor = True
-            return _Verdict.PASSED
+            taken.append(False)
+            continue
         crop = _crop_of(step, by_tensor)
         if crop is None or _composed([*crops, crop]) is None:
-            return _Verdict.LAST
+            break
         crops.append(crop)
-        return _Verdict.TAKEN
-
-    left = _Walk(take).left(transform)
-    crop = _composed(crops) if crops else None
-    return Split(crop, left[0] if left else None) if crop is not None else Split(None, transform)
+        taken.append(True)
+    return Split(_composed(crops), _without(transform, taken)) if crops else Split(None, transform)
 
 
 def pointwise(rest: Callable[[Any], Any] | None) -> tuple[list[Any], Callable[[Any], Any] | None]:
@@ -420,16 +420,9 @@ def pointwise(rest: Callable[[Any], Any] | None) -> tuple[list[Any], Callable[[A
 
     These are conversions to tensors, conversions to float32 numbers from 0 to 1, and normalizing; see `is_pointwise`.
     """
-    conversions: list[Any] = []
-
-    def take(step: Any) -> _Verdict:
-        if not is_pointwise(step):
-            return _Verdict.LAST
-        conversions.append(step)
-        return _Verdict.TAKEN
-
-    left = _Walk(take).left(rest) if rest is not None else []
-    return conversions, left[0] if left else None
+    steps = [] if rest is None else leaves(rest)
+    conversions = list(itertools.takewhile(is_pointwise, steps))
+    return conversions, None if rest is None else _without(rest, [True] * len(conversions))
 
 
 class Snapshot:
@@ -438,7 +431,8 @@ class Snapshot:
     def __init__(self, transform: Any) -> None:
         self._steps = list(leaves(transform))
         self._read = [vars(step) for step in self._steps if name_of(step) in _READERS or is_pointwise(step)]
-        self._values = [value for settings in self._read for value in settings.values()]  # held, so ids stay theirs
+        # The values are held, so that no other object gets their ids.
+        self._values = [value for settings in self._read for value in settings.values()]
         self._ids = [*map(id, self._values)]
         self._contents = [(value, copy(value)) for value in self._values if type(value) in (list, dict, OrderedDict)]
         numbers = [value for value in self._values if isinstance(value, (torch.Tensor, np.ndarray))]
@@ -458,7 +452,7 @@ def _crop_of(step: Any, by_tensor: bool) -> Crop | None:
     read = _READERS.get(name_of(step) or "")
     try:
         return read(step, by_tensor) if read is not None else None
-    except (TypeError, ValueError):  # a setting that packer lacks
+    except (TypeError, ValueError):  # packer does not support a setting
         return None
 
 
@@ -469,29 +463,24 @@ def _composed(crops: list[Crop]) -> Crop | None:
         return None
 
 
-class _Verdict(enum.Enum):
-    TAKEN = enum.auto()
-    PASSED = enum.auto()
-    LAST = enum.auto()
+def _without(transform: Any, taken: Iterable[bool]) -> Any:
+    """Return a transform without some of its leaves; None if none is left.
+
+    Parameters
+    ----------
+    taken : iterable of bool
+        Whether each leaf is left out, in the order of `leaves`; further leaves stay.
+    """
+    remaining = _remaining(transform, iter(taken))
+    return remaining[0] if remaining else None
 
 
-class _Walk:
-    """A walk through nested transforms, in their order, that takes steps until it stops at one."""
-
-    def __init__(self, take: Callable[[Any], _Verdict]) -> None:
-        self._take = take
-        self._ended = False
-
-    def left(self, transform: Any) -> list[Any]:
-        """Return the rest of a transform: the transform itself, a shorter chain of the same kind, or None."""
-        if self._ended:
-            return [transform]
-        steps = steps_of(transform)
-        if steps is None:
-            verdict = self._take(transform)
-            self._ended = verdict is _Verdict.LAST
-            return [] if verdict is _Verdict.TAKEN else [transform]
-        left = [kept for step in steps for kept in self.left(step)]
-        if [*map(id, left)] == [*map(id, steps)]:
-            return [transform]
-        return [rebuilt(transform, left)] if left else []
+def _remaining(transform: Any, taken: Iterator[bool]) -> list[Any]:
+    """Return a list of the transform itself, or of a shorter chain of the same kind; an empty list if none is left."""
+    steps = steps_of(transform)
+    if steps is None:
+        return [] if next(taken, False) else [transform]
+    left = [kept for step in steps for kept in _remaining(step, taken)]
+    if [*map(id, left)] == [*map(id, steps)]:
+        return [transform]
+    return [rebuilt(transform, left)] if left else []

@@ -17,15 +17,18 @@ from __future__ import annotations
 import abc
 import functools
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from packer._codecs import INTERPOLATIONS
+from packer._images.extension import _native
 from packer._images.geometry import CROP, PADDINGS, Box, Crops
+from packer._images.native.crop_steps import KINDS, STEP
 from packer._table import Ints
 from packer.crops._torch_rng import NumberSource
 from packer.errors import ImageError, OptionError
@@ -48,6 +51,11 @@ class Padding(NamedTuple):
 
     mode: str = "constant"
     fill: int = 0
+
+    @property
+    def code(self) -> dict[str, float]:
+        """The values of fields of `STEP`."""
+        return {"padding": PADDINGS.index(self.mode), "fill": self.fill}
 
     def __str__(self) -> str:
         colour = self.fill & 255, self.fill >> 8 & 255, self.fill >> 16
@@ -122,10 +130,10 @@ class Step(abc.ABC):
     """One step of a rule. Steps are frozen, and two steps with equal settings are equal."""
 
     randoms: int = 0
-    """How many uniform random numbers an image needs."""
+    """The number of uniform random numbers that an image needs."""
 
     chosen: int = 0
-    """How many numbers are chosen by them."""
+    """The number of integers that describe the choices for an image."""
 
     @abc.abstractmethod
     def after(self, record: Record) -> Record:
@@ -168,6 +176,29 @@ class Step(abc.ABC):
     def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
         """Apply this step, with the choices in `numbers`, to crops; `sizes` are the sizes of the new results."""
 
+    @property
+    def code(self) -> Mapping[str, float] | None:
+        """The values of fields of `STEP` that describe this step to C; None if C does not support the step."""
+        return None
+
+
+def coded(steps: Sequence[Step]) -> npt.NDArray[Any] | None:
+    """Return steps as an array of STEP; None without the compiled extension, or if it does not support one of them."""
+    codes = [step.code for step in steps]
+    if _native is None or None in codes:
+        return None
+    records = np.zeros(len(steps), STEP)
+    for record, step, code in zip(records, steps, codes, strict=True):
+        for name, number in (code or {}).items():
+            record[name] = number
+        record["randoms"], record["chosen"] = step.randoms, step.chosen
+    return records
+
+
+def _sides(size: tuple[int, int]) -> dict[str, float]:
+    height, width = size
+    return {"height": height, "width": width}
+
 
 @dataclass(frozen=True)
 class Resized(Step):
@@ -206,6 +237,15 @@ class Resized(Step):
     def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
         resized(crops, sizes, self.interpolation)
 
+    @property
+    def code(self) -> Mapping[str, float] | None:
+        if self.max_size is not None:
+            return None
+        interpolation = {"interpolation": INTERPOLATIONS.index(self.interpolation)}
+        if isinstance(self.size, tuple):
+            return {"kind": KINDS.index("resized"), **_sides(self.size), **interpolation}
+        return {"kind": KINDS.index("resized by side"), "height": self.size, **interpolation}
+
 
 def _with_side(sizes: Pairs, side: Ints, length: int) -> Pairs:
     """Return sizes with the same aspect ratio in which one side has a new length; the other side is rounded down."""
@@ -239,7 +279,7 @@ class CenterCut(_Cut):
         return super().after(record)
 
     def size_of(self, size: tuple[int, int]) -> tuple[int, int]:
-        return self.size  # as `sizes`, in a tenth of the time
+        return self.size  # the result of `sizes`, in a tenth of the time
 
     def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
         out = np.stack([crops["out_height"], crops["out_width"]], 1)
@@ -248,6 +288,10 @@ class CenterCut(_Cut):
             padded(crops, missing // 2, (missing + 1) // 2, self.padding)
             out += missing
         cropped(crops, np.rint((out - sizes) / 2).astype(np.int64), self.size)
+
+    @property
+    def code(self) -> Mapping[str, float]:
+        return {"kind": KINDS.index("center cut"), **_sides(self.size), **self.padding.code}
 
 
 @dataclass(frozen=True)
@@ -277,6 +321,10 @@ class RandomCut(_Cut):
     def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
         cropped(crops, numbers, self.size)
 
+    @property
+    def code(self) -> Mapping[str, float]:
+        return {"kind": KINDS.index("random cut"), **_sides(self.size)}
+
 
 @dataclass(frozen=True)
 class RandomCutOfV1(RandomCut):
@@ -287,6 +335,10 @@ class RandomCutOfV1(RandomCut):
             return 0, 0
         top = source.below(height - self.size[0] + 1)
         return top, source.below(width - self.size[1] + 1)
+
+    @property
+    def code(self) -> Mapping[str, float]:
+        return {**super().code, "kind": KINDS.index("random cut of v1")}
 
 
 @dataclass(frozen=True)
@@ -312,6 +364,12 @@ class Padded(Step):
 
     def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
         padded(crops, *self._margins(np.stack([crops["out_height"], crops["out_width"]], 1)), self.padding)
+
+    @property
+    def code(self) -> Mapping[str, float]:
+        left, above, right, below = self.margins
+        margins = {"above": above, "left": left, "below": below, "right": right}
+        return {"kind": KINDS.index("padded"), **margins, **_sides(self.needed), **self.padding.code}
 
     def _margins(self, sizes: Pairs) -> tuple[Pairs, Pairs]:
         left, top, right, bottom = self.margins
@@ -350,12 +408,16 @@ class Mirrored(Step):
     def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
         mirrored(crops, numbers[:, 0] == 1)
 
+    @property
+    def code(self) -> Mapping[str, float]:
+        return {"kind": KINDS.index("mirrored"), "p": self.p}
+
 
 def refuse(refused: npt.NDArray[np.bool_], sizes: Pairs, reason: str) -> None:
     """Raise ImageError for the first of N images that is refused, with its size and its position as `index`."""
-    for place in np.flatnonzero(refused)[:1].tolist():
-        error = ImageError(f"{sizes[place, 1]} x {sizes[place, 0]} pixels {reason}")
-        error.index = place
+    for number in np.flatnonzero(refused)[:1].tolist():
+        error = ImageError(f"{sizes[number, 1]} x {sizes[number, 0]} pixels {reason}")
+        error.index = number
         raise error
 
 
@@ -426,6 +488,21 @@ class RandomResizedCut(Step):
     def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
         cropped(crops, numbers[:, :2], numbers[:, 2:4])
         resized(crops, self.size, numbers[:, 4])
+
+    @property
+    def code(self) -> Mapping[str, float] | None:
+        (least, most), (narrowest, widest) = self.scale, self.ratio
+        return {
+            "kind": KINDS.index("random resized cut"),
+            **_sides(self.size),
+            "interpolation": self._interpolation(0),
+            "least": least,
+            "most": most,
+            "narrowest": narrowest,
+            "widest": widest,
+            "log_narrowest": math.log(narrowest),
+            "log_widest": math.log(widest),
+        }
 
     def _interpolation(self, number: int) -> int:
         return INTERPOLATIONS.index(self.interpolations[number])
@@ -518,4 +595,4 @@ def padded(crops: Crops, before: Pairs, after: Pairs, padding: Padding) -> None:
 
 def _columns(crops: Crops) -> _Columns:
     numbers = crops.view(np.int64).reshape(len(crops), len(Box._fields))
-    return _Columns(*(numbers[:, place : place + 2] for place in (0, 2, 4, 6, 8)))  # in the order of `CROP`
+    return _Columns(*(numbers[:, first : first + 2] for first in (0, 2, 4, 6, 8)))  # in the order of `CROP`

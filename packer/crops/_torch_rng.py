@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-_FEW = 4  # images for which copying the generator costs more than it saves
-_EACH = 7  # numbers that a crop takes, more or less
-_HALF = 2**27  # torch makes integers below 2**28 of one word of the generator: its remainder
+_FEW = 4  # with fewer images, copying the generator takes longer than it saves
+_EACH = 7  # numbers for a crop, approximately
+_HALF = 2**27  # torch makes an integer below 2**28 from one word of the generator, as a remainder
 _locks = [threading.Lock()]
 
 

@@ -20,7 +20,7 @@ from packer.crops import (
     Resize,
     ResizeCenterCrop,
 )
-from packer.crops._crop import coded
+from packer.crops._steps import coded
 from packer.errors import ImageError
 from packer.samplers import _random
 
