@@ -17,20 +17,27 @@ from torch.utils.data import ConcatDataset, Subset
 from packer._datasets.description import of_several, one_line, pictures
 from packer._datasets.fields import Values, require_same_parts
 from packer._datasets.image_dataset import ImageDataset, items_of
-from packer._datasets.items import good
-from packer._datasets.memory import Layout
 from packer._datasets.pipeline import ItemDataset, ItemSettings, SettingsChange, Transform
 from packer._datasets.protocol import (
     BatchOpener,
     Fetching,
     ItemsError,
+    Layout,
     LoaderDataset,
     Memory,
     TorchDataset,
     Traits,
     has_own,
 )
-from packer._datasets.sample_view import ColumnArrays, ColumnsInARow, NamesInARow, Samples, Targets, meeting, places_in
+from packer._datasets.sample_view import (
+    ColumnArrays,
+    JoinedColumns,
+    JoinedNames,
+    Samples,
+    Targets,
+    indices_where,
+    normalized_indices,
+)
 from packer._display import html, text
 from packer._images.geometry import Crops
 from packer._images.numbers import Numbers
@@ -39,8 +46,8 @@ from packer._table import Ints, Labels
 from packer.errors import OptionError, OptionTypeError, printable
 from packer.samplers._random import earlier
 
-_FAR_APART = 0x9E3779B97F4A7C15
-"""The distance between the seeds of datasets in a row, so that no two of those that people choose coincide."""
+_BETWEEN_DATASETS = 0x9E3779B97F4A7C15
+"""The distance between the seeds of joined datasets. It is so large that seeds that users choose do not collide."""
 
 
 class Share(NamedTuple):
@@ -50,14 +57,14 @@ class Share(NamedTuple):
     ----------
     number : int
         The position of the dataset among all datasets.
-    here : (N,) int64 array
+    positions : (N,) int64 array
         The positions of these samples in the batch.
     indices : (N,) int64 array
         Their indices in the dataset, plus its length times the turn of each sample.
     """
 
     number: int
-    here: Ints
+    positions: Ints
     indices: Ints
 
 
@@ -112,17 +119,17 @@ class ConcatImageDataset(ItemDataset):
         parts = [items.item_settings.parts for items in self._each]
         require_same_parts(parts, [dataset.root for dataset in self.datasets])
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
-        self._chosen: Ints | None = None  # of all samples in the row
-        self._earlier: Ints | None = None  # how often each of those chosen was chosen before
-        self._whole: ConcatImageDataset | None = None  # of which this dataset is a selection
+        self._chosen: Ints | None = None  # indices of the selected samples among all samples of the datasets
+        self._earlier: Ints | None = None  # the number of earlier occurrences of each selected sample
+        self._whole: ConcatImageDataset | None = None  # the dataset from which this one was selected
 
     @classmethod
     def _of(cls, parts: Sequence[ConcatImageDataset]) -> ConcatImageDataset:
         """Return one dataset of the datasets of all `parts`."""
         starts = np.cumsum([0, *(part._ends[-1] for part in parts)]).tolist()
-        row = cls([dataset for part in parts for dataset in part.datasets])
-        chosen = [start + part._in_row(np.arange(len(part))) for start, part in zip(starts, parts, strict=False)]
-        return row if all(part._chosen is None for part in parts) else row._some(np.concatenate(chosen))
+        joined = cls([dataset for part in parts for dataset in part.datasets])
+        chosen = [start + part._among_all(np.arange(len(part))) for start, part in zip(starts, parts, strict=False)]
+        return joined if all(part._chosen is None for part in parts) else joined._some(np.concatenate(chosen))
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if self._chosen is None else len(self._chosen)
@@ -132,10 +139,10 @@ class ConcatImageDataset(ItemDataset):
         if isinstance(index, slice):
             return self.select(range(*index.indices(len(self))))
         try:
-            place = operator.index(index)
+            number = operator.index(index)
         except TypeError:
             raise OptionTypeError(f"an index is an integer, not {index!r}") from None
-        (share,) = self._shares(places_in([place], len(self)))
+        (share,) = self._shares(normalized_indices([number], len(self)))
         items = self._each[share.number]
         return items.item(int(share.indices[0]) % len(items), self._own_seed(share.number))
 
@@ -146,7 +153,7 @@ class ConcatImageDataset(ItemDataset):
             items = self._each[share.number]
             return items.own_items(share.indices % len(items), self._own_seed(share.number))
 
-        return self._in_order(places_in(indices, len(self)), items_in)
+        return self._in_order(normalized_indices(indices, len(self)), items_in)
 
     def select(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
         """Return a dataset of some of the samples, in the order of `indices`, on the same open packs.
@@ -165,7 +172,7 @@ class ConcatImageDataset(ItemDataset):
 
         Also raises OptionError if one of the packs lacks a column of the condition, or has it with another type.
         """
-        return self.select(meeting(condition, self._columns, len(self)))
+        return self.select(indices_where(condition, self._columns, len(self)))
 
     @property
     def columns(self) -> ColumnArrays:
@@ -177,13 +184,13 @@ class ConcatImageDataset(ItemDataset):
         return ColumnArrays(self._columns)
 
     @property
-    def _columns(self) -> ColumnsInARow:
-        return ColumnsInARow([(items.reader.path, items.view.columns) for items in self._each], self._chosen)
+    def _columns(self) -> JoinedColumns:
+        return JoinedColumns([(items.reader.path, items.view.columns) for items in self._each], self._chosen)
 
     def _some(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
         """Return a dataset of some of the samples, on the same datasets."""
         selection = ConcatImageDataset(self.datasets)
-        selection._chosen = self._in_row(places_in(indices, len(self)))
+        selection._chosen = self._among_all(normalized_indices(indices, len(self)))
         counted = earlier(selection._chosen)
         selection._earlier = counted if counted.any() else None
         return selection
@@ -242,7 +249,7 @@ class ConcatImageDataset(ItemDataset):
 
     @property
     def samples(self) -> Samples:
-        return Samples(NamesInARow([dataset.samples for dataset in self.datasets]), self._shown_labels, self._chosen)
+        return Samples(JoinedNames([dataset.samples for dataset in self.datasets]), self._shown_labels, self._chosen)
 
     imgs = samples
 
@@ -275,7 +282,7 @@ class ConcatImageDataset(ItemDataset):
 
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
         """Return a rectangle of an image, without a transform; see `ImageDataset.read_region`."""
-        (share,) = self._shares(places_in([index], len(self)))
+        (share,) = self._shares(normalized_indices([index], len(self)))
         dataset = self.datasets[share.number]
         return dataset.read_region(int(share.indices[0]) % len(dataset), top, left, height, width)
 
@@ -290,35 +297,48 @@ class ConcatImageDataset(ItemDataset):
         """Call `make` for each dataset's share, and return the items in the order of `indices`."""
         items: dict[int, Any] = {}
         for share in self._shares(indices):
-            items.update(zip(share.here.tolist(), make(share), strict=True))
-        return [items[place] for place in range(len(items))]
+            items.update(zip(share.positions.tolist(), make(share), strict=True))
+        return [items[position] for position in range(len(items))]
 
     def _own_seed(self, number: int) -> int | None:
         """Return the seed for the crops of a dataset without a Loader; None to draw crops from torch's generator."""
-        own = self.datasets[number].seed
-        return None if own is None else seed_of_crops(self, number, own)
+        seeds = [dataset.seed for dataset in self.datasets]
+        own = seeds[number]
+        return None if own is None else seed_of_crops(seeds, number, own)
 
     def _shares(self, indices: Sequence[int] | Ints) -> list[Share]:
-        """Return the share of each dataset that contains some of the samples."""
-        turns, places = np.divmod(np.asarray(indices), max(len(self), 1))
+        """Return the share of each dataset that contains some of the samples; the indices may have turns."""
+        turns, samples = np.divmod(np.asarray(indices), max(len(self), 1))
         if self._earlier is not None:
-            turns = turns * len(self) + self._earlier[places]
-        row = self._in_row(places)
-        numbers = np.searchsorted(self._ends, row, side="right")
+            turns = turns * len(self) + self._earlier[samples]
+        among_all = self._among_all(samples)
+        numbers = np.searchsorted(self._ends, among_all, side="right")
         shares = []
         for number in np.unique(numbers).tolist():
-            here, length = np.flatnonzero(numbers == number), len(self.datasets[number])
-            shares.append(Share(number, here, row[here] - (self._ends[number] - length) + turns[here] * length))
+            positions, length = np.flatnonzero(numbers == number), len(self.datasets[number])
+            own = among_all[positions] - (self._ends[number] - length)
+            shares.append(Share(number, positions, own + turns[positions] * length))
         return shares
 
-    def _in_row(self, places: Ints) -> Ints:
-        return places if self._chosen is None else self._chosen[places]
+    def _among_all(self, indices: Ints) -> Ints:
+        """Return the indices of samples of this selection among all samples of the datasets."""
+        return indices if self._chosen is None else self._chosen[indices]
 
 
-def seed_of_crops(dataset: ConcatImageDataset, number: int, seed: int) -> int:
-    """Return the seed for the crops of one of the datasets, derived from `seed`; each dataset gets a different seed."""
-    own = dataset.datasets[number].seed if dataset.seed is None else None
-    return (seed if own is None else own) + number * _FAR_APART
+def seed_of_crops(seeds: Sequence[int | None], number: int, seed: int) -> int:
+    """Return the seed for the crops of one of several joined datasets; each dataset gets a different seed.
+
+    Parameters
+    ----------
+    seeds : sequence of int or None
+        The seed of each dataset.
+    number : int
+        The number of the dataset, counted from 0.
+    seed : int
+        The seed to use if the datasets have the same seed or none, or if this dataset has none.
+    """
+    own = seeds[number] if len(set(seeds)) > 1 else None
+    return (seed if own is None else own) + number * _BETWEEN_DATASETS
 
 
 class ConcatBatches(TorchDataset):
@@ -368,19 +388,18 @@ class ConcatBatches(TorchDataset):
     def labels(self, indices: Ints) -> Labels | list[Any]:
         shares = self.dataset._shares(indices)
         parts = [self._each[share.number].labels(share.indices) for share in shares]
-        order = np.argsort(np.concatenate([share.here for share in shares]))
+        order = np.argsort(np.concatenate([share.positions for share in shares]))
         if all(isinstance(part, np.ndarray) for part in parts):
             joined: Labels = np.concatenate(parts)[order]
             return joined
         targets = [target for part in parts for target in (part.tolist() if isinstance(part, np.ndarray) else part)]
-        return [targets[place] for place in order.tolist()]
+        return [targets[number] for number in order.tolist()]
 
     def choose(self, indices: Ints, epoch: int, seed: int) -> Crops:
         def crops_of(share: Share) -> Crops:
-            own = seed_of_crops(self.dataset, share.number, seed)
-            return self._each[share.number].choose(share.indices, epoch, own)
+            return self._each[share.number].choose(share.indices, epoch, self._seed_of(share, seed))
 
-        return gathered(len(indices), [(share.here, crops_of(share)) for share in self.dataset._shares(indices)])
+        return gathered(len(indices), [(share.positions, crops_of(share)) for share in self.dataset._shares(indices)])
 
     def begin(
         self, indices: Ints, choices: Crops, batch: int, step: int, numbers: Numbers | None = None
@@ -398,19 +417,19 @@ class ConcatBatches(TorchDataset):
         found: dict[int, Values] = {}
         crops, pixels_of = choices[part], {name: pixels[part] for name, pixels in memory.items()}
         for share in self.dataset._shares(indices[part]):
-            here, count = share.here.tolist(), len(share.here)
-            own = {name: [pixels[place] for place in here] for name, pixels in pixels_of.items()}
-            open_batch = self._each[share.number].begin(share.indices, crops[share.here], count, count, numbers)
+            positions, count = share.positions.tolist(), len(share.positions)
+            own = {name: [pixels[position] for position in positions] for name, pixels in pixels_of.items()}
+            open_batch = self._each[share.number].begin(share.indices, crops[share.positions], count, count, numbers)
             values = open_batch(slice(None), own)(slice(count)) or ()
-            found.update(zip(here, values, strict=bool(values)))
-        return [found[place] for place in range(len(found))]
+            found.update(zip(positions, values, strict=bool(values)))
+        return [found[position] for position in range(len(found))]
 
     def items(
         self, indices: Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
     ) -> list[Any]:
         def items_in(share: Share) -> list[Any]:
-            own = seed_of_crops(self.dataset, share.number, seed)
-            return self._each[share.number].items(share.indices, epoch, own, transform, seeding)
+            own_seed = self._seed_of(share, seed)
+            return self._each[share.number].items(share.indices, epoch, own_seed, transform, seeding)
 
         return self.dataset._in_order(indices, items_in)
 
@@ -418,7 +437,7 @@ class ConcatBatches(TorchDataset):
         replaced = [items.replaced for items in self._each]
         if replaced[0] is None or not all(replaced):
             return None
-        return good(indices, len(self), lambda index: self._require_readable(index, epoch, seed), replaced[0])
+        return replaced[0].substitutes(indices, len(self), lambda index: self._require_readable(index, epoch, seed))
 
     def fetching(self, block: int) -> Fetching | None:
         each = [fetching for items in self._each if (fetching := items.fetching(block)) is not None]
@@ -452,9 +471,12 @@ class ConcatBatches(TorchDataset):
         return self.dataset._chosen is None
 
     def _require_readable(self, index: int, epoch: int, seed: int) -> None:
-        for share in self.dataset._shares([index]):
-            own = seed_of_crops(self.dataset, share.number, seed)
-            self._each[share.number].require_readable(int(share.indices[0]), epoch, own)
+        (share,) = self.dataset._shares([index])
+        self._each[share.number].require_readable(int(share.indices[0]), epoch, self._seed_of(share, seed))
+
+    def _seed_of(self, share: Share, seed: int) -> int:
+        """Return the seed for the crops of the dataset of a share."""
+        return seed_of_crops([items.seed for items in self._each], share.number, seed)
 
 
 class UnreadableError(OptionTypeError):
@@ -487,20 +509,20 @@ def readable(dataset: Any) -> LoaderDataset:
     if isinstance(dataset, ImageDataset):
         _require_plain(dataset)
         return items_of(dataset)
-    return ConcatBatches(_in_a_row(dataset))
+    return ConcatBatches(_as_joined(dataset))
 
 
-def _in_a_row(dataset: Any) -> ConcatImageDataset:
-    """Return a dataset that `readable` accepts as one ConcatImageDataset, even if it is a single dataset."""
+def _as_joined(dataset: Any) -> ConcatImageDataset:
+    """Return a dataset that `readable` accepts as a ConcatImageDataset, even if it is a single dataset."""
     _require_plain(dataset)
     if isinstance(dataset, ConcatImageDataset):
         return dataset
     if isinstance(dataset, ImageDataset):
         return ConcatImageDataset([dataset])
     if isinstance(dataset, Subset):
-        return _in_a_row(dataset.dataset)._some(dataset.indices)
+        return _as_joined(dataset.dataset)._some(dataset.indices)
     if isinstance(dataset, ConcatDataset):
-        return ConcatImageDataset._of([_in_a_row(part) for part in dataset.datasets])
+        return ConcatImageDataset._of([_as_joined(part) for part in dataset.datasets])
     if isinstance(dataset, str | os.PathLike):
         raise UnreadableError(
             f"a Loader reads a dataset, not a path: pass packer.open_dataset({os.fspath(dataset)!r})",
@@ -554,14 +576,15 @@ def _require_same_classes(one: ImageDataset, other: ImageDataset) -> None:
         return
     differences = []
     for here, there in ((one, other), (other, one)):
-        only = [name for name in here.classes if name not in set(there.classes)]
+        known = set(there.classes)
+        only = [name for name in here.classes if name not in known]
         if only:
             more = f" and {len(only) - 5} more" if len(only) > 5 else ""
             differences.append(f"only {printable(here.root)} has {', '.join(map(printable, only[:5]))}{more}")
     if not differences:
         pairs = zip(one.classes, other.classes, strict=True)
-        place, names = next((place, names) for place, names in enumerate(pairs) if names[0] != names[1])
-        differences = [f"class {place} is {' here and '.join(map(printable, names))} there"]
+        number, names = next((number, names) for number, names in enumerate(pairs) if names[0] != names[1])
+        differences = [f"class {number} is {' here and '.join(map(printable, names))} there"]
     raise OptionError(
         f"{printable(one.root)} and {printable(other.root)} differ in their classes: {'; '.join(differences)}. Say "
         "classes='union' to unite them"

@@ -1,7 +1,7 @@
-"""Decoding of a pack's images: crops are chosen from the table; images are read, decoded, resized and augmented.
+"""Decoding of a pack's images: the choice of crops, reading, decoding, resizing and augmentation.
 
 `SampleDecoder` decodes one image; errors name its sample. `BatchDecoder` decodes many: C does most of the work, dozens
-of images in one call, without Python's lock, and a `SampleDecoder` decodes the images that C leaves.
+of images in one call, without Python's lock, and a `SampleDecoder` decodes the images that C does not support.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -41,10 +41,10 @@ from packer.samplers._random import uniforms
 
 Pixels = npt.NDArray[Any]
 
-_TOGETHER = 32  # images whose files are held open at a time, and which C decodes in one call unless they are very large
+_TOGETHER = 32  # images that C decodes in one call, unless they are very large, and whose files are open until then
 
 _BETWEEN_VIEWS = 0xD1B54A32D192ED03
-"""The distance between the seeds of an image's views, which neither other seeds nor other datasets in a row have."""
+"""The distance between the seeds of an image's views. Neither usual seeds nor joined datasets differ by it."""
 
 
 class SampleDecoder:
@@ -120,7 +120,7 @@ class SampleDecoder:
         """
         if self.raw:
             return self._in_mode(self._raw_pixels(row, data))
-        # Images that this leaves, for another size or damage, go to the chosen library: the pixels are the same.
+        # The chosen library decodes images that C refuses, because of damage or a wrong size, to the same pixels.
         if self._whole_in_c and row.height > 0 < row.width and row.height * row.width <= MAX_PIXELS:
             found = native.decode(data, row.height, row.width)
             if found is not None:
@@ -174,11 +174,9 @@ class SampleDecoder:
         if numbers is not None:
             numbers.write(pixels[None], out[None])
 
-    def named(self, index: int, error: ImageError) -> ImageError:
-        """Return the error with the index and name of the image."""
-        if error.name:
-            return error
-        return ImageError(error.reason, self.reader.describe(index))
+    def named(self, row: int, error: ImageError) -> ImageError:
+        """Return the error with the number and name of the row, unless it has a name."""
+        return error if error.name else ImageError(error.reason, self.reader.describe(row))
 
     def impossible_size(self, row: Row) -> CorruptPackError:
         """Return the error for a row of the table with a size that no image can have."""
@@ -243,22 +241,21 @@ class BatchDecoder:
         self.one = SampleDecoder(reader, decoder, mode)
 
     @functools.cached_property
-    def _locating(self) -> TaskBuilder:
-        checked = self.reader.check == "always"
-        return TaskBuilder(self.reader.table, raw=self.one.raw, checked=checked)
+    def _task_builder(self) -> TaskBuilder:
+        return TaskBuilder(self.reader.table, raw=self.one.raw, checked=self.reader.check == "always")
 
     def choose_crops(  # noqa: PLR0917
         self,
         crop: Crop,
-        indices: Sequence[int] | Ints,
+        rows: Sequence[int] | Ints,
         epoch: int,
         seed: int | None,
         keys: Ints | None = None,
         augment: Augmentation | None = None,
     ) -> Crops:
-        """Choose the crops of N images as a function of seed, epoch and index; without a seed, torch draws them.
+        """Choose the crops of N rows of the pack from seed, epoch and keys; without a seed, torch draws them.
 
-        If given, `keys` replace the indices in this function, so that an image that occurs again can get another crop.
+        By default the keys are the rows. Other keys give a row that occurs again another crop.
 
         Returns
         -------
@@ -275,12 +272,11 @@ class BatchDecoder:
             too many pixels or needs far too much memory while it is made.
         """
         self.reader.require_table()
-        rows, table = self.reader.positions(indices), self.reader.table
+        rows, table = self.reader.positions(rows), self.reader.table
         heights, widths = table.height[rows].astype(np.int64), table.width[rows].astype(np.int64)
         shorter = np.minimum(heights, widths)
-        if shorter.min(initial=1) < 1:  # a stranger's table; a crop divides by it
-            place = int(shorter.argmin())
-            raise self.one.impossible_size(table.row(int(rows[place])))
+        if shorter.min(initial=1) < 1:  # a damaged table may contain this, and a crop would divide by it
+            raise self.one.impossible_size(table.row(int(rows[shorter.argmin()])))
         if self.one.raw:
             for wrong in np.flatnonzero(~are_pixels(table.size[rows], heights, widths))[:1]:
                 row = table.row(int(rows[wrong]))
@@ -294,9 +290,9 @@ class BatchDecoder:
             crops = crop.choose(heights, widths, random)
             if augment is not None:
                 crops = with_operations(crops, augment.choose(crops["out_height"], crops["out_width"], rest))
-        except ImageError as error:  # `index` is its place in the batch
+        except ImageError as error:  # its `index` is the position in the batch
             raise self.one.named(int(rows[error.index or 0]), error) from error
-        for refused in np.flatnonzero(~affordable(crops))[:1]:  # before there is any memory for it
+        for refused in np.flatnonzero(~affordable(crops))[:1]:  # before memory for it is allocated
             try:
                 require_affordable(Box(*crops[refused].item()))
             except ImageError as error:
@@ -304,23 +300,21 @@ class BatchDecoder:
         return crops
 
     def choose_views(
-        self, views: Sequence[View], indices: Sequence[int] | Ints, epoch: int, seed: int | None, keys: Ints
+        self, views: Sequence[View], rows: Sequence[int] | Ints, epoch: int, seed: int | None, keys: Ints
     ) -> Crops:
-        """Choose the crops of V views of N images, (N, V) of CROP, like `choose_crops`; each view has its own seed.
+        """Choose the crops of V views of N rows, (N, V) of CROP, like `choose_crops`; each view has its own seed.
 
         The first view is the same as if its crop and augmentation were used alone with the same seed.
         """
-        seeds = [None if seed is None else seed + number * _BETWEEN_VIEWS for number in range(len(views))]
-        return side_by_side(
-            [
-                self.choose_crops(view.crop, indices, epoch, own, keys, view.augment)
-                for view, own in zip(views, seeds, strict=True)
-            ]
-        )
+        crops = []
+        for number, view in enumerate(views):
+            own_seed = None if seed is None else seed + number * _BETWEEN_VIEWS
+            crops.append(self.choose_crops(view.crop, rows, epoch, own_seed, keys, view.augment))
+        return side_by_side(crops)
 
     def decode_into(
         self,
-        indices: Sequence[int] | Ints,
+        rows: Sequence[int] | Ints,
         crops: Crops,
         outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
         numbers: Numbers | None = None,
@@ -333,7 +327,8 @@ class BatchDecoder:
 
         Parameters
         ----------
-        indices : sequence of N int
+        rows : sequence of N int
+            Rows of the pack.
         crops : (N,) array of CROP, or (N, V)
             The result of `choose_crops` or `choose_views`, with or without operations.
         outs : (N, 3, height, width) uint8 tensor or sequence of N (3, height, width) uint8 tensors
@@ -350,10 +345,10 @@ class BatchDecoder:
         IndexError, CorruptPackError, ImageError
             The same as for ``dataset[index]``.
         """
-        prepared = self.prepare(self.reader.positions(indices), crops, len(indices), numbers=numbers)
-        batch = prepared.batch(slice(None), outs)
-        for start in range(0, len(indices), _TOGETHER):
-            batch.decode(slice(start, start + _TOGETHER))
+        prepared = self.prepare(self.reader.positions(rows), crops, len(rows), numbers=numbers)
+        decode = prepared.batch(slice(None), outs)
+        for start in range(0, len(rows), _TOGETHER):
+            decode(slice(start, start + _TOGETHER))
 
     def prepare(
         self,
@@ -365,15 +360,15 @@ class BatchDecoder:
     ) -> PreparedImages:
         """Prepare to decode batches of `batch` images: do once all work that depends neither on threads nor on memory.
 
-        The rows come from `Reader.positions` and are not checked again.
+        The rows must be results of `Reader.positions`, because they are not checked again.
         """
         if len(rows) != len(crops):
             raise ValueError(f"{len(rows)} images are to be decoded, and there are crops for {len(crops)}")
-        columns = crops if crops.ndim == 2 else crops[:, None]
+        of_views = crops if crops.ndim == 2 else crops[:, None]
         tasks = None
         if self.one.in_c:
-            tasks = NativeTasks(self.reader, self._locating, rows, columns, max(batch, 1), max(step, 1), numbers)
-        return PreparedImages(self, rows, columns, crops.ndim == 2, numbers, tasks)
+            tasks = NativeTasks(self.reader, self._task_builder, rows, of_views, max(batch, 1), max(step, 1), numbers)
+        return PreparedImages(self, rows, of_views, crops.ndim == 2, numbers, tasks)
 
     def cut(self, rows: Ints, crops: Crops) -> Sequence[Any] | npt.NDArray[np.uint8]:
         """Read, decode, crop and resize N images to (height, width, channels) arrays of the dataset's mode.
@@ -396,13 +391,13 @@ class BatchDecoder:
         ValueError, CorruptPackError, ImageError
             The same as for `decode_into`.
         """
-        columns = crops if crops.ndim == 2 else crops[:, None]
+        of_views = crops if crops.ndim == 2 else crops[:, None]
         if self.mode != "RGB":
-            found = zip(self.reader.table.rows(rows), columns.tolist(), self.reader.read_many(rows), strict=True)
+            found = zip(self.reader.table.rows(rows), of_views.tolist(), self.reader.read_many(rows), strict=True)
             made = [tuple(self.one.cut(row, data, Box(*crop)) for crop in views) for row, views, data in found]
             return made if crops.ndim == 2 else [image for (image,) in made]
-        by_view, outs = zip(*(memory_of(view) for view in columns.T), strict=True)
-        self.decode_into(rows, columns, outs)
+        by_view, outs = zip(*(memory_of(view) for view in of_views.T), strict=True)
+        self.decode_into(rows, of_views, outs)
         return list(zip(*by_view, strict=True)) if crops.ndim == 2 else by_view[0]
 
 
@@ -431,8 +426,12 @@ class PreparedImages(NamedTuple):
     numbers: Numbers | None
     tasks: NativeTasks | None
 
-    def batch(self, some: slice, outs: Any) -> BatchInMemory:
-        """Return the batch that a slice of the images forms, with the memory for it; `outs` as for `decode_into`."""
+    def batch(self, some: slice, outs: Any) -> Callable[[slice], None]:
+        """Take the memory for the batch that a slice of the images forms, and return the function that decodes into it.
+
+        The function takes a slice of the batch, of as many images as were prepared together; several threads may call
+        it. `outs` are the same as for `decode_into`.
+        """
         first, end, _ = some.indices(len(self.rows))
         by_view: Any = outs if self.with_views else [outs]
         if len(by_view) != self.crops.shape[1]:
@@ -441,52 +440,42 @@ class PreparedImages(NamedTuple):
             self.tasks.aim(first, end, by_view)
         else:
             for view, out in enumerate(by_view):
-                addresses_of(out, self.crops[first:end, view], self.numbers)  # which looks at the tensors
-        return BatchInMemory(self, first, end, by_view)
+                addresses_of(out, self.crops[first:end, view], self.numbers)  # raises an error for unsuitable tensors
+        return functools.partial(self._decode, first, end, by_view)
 
-
-class BatchInMemory(NamedTuple):
-    """The images `first` to `end` - 1 of prepared images, and for each view the memory into which they are decoded."""
-
-    images: PreparedImages
-    first: int
-    end: int
-    outs: Sequence[Any]
-
-    def decode(self, part: slice) -> None:
-        """Decode a slice of the batch, of as many images as were prepared together; callable from several threads."""
-        images, tasks = self.images, self.images.tasks
-        start, end = self.first + (part.start or 0), min(self.first + part.stop, self.end)
-        reader = images.decoder.reader
-        if reader.remote and end - start > 1:  # samples of several files are ordered together
-            reader.ahead(images.rows[start:end] if tasks is None else images.rows[tasks.places[start:end]], urgent=True)
-        left: Sequence[int] = range((end - start) * len(self.outs)) if tasks is None else tasks.decode(start, end)
+    def _decode(self, first: int, end: int, outs: Sequence[Any], part: slice) -> None:
+        """Decode a slice of the batch of the images `first` to `end` - 1."""
+        tasks, reader = self.tasks, self.decoder.reader
+        start, stop = first + (part.start or 0), min(first + part.stop, end)
+        if reader.remote and stop - start > 1:  # one request for all samples, which may be in several files
+            reader.ahead(self.rows[start:stop] if tasks is None else self.rows[tasks.order[start:stop]], urgent=True)
+        left: Sequence[int] = range((stop - start) * len(outs)) if tasks is None else tasks.decode(start, stop)
         if left:
-            places = np.arange(start, end) if tasks is None else tasks.places[start:end]
-            self._decode_left(places - self.first, left)
+            images = np.arange(start, stop) if tasks is None else tasks.order[start:stop]
+            views = [(int(images[number // len(outs)]), number % len(outs)) for number in left]
+            self._decode_views(first, outs, views)
 
-    def _decode_left(self, places: Ints, left: Sequence[int]) -> None:
-        """Read and decode, one by one, the views that C did not decode, of the images at `places` in the batch."""
-        decoder, numbers, own = self.images.decoder, self.images.numbers, slice(self.first, self.end)
-        rows, (bare, operations) = self.images.rows[own], parted(self.images.crops[own])
-        views: dict[int, list[int]] = {}  # that are left, by the place of their image
-        for number in left:
-            views.setdefault(int(places[number // len(self.outs)]), []).append(number % len(self.outs))
-        rest = list(views)
-        for number, row, data in decoder.reader.read_rows(rows[rest]):
-            place = rest[number]
-            for view in views[place]:
-                some = None if operations is None else operations[place, view]
-                decoder.one.cut_into(row, data, Box(*bare[place, view].item()), some, self.outs[view][place], numbers)
+    def _decode_views(self, first: int, outs: Sequence[Any], views: Sequence[tuple[int, int]]) -> None:
+        """Read and decode single views, each given by its image and its number; `first` is the batch's first image."""
+        views_of: dict[int, list[int]] = {}
+        for image, view in views:
+            views_of.setdefault(image, []).append(view)
+        images = list(views_of)
+        crops, operations = parted(self.crops[images])
+        for number, row, data in self.decoder.reader.read_rows(self.rows[images]):
+            for view in views_of[images[number]]:
+                some = None if operations is None else operations[number, view]
+                out = outs[view][images[number] - first]
+                self.decoder.one.cut_into(row, data, Box(*crops[number, view].item()), some, out, self.numbers)
 
 
 class NativeTasks:
-    """The views of the images in some batches; C decodes some at a time. The records for C are made in advance.
+    """Decode tasks for the views of N images in batches. C runs some of them at a time.
 
     Parameters
     ----------
     reader : Reader
-    locating : TaskBuilder
+    builder : TaskBuilder
     rows : (N,) int64 array
         The result of `Reader.positions`.
     crops : (N, V) array of CROP
@@ -500,14 +489,14 @@ class NativeTasks:
 
     Attributes
     ----------
-    places : (N,) int64 array
+    order : (N,) int64 array
         The images in the order in which they are decoded: within each `step`, the order of their bytes in the pack.
     """
 
     def __init__(  # noqa: PLR0917
         self,
         reader: Reader,
-        locating: TaskBuilder,
+        builder: TaskBuilder,
         rows: Ints,
         crops: Crops,
         batch: int,
@@ -515,13 +504,13 @@ class NativeTasks:
         numbers: Numbers | None,
     ) -> None:
         self._files = TaskFiles(reader)
-        located = locating.tasks(rows, crops, batch, step, self._files.one)
-        self._files.hold_names(located.tasks)
-        self._located, self._crops = located, crops
-        self.places, self._sums = located.places, located.sums.tolist()
-        (_, self._views, self._each), size = located.operations.shape, located.tasks.dtype.itemsize
-        self._task = size * self._views  # bytes of an image's tasks
-        self._operations = located.operations[:1].nbytes
+        tasks = builder.tasks(rows, crops, batch, step, self._files.one)
+        self._files.hold_names(tasks.tasks)
+        self._tasks, self._crops = tasks, crops
+        self.order, self._sums = tasks.places, tasks.sums.tolist()
+        (_, self._views, self._each), size = tasks.operations.shape, tasks.tasks.dtype.itemsize
+        self._bytes_of_tasks = size * self._views  # for one image
+        self._bytes_of_operations = tasks.operations[:1].nbytes
         self._numbers = numbers
         self._conversion = None if numbers is None else numbers.for_c()  # C gets only the addresses of its arrays
         self._become = LEVELS if self._conversion is None else self._conversion.arguments()
@@ -530,20 +519,20 @@ class NativeTasks:
         """Set the tensors for the images of a batch, for each view; ValueError if a tensor does not fit."""
         batches = [out for out in outs if isinstance(out, torch.Tensor)]
         if len(batches) == len(outs):
-            if not self._located.aim(start, end, [results_of(out, end - start, self._numbers) for out in batches]):
-                raise ValueError(OTHERS)
+            if not self._tasks.aim(start, end, [results_of(out, end - start, self._numbers) for out in batches]):
+                raise ValueError(MISFITS)
             return
         for view, out in enumerate(outs):
             addresses = addresses_of(out, self._crops[start:end, view], self._numbers)
-            self._located.tasks["out"][start:end, view] = addresses[self.places[start:end] - start]
+            self._tasks.tasks["out"][start:end, view] = addresses[self.order[start:end] - start]
 
     def decode(self, start: int, end: int) -> list[int]:
         """Decode the images `start` to `end` - 1 in decoding order; return the views that C did not decode.
 
         Views are numbered within these images. Call `aim` first.
         """
-        # It keeps files open until C has read from them.
-        _held = self._files.held or self._files.locate(self._located.tasks[start:end])
+        # `_held` keeps the files open until C has read from them.
+        _held = self._files.held or self._files.locate(self._tasks.tasks[start:end])
         if self._sums[end] - self._sums[start] <= MAX_PIXELS:
             return self._decode(start, end)
         left: list[int] = []
@@ -552,8 +541,8 @@ class NativeTasks:
         return left
 
     def _decode(self, first: int, last: int) -> list[int]:
-        tasks = self._located.at + first * self._task
-        operations = self._located.operations_at + first * self._operations if self._each else 0
+        tasks = self._tasks.at + first * self._bytes_of_tasks
+        operations = self._tasks.operations_at + first * self._bytes_of_operations if self._each else 0
         return _native.decode_into(tasks, (last - first) * self._views, operations, self._each, *self._become)
 
     def _calls(self, start: int, end: int) -> list[tuple[int, int]]:
@@ -567,8 +556,8 @@ class NativeTasks:
         return list(itertools.pairwise([start, *(start + ends).tolist(), end]))
 
 
-OTHERS = "images are decoded into tensors of other sizes, or another number, than the crops say"
-"""The message about such tensors."""
+MISFITS = "images are decoded into tensors of other sizes, or another number, than the crops say"
+"""The message about tensors that do not fit the crops."""
 
 
 def memory_of(crops: Crops) -> tuple[Any, Any]:
@@ -594,7 +583,7 @@ def addresses_of(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numb
         _require_memory(batch, numbers)
     shapes = [tuple(batch.shape[1:]) for batch in batches for _ in range(len(batch))]
     if shapes != list(zip(repeat(3), crops["out_height"].tolist(), crops["out_width"].tolist())):
-        raise ValueError(OTHERS)
+        raise ValueError(MISFITS)
     addresses = [
         batch.data_ptr() + batch.element_size() * math.prod(batch.shape[1:]) * np.arange(len(batch))
         for batch in batches
@@ -613,7 +602,7 @@ def results_of(outs: torch.Tensor, count: int, numbers: Numbers | None) -> Resul
     _require_memory(outs, numbers)
     images, channels, height, width = outs.shape
     if images != count or channels != 3:
-        raise ValueError(OTHERS)
+        raise ValueError(MISFITS)
     return Results(outs.data_ptr(), 3 * height * width * outs.element_size(), height, width)
 
 

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from packer._datasets.sample_view import SampleView
     from packer._formats import Reader
 
-_NAMED = 5  # classes, fields or packs that are named
-_SHOWN = 8  # samples that have a picture
+_NAMED = 5  # classes, fields or packs that a description lists
+_SHOWN = 8  # samples with a picture
 _SIDE = 112  # pixels of a picture
-_LONGEST = 200  # characters of the repr of an object that is not packer's
+_LONGEST = 200  # characters of the repr of another library's object
 
 SMALL_QUALITY = 80
 """The quality of JPEGs in a grid."""
@@ -61,8 +61,8 @@ def of_pack(items: PackItems) -> Iterator[Block]:
     selected = "" if len(items) == whole else f" of {count(whole)}"
     is_class = manifest.label_type == "class"
     labels = counted(len(classes), "class") if is_class else f"{manifest.label_type} labels"
-    held = f"{count(len(items))}{selected} sample{'s' * (whole != 1)}, {labels}"
-    yield f"{items.name}({items.reader.place.given!r}): {held}"
+    content = f"{count(len(items))}{selected} sample{'s' * (whole != 1)}, {labels}"
+    yield f"{items.name}({items.reader.place.given!r}): {content}"
     rows = [("pack", _pack(items.reader))]
     if manifest.classes:
         rows.append(("classes", some(classes)))
@@ -77,8 +77,8 @@ def of_several(dataset: ConcatImageDataset, pipeline: Pipeline) -> Iterator[Bloc
     packs = [named(one) for one in dataset.datasets[:_NAMED]]
     if len(dataset.datasets) > _NAMED:
         packs.append(f"… and {count(len(dataset.datasets) - _NAMED)} more")
-    held = f"{counted(len(dataset.datasets), 'pack')}: {counted(len(dataset), 'sample')}"
-    yield f"{type(dataset).__name__} of {held}"
+    content = f"{counted(len(dataset.datasets), 'pack')}: {counted(len(dataset), 'sample')}"
+    yield f"{type(dataset).__name__} of {content}"
     topics = ["packs", *([""] * (len(packs) - 1))]
     rows = [*zip(topics, packs, strict=True), ("items", str(pipeline))]
     yield TextTable(rows, ("<8", ""))
@@ -94,18 +94,17 @@ def pictures(items: PackItems) -> Iterator[Block]:
     """Yield pictures of evenly spread samples; for a pack at a URL yield none, so that nothing is fetched."""
     if not len(items) or items.reader.remote:
         return
-    places = np.unique(np.linspace(0, len(items) - 1, min(_SHOWN, len(items))).astype(np.int64))
+    indices = np.unique(np.linspace(0, len(items) - 1, min(_SHOWN, len(items))).astype(np.int64)).tolist()
     try:
-        rows = items.view.rows_of(places.tolist())
-        found = thumbnails(BatchDecoder(items.reader), rows, _SIDE)
-        captions = [_caption(items.view, place) for place in places.tolist()]
-    except (PackerError, OSError):  # a table that is damaged, or a pack that is gone: the text is shown all the same
+        found = thumbnails(BatchDecoder(items.reader), items.view.rows_of(indices), _SIDE)
+        captions = [_caption(items.view, index) for index in indices]
+    except (PackerError, OSError):  # the table is damaged, or the pack no longer exists: only the text is shown
         return
     yield Thumbnails([(one.jpeg, caption, one.error) for one, caption in zip(found, captions, strict=True)])
 
 
-def _caption(view: SampleView, place: int) -> str:
-    name, label = view.samples[place]
+def _caption(view: SampleView, index: int) -> str:
+    name, label = view.samples[index]
     is_class = view.reader.manifest.label_type == "class" and 0 <= label < len(view.classes)
     return f"{view.classes[int(label)] if is_class else label}: {name.rpartition('/')[2]}"
 
@@ -149,9 +148,10 @@ class Picture:
 
 
 def thumbnails(decoder: BatchDecoder, rows: Ints, side: int, quality: int = SMALL_QUALITY) -> list[Picture]:
-    """Return pictures of rows of a pack, at most `side` pixels wide and high. A failed batch is made one by one.
+    """Return pictures of rows of a pack, at most `side` pixels wide and high.
 
-    A single picture may also fail for lack of memory, which torch raises as a RuntimeError; the others are still shown.
+    If one of them fails, they are made one by one. A single picture may fail for lack of memory, which torch raises as
+    a RuntimeError; the others are still shown.
     """
     try:
         images = decoder.cut(rows, _fitting(decoder, rows, side))

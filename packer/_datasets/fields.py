@@ -16,7 +16,7 @@ from PIL import Image
 
 from packer._fields import KINDS, Field, Stored
 from packer._fields.coco import mask_of, runs_of
-from packer._fields.field import BOXES, Sizes, fields_of_boxes, names_of_boxes
+from packer._fields.field import BOXES, fields_of_boxes, names_of_boxes
 from packer._formats import Reader
 from packer._images.boxes import Moved, move_boxes, move_keypoints, moved_boxes, moved_keypoints
 from packer._images.geometry import Box, Crops
@@ -84,9 +84,15 @@ class Parts:
         return self.fields.get(key if key in self.names else key.removesuffix(VISIBILITY))
 
     @property
+    def with_image(self) -> bool:
+        """Whether an item contains the sample's own image."""
+        return "image" in self.names
+
+    @property
     def masks(self) -> tuple[str, ...]:
         """The mask fields in `names`."""
-        return tuple(name for name in self.names if name in self.fields and self.fields[name].kind == "mask")
+        fields = {name: self.fields[name] for name in self.names if name in self.fields}
+        return tuple(name for name, field in fields.items() if KINDS[field.kind].pixels == "ids")
 
     @property
     def cropped(self) -> tuple[str, ...]:
@@ -96,11 +102,11 @@ class Parts:
     @property
     def further_images(self) -> tuple[str, ...]:
         """The image fields, whose images an item contains in addition to the sample's own image."""
-        return tuple(field.name for field in self.fields.values() if field.kind == "image")
+        return tuple(name for name, field in self.fields.items() if KINDS[field.kind].pixels == "colours")
 
     @property
-    def positions(self) -> tuple[str, ...]:
-        """The fields of positions in the image: boxes and keypoints."""
+    def coordinates(self) -> tuple[str, ...]:
+        """The fields of coordinates in the image: boxes and keypoints."""
         return tuple(name for name in self.cropped if KINDS[self.fields[name].kind].form == "rows")
 
     def require_step(self, step: Crop | Augmentation) -> None:
@@ -134,103 +140,94 @@ class Parts:
         return f"fields={self.names!r}{wrapped}"
 
 
-def mode_of_images(mode: str | Mapping[str, str]) -> str:
-    """Return the mode of the samples' own images."""
-    own = mode if isinstance(mode, str) else mode.get("image", "RGB")
-    if own not in MODES:
-        raise OptionError(f"mode is one of {', '.join(MODES)}, or a dict of fields and these, not {own!r}")
-    return own
+@dataclass(frozen=True)
+class FieldOptions:
+    """The arguments of a dataset that determine the keys of its items and their values; see `ImageDataset`."""
 
+    fields: str | Iterable[str] | None = None
+    target: str | None = None
+    mode: str | Mapping[str, str] = "RGB"
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = None
+    fill: Mapping[str, Any] | None = None
+    min_visible: float = 0.0
+    output: str | None = None
 
-def parts_of(  # noqa: PLR0917
-    known: Mapping[str, Field],
-    fields: str | Iterable[str],
-    mode: str | Mapping[str, str],
-    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None,
-    fill: Mapping[str, Any] | None,
-    min_visible: float,
-    output: str | None,
-    sizes: Sizes,
-) -> Parts:
-    """Return the keys of an item and the settings for their values, from the arguments of a dataset.
+    @property
+    def image_mode(self) -> str:
+        """The mode of the samples' own images; ValueError if it is unknown."""
+        own = self.mode if isinstance(self.mode, str) else self.mode.get("image", "RGB")
+        if own not in MODES:
+            raise OptionError(f"mode is one of {', '.join(MODES)}, or a dict of fields and these, not {own!r}")
+        return own
 
-    Parameters
-    ----------
-    known : mapping of str to Field
-        The fields of the pack.
-    fields, mode, per_box, fill, min_visible, output
-        The same as for `ImageDataset`.
-    sizes : callable
-        Returns the sizes of a field's blobs.
+    def require_used(self) -> None:
+        """Raise ValueError if an argument concerns fields that the items do not contain."""
+        if self.fields is not None:
+            if self.target is not None:
+                raise OptionError("target= determines which fields are read: leave out fields=")
+            return
+        others = [] if isinstance(self.mode, str) else [name for name in self.mode if name != "image"]
+        used = {
+            f"mode={{{', '.join(map(repr, others))}: ...}}": bool(others),
+            "per_box=": self.per_box is not None and self.per_box not in ((), [], {}),
+            "fill=": bool(self.fill),
+            "min_visible=": self.target is None and self.min_visible != 0,
+        }
+        for argument in (argument for argument, is_used in used.items() if is_used):
+            if self.target is not None:
+                raise OptionError(f"target= determines the form of the fields: leave out {argument}")
+            raise OptionError(
+                f"{argument} is about fields, and without fields= an item is image and label: name the fields, as "
+                "fields=('image', 'label', 'mask'), or 'all'"
+            )
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument has a wrong type or value, or names a field that the pack lacks.
-    """
-    names = _names(known, fields)
-    if per_box is None and BOXES in names:
-        per_box = fields_of_boxes(known, sizes)
-    boxes_of = {} if per_box is None else _per_box(known, per_box)
-    read = {name: known[name] for name in names if name in known}
-    read |= {boxes_of[name]: known[boxes_of[name]] for name in names if name in boxes_of}
-    _require_no_other(known, names)
-    if not 0 <= min_visible <= 1:
-        raise OptionError(f"min_visible is a share of a box's area, 0 to 1, not {min_visible!r}")
-    return Parts(
-        names,
-        read,
-        None if per_box is None else boxes_of,
-        _modes(known, mode),
-        {name: _filling(known, name, value) for name, value in (fill or {}).items()},
-        min_visible,
-        output in (None, "tensor", "pil")
-        and any(KINDS[field.kind].is_cropped for field in read.values())
-        and _has_tv_tensors(),
-    )
+    def parts(self, reader: Reader) -> Parts | None:
+        """Return the parts of an item for samples of a pack; None if an item is an image and a label.
 
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument has a wrong type or value, names a field that the pack lacks, or asks for a target although
+            the pack has no boxes with categories.
+        """
+        if self.target is not None:
+            parts = self._with_fields_of_target(reader.fields).parts(reader)
+            return None if parts is None else replace(parts, is_target=True)
+        return None if self.fields is None else self._parts_with(self.fields, reader)
 
-def target_parts(
-    known: Mapping[str, Field], target: str, min_visible: float, output: str | None, sizes: Sizes
-) -> Parts:
-    """Return the parts of a detector's target; ValueError if the pack has no boxes with categories."""
-    if target != "coco":
-        raise OptionError(f"target is None or 'coco', not {target!r}")
-    if not {"boxes", "category"} <= known.keys():
-        raise OptionError("target='coco' needs the fields boxes and category, as `packer convert --coco` makes them")
-    per_box = [name for name in ("category", "area", "iscrowd", "segmentation") if name in known]
-    names = ["image", "boxes", *per_box, *(name for name in ("image_id",) if name in known)]
-    parts = parts_of(known, names, "RGB", {"boxes": per_box}, None, min_visible, output, sizes)
-    return replace(parts, is_target=True)
-
-
-def require_used(  # noqa: PLR0917
-    fields: str | Iterable[str] | None,
-    target: str | None,
-    mode: str | Mapping[str, str],
-    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None,
-    fill: Mapping[str, Any] | None,
-    min_visible: float,
-) -> None:
-    """Raise ValueError if an argument of a dataset concerns fields that its items do not contain."""
-    if fields is not None:
-        if target is not None:
-            raise OptionError("target= determines which fields are read: leave out fields=")
-        return
-    others = [] if isinstance(mode, str) else [name for name in mode if name != "image"]
-    used = {
-        f"mode={{{', '.join(map(repr, others))}: ...}}": bool(others),
-        "per_box=": per_box is not None and per_box not in ((), [], {}),
-        "fill=": bool(fill),
-        "min_visible=": target is None and min_visible != 0,
-    }
-    for argument in (argument for argument, is_used in used.items() if is_used):
-        if target is not None:
-            raise OptionError(f"target= determines the form of the fields: leave out {argument}")
-        raise OptionError(
-            f"{argument} is about fields, and without fields= an item is image and label: name the fields, as "
-            "fields=('image', 'label', 'mask'), or 'all'"
+    def _parts_with(self, fields: str | Iterable[str], reader: Reader) -> Parts:
+        known, names, per_box = reader.fields, _names(reader.fields, fields), self.per_box
+        if per_box is None and BOXES in names:
+            per_box = fields_of_boxes(known, lambda field: np.asarray(reader.table.more[f"field.{field}.size"]))
+        boxes_of = {} if per_box is None else _per_box(known, per_box)
+        read = {name: known[name] for name in names if name in known}
+        read |= {boxes_of[name]: known[boxes_of[name]] for name in names if name in boxes_of}
+        _require_unique_visibilities(known, names)
+        if not 0 <= self.min_visible <= 1:
+            raise OptionError(f"min_visible is a share of a box's area, 0 to 1, not {self.min_visible!r}")
+        return Parts(
+            names,
+            read,
+            None if per_box is None else boxes_of,
+            _modes(known, self.mode),
+            {name: _filling(known, name, value) for name, value in (self.fill or {}).items()},
+            self.min_visible,
+            self.output in (None, "tensor", "pil")
+            and any(KINDS[field.kind].is_cropped for field in read.values())
+            and _has_tv_tensors(),
         )
+
+    def _with_fields_of_target(self, known: Mapping[str, Field]) -> FieldOptions:
+        """Return the options for the fields of a detector's target."""
+        if self.target != "coco":
+            raise OptionError(f"target is None or 'coco', not {self.target!r}")
+        if not {"boxes", "category"} <= known.keys():
+            raise OptionError(
+                "target='coco' needs the fields boxes and category, as `packer convert --coco` makes them"
+            )
+        per_box = [name for name in ("category", "area", "iscrowd", "segmentation") if name in known]
+        names = ["image", "boxes", *per_box, *(name for name in ("image_id",) if name in known)]
+        return replace(self, fields=names, target=None, mode="RGB", per_box={"boxes": per_box}, fill=None)
 
 
 def require_same_parts(parts: Sequence[Parts | None], roots: Sequence[str]) -> None:
@@ -299,7 +296,7 @@ def _per_box(known: Mapping[str, Field], per_box: Iterable[str] | Mapping[str, I
 
 
 def _modes(known: Mapping[str, Field], mode: str | Mapping[str, str]) -> dict[str, str]:
-    images = [name for name, field in known.items() if field.kind == "image"]
+    images = [name for name, field in known.items() if KINDS[field.kind].pixels == "colours"]
     own_modes = {} if isinstance(mode, str) else {name: one for name, one in mode.items() if name != "image"}
     for name, one in own_modes.items():
         if name not in images:
@@ -314,21 +311,22 @@ def _filling(known: Mapping[str, Field], name: str, value: Any) -> Any:
     field = known.get(name)
     if field is None:
         raise OptionError(f"fill: the pack has no field {name!r}")
+    kind = KINDS[field.kind]
     try:
-        if field.kind == "mask":
+        if kind.pixels == "ids":
             return int(np.uint16(value))
         if not field.is_blob and field.dtype.startswith("float"):
-            return float(value)  # also NaN, which no value is
-        if KINDS[field.kind].form == "pixels" or value is None:
+            return float(value)  # NaN too, which cannot be a stored value
+        if kind.form == "pixels" or value is None:
             raise OptionError("fill is a value of the field, or a number around and in the place of a mask")
-        if not field.is_blob and KINDS[field.kind].has_classes:
+        if not field.is_blob and kind.has_classes:
             return int(value)
         return field.decode(field.encode(value))
     except (TypeError, ValueError, OverflowError) as error:
         raise OptionError(f"fill: {value!r} cannot stand in the place of {name!r}: {error}") from error
 
 
-def _require_no_other(known: Mapping[str, Field], names: Sequence[str]) -> None:
+def _require_unique_visibilities(known: Mapping[str, Field], names: Sequence[str]) -> None:
     """Raise ValueError if a field has the same name as the key of another field's visibilities."""
     for name in names:
         other = name + VISIBILITY
@@ -359,8 +357,8 @@ def in_form(output: str, pixels: npt.NDArray[Any]) -> Any:
 def as_tensor(array: npt.NDArray[Any]) -> torch.Tensor:
     """Return an array as a tensor on the same memory; if torch lacks uint16, copy such arrays to int32."""
     if not array.flags.writeable:
-        array = array.copy()  # torch warns of others
-    if array.dtype == np.uint8:  # of nearly every image, and the lines below cost more than the tensor itself
+        array = array.copy()  # torch warns about arrays that are read-only
+    if array.dtype == np.uint8:  # a shortcut for nearly every image: the line below takes longer than `from_numpy`
         return torch.from_numpy(array)
     return torch.from_numpy(array.astype(tensor_dtype(array.dtype.name), copy=False))
 
@@ -377,7 +375,7 @@ def item_of(parts: Parts, values: Mapping[str, Any], output: str, size: tuple[in
     ----------
     parts : Parts
     values : mapping
-        All values of a sample: the field values from `FieldDecoder.values`, and its own image, label, name and index.
+        All values of a sample: the field values from `FieldDecoder.samples`, and its own image, label, name and index.
     output : one of OUTPUTS
     size : (height, width)
         The size of the image in the item, to which boxes and keypoints refer.
@@ -389,7 +387,7 @@ def item_of(parts: Parts, values: Mapping[str, Any], output: str, size: tuple[in
         if field is not None and value is not None:
             value = _shown(field, value, output, size, parts.wrapped)
         elif key not in parts.names and output != "numpy" and value is not None:
-            value = as_tensor(value)  # of the visibilities of keypoints
+            value = as_tensor(value)  # the visibilities of keypoints
         elif key == "image" and parts.wrapped and output == "tensor" and isinstance(value, torch.Tensor):
             value = wrapped_image(value)
         item[key] = value
@@ -411,7 +409,7 @@ def target_in_form(target: dict[str, Any], size: tuple[int, int]) -> dict[str, A
 def _shown(field: Field, value: Any, output: str, size: tuple[int, int], wrapped: bool) -> Any:
     if output == "numpy" or not isinstance(value, np.ndarray):
         return value
-    if field.kind == "image" and output == "pil":
+    if KINDS[field.kind].pixels == "colours" and output == "pil":
         return in_form(output, value)
     tensor = tensor_of(field, value)
     return _wrapped(field, tensor, size) if wrapped else tensor
@@ -429,18 +427,17 @@ def _wrapped(field: Field, tensor: torch.Tensor, size: tuple[int, int]) -> Any:
     tv = _tv()
     if field.kind == "boxes":
         return tv.BoundingBoxes(tensor, format="XYXY", canvas_size=size)
-    if field.kind == "keypoints" and hasattr(tv, "KeyPoints"):  # not so before torchvision 0.23
+    if field.kind == "keypoints" and hasattr(tv, "KeyPoints"):  # torchvision 0.23 added them
         return tv.KeyPoints(tensor, canvas_size=size)
-    if KINDS[field.kind].form == "pixels":
-        return tv.Mask(tensor) if field.kind == "mask" else tv.Image(tensor)
-    return tensor
+    pixels = KINDS[field.kind].pixels
+    return {"ids": tv.Mask, "colours": tv.Image}[pixels](tensor) if pixels else tensor
 
 
 def _tv() -> Any:
     return importlib.import_module("torchvision.tv_tensors")
 
 
-_MOST_BYTES = 1 << 31  # of the masks of one image
+_MOST_BYTES = 1 << 31  # for the masks of one image
 
 
 def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
@@ -499,9 +496,9 @@ def _masks(segmentations: Any, size: tuple[int, int]) -> Any:
 
 
 Values = dict[str, Any]
-"""Values of one sample by the names of their fields: see `FieldDecoder.values`."""
+"""The values of one sample, by the names of their fields; see `FieldDecoder.samples`."""
 
-_LOOKED_AT = 1000  # samples, for the first mask of a pack
+_SEARCHED = 1000  # samples that are searched for a first mask
 
 _Decode = Callable[["FieldDecoder", Field, Any, tuple[int, int], Box | None], Any]
 
@@ -539,27 +536,30 @@ class FieldDecoder:
     """
 
     def __init__(self, reader: Reader, parts: Parts, library: str = "auto") -> None:
-        self.reader = reader
-        self._parts = parts
+        self.reader, self.parts = reader, parts
         self._library = library
         self._exif = reader.manifest.exif
-        self._warned: set[str] = set()  # names of fields
+        self._warned: set[str] = set()  # the fields about which a warning was given
 
-    def values(
+    def samples(
         self,
         rows: Ints,
+        labels: Sequence[Any],
         crops: Crops | None,
         operations: Operations | None = None,
         memory: Mapping[str, torch.Tensor | Sequence[torch.Tensor]] | None = None,
         *,
         encoded: bool = False,
     ) -> list[Values]:
-        """Return the field values of N samples, changed in the same way as crops and operations change their images.
+        """Return the field values, the label, the name and the row of N samples.
+
+        Field values are changed in the same way as crops and operations change the images.
 
         Parameters
         ----------
         rows : (N,) int64 array
             Rows of the pack.
+        labels : sequence of N labels
         crops : (N,) array of CROP, optional
             The crops of the images; without them, images are whole.
         operations : (N, M) array of OPERATION, optional
@@ -583,100 +583,86 @@ class FieldDecoder:
         CorruptPackError, ImageError
             If a value is damaged; the reason begins with the name of its field.
         """
-        self.reader.require_table()
-        boxes = [None] * len(rows) if crops is None else [Box(*crop) for crop in crops.tolist()]
-        sizes = self.sizes(rows, None)
-        found: list[Values] = [{} for _ in range(len(rows))]
-        for (name, field), of_field in zip(self._parts.fields.items(), self._stored(rows), strict=True):
-            kind = KINDS[field.kind]
-            decode: _Decode = _DECODERS[field.kind] if kind.is_cropped else FieldDecoder._plain
-            if encoded and kind.form == "pixels":
-                decode = FieldDecoder._encoded
-            for place, stored in enumerate(of_field):
-                try:
-                    value = decode(self, field, stored, sizes[place], boxes[place])
-                except (ImageError, ValueError) as error:
-                    raise self._error(int(rows[place]), name, error) from error
-                found[place][name] = value
-        if operations is not None and (operations["kind"] == AFFINE).any():
-            self._move(found, _Motion(rows, operations, np.array(self.sizes(rows, crops))))
-        for row, values in zip(rows.tolist(), found, strict=True):
-            self._keep_in_step(row, values)
+        found = self._values(rows, crops, operations, encoded=encoded)
         if memory is not None:
             self._write(found, memory)
+        for row, label, values in zip(rows.tolist(), labels, found, strict=True):
+            values["label"], values["index"] = label, row
+            if "name" in self.parts.names:
+                values["name"] = self.reader.names.get(row)
         return found
-
-    @property
-    def makes_targets(self) -> bool:
-        """Whether an item is a pair of the image and a detector's target."""
-        return self._parts.is_target
 
     def targets(self, rows: Ints, crops: Crops | None, operations: Operations | None = None) -> list[dict[str, Any]]:
         """Return the detector targets of N samples; boxes and masks are cropped and moved like the images.
 
-        Raises the same errors as `values`.
+        Raises the same errors as `samples`.
         """
-        found = zip(self.values(rows, crops, operations), self.sizes(rows, None), self.sizes(rows, crops), strict=True)
+        found = zip(self._values(rows, crops, operations), self.sizes(rows, None), self.sizes(rows, crops), strict=True)
         targets = []
-        for place, (values, before, after) in enumerate(found):
+        for number, (values, before, after) in enumerate(found):
             try:
                 target = coco_target(values, before)
             except ValueError as error:
-                raise self._error(int(rows[place]), "segmentation", error) from error
+                raise self._error(int(rows[number]), "segmentation", error) from error
             if "masks" in target and (crops is not None or operations is not None):
                 masks = list(target["masks"].numpy())
                 if crops is not None:
-                    box = Box(*crops[place].item())
+                    box = Box(*crops[number].item())
                     masks = [nearest(mask, box) for mask in masks]
                 if operations is not None:
-                    masks = [moved(mask, operations[place], 0) for mask in masks]
+                    masks = [moved(mask, operations[number], 0) for mask in masks]
                 target["masks"] = torch.from_numpy(np.array(masks, np.uint8).reshape(-1, *after))
-            targets.append(target_in_form(target, after) if self._parts.wrapped else target)
+            targets.append(target_in_form(target, after) if self.parts.wrapped else target)
         return targets
-
-    @property
-    def with_images(self) -> bool:
-        """Whether an item contains the sample's own image."""
-        return "image" in self._parts.names
 
     def sizes(self, rows: Ints, crops: Crops | None) -> list[tuple[int, int]]:
         """Return the heights and widths that the images of N samples have in the items."""
         table = self.reader.table
-        heights, widths = (table.height[rows], table.width[rows]) if crops is None else _windows(crops)
+        if crops is None:
+            heights, widths = table.height[rows], table.width[rows]
+        else:
+            heights, widths = crops["out_height"], crops["out_width"]
         return list(zip(heights.tolist(), widths.tolist(), strict=True))
-
-    def samples(
-        self,
-        rows: Ints,
-        labels: Sequence[Any],
-        crops: Crops | None,
-        operations: Operations | None = None,
-        memory: Mapping[str, torch.Tensor | Sequence[torch.Tensor]] | None = None,
-        *,
-        encoded: bool = False,
-    ) -> list[Values]:
-        """Return the same values as `values`, and the label, the name and the row in the pack of each sample."""
-        found = self.values(rows, crops, operations, memory, encoded=encoded)
-        for row, label, values in zip(rows.tolist(), labels, found, strict=True):
-            values["label"], values["index"] = label, row
-            if "name" in self._parts.names:
-                values["name"] = self.reader.names.get(row)
-        return found
 
     def dtype_of(self, name: str) -> str:
         """Return the dtype of the first mask in a mask field; uint8 if the field has no mask."""
-        sizes = self.reader.table.more[f"field.{name}.size"][:_LOOKED_AT]
+        sizes = self.reader.table.more[f"field.{name}.size"][:_SEARCHED]
         for row in np.flatnonzero(sizes > 0)[:1]:
-            with contextlib.suppress(PackerError):  # which whoever comes to that sample is told
+            with contextlib.suppress(PackerError):  # reading that sample raises the error
                 mask = decode_mask(self.reader.blobs(np.array([row]), name)[0] or b"")
                 return str(mask.dtype)
         return "uint8"
 
+    def _values(
+        self, rows: Ints, crops: Crops | None, operations: Operations | None, *, encoded: bool = False
+    ) -> list[Values]:
+        """Return the field values of N samples; see `samples`."""
+        self.reader.require_table()
+        boxes = [None] * len(rows) if crops is None else [Box(*crop) for crop in crops.tolist()]
+        sizes = self.sizes(rows, None)
+        found: list[Values] = [{} for _ in range(len(rows))]
+        for (name, field), of_field in zip(self.parts.fields.items(), self._stored(rows), strict=True):
+            kind = KINDS[field.kind]
+            decode: _Decode = _DECODERS[field.kind] if kind.is_cropped else FieldDecoder._plain
+            if encoded and kind.form == "pixels":
+                decode = FieldDecoder._encoded
+            for number, stored in enumerate(of_field):
+                try:
+                    value = decode(self, field, stored, sizes[number], boxes[number])
+                except (ImageError, ValueError) as error:
+                    raise self._error(int(rows[number]), name, error) from error
+                found[number][name] = value
+        if operations is not None and (operations["kind"] == AFFINE).any():
+            self._move(found, _Motion(rows, operations, np.array(self.sizes(rows, crops))))
+        for row, values in zip(rows.tolist(), found, strict=True):
+            self._remove_entries(row, values)
+        return found
+
     def _stored(self, rows: Ints) -> Iterator[Sequence[Stored]]:
         """Yield each field with its stored values of these rows."""
-        names = [name for name, field in self._parts.fields.items() if field.is_blob]
+        names = [name for name, field in self.parts.fields.items() if field.is_blob]
         blobs = iter(self.reader.blobs_of(rows, names))
-        for name, field in self._parts.fields.items():
+        for name, field in self.parts.fields.items():
             if field.is_blob:
                 yield next(blobs)
                 continue
@@ -686,35 +672,35 @@ class FieldDecoder:
 
     def _move(self, found: list[Values], motion: _Motion) -> None:
         """Apply the operations that move images to the values that a crop changes as well."""
-        for name in self._parts.cropped:
-            field = self._parts.fields[name]
+        for name in self.parts.cropped:
+            field = self.parts.fields[name]
             values = _MOVERS[field.kind](self, field, [of_sample[name] for of_sample in found], motion)
             for of_sample, value in zip(found, values, strict=True):
                 of_sample[name] = value
 
-    def _keep_in_step(self, row: int, values: Values) -> None:
+    def _remove_entries(self, row: int, values: Values) -> None:
         """Remove the entries of removed boxes, and split keypoints into positions and visibilities."""
         kept = {name: one.kept for name, one in values.items() if isinstance(one, Moved)}
-        for name, of in (self._parts.per_box or {}).items():
+        for name, of in (self.parts.per_box or {}).items():
             if values.get(name) is None or of not in kept:
                 continue
             if len(values[name]) != len(kept[of]):
                 reason = f"{len(values[name])} entries, and {of!r} has {len(kept[of])} boxes"
                 raise self._error(row, name, ValueError(reason))
             values[name] = _of_boxes(values[name], kept[of])
-        self._warn_of_whole(values, kept)
+        self._warn_of_uncut(values, kept)
         for name in kept:
             values[name] = values[name].boxes
-        for name, field in self._parts.fields.items():
+        for name, field in self.parts.fields.items():
             if KINDS[field.kind].has_visibilities:
                 points = values[name]
                 values[name] = None if points is None else np.ascontiguousarray(points[..., :2])
                 values[name + VISIBILITY] = None if points is None else np.ascontiguousarray(points[..., 2])
 
-    def _warn_of_whole(self, values: Values, kept: Mapping[str, npt.NDArray[np.bool_]]) -> None:
+    def _warn_of_uncut(self, values: Values, kept: Mapping[str, npt.NDArray[np.bool_]]) -> None:
         """Warn once about a list that keeps all its entries, one for each original box, although boxes were removed."""
-        for name, field in self._parts.fields.items():
-            if not KINDS[field.kind].is_list or name in (self._parts.per_box or {}):
+        for name, field in self.parts.fields.items():
+            if not KINDS[field.kind].is_list or name in (self.parts.per_box or {}):
                 continue
             value = values.get(name)
             for boxes, own in kept.items():
@@ -727,7 +713,7 @@ class FieldDecoder:
                     )
 
     def _write(self, found: list[Values], memory: Mapping[str, torch.Tensor | Sequence[torch.Tensor]]) -> None:
-        for name in self._parts.masks:
+        for name in self.parts.masks:
             for values, out in zip(found, memory.get(name, ()), strict=name in memory):
                 mask, to = values[name], out.numpy()[0]
                 if mask is not None and np.can_cast(mask.dtype, to.dtype, "safe"):
@@ -739,13 +725,13 @@ class FieldDecoder:
         return ImageError(f"field {name!r}: {reason}", self.reader.describe(row))
 
     def _plain(self, field: Field, stored: Stored, size: tuple[int, int], box: Box | None) -> Any:
-        return self._parts.fill.get(field.name) if stored is None else field.decode(stored)
+        return self.parts.fill.get(field.name) if stored is None else field.decode(stored)
 
     def _encoded(self, field: Field, stored: Any, size: tuple[int, int], box: Box | None) -> Any:
         return None if stored is None else bytes(stored)
 
     def _mask(self, field: Field, stored: Any, size: tuple[int, int], box: Box | None) -> Any:
-        fill = self._parts.fill.get(field.name)
+        fill = self.parts.fill.get(field.name)
         if stored is None:
             shape = size if box is None else box.out
             return None if fill is None else np.full(shape, fill, np.min_scalar_type(fill))
@@ -754,7 +740,7 @@ class FieldDecoder:
         return cut_mask(stored, size, box, fill=fill or 0)
 
     def _image(self, field: Field, stored: Any, size: tuple[int, int], box: Box | None) -> Any:
-        mode = self._parts.modes[field.name]
+        mode = self.parts.modes[field.name]
         if stored is None:
             return None
         if box is None:
@@ -767,21 +753,17 @@ class FieldDecoder:
             return None
         if box is None:
             return Moved(boxes, np.ones(len(boxes), bool))
-        return move_boxes(boxes, box, min_visible=self._parts.min_visible)
+        return move_boxes(boxes, box, min_visible=self.parts.min_visible)
 
     def _keypoints(self, field: Field, stored: Stored, size: tuple[int, int], box: Box | None) -> Any:
         points = self._plain(field, stored, size, box)
         return points if points is None or box is None else move_keypoints(points, box)
 
-    def _moved_masks(self, field: Field, masks: Sequence[Any], motion: _Motion) -> Sequence[Any]:
-        return self._moved_pixels(field, masks, motion, self._parts.fill.get(field.name) or 0)
-
-    def _moved_images(self, field: Field, images: Sequence[Any], motion: _Motion) -> Sequence[Any]:
-        return self._moved_pixels(field, images, motion, None)
-
-    def _moved_pixels(self, field: Field, each: Sequence[Any], motion: _Motion, fill: int | None) -> Sequence[Any]:
+    def _moved_pixels(self, field: Field, images: Sequence[Any], motion: _Motion) -> Sequence[Any]:
+        """Move masks and images; without a fill value, images are filled with the colour of each operation."""
+        fill = (self.parts.fill.get(field.name) or 0) if KINDS[field.kind].pixels == "ids" else None
         made = []
-        for row, pixels, operations in zip(motion.rows.tolist(), each, motion.operations, strict=True):
+        for row, pixels, operations in zip(motion.rows.tolist(), images, motion.operations, strict=True):
             try:
                 made.append(None if pixels is None else moved(pixels, operations, fill))
             except ValueError as error:
@@ -789,7 +771,7 @@ class FieldDecoder:
         return made
 
     def _moved_boxes(self, field: Field, boxes: Sequence[Any], motion: _Motion) -> Sequence[Any]:
-        return moved_boxes(boxes, motion.operations, motion.sizes, min_visible=self._parts.min_visible)
+        return moved_boxes(boxes, motion.operations, motion.sizes, min_visible=self.parts.min_visible)
 
     def _moved_keypoints(self, field: Field, points: Sequence[Any], motion: _Motion) -> Sequence[Any]:
         return moved_keypoints(points, motion.operations, motion.sizes)
@@ -804,16 +786,12 @@ _DECODERS: Mapping[str, _Decode] = {
 """The methods that decode a value and crop it, for each kind that is cropped."""
 
 _MOVERS: Mapping[str, _MoveValues] = {
-    "mask": FieldDecoder._moved_masks,
-    "image": FieldDecoder._moved_images,
+    "mask": FieldDecoder._moved_pixels,
+    "image": FieldDecoder._moved_pixels,
     "boxes": FieldDecoder._moved_boxes,
     "keypoints": FieldDecoder._moved_keypoints,
 }
 """The methods that move the values of N samples like their images, for each kind that is cropped."""
-
-
-def _windows(crops: Crops) -> tuple[Ints, Ints]:
-    return crops["out_height"], crops["out_width"]
 
 
 def _of_boxes(values: Any, kept: npt.NDArray[np.bool_]) -> Any:

@@ -19,21 +19,10 @@ from PIL import Image
 
 from packer._codecs import IMAGE_SUFFIXES
 from packer._datasets import staging
-from packer._datasets.decoder import BatchDecoder, BatchInMemory
+from packer._datasets.decoder import BatchDecoder
 from packer._datasets.description import of_pack, pictures
-from packer._datasets.fields import (
-    FieldDecoder,
-    Values,
-    in_form,
-    mode_of_images,
-    parts_of,
-    require_used,
-    target_parts,
-    tensor_dtype,
-)
-from packer._datasets.generators import seeder
-from packer._datasets.items import BAD, ItemMaker, Pool, Replaced, good, replaced_from, slice_of
-from packer._datasets.memory import IMAGES, BatchPart, Layout, images_in, view_part
+from packer._datasets.fields import FieldDecoder, FieldOptions, Values, in_form, tensor_dtype
+from packer._datasets.items import BAD, ItemMaker, Pool, Replaced, replaced_from
 from packer._datasets.pipeline import (
     OUTPUTS,
     Compiled,
@@ -45,14 +34,27 @@ from packer._datasets.pipeline import (
     followed_by_fields,
     require_callable,
 )
-from packer._datasets.protocol import BatchOpener, Fetching, ItemsError, Memory, SliceDecoder, TorchDataset, Traits
+from packer._datasets.protocol import (
+    IMAGES,
+    BatchOpener,
+    BatchPart,
+    Fetching,
+    ItemsError,
+    Layout,
+    Memory,
+    SliceDecoder,
+    TorchDataset,
+    Traits,
+    images_in,
+    view_part,
+)
 from packer._datasets.sample_view import (
     ColumnArrays,
     Samples,
     SampleView,
     Targets,
-    meeting,
-    places_in,
+    indices_where,
+    normalized_indices,
     require_known_loader,
     row_of,
     valid_rows,
@@ -71,7 +73,7 @@ from packer._table import Ints, Labels
 from packer.augment import Augmentation, View
 from packer.crops import Compose, Crop
 from packer.errors import NotAPackError, OptionError, OptionTypeError, printable, warn
-from packer.samplers._random import epoch_of, seed_of, uniforms
+from packer.samplers._random import epoch_of, seed_of, seeder, uniforms
 
 
 class ImageDataset(ItemDataset):
@@ -218,7 +220,8 @@ class ImageDataset(ItemDataset):
 
     extensions = IMAGE_SUFFIXES
 
-    _format: str | None = None  # any
+    _format: str | None = None
+    """The format that this class reads; None for all formats."""
 
     def __init__(  # noqa: PLR0917
         self,
@@ -261,17 +264,18 @@ class ImageDataset(ItemDataset):
             raise OptionError(f"cache is None or 'ram', not {cache!r}")
         choose_reading([root], cache_dir, cache_size, timeout)
         _require_threads(threads)
-        fast_decoder(decoder)  # refuses an unknown or missing one here rather than in a worker
+        fast_decoder(decoder)  # raises an error for an unknown or missing library here, and not in a worker
         require_known_loader(loader)
         if type(self).find_classes is not ImageDataset.find_classes:
             raise OptionTypeError(
                 "find_classes of a pack cannot be overridden: its classes were chosen by `packer convert`"
             )
         require_callable("transforms", transforms)
-        settings = ItemSettings(output, mode_of_images(mode), fuse, transforms)
+        options = FieldOptions(fields, target, mode, per_box, fill, min_visible, output)
+        settings = ItemSettings(output, options.image_mode, fuse, transforms)
         if fuse and settings.mode != "RGB":
             raise OptionError(f"fuse=True supports only RGB images, not mode={mode!r}")
-        require_used(fields, target, mode, per_box, fill, min_visible)
+        options.require_used()
         settings = settings.with_transform("transform", transform).with_transform("target_transform", target_transform)
         settings = settings.with_crop(crop)
         if scaled_decode:
@@ -280,18 +284,13 @@ class ImageDataset(ItemDataset):
                 "less time than decoding all of it at half its size. Leave it out: the next release refuses it"
             )
         seed, replaced = None if seed is None else seed_of(seed), replaced_from(on_error, max_bad)
-        self._whole: ImageDataset | None = None  # of which this dataset is a selection
+        self._whole: ImageDataset | None = None  # the dataset from which this one was selected
         self._page_lock = staging.PageLock()
         reader = open_pack(root, check=check)
         try:
             self._require_format(reader)
-            parts = None
-            if target is not None:
-                parts = target_parts(reader.fields, target, min_visible, output, blob_sizes(reader))
-            elif fields is not None:
-                parts = parts_of(reader.fields, fields, mode, per_box, fill, min_visible, output, blob_sizes(reader))
-            settings = replace(settings, parts=parts).with_augment(augment).with_views(views)
-            compiled = settings.compiled(settings.transform)  # says at once where fuse= changes nothing
+            settings = replace(settings, parts=options.parts(reader)).with_augment(augment).with_views(views)
+            compiled = settings.compiled(settings.transform)  # here, to warn at once if fuse= has no effect
             if stage is not None:
                 reader.close()
                 root = staging.stage(root, stage)
@@ -348,15 +347,15 @@ class ImageDataset(ItemDataset):
         if isinstance(index, slice):
             return self.select(range(*index.indices(len(self))))
         try:
-            place = operator.index(index)
+            number = operator.index(index)
         except TypeError:
             raise OptionTypeError(f"an index is an integer, not {index!r}") from None
         items = self._items
-        return items.item(place, items.seed)
+        return items.item(number, items.seed)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return a batch of items, in the order of `indices`; DataLoader calls this."""
-        if type(self).__getitem__ is not ImageDataset.__getitem__:  # of a class that adds to the items
+        if type(self).__getitem__ is not ImageDataset.__getitem__:  # a subclass changes the items
             return [self[index] for index in indices]
         return self._items.own_items(indices, self.seed)
 
@@ -391,7 +390,7 @@ class ImageDataset(ItemDataset):
         CorruptPackError
             If a column that the condition uses is damaged.
         """
-        return self.select(meeting(condition, self._items.view.columns, len(self)))
+        return self.select(indices_where(condition, self._items.view.columns, len(self)))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch on which seeded crops depend, also in DataLoader workers that are already running."""
@@ -567,20 +566,15 @@ class ImageDataset(ItemDataset):
 
 
 def items_of(dataset: ImageDataset) -> PackItems:
-    """Return what makes the items of a dataset."""
+    """Return the samples and item settings of a dataset, which loaders read."""
     return dataset._items
 
 
 def _require_threads(threads: object) -> None:
     """Raise TypeError or ValueError if a number of threads is not a whole number of 1 or more."""
-    if threads is None:  # which `require_count` accepts
+    if threads is None:  # `require_count` accepts None, which for other options means the default
         raise OptionTypeError("threads is a whole number, not None")
     require_count("threads", threads)
-
-
-def blob_sizes(reader: Reader) -> Callable[[str], npt.NDArray[np.int64]]:
-    """Return a function that returns the sizes of a field's blobs."""
-    return lambda field: np.asarray(reader.table.more[f"field.{field}.size"])
 
 
 def _made_anew(cls: type, attributes: dict[str, Any]) -> Any:
@@ -613,12 +607,12 @@ def _joined(cls: type, base: type) -> type:
     return type(cls.__name__, (cls, base), members)
 
 
-_REQUEST = 3 << 17  # bytes that are fetched together, where neighbours are needed soon
-_AHEAD, _AHEAD_IN_MEMORY = 1 << 29, 1 << 27  # bytes that are requested ahead: on the disk of a cache, or in memory
-_SIZES = 1000  # samples whose sizes stand for all
+_REQUEST = 3 << 17  # bytes of neighbouring samples that one request fetches
+_AHEAD, _AHEAD_IN_MEMORY = 1 << 29, 1 << 27  # bytes that are requested ahead, if a cache is on disk or in memory
+_SIZES = 1000  # samples from which the mean size is estimated
 
-_MADE_AGAIN = {"decoder", "fields", "_mask_dtypes"}
-"""The attributes that are made from others when they are needed, and are neither pickled nor copied."""
+_CACHED = {"decoder", "fields", "_mask_dtypes"}
+"""The attributes that are computed from others when they are needed, and are neither pickled nor copied."""
 
 
 class PackItems(TorchDataset):
@@ -650,7 +644,7 @@ class PackItems(TorchDataset):
     pool : Pool
     """
 
-    threads: int = 1  # each instance has its own; without this, the property of the base class would be abstract here
+    threads: int = 1  # replaces the abstract property of the base class; each instance has its own value
 
     def __init__(
         self,
@@ -680,7 +674,7 @@ class PackItems(TorchDataset):
         """Warn about slow decoding, and about bits or bands of images that the mode discards."""
         if self.library == "auto":
             warn_of_slow_decoding()
-        if (parts := self.item_settings.parts) is None or "image" in parts.names:
+        if (parts := self.item_settings.parts) is None or parts.with_image:
             warn_of_lost_numbers(self.reader, self.item_settings.mode)
 
     def __copy__(self) -> PackItems:
@@ -690,7 +684,7 @@ class PackItems(TorchDataset):
         return alike
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in self.__dict__.items() if name not in _MADE_AGAIN}
+        state = {name: value for name, value in self.__dict__.items() if name not in _CACHED}
         return {**state, "_own_steps": None, "_loaders_steps": None}
 
     @property
@@ -727,21 +721,21 @@ class PackItems(TorchDataset):
             return {}
         return {name: tensor_dtype(fields.dtype_of(name)) for name in parts.masks}
 
-    def item(self, place: int, seed: int | None) -> Any:
+    def item(self, index: int, seed: int | None) -> Any:
         """Return an item. Its crop depends on `seed` and the epoch; without a seed, torch's generator draws it."""
         pipeline = self.pipeline
         if not pipeline.takes_one:
-            return self.own_items([place], seed)[0]
-        number = self.view.row_of(place)
+            return self.own_items([index], seed)[0]
+        number = self.view.row_of(index)
         random = None if seed is None or not pipeline.randoms else self._random(number, seed, pipeline.randoms)
         try:
             row = self.reader.row(number)
-            label = self.view.label_of(place, row.label)
+            label = self.view.label_of(index, row.label)
             return pipeline.sample(self.reader, self.decoder.one, row, label, random)
         except BAD:
             if self.replaced is None:
                 raise
-        return self.replaced_items(np.array([place % len(self)]), seed)[0]
+        return self.replaced_items(np.array([index % len(self)]), seed)[0]
 
     def _random(self, number: int, seed: int, count: int) -> npt.NDArray[np.float64]:
         """Return the random numbers that choose the crop of a row in this epoch."""
@@ -784,7 +778,7 @@ class PackItems(TorchDataset):
         fixed = sizes and len(sizes) == len(pipeline.crops) and pipeline.leaves_pixels
         if not fixed or (parts is not None and parts.is_target):
             return None
-        with_images = parts is None or "image" in parts.names
+        with_images = parts is None or parts.with_image
         if with_images and pipeline.mode != "RGB":
             return None
         views = [view_part(number, size) for number, size in enumerate(sizes)]
@@ -808,34 +802,28 @@ class PackItems(TorchDataset):
         if self.fields is not None:
             return functools.partial(self._open_with_fields, indices, choices, step, numbers)
         prepared = self.decoder.prepare(self.view.rows_in_turns(indices), choices, batch, step, numbers)
-        return lambda some, memory: prepared.batch(some, images_in(memory)).decode
+        return lambda some, memory: prepared.batch(some, images_in(memory))
 
     def _open_with_fields(  # noqa: PLR0917
         self, indices: Ints, choices: Crops, step: int, numbers: Numbers | None, some: slice, memory: Memory
     ) -> SliceDecoder:
         """Return the function that decodes a slice of a batch whose items are dicts."""
         own, crops = indices[some], choices[some]
-        rows, pixels, images = self.view.rows_in_turns(own), images_in(memory), None
+        rows, pixels, decode_images = self.view.rows_in_turns(own), images_in(memory), None
         if pixels is not None:
-            images = self.decoder.prepare(rows, crops, len(rows), step, numbers).batch(slice(None), pixels)
-        return functools.partial(self._decode_with_fields, own, rows, crops, memory, images)
-
-    def _decode_with_fields(  # noqa: PLR0917
-        self, indices: Ints, rows: Ints, crops: Crops, memory: Memory, images: BatchInMemory | None, part: slice
-    ) -> list[Values]:
-        """Decode the images of a slice of a batch, and return the other values of its samples.
-
-        Fields follow the crops that were chosen for the images, also if the user has replaced the crop since then.
-        """
-        if images is not None:
-            images.decode(part)
-        fields, parts = self.fields, self.item_settings.parts
+            decode_images = self.decoder.prepare(rows, crops, len(rows), step, numbers).batch(slice(None), pixels)
+        fields = self.fields
         assert fields is not None
-        assert parts is not None
-        targets = self.labels(indices[part]) if "label" in parts.names else [None] * len(rows[part])
-        labels = targets.tolist() if isinstance(targets, np.ndarray) else targets
-        share = {name: tensors[part] for name, tensors in memory.items()}
-        return fields.samples(rows[part], labels, *followed_by_fields(crops[part]), share)
+
+        def decode(part: slice) -> list[Values]:
+            if decode_images is not None:
+                decode_images(part)
+            targets = self.labels(own[part]) if "label" in fields.parts.names else [None] * len(rows[part])
+            labels = targets.tolist() if isinstance(targets, np.ndarray) else targets
+            share = {name: tensors[part] for name, tensors in memory.items()}
+            return fields.samples(rows[part], labels, *followed_by_fields(crops[part]), share)
+
+        return decode
 
     def items(
         self, indices: Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
@@ -847,16 +835,16 @@ class PackItems(TorchDataset):
 
     def own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[Any]:
         """Return items; crops depend on `seed` and the epoch, or are drawn from torch's generator without a seed."""
-        pipeline, places = self.pipeline, places_in(indices, len(self))
-        rows = self.view.rows_in_turns(places)
+        pipeline, indices = self.pipeline, normalized_indices(indices, len(self))
+        rows = self.view.rows_in_turns(indices)
         if seed is not None and pipeline.randoms:
             self.epochs.read(rows)
         try:
-            return self._made(rows, rows, self.view.labels_of(places), self.epochs.epoch, seed, pipeline)
+            return self._made(rows, rows, self.view.labels_of(indices), self.epochs.epoch, seed, pipeline)
         except BAD:
             if self.replaced is None:
                 raise
-        return self.replaced_items(places, seed)
+        return self.replaced_items(indices, seed)
 
     def replaced_items(self, indices: Ints, seed: int | None) -> list[Any]:
         """Return items of samples like `own_items`, but replace samples that cannot be read."""
@@ -894,7 +882,7 @@ class PackItems(TorchDataset):
             raise ItemsError("the items have fields")
         if pipeline.lookup is not None and pipeline.row_size is not None:
             images = Layout((BatchPart(IMAGES, pipeline.row_size, 3),))
-            return images.with_numbers(pipeline.lookup, beside=False)
+            return images.with_numbers(pipeline.lookup, keep_levels=False)
         layout = self.layout()
         if layout is None:
             unfused = not settings.fuse and settings.transform is not None
@@ -914,7 +902,7 @@ class PackItems(TorchDataset):
 
     def _readable(self, indices: Ints, epoch: int, seed: int | None) -> Ints:
         assert self.replaced is not None
-        return good(indices, len(self), lambda index: self.require_readable(index, epoch, seed), self.replaced)
+        return self.replaced.substitutes(indices, len(self), lambda index: self.require_readable(index, epoch, seed))
 
     def _made(  # noqa: PLR0917
         self,
@@ -930,8 +918,7 @@ class PackItems(TorchDataset):
         if self.reader.remote:
             self._request(np.sort(rows), urgent=True)
 
-        def choose(places: range) -> Crops:
-            part = slice_of(places)
+        def choose(part: slice) -> Crops:
             return self._crops(pipeline, rows[part], epoch, seed, keys[part])
 
         maker = ItemMaker(
@@ -954,19 +941,19 @@ class PackItems(TorchDataset):
     def _request(self, rows: Ints, *, urgent: bool) -> None:
         """Request all bytes of samples together; a sample without separate fields is fetched when it is read."""
         reader, parts = self.reader, self.item_settings.parts
-        names = None if parts is None else parts.names
-        blobs = [name for name in names or () if name in reader.fields and reader.fields[name].is_blob]
+        names = () if parts is None else parts.names
+        blobs = [name for name in names if name in reader.fields and reader.fields[name].is_blob]
         if len(rows) > 1 or blobs or not urgent:
-            reader.ahead(rows, names is None or "image" in names, blobs, urgent=urgent)
+            reader.ahead(rows, parts is None or parts.with_image, blobs, urgent=urgent)
 
 
-_WATCHED = 1 << 12  # samples, spread over the pack, whose reading is remembered
-_FEW = 16  # samples of which nobody can tell passes from single looks
+_WATCHED = 1 << 12  # samples, spread over the pack, whose reading is recorded
+_FEW = 16  # samples; with fewer, a second pass looks the same as reading single samples again
 _EPOCH, _READ, _AGAIN, _WARNED, _MOVES, _NUMBERS = range(6)
 
 
 class Epochs:
-    """The epoch on which crops depend, and a record of the samples read in it; DataLoader workers see each `move_on`.
+    """The epoch on which crops depend, and a record of the samples read in it, in memory that DataLoader workers share.
 
     Parameters
     ----------
@@ -981,16 +968,16 @@ class Epochs:
         self._step = max(-(-length // _WATCHED), 1)
         count = -(-length // self._step)
         memory = torch.zeros(8 * _NUMBERS + count, dtype=torch.uint8)
-        self._look_at(memory.share_memory_())  # type: ignore[no-untyped-call]
+        self._use(memory.share_memory_())  # type: ignore[no-untyped-call]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_pack": self._pack, "_step": self._step, "_memory": self._memory}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._look_at(self._memory.share_memory_())  # type: ignore[no-untyped-call]
+        self._use(self._memory.share_memory_())  # type: ignore[no-untyped-call]
 
-    def _look_at(self, memory: torch.Tensor) -> None:
+    def _use(self, memory: torch.Tensor) -> None:
         """Use `memory`, which is shared and holds the whole state."""
         self._memory, numbers = memory, memory.numpy()
         self._numbers: npt.NDArray[np.int64] = numbers[: 8 * _NUMBERS].view(np.int64)
@@ -1035,7 +1022,7 @@ class Epochs:
 
 
 class LostNumbersWarning(UserWarning):
-    """Images have more bits or bands than the items of a dataset contain."""
+    """The warning that images have more bits or bands than the items of a dataset contain."""
 
 
 def warn_of_lost_numbers(reader: Reader, mode: str) -> None:
@@ -1055,7 +1042,7 @@ def remark(manifest: Manifest, mode: str) -> str | None:
     if manifest.codec != "keep":
         if not clipped:
             return None
-        return (  # a packer stored them that did not refuse them yet
+        return (  # an earlier version of packer stored them, which did not refuse them
             f"{_images(clipped)} 16 bits or floats a pixel, stored as 8-bit RGB, white or black. Convert the files "
             "again, with --to-8-bit type or --to-8-bit file"
         )

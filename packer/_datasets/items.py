@@ -1,8 +1,8 @@
-"""Items of a batch, which a pool of threads decodes and transforms, with unreadable samples replaced.
+"""The items of a batch, made by a pool of threads, and the replacement of unreadable samples.
 
 torch's default_collate copies each image of a batch into new memory, which is shared with the main process. For images
 of 224 x 224 float32 numbers this takes half as long as decoding. Therefore images that are converted to numbers are
-written as rows of one batch tensor from the beginning.
+decoded into one tensor, from which default_collate makes the batch without copying.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torch.utils.data import default_collate, get_worker_info
 
 from packer._datasets.decoder import BatchDecoder
 from packer._datasets.fields import FieldDecoder
-from packer._datasets.memory import IMAGES
 from packer._datasets.pipeline import Pipeline
+from packer._datasets.protocol import IMAGES
 from packer._images.geometry import Crops
 from packer._table import Ints
 from packer.errors import CorruptPackError, ImageError, OptionError, PackError, printable, warn
 
 
 class Item(NamedTuple):
-    """An image and a label; the type is registered with default_collate, which then calls `_collated`."""
+    """An image and a label, which default_collate collates by `_collated`."""
 
     image: Any
     label: Any
@@ -37,9 +37,9 @@ class Item(NamedTuple):
 def empty_rows(count: int, shape: tuple[int, ...]) -> torch.Tensor:
     """Return an uninitialized (count, *shape) float32 tensor, in shared memory in a worker of DataLoader."""
     if get_worker_info() is None:
-        return torch.from_numpy(np.empty((count, *shape), np.float32))  # NumPy asks for huge pages, torch does not
+        return torch.from_numpy(np.empty((count, *shape), np.float32))  # NumPy uses huge pages, torch does not
     batch, size = torch.empty(0), torch.Size((count, *shape))
-    new_shared: Any = torch.UntypedStorage._new_shared  # as default_collate does
+    new_shared: Any = torch.UntypedStorage._new_shared  # default_collate uses it too
     storage: torch.UntypedStorage = new_shared(size.numel() * batch.element_size())
     return batch.set_(storage).view(size)
 
@@ -67,18 +67,18 @@ def _whole(images: Sequence[Any]) -> torch.Tensor | None:
 
 try:
     from torch.utils.data._utils.collate import default_collate_fn_map
-except ImportError:  # collation then copies
+except ImportError:  # default_collate then copies the images
     pass
 else:
-    default_collate_fn_map[Item] = _collated  # the way that default_collate's documentation shows
+    default_collate_fn_map[Item] = _collated  # the documented way to register a type
 
 
 class ItemMaker:
-    """Makes the items of one request for N samples, which threads divide among themselves.
+    """Makes the items of N samples, which threads divide among themselves.
 
     Random crops are drawn at the beginning, in the order of the samples. There is one exception: if a transform draws
-    random numbers too, and there is no seed, each crop is drawn just before its image is transformed, which is the
-    order in which torchvision's transforms would draw.
+    random numbers too, and there is no seed, each crop is drawn just before its image is transformed. This is the order
+    in which torchvision's transforms draw.
 
     Parameters
     ----------
@@ -88,13 +88,13 @@ class ItemMaker:
     labels : sequence of N labels
     pipeline : Pipeline
     choose : callable
-        Takes a range of indices into `rows`, and returns crops.
+        Takes a slice of the samples, and returns their crops.
     fields : FieldDecoder, optional
         The decoder of fields, if items are dicts.
     seeded : bool
         Whether a crop depends only on its sample, not on the time at which it is chosen.
     before : callable, optional
-        Called with each index into `rows` before the transforms run.
+        Called before the transforms of each sample run, with the sample's position among the N samples.
     """
 
     def __init__(  # noqa: PLR0917
@@ -103,7 +103,7 @@ class ItemMaker:
         rows: Ints,
         labels: Sequence[Any],
         pipeline: Pipeline,
-        choose: Callable[[range], Crops],
+        choose: Callable[[slice], Crops],
         fields: FieldDecoder | None = None,
         *,
         seeded: bool,
@@ -113,33 +113,37 @@ class ItemMaker:
         self._pipeline, self._choose, self._before = pipeline, choose, before
         self._draws_one_by_one = not seeded and pipeline.interleaved
         draws_now = pipeline.crops and not self._draws_one_by_one
-        self._crops = choose(range(len(rows))) if draws_now else None
-        self._batch: torch.Tensor | None = None  # whose rows are the images of the items
+        self._crops = choose(slice(0, len(rows))) if draws_now else None
+        self._batch: torch.Tensor | None = None  # the tensor with all images
         if pipeline.lookup is not None and pipeline.row_size is not None and len(rows) > 1:
             self._batch = empty_rows(len(rows), (3, *pipeline.row_size))
 
-    def make(self, places: range) -> list[Any]:
-        """Return the items of the samples at some indices into `rows`."""
+    def make(self, positions: range) -> list[Any]:
+        """Return the items of the samples at some of the positions from 0 to N - 1."""
+        part = slice(positions.start, positions.stop)
         if self._batch is not None:
-            return self._finished(places, self._rows_of(self._batch, slice_of(places)))
+            return self._finished(positions, self._rows_of(self._batch, part))
         if not self._draws_one_by_one:
-            crops = None if self._crops is None else self._crops[slice_of(places)]
-            return self._finished(places, self._items(slice_of(places), crops))
-        each = (range(place, place + 1) for place in places)
-        return [item for one in each for item in self._finished(one, self._items(slice_of(one), self._choose(one)))]
+            crops = None if self._crops is None else self._crops[part]
+            return self._finished(positions, self._items(part, crops))
+        items = []
+        for position in positions:
+            one = slice(position, position + 1)
+            items += self._finished(range(position, position + 1), self._items(one, self._choose(one)))
+        return items
 
-    def _finished(self, places: range, items: Iterator[Any]) -> list[Any]:
-        """Return items in a list; `before` is called before the transforms of each run."""
+    def _finished(self, positions: range, items: Iterator[Any]) -> list[Any]:
+        """Return items in a list. `before` is called before an iterator runs the transforms of its next item."""
         if self._before is None:
             return list(items)
         made = []
-        for place in places:
-            self._before(place)
+        for position in positions:
+            self._before(position)
             made.append(next(items))
         return made
 
     def _rows_of(self, batch: torch.Tensor, part: slice) -> Iterator[Item]:
-        """Yield the items of a slice of the samples, whose images are rows of the batch."""
+        """Yield the items of a slice of the samples, whose images are decoded into the batch tensor."""
         lookup = self._pipeline.lookup
         assert lookup is not None
         assert self._crops is not None
@@ -151,15 +155,16 @@ class ItemMaker:
         """Yield the items of a slice of the samples. The transforms of each are called when that item is requested."""
         rows, labels, pipeline, fields = self._rows[part], self._labels[part], self._pipeline, self._fields
         bare, operations = pipeline.followed(crops)
-        if fields is not None and fields.makes_targets:
+        is_target = fields is not None and fields.parts.is_target
+        if fields is not None and is_target:
             labels = fields.targets(rows, bare, operations)
-        if fields is None or fields.makes_targets:
+        if fields is None or is_target:
             for image, label in zip(self._images(rows, crops), labels, strict=True):
                 yield pipeline.item(image, label)
             return
         sizes = fields.sizes(rows, bare)
         values = fields.samples(rows, labels, bare, operations, encoded=pipeline.output == "bytes")
-        images = self._images(rows, crops) if fields.with_images else [None] * len(rows)
+        images = self._images(rows, crops) if fields.parts.with_image else [None] * len(rows)
         for image, of_sample, size in zip(images, values, sizes, strict=True):
             yield pipeline.dict_item({**of_sample, IMAGES: image}, size)
 
@@ -181,12 +186,8 @@ class ItemMaker:
             yield bytes(data) if pipeline.output == "bytes" else pipeline.shown(decoder.one.whole(row, data))
 
 
-def slice_of(places: range) -> slice:
-    """Return a range as a slice, with which NumPy and torch index without copying."""
-    return slice(places.start, places.stop)
-
-
-_of_a_pool = threading.local()  # has `mark` in the threads of a pool
+_of_thread = threading.local()
+"""Has the attribute `in_pool` in the threads of a pool."""
 
 
 class Pool:
@@ -202,7 +203,7 @@ class Pool:
         self, threads: int, make: Callable[[Any], list[Any]], indices: Sequence[int] | npt.NDArray[np.int64]
     ) -> list[Any]:
         """Return the list ``make(indices)``, computed by `threads` threads for parts of `indices`."""
-        if threads == 1 or len(indices) < 2 or hasattr(_of_a_pool, "mark"):  # a thread would wait for itself
+        if threads == 1 or len(indices) < 2 or hasattr(_of_thread, "in_pool"):  # a thread cannot wait for itself
             return make(indices)
         step = -(-len(indices) // threads)
         executor = self._executor(threads)
@@ -210,12 +211,12 @@ class Pool:
         try:
             return [item for task in tasks for item in task.result()]
         finally:
-            wait(tasks)  # after an error as well: no thread goes on reading when the caller has got the error
+            wait(tasks)  # after an error too: no thread may still read when the caller handles the error
 
     def _executor(self, threads: int) -> ThreadPoolExecutor:
-        key = os.getpid(), threads  # a fork has none of its parent's threads
+        key = os.getpid(), threads  # a fork does not have the threads of its parent
         if key not in self._executors:
-            made = ThreadPoolExecutor(threads, "packer", initializer=setattr, initargs=(_of_a_pool, "mark", True))
+            made = ThreadPoolExecutor(threads, "packer", initializer=setattr, initargs=(_of_thread, "in_pool", True))
             return self._executors.setdefault(key, made)
         return self._executors[key]
 
@@ -231,16 +232,17 @@ class Pool:
 
 
 BAD = CorruptPackError, ImageError
-"""The errors of a sample that cannot be read, and of nothing else."""
+"""The errors that a sample raises if it cannot be read, and nothing else raises."""
 
-_TURN = 1 << 20  # of a sample that takes another's place: see `in_turns`
+_TURN_OF_REPLACEMENT = 1 << 20
+"""The turn of a sample that replaces another sample; its own turns in the epoch are smaller."""
 
 
 class Replaced:
     """The samples that could not be read in this process; each is replaced by the next readable sample.
 
-    So the replacement is the same in every run and on every rank. The replacing sample gets another crop than at its
-    own place in the same epoch.
+    So the replacement is the same in every run and on every rank. It gets another crop than the same sample gets
+    elsewhere in the epoch.
 
     Parameters
     ----------
@@ -259,7 +261,37 @@ class Replaced:
         self.most = most
         self.reasons: list[str] = []
 
-    def note(self, error: Exception, length: int) -> None:
+    def substitutes(self, indices: Sequence[int] | Ints, length: int, require: Callable[[int], None]) -> Ints:
+        """Return indices in which samples that cannot be read are replaced by the next readable ones.
+
+        Parameters
+        ----------
+        indices : (N,) int64 array
+            Indices with turns; see `SampleView`.
+        length : int
+            The number of samples in the dataset.
+        require : callable
+            Takes an index, and raises one of the errors in `BAD` if the sample cannot be read.
+
+        Raises
+        ------
+        PackError
+            If there are too many unreadable samples, or no readable one.
+        """
+        return np.array([self._substitute(int(index), length, require) for index in indices], np.int64)
+
+    def _substitute(self, index: int, length: int, require: Callable[[int], None]) -> int:
+        for step in range(length):
+            candidate = index if step == 0 else (index + step) % length + _TURN_OF_REPLACEMENT * length
+            try:
+                require(candidate)
+            except BAD as error:
+                self._note(error, length)
+            else:
+                return candidate
+        raise PackError("not one of the samples can be read")
+
+    def _note(self, error: Exception, length: int) -> None:
         """Record an unreadable sample of a dataset of `length`, and warn about it; PackError if there are too many."""
         if str(error) in self.reasons:
             return
@@ -277,38 +309,5 @@ def replaced_from(on_error: str, max_bad: float) -> Replaced | None:
     """Return the record of replaced samples; None if an unreadable sample is an error."""
     if on_error not in ("raise", "replace"):
         raise OptionError(f"on_error is 'raise' or 'replace', not {on_error!r}")
-    replaced = Replaced(max_bad)  # which refuses a number that is no share
+    replaced = Replaced(max_bad)  # raises an error for an invalid share, whatever `on_error` is
     return replaced if on_error == "replace" else None
-
-
-def good(indices: Sequence[int] | Ints, length: int, require: Callable[[int], None], replaced: Replaced) -> Ints:
-    """Return indices in which samples that cannot be read are replaced by others.
-
-    Parameters
-    ----------
-    indices : (N,) int64 array
-        The indices with turns, as from `in_turns`.
-    length : int
-        The number of samples in the dataset.
-    require : callable
-        Takes an index, and raises one of the errors in `BAD` if the sample cannot be read.
-    replaced : Replaced
-
-    Raises
-    ------
-    PackError
-        If there are too many unreadable samples, or no readable one.
-    """
-    return np.array([_good(int(index), length, require, replaced) for index in indices], np.int64)
-
-
-def _good(index: int, length: int, require: Callable[[int], None], replaced: Replaced) -> int:
-    for step in range(length):
-        candidate = index if step == 0 else (index + step) % length + _TURN * length
-        try:
-            require(candidate)
-        except BAD as error:
-            replaced.note(error, length)
-        else:
-            return candidate
-    raise PackError("not one of the samples can be read")

@@ -89,7 +89,7 @@ class Pipeline:
 
     @cached_property
     def interleaved(self) -> bool:
-        """Whether a transform may draw random numbers: each crop is then drawn just before its image is transformed."""
+        """Whether each crop is drawn just before its image is transformed, as the transform may draw numbers too."""
         random = self.transforms is not None or pointwise(self.transform)[1] is not None
         return self.randoms > 0 and random
 
@@ -264,7 +264,7 @@ class ItemSettings:
         fused = self.fused(transform)
         snapshot = Snapshot(fused) if self.fuse and fused is not None else None
         made = self._steps(transform, self.transforms if transform is self.transform else None)
-        if self.parts is not None and transform is not None and "image" not in self.parts.names:
+        if self.parts is not None and transform is not None and not self.parts.with_image:
             raise OptionError("transform= is applied to the image, which is not in fields=: pass transforms=")
         if self.parts is not None and made.crop is not None:
             self.parts.require_step(made.crop)
@@ -273,7 +273,7 @@ class ItemSettings:
         return Compiled(self, transform, snapshot, made)
 
     def fused(self, transform: Transform) -> Any:
-        """Return the transform whose first steps packer runs; None without `fuse`."""
+        """Return the transform whose first steps packer runs if `fuse` is set."""
         return self.transforms if transform is None and self.parts is not None else transform
 
     def _steps(self, transform: Transform, transforms: Callable[..., Any] | None) -> Pipeline:
@@ -446,7 +446,7 @@ class Compiled(NamedTuple):
 
 def _fused(transform: Any, output: str) -> tuple[Crop | None, Lookup | None, Transform]:
     """Return the crop and the conversions at the beginning of a transform, and its rest."""
-    # An array is nothing that torchvision's crops take.
+    # torchvision's crops do not accept arrays.
     crop, rest = (None, transform) if output == "numpy" else split_by(transform, output == "tensor")
     conversions, left = pointwise(rest)
     lookup = lookup_of(conversions, lambda pixels: in_form(output, pixels)) if conversions else None
@@ -465,9 +465,9 @@ def _crop_of_all(
     crop, rest = split_by(transforms, True) if output == "tensor" and parts.wrapped else (None, transforms)
     if crop is None:
         _warn_of(transforms, "packer cannot do what the transform begins with, or the item has no tv_tensors")
-    elif parts.positions:
+    elif parts.coordinates:
         _warn_of(
-            transforms, f"a crop of packer's leaves out boxes, which torchvision's keep: {', '.join(parts.positions)}"
+            transforms, f"a crop of packer's leaves out boxes, which torchvision's keep: {', '.join(parts.coordinates)}"
         )
     elif set(parts.cropped) - set(parts.masks):
         _warn_of(transforms, "further images are resized by the transform")

@@ -1,31 +1,200 @@
-"""The interface between a Loader and a dataset: `LoaderDataset`, and its extension for packer's DataLoader."""
+"""The interface between a Loader and a dataset: `LoaderDataset`, and the layout of the batches that it fills."""
 
 from __future__ import annotations
 
 import abc
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from packer._datasets.fields import Parts, Values
-from packer._datasets.generators import seeder
-from packer._datasets.memory import IMAGES, Layout, layout_of
 from packer._datasets.pipeline import Transform
 from packer._images.numbers import Numbers
 from packer._table import Ints, Labels
+from packer.samplers._random import seeder
+
+IMAGES = "image"
+"""The name of the part that has the images."""
+
+Tensors = Mapping[str, torch.Tensor]
+"""The pixels of a batch by the names of its parts: see `Layout`."""
+
+_VIEWS = f"{IMAGES}/"  # the beginning of the names of views; no field's name begins like this
+_AS_NUMBERS = "/numbers"  # the end of the names of parts with the numbers of images
+
+ALIGNMENT = 64
+"""The address of each part of a batch is a multiple of this number of bytes."""
+
+
+class BatchPart(NamedTuple):
+    """One kind of pixels in a batch: the images, the images of one view, or the masks of one field."""
+
+    name: str
+    size: tuple[int, int]
+    channels: int
+    dtype: str = "uint8"
+    planes: bool = False
+    """Whether the pixels of each channel are contiguous; otherwise the layout is channels last."""
+
+
+def view_part(number: int, size: tuple[int, int]) -> BatchPart:
+    """Return the part that contains one view of each image."""
+    return BatchPart(f"{_VIEWS}{number}", size, 3)
+
+
+Pixels = TypeVar("Pixels")
+
+
+def images_in(memory: Mapping[str, Pixels]) -> Pixels | list[Pixels] | None:
+    """Return the images of a batch; with views, a list with the images of each view; None if it has no images."""
+    views = [pixels for name, pixels in memory.items() if _is_view(name)]
+    return views or memory.get(IMAGES)
+
+
+def _is_view(name: str) -> bool:
+    return name.startswith(_VIEWS) and not name.endswith(_AS_NUMBERS)
+
+
+class Layout(NamedTuple):
+    """The parts of a batch's memory, one after the other, and the conversion of its images to numbers."""
+
+    parts: tuple[BatchPart, ...]
+    numbers: Numbers | None = None
+    """The conversion to numbers, which is done when images are decoded, or later from parts that hold the levels."""
+
+    @property
+    def with_images(self) -> bool:
+        return bool(self.images)
+
+    @property
+    def images(self) -> list[BatchPart]:
+        """The parts that contain images: one part, or one part for each view."""
+        return [part for part in self.parts if part.name == IMAGES or _is_view(part.name)]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images, if there are no views."""
+        return next(part.size for part in self.parts if part.name == IMAGES)
+
+    @property
+    def views(self) -> int:
+        """The number of views of each image; 0 if there are no views."""
+        return sum(_is_view(part.name) for part in self.parts)
+
+    def with_numbers(self, numbers: Numbers, *, keep_levels: bool) -> Layout:
+        """Return a layout of the same pixels in which images are converted to numbers.
+
+        With `keep_levels`, the numbers have memory of their own, and the uint8 levels stay, so that a step can run
+        before the conversion.
+        """
+        become = [part._replace(dtype=numbers.dtype, planes=numbers.planes) for part in self.images]
+        if keep_levels:
+            made = [part._replace(name=part.name + _AS_NUMBERS) for part in become]
+            return Layout((*self.parts, *made), numbers)
+        named = {part.name: part for part in become}
+        return Layout(tuple(named.get(part.name, part) for part in self.parts), numbers)
+
+    @property
+    def decoded_numbers(self) -> Numbers | None:
+        """The numbers to which images are converted while they are decoded; None if they remain uint8 levels."""
+        keeps_levels = any(part.name.endswith(_AS_NUMBERS) for part in self.parts)
+        return None if keeps_levels else self.numbers
+
+    def levels_and_numbers(self, memory: Tensors) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Return the uint8 images of a batch and their numbers, for each view."""
+        return [(memory[part.name], memory[part.name + _AS_NUMBERS]) for part in self.images]
+
+    def decoded(self, memory: Tensors) -> Tensors:
+        """Return the parts of a batch into which images are decoded."""
+        return {name: tensor for name, tensor in memory.items() if not name.endswith(_AS_NUMBERS)}
+
+    def handed_out(self, memory: Tensors) -> Tensors:
+        """Return the parts of a complete batch that are returned to the user, with numbers in place of images."""
+        return {name: memory.get(name + _AS_NUMBERS, tensor) for name, tensor in self.decoded(memory).items()}
+
+    def bytes_for(self, count: int) -> int:
+        """Return the number of bytes that `count` samples need."""
+        return _laid_out(self.parts, count)[1]
+
+    def tensors(self, memory: npt.NDArray[np.uint8], count: int) -> Tensors:
+        """Return the parts as (count, channels, height, width) tensors on this memory, in the layout of each part."""
+        return self.as_tensors(self.arrays(memory, count))
+
+    def arrays(self, memory: npt.NDArray[np.uint8], count: int) -> dict[str, npt.NDArray[Any]]:
+        """Return the parts as arrays; bfloat16, which NumPy does not support, is returned as int16."""
+        spans = _laid_out(self.parts, count)[0].items()
+        return {name: np.ndarray(shape, dtype, memory, start, steps) for name, (dtype, shape, steps, start) in spans}
+
+    def as_tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Tensors:
+        """Convert the result of the method `arrays` to tensors on the same memory."""
+        if torch.is_inference_mode_enabled():  # the threads that write into the tensors are not in that mode
+            with torch.inference_mode(False):
+                return self.as_tensors(arrays)
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        for part in self.parts:
+            if part.dtype == "bfloat16":
+                tensors[part.name] = tensors[part.name].view(torch.bfloat16)
+        return tensors
+
+    def page_locked(self, count: int) -> Tensors:
+        """Return new tensors for the parts in page-locked memory, which torch itself keeps for reuse."""
+        with torch.inference_mode(False):
+            tensors = {}
+            for part in self.parts:
+                spans, size = _laid_out((part,), count)
+                dtype, shape, steps, _ = spans[part.name]
+                locked = torch.empty(size, dtype=torch.uint8, pin_memory=True).view(getattr(torch, part.dtype))
+                tensors[part.name] = locked.as_strided(shape, [step // dtype.itemsize for step in steps])
+            return tensors
+
+
+def layout_of(found: Layout | tuple[int, int] | None) -> Layout | None:
+    """Return the layout from a dataset's `layout`, which is a Layout or the height and width of its images."""
+    if found is None or isinstance(found, Layout):
+        return found
+    height, width = map(operator.index, found)
+    if min(height, width) < 1:
+        raise ValueError(f"layout() is the height and width of images, 1 or more, not {found!r}")
+    return Layout((BatchPart(IMAGES, (height, width), 3),))
+
+
+class _Span(NamedTuple):
+    """The location of a part's pixels in memory: the shape of an array, and its strides and offset in bytes."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+    start: int
+
+
+@functools.lru_cache(maxsize=64)
+def _laid_out(parts: tuple[BatchPart, ...], count: int) -> tuple[dict[str, _Span], int]:
+    """Return the location of each part for `count` samples, and the number of bytes of all parts."""
+    spans, start = {}, 0
+    for part in parts:
+        (height, width), channels = part.size, part.channels
+        dtype = np.dtype("int16" if part.dtype == "bfloat16" else part.dtype)
+        steps = (height * width, width, 1) if part.planes else (1, width * channels, channels)
+        each = height * width * channels
+        shape = count, channels, height, width
+        spans[part.name] = _Span(dtype, shape, tuple(dtype.itemsize * step for step in (each, *steps)), start)
+        start += -(-count * each * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+    return spans, start
+
 
 Memory = Mapping[str, Any]
-"""The memory of a batch by the names of its parts, ``image``, views, masks and numbers: a tensor, or one an image."""
+"""The memory of a batch, by the names of its parts: for each part, a tensor, or a sequence of a tensor per image."""
 
 SliceDecoder = Callable[[slice], list[Values] | None]
-"""Decodes a slice of a batch, on any thread; returns those values of its samples that are not in the batch's memory."""
+"""Decodes a slice of a batch, on any thread, and returns the values of its samples except those in memory."""
 
 BatchOpener = Callable[[slice, Memory], SliceDecoder]
-"""Takes the slice of prepared samples that forms a batch, and the memory for it."""
+"""Takes the slice of the prepared samples that forms a batch, and the batch's memory."""
 
 
 class Traits(NamedTuple):
@@ -125,9 +294,9 @@ class LoaderDataset(abc.ABC):
             return list(both)
         before = seeder(seed, epoch, indices) if seeding else None
         items = []
-        for place, (image, label) in enumerate(both):
+        for position, (image, label) in enumerate(both):
             if before is not None:
-                before(place)
+                before(position)
             items.append((transform(image), label))
         return items
 
@@ -254,7 +423,7 @@ def _fill_slice(  # noqa: PLR0917
     numbers: Numbers | None,
     part: slice,
 ) -> None:
-    """Let a dataset fill the memory of a slice of a batch, and convert its images to numbers if these are given."""
+    """Let a dataset fill the memory of a slice of a batch, and convert its images to `numbers`, if any."""
     share = {name: pixels[part] for name, pixels in memory.items()}
     if numbers is None:
         dataset.fill(indices[part], choices[part], share)
@@ -266,7 +435,7 @@ def _fill_slice(  # noqa: PLR0917
 
 
 class ItemsError(Exception):
-    """The reason why the items of a dataset are made one by one: its text is a clause."""
+    """Items must be made one by one; the text is the reason, as a clause."""
 
 
 class TorchDataset(LoaderDataset):

@@ -25,7 +25,7 @@ from packer.samplers._random import earlier
 _SEARCHED = 1 << 20  # bytes of names that are searched at a time
 
 _IDENTIFYING = ("crc32c", "label", "name_end", "names")
-"""The columns of the table that say the same in every format."""
+"""The columns of the table whose values do not depend on the format."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class SampleView:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.__post_init__()  # a pickled array is writable again
+        self.__post_init__()  # an unpickled array is writable
 
     def __post_init__(self) -> None:
         if self.own_labels is not None:
@@ -101,31 +101,33 @@ class SampleView:
         length = len(self)
         if not -length <= index < length:
             raise _out_of_range(index, length)
-        place = index + length if index < 0 else index
-        return place if self.rows is None else int(self.rows[place])
+        index = index + length if index < 0 else index
+        return index if self.rows is None else int(self.rows[index])
 
     def label_of(self, index: int, stored: int | float) -> int | float:
         """Return the label of the sample at `index` (see `row_of`); `stored` is its label in the pack's table."""
         if self.own_labels is not None:
             own: int | float = self.own_labels[index].item()
             return own
-        return stored if self.ids is None else self._numbered(np.array([stored])).item()
+        return stored if self.ids is None else self._renumbered(np.array([stored])).item()
 
     def rows_of(self, indices: Sequence[int] | Ints) -> Ints:
         """Return the rows of samples in the pack; IndexError if an index is out of range."""
-        return self.reader.positions(indices) if self.rows is None else self.rows[places_in(indices, len(self))]
+        return (
+            self.reader.positions(indices) if self.rows is None else self.rows[normalized_indices(indices, len(self))]
+        )
 
     def rows_in_turns(self, indices: Ints) -> Ints:
         """Return the rows in the pack of the samples at `indices`, which are indices with turns."""
-        places = indices % max(len(self), 1)
-        return places if self.rows is None else self.rows[places]
+        samples = indices % max(len(self), 1)
+        return samples if self.rows is None else self.rows[samples]
 
     def rows_and_keys(self, indices: Sequence[int] | Ints) -> tuple[Ints, Ints]:
         """Return the rows in the pack of indices with turns, and the keys on which the crops depend."""
-        turns, places = np.divmod(np.asarray(indices, np.int64), max(len(self), 1))
-        rows = places if self.rows is None else self.rows[places]
+        turns, samples = np.divmod(np.asarray(indices, np.int64), max(len(self), 1))
+        rows = samples if self.rows is None else self.rows[samples]
         if self._earlier is not None:
-            turns = turns * len(self) + self._earlier[places]
+            turns = turns * len(self) + self._earlier[samples]
         return rows, rows + turns * len(self.reader)
 
     def labels_of(self, indices: Ints) -> Labels:
@@ -133,7 +135,7 @@ class SampleView:
         if self.own_labels is not None:
             return self.own_labels[indices % max(len(self), 1)]
         self.reader.require_table()
-        return self._numbered(self.reader.table.label[self.rows_in_turns(indices)])
+        return self._renumbered(self.reader.table.label[self.rows_in_turns(indices)])
 
     def describe(self, index: int) -> str:
         """Return a description of the sample at an index with turns, for error messages."""
@@ -152,9 +154,9 @@ class SampleView:
 
     def selected(self, indices: Sequence[int] | Ints) -> SampleView:
         """Return a view of some of these samples; IndexError if an index is out of range."""
-        places = places_in(indices, len(self))
-        labels = None if self.own_labels is None else self.own_labels[places]
-        return replace(self, rows=places if self.rows is None else self.rows[places], own_labels=labels)
+        indices = normalized_indices(indices, len(self))
+        labels = None if self.own_labels is None else self.own_labels[indices]
+        return replace(self, rows=indices if self.rows is None else self.rows[indices], own_labels=labels)
 
     def with_labels(self, targets: Sequence[float] | Labels) -> SampleView:
         """Return a view of these samples with other labels; ValueError if these are not valid labels."""
@@ -182,7 +184,7 @@ class SampleView:
     @cached_property
     def _stored_labels(self) -> Labels:
         self.reader.require_column("label")
-        labels: Labels = self._numbered(self.reader.table.kept("label")).view()
+        labels: Labels = self._renumbered(self.reader.table.kept("label")).view()
         labels.flags.writeable = False
         return labels
 
@@ -192,7 +194,7 @@ class SampleView:
             self.reader.require_column(column)
         return self.reader.names
 
-    def _numbered(self, labels: Labels) -> Labels:
+    def _renumbered(self, labels: Labels) -> Labels:
         """Convert labels of the pack to indices into `classes`; CorruptPackError if one is not a class of the pack."""
         if self.ids is None:
             return labels
@@ -205,18 +207,18 @@ class SampleView:
 class Samples(Sequence[tuple[str, int | float]]):
     """``(name, label)`` of every sample, as ImageFolder's `samples`, read from the pack when it is needed.
 
-    It has all methods of a list that do not modify the list; sums and copies are lists.
+    It has all methods of a list except those that modify it; sums and copies are lists.
 
     Parameters
     ----------
-    names : Names or NamesInARow
+    names : Names or JoinedNames
         The names of all samples of the pack, or of several packs.
     labels : (N,) array
     rows : (N,) int64 array, optional
         The samples' rows in the pack; by default all.
     """
 
-    def __init__(self, names: Names | NamesInARow, labels: Labels, rows: Ints | None = None) -> None:
+    def __init__(self, names: Names | JoinedNames, labels: Labels, rows: Ints | None = None) -> None:
         self._names = names
         self.labels = labels
         self._rows = rows
@@ -252,7 +254,7 @@ class Samples(Sequence[tuple[str, int | float]]):
             return NotImplemented
         return len(self) == len(other) and all(map(operator.eq, self, other))
 
-    __hash__ = None  # type: ignore[assignment]  # as of a list
+    __hash__ = None  # type: ignore[assignment]  # unhashable, like a list
 
     def copy(self) -> list[tuple[str, int | float]]:
         """Return the samples as a list."""
@@ -273,7 +275,7 @@ class Samples(Sequence[tuple[str, int | float]]):
         return f"<{len(self)} samples>"
 
 
-class NamesInARow:
+class JoinedNames:
     """The names of the samples of several packs, one pack after the other."""
 
     def __init__(self, parts: Sequence[Samples]) -> None:
@@ -289,15 +291,14 @@ class NamesInARow:
     def __getitem__(self, index: int) -> str:
         index = range(len(self))[index]
         part = bisect.bisect_right(self._ends, index)
-        return self._parts[part].name(index - self._ends[part])  # counted from the end of the part
+        return self._parts[part].name(index - self._ends[part])  # a negative index, counted from the part's end
 
 
 class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
     """The columns by name, each as a read-only (N,) array, made when it is needed.
 
     A column without missing values is a plain array; otherwise it is a masked array. The data under masked entries are
-    NaN for floats, -1 for ids, None for texts, and the smallest value of the dtype for integers; bool has no such
-    value.
+    NaN for floats, -1 for ids, None for texts, the smallest value of the dtype for integers, and False for bools.
     """
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
@@ -326,15 +327,15 @@ class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
         return f"<columns {', '.join(self)}>"
 
 
-class ColumnsInARow(Mapping[str, Column]):
+class JoinedColumns(Mapping[str, Column]):
     """The columns of several packs, one after the other, made when they are needed.
 
     Parameters
     ----------
     parts : sequence of (str, mapping of str to Column)
         The name of each pack in messages, and its columns.
-    which : (N,) int64 array, optional
-        The samples' indices among the samples of all packs; by default all.
+    chosen : (N,) int64 array, optional
+        The indices of the selected samples among the samples of all packs; by default all.
 
     Raises
     ------
@@ -342,9 +343,9 @@ class ColumnsInARow(Mapping[str, Column]):
         When a column is accessed that some packs lack, or have with values of another type.
     """
 
-    def __init__(self, parts: Sequence[tuple[str, Mapping[str, Column]]], which: Ints | None = None) -> None:
+    def __init__(self, parts: Sequence[tuple[str, Mapping[str, Column]]], chosen: Ints | None = None) -> None:
         self._parts = parts
-        self._which: slice | Ints = slice(None) if which is None else which
+        self._chosen: slice | Ints = slice(None) if chosen is None else chosen
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(name for _, columns in self._parts for name in columns))
@@ -370,9 +371,9 @@ class ColumnsInARow(Mapping[str, Column]):
         ids = found[0].ids
         if ids is not None:
             ids, maps = united_ids([column.ids or {} for column in found])
-            values = [_renumbered(column, renumbered) for column, renumbered in zip(found, maps, strict=True)]
+            values = [_with_new_ids(column, new_ids) for column, new_ids in zip(found, maps, strict=True)]
         present = np.concatenate([column.present for column in found])
-        return Column(np.concatenate(values)[self._which], present[self._which], ids, found[0].of)
+        return Column(np.concatenate(values)[self._chosen], present[self._chosen], ids, found[0].of)
 
     def _columns_of(self, name: str, root: str, columns: Mapping[str, Column]) -> Column:
         if name in columns:
@@ -409,11 +410,11 @@ def united_ids(classes: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], li
     return united, maps
 
 
-def _renumbered(column: Column, numbers: Mapping[int, int]) -> npt.NDArray[Any]:
-    """Return class ids renumbered by `numbers`."""
+def _with_new_ids(column: Column, new_ids: Mapping[int, int]) -> npt.NDArray[Any]:
+    """Return the class ids of a column, renumbered by a mapping of old to new ids."""
     values = column.values
-    for own, number in numbers.items():
-        values = np.where(column.values == own, number, values)
+    for old, new in new_ids.items():
+        values = np.where(column.values == old, new, values)
     return values
 
 
@@ -467,7 +468,7 @@ class Targets(np.ndarray[Any, np.dtype[Any]]):
     def __radd__(self, other: Any) -> Any:
         return other + _plain(self).tolist() if isinstance(other, list) else other + _plain(self)
 
-    def __iadd__(self, other: Any) -> Any:  # the array is read-only
+    def __iadd__(self, other: Any) -> Any:  # the array is read-only, so the sum is another object
         return self + other
 
     def __bool__(self) -> bool:
@@ -515,7 +516,7 @@ def _plain(value: Any) -> Any:
     return {name: _plain(one) for name, one in value.items()} if type(value) is dict else value
 
 
-def meeting(condition: str | npt.ArrayLike, columns: Mapping[str, Column], length: int) -> Ints:
+def indices_where(condition: str | npt.ArrayLike, columns: Mapping[str, Column], length: int) -> Ints:
     """Return the indices of the samples, out of `length`, that a condition or a mask selects."""
     if isinstance(condition, str):
         return np.flatnonzero(Condition(condition).chosen(columns))
@@ -527,20 +528,28 @@ def meeting(condition: str | npt.ArrayLike, columns: Mapping[str, Column], lengt
     return np.flatnonzero(mask)
 
 
-def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:
-    """Return indices, some of which may be negative, as places from 0 to `length` - 1; IndexError if out of range."""
-    places = np.asarray(indices)
-    if places.dtype.kind == "b" or places.ndim != 1:
+def normalized_indices(indices: Sequence[int] | Ints, length: int) -> Ints:
+    """Return an array of indices from 0 to `length` - 1, where some of `indices` may be negative, as in a list.
+
+    Raises
+    ------
+    TypeError
+        If they are not integers.
+    IndexError
+        If one is out of range.
+    """
+    found = np.asarray(indices)
+    if found.dtype.kind == "b" or found.ndim != 1:
         raise OptionTypeError(
-            f"indices are a sequence of integers, not {places.dtype} of shape {places.shape}. For a mask say "
+            f"indices are a sequence of integers, not {found.dtype} of shape {found.shape}. For a mask say "
             "dataset.where(mask)"
         )
-    if places.dtype.kind not in "iu":
-        places = np.array([operator.index(index) for index in indices], np.int64)
-    outside = (places < -length) | (places >= length)
+    if found.dtype.kind not in "iu":
+        found = np.array([operator.index(index) for index in indices], np.int64)
+    outside = (found < -length) | (found >= length)
     if outside.any():
-        raise _out_of_range(places[outside][0], length)
-    return np.where(places < 0, places + length, places).astype(np.int64, copy=False)
+        raise _out_of_range(found[outside][0], length)
+    return np.where(found < 0, found + length, found).astype(np.int64, copy=False)
 
 
 def _out_of_range(index: int, length: int) -> IndexError:

@@ -1,6 +1,6 @@
-"""Faster places for packs: memory, or a disk of this node; each pack is there once for all processes.
+"""Copies of packs on a disk of this node, and packs in memory; all processes of the node share them.
 
-Copies are in a directory that only this user may write to, so nobody else can have put them there.
+Copies are in a directory to which only this user may write, so nobody else can plant a false copy.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _uid_of_unmapped_root() -> int:
 
 
 _MOST_OF_MEMORY = 0.8
-_UNFINISHED = ".staging"  # ends the names of copies that are being made; conversions use another ending
+_UNFINISHED = ".staging"  # the end of the names of unfinished copies; unfinished conversions have another one
 _LOCK = ".staging.lock"
 
 
@@ -202,7 +202,7 @@ class PageLock:
     """
 
     def __init__(self, pack: PackFiles | None = None) -> None:
-        # A lock lasts as long as its mapping, which nobody reads: reads stay `pread`, which no cut file can kill.
+        # A lock lasts as long as its mapping. Nothing reads the mapping: a truncated file would kill the process.
         self._mappings: list[mmap.mmap] = []
         if pack is not None:
             for name in [name for name, size in pack.sizes.items() if size]:  # an empty file cannot be mapped
@@ -327,7 +327,7 @@ def stage(
 
     with held(staged.with_name(staged.name + _LOCK), wait):
         if not pack.are_at(staged):
-            remove(staged)  # it is not whole
+            remove(staged)  # an incomplete copy
             _remove_abandoned(staged, Path(pack.place.path))
             copy_pack(pack, partial, show)
             with writing_to(staged):
@@ -374,7 +374,8 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
     for root in own_directories(Path(os.path.abspath(os.path.expanduser(directory)))):
         for copy in [root / this] if this else _copies(root, pack):
             with _held_by_nobody_else(copy):
-                for found in (copy, copy.with_name(copy.name + _UNFINISHED)):  # an interrupted process left the second
+                # An interrupted process may have left an unfinished copy.
+                for found in (copy, copy.with_name(copy.name + _UNFINISHED)):
                     removed += _size_so_far(found)
                     remove(found)
     return removed
@@ -442,7 +443,7 @@ def _refuse_to_wait() -> None:
 def _size_so_far(partial: Path) -> int:
     try:
         return disk_size(partial)
-    except OSError:  # it is not there yet, or no longer
+    except OSError:  # it does not exist yet, or no longer
         return 0
 
 

@@ -72,6 +72,8 @@ class Kind:
         Whether a value refers to pixels of the image: a conversion that turns or resizes the image changes it.
     is_proved_by_decoding : bool
         Whether all bytes that can be decoded are a value. Values of other kinds obey rules that only `encode` checks.
+    pixels : {"", "colours", "ids"}
+        The content of the pixels of an encoded image. Ids are never interpolated.
     syntax : {"", "text", "json"}
         The syntax of a blob that is UTF-8.
     file : {"", "content", "npy"}
@@ -91,6 +93,7 @@ class Kind:
     has_visibilities: bool = False
     is_spatial: bool = False
     is_proved_by_decoding: bool = False
+    pixels: str = ""
     syntax: str = ""
     file: str = ""
 
@@ -260,8 +263,8 @@ KINDS: Mapping[str, Kind] = {
         is_proved_by_decoding=True,
         file="npy",
     ),
-    "image": Kind("images", "pixels", _content, bytes, is_spatial=True, file="content"),
-    "mask": Kind("masks", "pixels", _content, bytes, is_spatial=True, file="content"),
+    "image": Kind("images", "pixels", _content, bytes, is_spatial=True, pixels="colours", file="content"),
+    "mask": Kind("masks", "pixels", _content, bytes, is_spatial=True, pixels="ids", file="content"),
     "boxes": Kind("boxes", "rows", _boxes, _boxes_of, is_spatial=True),
     "keypoints": Kind(
         "keypoints", "rows", _keypoints, _keypoints_of, has_entries=True, has_visibilities=True, is_spatial=True

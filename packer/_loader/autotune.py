@@ -17,12 +17,12 @@ from packer.samplers._orders import rank_and_world
 TOLERANCE = 0.02
 """The share by which a simpler setting may be slower than the best, and is still chosen."""
 
-_BATCHES, _SECONDS = 6, 0.25  # that a measurement has at least
-_GOOD = 1 + TOLERANCE  # a ratio to the best
+_BATCHES, _SECONDS = 6, 0.25  # the minimum of a measurement
+_GOOD = 1 + TOLERANCE  # the highest ratio to the best cost at which a setting is as fast as the best
 _SURE = 2  # standard errors
-_UNKNOWN = {1: 0.5, 2: 0.15}  # errors of a ratio, at least, where so few rounds were measured
-_FEWEST, _MOST = 3, 8  # rounds before the best of several is believed, and after which a race is over
-_LEAST = 0.002  # of many rounds: clocks and batches are no finer
+_ERRORS_OF_FEW = {1: 0.5, 2: 0.15}  # the least error of a ratio after one round and after two
+_LEAST_ERROR = 0.002  # after more rounds; clocks and batches are not more exact
+_FEWEST, _MOST = 3, 8  # rounds before small differences count, and rounds after which a race ends
 
 Setting = TypeVar("Setting")
 
@@ -53,7 +53,7 @@ class ThreadTuner:
         self.threads = max(cpus, least)
         self.over = False
         self._race = Race(thread_counts(cpus, least))
-        self._own_step: float | None = None  # seconds a batch that the loop takes for itself
+        self._own_step: float | None = None  # seconds that the loop takes for a batch, without waiting
         self._running = False
 
     @contextlib.contextmanager
@@ -69,8 +69,8 @@ class ThreadTuner:
             yield None
             return
         self._running = True
-        self._alone = rank_and_world()[1] == 1  # otherwise the loop waits for other ranks, and that says nothing
-        self._in_work = prefetch + 1
+        self._alone = rank_and_world()[1] == 1  # otherwise the loop also waits for other ranks
+        self._in_progress = prefetch + 1
         self._race = Race(self._race.settings)
         self._warm = False
         self._settle()
@@ -113,7 +113,7 @@ class ThreadTuner:
         return self._race.chosen or self.threads
 
     def _settle(self) -> None:
-        self._unsettled, self._batches, self._waited = self._in_work, 0, 0.0
+        self._unsettled, self._batches, self._waited = self._in_progress, 0, 0.0
 
     def __reduce__(self) -> Any:
         return ThreadTuner, self._limits
@@ -158,9 +158,9 @@ class Race(Generic[Setting]):
     def __init__(self, settings: Sequence[Setting]) -> None:
         self.settings = list(settings)
         self.costs: list[list[float]] = [[] for _ in self.settings]
-        self._left = list(range(len(self.settings)))  # that are not surely slower than the best
+        self._left = list(range(len(self.settings)))  # settings that are not surely slower than the best
         self._round = 0
-        self._turns = self._left[::-1]  # settings that are still to be measured in this round, the next one at the end
+        self._turns = self._left[::-1]  # settings to be measured in this round; the next one is at the end
 
     @property
     def over(self) -> bool:
@@ -220,7 +220,7 @@ def _standing(costs: Sequence[float], best: Sequence[float]) -> Standing:
     ratios = [cost / other for cost, other in zip(costs, best, strict=False)]
     if costs is best:
         return Standing(1.0, 0.0)
-    return Standing(statistics.median(ratios), max(median_error(ratios), _UNKNOWN.get(len(ratios), _LEAST)))
+    return Standing(statistics.median(ratios), max(median_error(ratios), _ERRORS_OF_FEW.get(len(ratios), _LEAST_ERROR)))
 
 
 def median_error(values: Sequence[float]) -> float:

@@ -17,10 +17,9 @@ import torch
 from torch.utils.data import default_collate
 
 from packer._datasets.fields import Parts
-from packer._datasets.generators import drawing_from
-from packer._datasets.memory import IMAGES, Layout, Tensors, images_in, layout_of
 from packer._datasets.pipeline import Transform
-from packer._datasets.protocol import LoaderDataset
+from packer._datasets.protocol import IMAGES, Layout, LoaderDataset, Tensors, images_in, layout_of
+from packer._fields import KINDS
 from packer._images.numbers import Mixture, NumberFormat, NumberWriter
 from packer._images.operations import Operations, parted
 from packer._loader.collate import Collation, UnevenError, collate_items
@@ -30,13 +29,15 @@ from packer.augment import Mixing
 from packer.augment._mixup import mixed_labels
 from packer.crops._settings import named
 from packer.errors import OptionError, OptionTypeError
-from packer.samplers._random import uniforms
+from packer.samplers._random import drawing_from, uniforms
 
-_BATCHES_TOGETHER, _IMAGES_TOGETHER = 8, 1024
-_OF_MIXTURES, _OF_TRANSFORMS = 0x2545F4914F6CDD1D, 0x6C62272E07BB0142  # from the seeds of the crops to those of batches
+_BATCHES_TOGETHER, _IMAGES_TOGETHER = 8, 1024  # whose crops are chosen at once, at least
+
+_OF_MIXTURES, _OF_TRANSFORMS = 0x2545F4914F6CDD1D, 0x6C62272E07BB0142
+"""Added to the seed for crops, so that mixtures and batch transforms draw other numbers."""
 
 SliceFunction = Callable[[slice], Sequence[Any] | None]
-"""Does the work at a slice of a batch, on any thread; returns the results of the slice, if there are any."""
+"""Does the work for a slice of a batch, on any thread, and returns the results of the slice, if there are any."""
 
 BatchTransform = Callable[[Any], Any] | None
 
@@ -137,7 +138,7 @@ class BatchPlan:
         numbers = None if self.on_device else normalizer.numbers
         if numbers is None or _has_other_images(parts):
             return layout
-        return layout.with_numbers(numbers, beside=mix is not None or self.batch_transform is not None)
+        return layout.with_numbers(numbers, keep_levels=mix is not None or self.batch_transform is not None)
 
     def jobs(
         self, chunks: Iterable[Ints], batch_size: int, drop_last: bool = False, step: int = 0
@@ -216,7 +217,7 @@ class BatchPlan:
         batch = self._collated(job, memory, results)
         mixture, in_place = job.mixture, memory is not None
         if self.mix is not None:
-            if mixture is None:  # of items, whose size is known only now
+            if mixture is None:  # the batch was made from items, whose size was not known before
                 height, width = images_of(batch).shape[-2:]
                 (mixture,) = mixtures_of(self.mix, self.seed, self.epoch, job.indices[:1], (height, width))
             batch = _with_mixed_labels(batch, mixture)
@@ -236,7 +237,7 @@ class BatchPlan:
         try:
             return self.collation.of_items(results) if memory is None else self.collation.batch(memory, results)
         except UnevenError as error:
-            raise OptionError(f"{self.dataset.describe(int(job.indices[error.place]))}: {error.reason}") from None
+            raise OptionError(f"{self.dataset.describe(int(job.indices[error.position]))}: {error.reason}") from None
 
 
 class BatchFuture(Protocol):
@@ -360,20 +361,21 @@ def _transform_in_place(transform: Callable[[Any], Any], images: torch.Tensor, s
         )
     if made.data_ptr() != images.data_ptr() or made.stride() != images.stride():
         same_memory = made.untyped_storage().data_ptr() == images.untyped_storage().data_ptr()
-        images.copy_(made.clone() if same_memory else made)  # such as images that are transposed without a copy
+        images.copy_(made.clone() if same_memory else made)  # it may be a view, such as a transposed tensor
 
 
 def _as_batch(targets: Labels | Sequence[Any]) -> Any:
     if isinstance(targets, np.ndarray):
         return torch.from_numpy(targets.copy())
-    return default_collate(tuple(targets))  # type: ignore[arg-type]  # texts stay a tuple, as torch makes of items
+    return default_collate(tuple(targets))  # type: ignore[arg-type]  # texts become a tuple, as in torch's DataLoader
 
 
 def _has_other_images(parts: Parts | None) -> bool:
-    """Tell whether items have image fields that are converted to numbers too."""
+    """Tell whether items have fields whose tensors may look like images, so that they are converted to numbers too."""
     if parts is None:
         return False
-    return any(parts.fields[name].kind in ("image", "array") for name in parts.names if name in parts.fields)
+    kinds = [KINDS[parts.fields[name].kind] for name in parts.names if name in parts.fields]
+    return any(kind.pixels == "colours" or kind.form == "array" for kind in kinds)
 
 
 def mixtures_of(mix: Mixing, seed: int, epoch: int, firsts: Ints, size: tuple[int, int]) -> list[Mixture]:

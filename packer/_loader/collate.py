@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import default_collate
 
 from packer._datasets.fields import Parts, Values, as_tensor, tensor_dtype, tensor_of
-from packer._datasets.memory import IMAGES, images_in
+from packer._datasets.protocol import IMAGES, images_in
 from packer._fields import KINDS, Field
 from packer._storage.system import require_count
 from packer.errors import OptionError
@@ -50,18 +50,18 @@ def collation_of(parts: Parts | None, pad: Pad) -> Collation | None:
 
 
 class UnevenError(ValueError):
-    """Samples do not fit into one batch.
+    """The values of a batch's samples cannot be joined.
 
     Parameters
     ----------
-    place : int
-        The sample's place in the batch.
+    position : int
+        The position in the batch of a sample that does not fit the others.
     reason : str
     """
 
-    def __init__(self, place: int, reason: str) -> None:
-        super().__init__(place, reason)
-        self.place, self.reason = place, reason
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(position, reason)
+        self.position, self.reason = position, reason
 
 
 class Collation:
@@ -151,11 +151,11 @@ class Collation:
         return name in (self._parts.per_box or {}) or self._lengths.get(name, 0) is None
 
     def _stacked(self, key: str, tensors: list[torch.Tensor]) -> torch.Tensor:
-        for place, tensor in enumerate(tensors):
+        for position, tensor in enumerate(tensors):
             if tensor.shape != tensors[0].shape:
                 shape, first = tuple(tensor.shape), tuple(tensors[0].shape)
                 raise UnevenError(
-                    place,
+                    position,
                     f"{key!r} has the shape {shape}, and the first of its batch {first}: "
                     f"give the dataset a crop= of a fixed size, or, of arrays, the Loader pad={{{key!r}: ...}}, "
                     "a length or None for lists",
@@ -164,38 +164,38 @@ class Collation:
 
     def _filled(self, key: str, memory: torch.Tensor, values: Sequence[Values]) -> torch.Tensor:
         """Return the masks in memory, including those whose values need a wider dtype."""
-        others = {place: of_sample[key] for place, of_sample in enumerate(values) if key in of_sample}
-        for place, mask in others.items():
-            self._require_all(key, [mask], place)
+        others = {position: of_sample[key] for position, of_sample in enumerate(values) if key in of_sample}
+        for position, mask in others.items():
+            self._require_all(key, [mask], position)
         if not others:
             return memory
         dtype = np.result_type(memory.numpy().dtype, *(mask.dtype for mask in others.values())).name
         wider = memory.to(getattr(torch, tensor_dtype(dtype)))
-        for place, mask in others.items():
-            wider[place, 0] = _tensor(mask.astype(dtype))
+        for position, mask in others.items():
+            wider[position, 0] = _tensor(mask.astype(dtype))
         return wider
 
     def _padded(self, key: str, values: list[Any], length: int) -> tuple[torch.Tensor, torch.Tensor]:
         self._require_all(key, values)
         tensors = [_tensor(value) for value in values]
-        for place, tensor in enumerate(tensors):
+        for position, tensor in enumerate(tensors):
             if len(tensor) > length:
-                raise UnevenError(place, f"{key!r} has {len(tensor)} entries, and pad= has room for {length}")
+                raise UnevenError(position, f"{key!r} has {len(tensor)} entries, and pad= has room for {length}")
         shape = np.max([tensor.shape[1:] for tensor in tensors], axis=0, initial=0).astype(int).tolist()
         padded = torch.zeros((len(tensors), length, *shape), dtype=tensors[0].dtype)
-        for place, tensor in enumerate(tensors):
+        for position, tensor in enumerate(tensors):
             if len(tensor) and list(tensor.shape[1:]) != shape:
                 raise UnevenError(
-                    place, f"entries of {key!r} have the shape {tuple(tensor.shape[1:])}, and others {shape}"
+                    position, f"entries of {key!r} have the shape {tuple(tensor.shape[1:])}, and others {shape}"
                 )
-            padded[place, : len(tensor)] = tensor if len(tensor) else 0
+            padded[position, : len(tensor)] = tensor if len(tensor) else 0
         return padded, torch.tensor([len(tensor) for tensor in tensors])
 
     def _require_all(self, key: str, values: list[Any], first: int = 0) -> None:
-        for place, value in enumerate(values, first):
+        for position, value in enumerate(values, first):
             if value is None:
                 raise UnevenError(
-                    place,
+                    position,
                     f"it has no {key!r}, and no tensor has a place for nothing: say what stands there as "
                     f"fill={{{key!r}: ...}} when the dataset is opened, or leave out such samples",
                 )

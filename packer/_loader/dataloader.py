@@ -31,11 +31,11 @@ from torch.utils.data.dataloader import (
 
 from packer._datasets.concat import UnreadableError, readable
 from packer._datasets.description import named, one_line
-from packer._datasets.memory import require_same_process
 from packer._datasets.protocol import ItemsError, TorchDataset
 from packer._display import TextTable, text
 from packer._loader.batch import BatchJob, BatchPlan
 from packer._loader.loader import WorkerCache
+from packer._loader.memory import require_same_process
 from packer._loader.prefetch import Normalizer
 from packer._loader.sampling import Turns, order_of, warn_of_random_order
 from packer._loader.threads import Workers, WorkerSettings
@@ -44,7 +44,7 @@ from packer.errors import OptionError, OptionTypeError, warn
 from packer.samplers import OrderSampler
 from packer.samplers._orders import number_in, require_same, require_version
 
-_VERSION = 1  # of the states
+_VERSION = 1  # of the format of states
 _CHUNK = 1 << 16
 
 Item_co = TypeVar("Item_co", covariant=True)
@@ -93,10 +93,13 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     """
 
     _progress: Progress | None = None
-    """That of the latest pass."""
+    """The progress of the latest pass."""
+
     _loaded: tuple[dict[str, Any], ResumePoint] | None = None
-    """A state that was loaded, and where the next pass is resumed by it."""
+    """A loaded state, and the point at which the next pass resumes."""
+
     _warned: frozenset[str] = frozenset()
+    """The warnings that were given."""
 
     @functools.cached_property
     def _worker_cache(self) -> WorkerCache:
@@ -161,7 +164,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
             images = readable(self.dataset)
         except UnreadableError as error:
             raise ItemsError(error.reason) from None
-        except (TypeError, ValueError, IndexError) as error:  # which torch may raise of a sample, or never
+        except (TypeError, ValueError, IndexError) as error:  # torch raises it later, if a sample causes it
             raise ItemsError(f"the datasets are not read as one: {error}") from None
         if not isinstance(images, TorchDataset):
             raise ItemsError("the dataset overrides how its items are made")
@@ -190,7 +193,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         """Begin a pass, and return the point from which it resumes."""
         point = ResumePoint() if self._loaded is None else self._loaded[1]
         order = copy.copy(self._order)
-        if order is not None and order.begun:  # such a pass begins anew
+        if order is not None and order.begun:  # the position of a state was used by an earlier pass
             order.start = 0
         self._loaded, self._progress = None, Progress(point, order)
         return self._progress
@@ -257,7 +260,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         crops = state.get("crops")
         numbers = None if crops is None else (number_in(crops, "seed"), number_in(crops, "epoch"))
         skipped, drawn_from = handed_out if order is None else 0, state.get("generator")
-        if drawn_from is not None:  # which a checkpoint may have been loaded to another device with
+        if drawn_from is not None:  # it may be on another device, if the checkpoint was loaded there
             drawn_from = torch.as_tensor(drawn_from, dtype=torch.uint8, device="cpu")
         self._iterator = None
         self._loaded = dict(state), ResumePoint(handed_out, skipped, drawn_from, numbers, began, before)
@@ -267,7 +270,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         """A digest that identifies the samples, the same as in a Loader's state."""
         try:
             return readable(self.dataset).identity()
-        except (TypeError, ValueError, IndexError):  # of something that torch's own way reads
+        except (TypeError, ValueError, IndexError):  # a dataset that only torch can read
             return None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -366,7 +369,7 @@ class CountedPass(_BaseDataLoaderIter):
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
-        if not self._num_workers:  # with workers it is reset before it begins
+        if not self._num_workers:  # with workers, torch calls `_reset`
             self._resume(loader)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
@@ -378,12 +381,12 @@ class CountedPass(_BaseDataLoaderIter):
         self._progress = progress = loader._begin_pass()
         point, indices = progress.point, self._sampler_iter
         progress.handed_out = point.handed_out
-        self._to_discard = point.skipped if loader._is_iterable else 0  # such a dataset looks at no indices
+        self._to_discard = point.skipped if loader._is_iterable else 0  # an iterable dataset ignores indices
         self._skipped: list[Any] = []
         with _drawing_again(loader.generator, point.generator) as progress.generator:
             if (point.skipped or point.generator is not None) and not loader._is_iterable:
                 self._skipped = [*itertools.islice(indices, point.skipped)]
-                # An order is drawn when its first index is taken: now, while the generator has its former state.
+                # A sampler draws its order when the first index is taken: now, while the generator has the old state.
                 self._sampler_iter = itertools.chain([*itertools.islice(indices, 1)], indices)
 
     def __next__(self) -> Any:
@@ -419,7 +422,7 @@ def _drawing_again(generator: torch.Generator | None, state: torch.Tensor | None
     try:
         yield state
     finally:
-        if generator is None:  # others draw from it, too
+        if generator is None:  # torch's own generator, from which others draw too
             source.set_state(before)
 
 
@@ -440,7 +443,7 @@ class ThreadsPass(CountedPass):
 
     def start(self, loader: DataLoader[Any], plan: BatchPlan) -> ThreadsPass:
         """Start a pass and return it."""
-        begun = object.__new__(type(self))  # torch's iterators refuse to be copied
+        begun = object.__new__(type(self))  # copy.copy would fail, because torch's iterators cannot be pickled
         begun.__dict__.update(self.__dict__)
         if self._num_workers:
             begun._reset(loader, first_iter=True)
@@ -520,7 +523,7 @@ class ThreadsPass(CountedPass):
         try:
             made = [*self._workers.finish(oldest)]
         except Exception:
-            oldest.wait()  # other threads may be at work at this batch
+            oldest.wait()  # other threads may still work at this batch
             self._jobs.popleft()
             self._submit_ahead()
             raise

@@ -20,12 +20,12 @@ from torch.utils.data import default_collate
 
 from packer._datasets.concat import readable
 from packer._datasets.description import named, one_line
-from packer._datasets.memory import require_same_process
 from packer._datasets.pipeline import require_callable
 from packer._display import Block, Displayable, TextTable, counted
 from packer._loader.autotune import ThreadTuner
 from packer._loader.batch import BatchJob, BatchPlan, cancel, chunk_size
 from packer._loader.collate import collation_of
+from packer._loader.memory import require_same_process
 from packer._loader.prefetch import CUDAPrefetcher, Normalizer, usable_device
 from packer._loader.processes import Processes
 from packer._loader.sampling import SamplingState
@@ -130,7 +130,7 @@ class Loader(Displayable):
     crops, the epoch and the first sample of the batch.
     """
 
-    batch_sampler = None  # frameworks ask for it where there is a `sampler`
+    batch_sampler = None  # frameworks look for it if there is a `sampler`
 
     def __init__(
         self,
@@ -175,8 +175,8 @@ class Loader(Displayable):
         require_callable("batch_transform", batch_transform)
         self.transform, self.batch_transform, self.mix = transform, batch_transform, mix
         self.collate_fn, self._pad, self._collation = collate_fn, pad, collation_of(images.traits().parts, pad)
-        self._plan(0, 0)  # which refuses settings that contradict each other
-        self._pass_waits = False  # an iterator was made, of which no batch was taken yet
+        self._plan(0, 0)  # raises an error if settings contradict each other
+        self._pass_waits = False  # whether an iterator was made, and no batch was requested from it
         self._progress = _Progress()
         self._worker_cache = WorkerCache()
 
@@ -201,7 +201,7 @@ class Loader(Displayable):
     def dataset(self, dataset: Any) -> None:
         images = readable(dataset)
         collation = collation_of(images.traits().parts, self._pad)
-        self._sampling.images = images  # raises where the length is another one
+        self._sampling.images = images  # raises an error if the length differs
         self._collation, self._dataset = collation, dataset
 
     @property
@@ -321,7 +321,7 @@ class Loader(Displayable):
             while jobs:
                 yield _oldest(jobs, workers)
                 require_same_process(process)
-            if tuner is not None and whole:  # the rest of an epoch says nothing of how long the next one is
+            if tuner is not None and whole:  # after the rest of an epoch, the next whole one may be long enough
                 tuner.over = True
 
     def _plan(self, epoch: int, seed: int) -> BatchPlan:
@@ -357,7 +357,7 @@ class Loader(Displayable):
     @property
     def _worker_settings(self) -> WorkerSettings:
         count = self.prefetch + 1
-        # Only the prefetcher to a CUDA device is known to hold a batch until it is copied.
+        # `CUDAPrefetcher` holds each batch until it is copied; the training loop may not.
         held = self.pin_memory and self.device is not None and self.device.type == "cuda"
         images = self.batch_size * count
         return WorkerSettings(self.processes, self.threads, self._auto, images, count, self.pin_memory, held)
@@ -380,15 +380,16 @@ class Loader(Displayable):
         threads = f"threads={self.threads}{' (auto)' if self._tuner else ''}"
         try:
             batches = counted(len(self), "batch")
-        except TypeError:  # of a sampler that does not say how many samples it gives
+        except TypeError:  # the sampler has no length
             batches = "batches"
         yield f"{type(self).__name__} of {batches}, batch_size={self.batch_size}"
         rows = [("dataset", named(self.dataset)), ("order", one_line(self.sampler))]
         rows.append(("workers", f"{threads}, processes={self.processes}, prefetch={self.prefetch}"))
         names = ("device", "drop_last", "transform", "batch_transform", "mix")
-        given = {name: value for name in names if (value := getattr(self, name))}
-        given |= {name: value for name, value in self._numbers.items() if name != "channels_last" and value is not None}
-        rows += [(name, " ".join(repr(value).split())) for name, value in given.items()]
+        settings = {name: value for name in names if (value := getattr(self, name))}
+        numbers = {name: value for name, value in self._numbers.items() if name != "channels_last"}
+        settings |= {name: value for name, value in numbers.items() if value is not None}
+        rows += [(name, " ".join(repr(value).split())) for name, value in settings.items()]
         yield TextTable(rows, (f"<{max(len(name) for name, _ in rows)}", ""))
 
 
@@ -400,7 +401,7 @@ class _Progress:
 
 
 def _oldest(jobs: deque[BatchJob], workers: Workers, tuner: ThreadTuner | None = None) -> Any:
-    """Wait for the oldest job and return its batch; the tuner, if any, is told how long that took."""
+    """Wait for the oldest job and return its batch; the tuner, if any, records how long that took."""
     before = time.perf_counter()
     batch = workers.finish(jobs[0])
     jobs.popleft()
@@ -433,9 +434,9 @@ class WorkerCache:
         try:
             yield workers, jobs
         finally:
-            if os.getpid() == process:  # a fork has no threads that would end the work
+            if os.getpid() == process:  # a fork does not have the threads, so it would wait forever
                 cancel(jobs)
-                jobs.clear()  # the traceback of an error may be kept, and the frame of its pass with it
+                jobs.clear()  # the traceback of an error may keep the frame of the pass, which refers to the jobs
                 workers.end()
                 self._put_back(settings, workers)
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from packer._datasets.memory import leak, require_same_process
 from packer._images.extension import _native
 from packer._images.numbers import TYPES, Mixture, NumberFormat
 from packer._images.operations import Operations
 from packer._images.torch_ops import operate
+from packer._loader.memory import leak, require_same_process
 from packer._storage.system import require_count
 from packer.augment._mixup import mixed_images
 from packer.errors import OptionError
@@ -104,7 +104,7 @@ class Normalizer:
                 _augment(value[0], operations)
             mixed = images_of(value) if mixture is not None else None
         tensors = _tensors(value)
-        # A batch of as many masks as there are channels has the shape of an image.
+        # A batch of masks has the shape of an image if it has as many masks as an image has channels.
         dimensions = 4 if any(tensor.dim() == 4 for tensor in tensors) else 3
         if self.dtype is not None and not any(self._is_image(tensor, dimensions) for tensor in tensors):
             raise self._no_image(tensors)
@@ -214,7 +214,7 @@ class _Wrapper:
 
     def __init__(self, source: Iterable[Any]) -> None:
         self.source = source
-        self._state: dict[str, Any] | Exception | None = None  # while a pass runs; an error is for whoever asks
+        self._state: dict[str, Any] | Exception | None = None  # during a pass; `state_dict` raises an error
 
     def state_dict(self) -> dict[str, Any]:
         """Return the source's state after the item that was returned last.
@@ -241,7 +241,7 @@ class _Wrapper:
             return self._no_state()
         try:
             return self.source.state_dict()  # type: ignore[no-any-return]
-        except Exception as error:  # nobody may ask for the state
+        except Exception as error:  # raised only if the state is requested
             return error
 
     def _no_state(self) -> TypeError:
@@ -332,14 +332,14 @@ class CUDAPrefetcher(_Wrapper):
     def _directly(self, batches: Iterator[tuple[Any, Any]]) -> Generator[Any, None, None]:
         for batch, state in batches:
             self._state = state
-            # The copy is waited for: only on CUDA the memory of the batch is held until it is complete.
+            # A blocking copy, because nothing here would hold the batch's memory until the end of another one.
             yield self._normalizer(map_tensors(batch, lambda tensor: tensor.to(self.device)))
         self._state = None
 
     def _on_cuda(self, batches: Iterator[tuple[Any, Any]]) -> Generator[Any, None, None]:
         process = os.getpid()
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        # Batches are held here until they are copied, because torch does not watch all pinned memory.
+        # Batches are held here until they are copied, because torch does not track all pinned memory.
         copying: deque[tuple[Any, Any]] = deque()
         ready: tuple[Any, Any, Any] | None = None
         pinned = moved = done = None
@@ -371,7 +371,7 @@ class CUDAPrefetcher(_Wrapper):
         self._state = state
         current = torch.cuda.current_stream(self.device)
         current.wait_event(done)
-        # The allocator must not give the memory away before the current stream is done with it.
+        # The allocator must not reuse the memory before the current stream is done with it.
         map_tensors(batch, lambda tensor: tensor.record_stream(current) if tensor.is_cuda else None)
         return batch
 
@@ -395,7 +395,7 @@ class BackgroundPrefetcher(_Wrapper):
         items: queue.Queue[tuple[str, Any]] = queue.Queue(self.depth)
         stopped = threading.Event()
         thread = threading.Thread(target=_fetch, args=(source, items, stopped), name="packer-prefetch", daemon=True)
-        del source  # the thread's, which lets go of it at the end
+        del source  # only the thread holds it, until it ends
         thread.start()
         try:
             while True:
@@ -409,7 +409,7 @@ class BackgroundPrefetcher(_Wrapper):
                 yield item
                 require_same_process(process)
         finally:
-            if os.getpid() == process:  # a fork has no such thread
+            if os.getpid() == process:  # a fork does not have the thread
                 stopped.set()
                 thread.join()
 
@@ -431,7 +431,7 @@ def _fetch(source: Iterator[tuple[Any, Any]], items: queue.Queue[tuple[str, Any]
             if not put("item", item):
                 return
         put("end", None)
-    except BaseException as error:  # passed on to the loop, whatever it is
+    except BaseException as error:  # any error is raised in the loop
         put("error", error)
 
 

@@ -26,19 +26,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._datasets.memory import Layout, SharedMemory, Slot, Tensors, page_lock
 from packer._datasets.pipeline import Transform
-from packer._datasets.protocol import LoaderDataset
+from packer._datasets.protocol import Layout, LoaderDataset, Tensors
 from packer._images.operations import crops_from
 from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Postprocess, split
+from packer._loader.memory import SharedMemory, Slot, page_lock
 from packer._loader.threads import BATCHES_THE_LOOP_MAY_KEEP, Choices, Threads, Workers, WorkerSettings
 from packer._storage.system import interrupts_held
 from packer._table import Ints
 from packer.errors import OptionTypeError, WorkerError
 
-_REQUESTS_A_PROCESS = 4  # that a process's share of the images in work is cut into: none waits for the slowest image
-_SENT = 2  # requests that a process has at a time: one to work at, and the next
-_PATIENCE = 5  # seconds that a process gets to end
+_REQUESTS_A_PROCESS = 4  # requests for each process's share of the images in progress, so that none waits for another
+_SENT = 2  # requests that a process has at a time: the current one and the next
+_PATIENCE = 5  # seconds to wait for a process to end
 
 
 class _Region(NamedTuple):
@@ -73,7 +73,7 @@ class Processes(Workers):
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._queue: deque[tuple[Future[Any], tuple[Any, ...]]] = deque()
-        self._pickled = b""  # dataset and transforms, as the processes have them
+        self._pickled = b""  # the dataset and the transforms that the processes have
         self._broken: WorkerError | None = None
         self._step = max(settings.images // (settings.processes * _REQUESTS_A_PROCESS), 1)
         self.size = size
@@ -84,12 +84,12 @@ class Processes(Workers):
         self._address = memory.pixels.ctypes.data
         slots = self._count + BATCHES_THE_LOOP_MAY_KEEP if size else 0
         self._slots = [Slot(memory.pixels[number * size :][:size]) for number in range(slots)]
-        images = self._step * _SENT
         self._processes: list[_Process] = []
         self._finalizer = weakref.finalize(owner, self._close)
         try:
-            for share in _shares(settings.threads, settings.processes):
-                self._processes.append(_Process(self._read, memory, share, images, settings.resizable))
+            for threads in _shares(settings.threads, settings.processes):
+                own = settings._replace(threads=threads, images=self._step * _SENT)
+                self._processes.append(_Process(self._read, memory, own))
         except BaseException:
             self.close()
             raise
@@ -220,12 +220,12 @@ class Processes(Workers):
             future.set_exception(self._broken)
 
     def _close(self) -> None:
-        if self._pid != os.getpid():  # in a fork, which has none of these threads and processes
+        if self._pid != os.getpid():  # a fork does not have these threads and processes
             return
         for process in self._processes:
             process.process.terminate()
         for process in self._processes:
-            if process.reader is not threading.current_thread():  # the garbage collector runs anywhere
+            if process.reader is not threading.current_thread():  # the garbage collector may run on any thread
                 process.reader.join(_PATIENCE)
             if process.process.is_alive():
                 process.process.kill()
@@ -262,14 +262,10 @@ def _shares(threads: int, processes: int) -> list[int]:
 class _Process:
     """A worker process, the thread that reads its responses, and the futures of pending requests by number."""
 
-    def __init__(
-        self, read: Callable[[_Process], None], memory: SharedMemory, threads: int, images: int, resizable: bool
-    ) -> None:
+    def __init__(self, read: Callable[[_Process], None], memory: SharedMemory, settings: WorkerSettings) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(
-            target=serve, args=(theirs, memory, threads, images, resizable), name="packer-worker", daemon=True
-        )
+        self.process = context.Process(target=serve, args=(theirs, memory, settings), name="packer-worker", daemon=True)
         self.reader = threading.Thread(target=read, args=(self,), name="packer-answers", daemon=True)
         self.running: dict[int, Future[Any]] = {}
         self._count = 0
@@ -284,13 +280,13 @@ class _Process:
                 self.process.join()
             raise
         finally:
-            theirs.close()  # or the connection would not end with the process
+            theirs.close()  # otherwise the connection would stay open when the process ends
 
     def send(self, future: Future[Any], request: tuple[Any, ...]) -> None:
         """Send a request; `future` gets the response."""
         self._count += 1
         self.running[self._count] = future
-        with contextlib.suppress(OSError):  # the process died, and the thread that reads its answers finds that out
+        with contextlib.suppress(OSError):  # the process died; the thread that reads its responses notices it
             self.connection.send((*request, self._count))
 
     def forget(self) -> None:
@@ -332,16 +328,16 @@ def _without_rendezvous() -> Iterator[None]:
 def _resolve(future: Future[Any], failed: bool, data: bytes) -> None:
     """Resolve a future with the response of a process."""
     try:
-        answer = pickle.loads(data)
+        response = pickle.loads(data)
     except Exception as unreadable:  # an item of a class that cannot be unpickled
         future.set_exception(unreadable)
         return
     if failed:
-        error, text = answer
+        error, text = response
         error.__cause__ = _RemoteTraceback(text)
         future.set_exception(error)
     else:
-        future.set_result(answer)
+        future.set_result(response)
 
 
 class _RemoteTraceback(Exception):  # noqa: N818
@@ -357,7 +353,7 @@ def _after(futures: Sequence[Future[Any]], then: Callable[[], Sequence[Future[An
     The future has no results of its own. If one of `futures` fails or is cancelled, `then` is not called.
     """
     whole: Future[list[Any]] = Future()
-    left = [then]  # `then` holds the memory of a batch, and is let go of: futures hold their callbacks
+    left = [then]  # emptied as soon as possible: `then` holds the memory of a batch, and futures hold `start`
 
     def start(failed: BaseException | None, cancelled: bool) -> None:
         then = left.pop()
@@ -402,34 +398,34 @@ def _when_all(futures: Sequence[Future[Any]], call: Callable[[BaseException | No
         future.add_done_callback(done)
 
 
-def serve(connection: Connection, pixels: npt.NDArray[np.uint8], threads: int, images: int, resizable: bool) -> None:
+def serve(connection: Connection, pixels: npt.NDArray[np.uint8], settings: WorkerSettings) -> None:
     """Serve the requests of a connection until it is closed; each worker process runs this."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides when it ends
     torch.set_num_threads(1)
-    torch.seed()  # or random transforms would do the same in every process
-    answers: queue.SimpleQueue[tuple[int, Sequence[BatchFuture]]] = queue.SimpleQueue()
-    server = _Server(pixels, threads, images, resizable)
-    threading.Thread(target=_answer, args=(connection, answers, server), daemon=True).start()
+    torch.seed()  # otherwise random transforms would draw the same numbers in every process
+    responses: queue.SimpleQueue[tuple[int, Sequence[BatchFuture]]] = queue.SimpleQueue()
+    server = _Server(pixels, settings)
+    threading.Thread(target=_respond, args=(connection, responses, server), daemon=True).start()
     while True:
         try:
             request, *arguments, number = connection.recv()
         except (EOFError, OSError):
-            os._exit(0)  # without waiting for threads whose work nobody needs any more
+            os._exit(0)  # without waiting for threads, whose results are not needed any more
         try:
             futures = getattr(server, request)(*arguments)
         except Exception as error:
             failed: Future[Any] = Future()
             failed.set_exception(error)
             futures = [failed]
-        answers.put((number, futures))
+        responses.put((number, futures))
 
 
 class _Server:
     """The requests that a process serves, one method each."""
 
-    def __init__(self, pixels: npt.NDArray[np.uint8], threads: int, images: int, resizable: bool) -> None:
+    def __init__(self, pixels: npt.NDArray[np.uint8], settings: WorkerSettings) -> None:
         self._pixels = pixels
-        self._workers = Threads(threads, images, [], alone=True, resizable=resizable)
+        self._workers = Threads(settings, [], alone=True)
 
     @property
     def drew(self) -> bool:
@@ -437,7 +433,7 @@ class _Server:
 
     def begin(self, pickled: bytes) -> Sequence[BatchFuture]:
         self._dataset, *transforms = pickle.loads(pickled)
-        self._workers.begin(self._dataset, *transforms)  # the threads of an earlier pass are at rest, and end
+        self._workers.begin(self._dataset, *transforms)
         return []
 
     def resize(self, threads: int) -> Sequence[BatchFuture]:
@@ -446,7 +442,7 @@ class _Server:
 
     def decode(self, region: _Region, some: slice, indices: Ints, choices: Choices | bytes) -> Sequence[BatchFuture]:
         """Decode `some` of the samples of a batch."""
-        self._dataset.ahead(indices)  # while threads are at work at earlier requests
+        self._dataset.ahead(indices)  # samples at a URL are fetched while threads work at earlier requests
         layout = region.layout
         if isinstance(choices, bytes):
             choices = crops_from(choices, (len(indices), layout.views) if layout.views else (len(indices),))
@@ -462,18 +458,18 @@ class _Server:
         return self._workers.make_items(indices, epoch, seed)
 
 
-def _answer(
-    connection: Connection, answers: queue.SimpleQueue[tuple[int, Sequence[BatchFuture]]], server: _Server
+def _respond(
+    connection: Connection, responses: queue.SimpleQueue[tuple[int, Sequence[BatchFuture]]], server: _Server
 ) -> None:
     """Send back the result or the error of each request when all of its work has ended."""
     while True:
-        number, futures = answers.get()
+        number, futures = responses.get()
         for future in futures:
-            future.exception()  # waits
+            future.exception()  # waits for the end of the work
         failed = False
         try:
             data = pickle.dumps([item for future in futures for item in future.result() or ()], pickle.HIGHEST_PROTOCOL)
-        except BaseException as error:  # a transform may raise anything
+        except BaseException as error:  # a transform may raise any error
             failed, data = True, _pickled_error(error)
         try:
             connection.send((number, failed, server.drew))
@@ -493,7 +489,7 @@ def _pickled_error(error: BaseException) -> bytes:
     return data
 
 
-_STARTED: weakref.WeakSet[Processes] = weakref.WeakSet()  # to be forgotten by forks
+_STARTED: weakref.WeakSet[Processes] = weakref.WeakSet()  # forks forget these
 
 
 def _forget_processes() -> None:

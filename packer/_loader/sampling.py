@@ -14,7 +14,7 @@ from torch.utils.data import RandomSampler, Sampler
 
 from packer._datasets.concat import ConcatBatches
 from packer._datasets.protocol import LoaderDataset
-from packer._datasets.sample_view import places_in
+from packer._datasets.sample_view import normalized_indices
 from packer._table import Ints
 from packer.errors import OptionError, OptionTypeError, warn
 from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
@@ -30,7 +30,7 @@ from packer.samplers._orders import (
 from packer.samplers._random import earlier, epoch_of, seed_of
 from packer.samplers._weighted import MixSampler
 
-_VERSION = 2  # of the states
+_VERSION = 2  # of the format of states
 _warned = set[str]()
 
 
@@ -63,9 +63,9 @@ class SamplingState:
     def __init__(self, images: LoaderDataset, sampler: Any, *, shuffle: bool, seed: int | None) -> None:
         self._images = images
         self._seed = int(torch.empty((), dtype=torch.int64).random_()) if seed is None else seed_of(seed)
-        self._is_agreed = seed is not None  # among all ranks that there may be
-        self._agreed_among = 1
-        self._restored: int | None = None  # the seed of the crops of a state
+        self._is_agreed = seed is not None  # whether all ranks have the same seed, whatever their number
+        self._agreed_among = 1  # the number of ranks that have agreed on the seed
+        self._restored: int | None = None  # the seed for crops from a loaded state
         if sampler is not None and shuffle:
             raise OptionError("shuffle cannot be combined with a sampler, which determines the order")
         if sampler is not None and seed is not None:
@@ -213,7 +213,7 @@ def warn_of_random_order(images: LoaderDataset, sampler: object) -> None:
 
 
 def _with_turns(draws: Iterable[tuple[Ints, Ints | None]], length: int) -> Iterator[Ints]:
-    """Yield indices with turns, like `in_turns`, from the results of a packer sampler's `draws`."""
+    """Yield indices with turns from the results of a packer sampler's `draws`."""
     for samples, turns in draws:
         yield samples if turns is None else samples + turns * length
 
@@ -242,15 +242,15 @@ class Turns:
         IndexError
             If there is no such sample.
         """
-        places = places_in(indices, self._length)
-        turns = earlier(places) + self._times[places]
-        np.add.at(self._times, places, 1)
-        return places + turns * self._length
+        samples = normalized_indices(indices, self._length)
+        turns = earlier(samples) + self._times[samples]
+        np.add.at(self._times, samples, 1)
+        return samples + turns * self._length
 
 
 def order_of(sampler: Any) -> OrderSampler | IterableOrder:
     """Return one of packer's samplers unchanged, and any other iterable of indices as an IterableOrder."""
-    # A subclass with an `__iter__` of its own has no places to resume at.
+    # A subclass with an `__iter__` of its own may give another order, which cannot be resumed.
     if isinstance(sampler, OrderSampler) and type(sampler).__iter__ is OrderSampler.__iter__:
         return sampler
     return IterableOrder(sampler)
@@ -278,7 +278,7 @@ class IterableOrder:
 
     def __init__(self, indices: Iterable[int]) -> None:
         try:
-            if isinstance(indices, str | bytes):  # which can be iterated, but hold no indices
+            if isinstance(indices, str | bytes):  # iterable, but not over indices
                 raise TypeError
             once = iter(indices) is indices
         except TypeError:
@@ -339,7 +339,7 @@ class IterableOrder:
 
     def _share(self, indices: Ints) -> list[int]:
         """Return this rank's share of rank 0's indices."""
-        # A sampler may draw other indices on each rank. A list that differs is a share already, and not divided again.
+        # A sampler may draw different indices on each rank. Lists that differ are shares already.
         if not isinstance(self.indices, Sampler) and len(set(gathered(indices.tobytes()))) > 1:
             raise OptionError(
                 "the ranks were given different lists of indices as sampler=. A Loader divides the indices among the "

@@ -21,21 +21,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packer._datasets.generators import generators
 from packer._datasets.items import BAD
-from packer._datasets.memory import Layout, Slot, Tensors, fresh, pinned
 from packer._datasets.pipeline import Transform
-from packer._datasets.protocol import Fetching, LoaderDataset
+from packer._datasets.protocol import Fetching, Layout, LoaderDataset, Tensors
 from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Postprocess, SliceFunction, split
+from packer._loader.memory import Slot, fresh, pinned
 from packer._table import Ints
 from packer.errors import warn
+from packer.samplers._random import generator_states
 
 Choices = npt.NDArray[Any]
 """The random choices of a dataset for its samples: see `LoaderDataset.choose`."""
 
 BATCHES_THE_LOOP_MAY_KEEP = 3  # batches that the training loop may keep before new memory is allocated
-_MOST_IN_A_SLICE = 64  # images; the few steps of Python of a slice find the caches full of pixels
-_SLICES_A_THREAD = 3  # slices that a thread's share of the images in work is cut into: none waits for the slowest image
+_MOST_IN_A_SLICE = 64  # images
+_SLICES_A_THREAD = 3  # slices for each thread among the images in progress, so that none waits long for a slow image
 
 
 class WorkerSettings(NamedTuple):
@@ -77,10 +77,10 @@ class Workers(abc.ABC):
     """
 
     size: int = 0
-    """Bytes of the largest batch that there is memory for."""
+    """The size in bytes of the largest batch that fits into the memory."""
 
     step: int = 0
-    """How many images a thread of this process decodes at a time; 0 where other processes decode."""
+    """The number of images that a thread of this process decodes at a time; 0 if other processes decode."""
 
     drew: bool = False
     """Whether transforms drew random numbers on several threads of a process; known when the first items are made."""
@@ -108,7 +108,7 @@ class Workers(abc.ABC):
         """Use `threads` threads for all later work; the present threads finish the work already submitted."""
 
     def submit(self, job: BatchJob) -> None:
-        """Begin a job, in its own memory if it has some."""
+        """Begin a job; allocate memory for its batch unless it has some."""
         layout = job.plan.layout
         if layout is None or job.choices is None:
             job.futures = self._make_items(job)
@@ -123,12 +123,12 @@ class Workers(abc.ABC):
         try:
             results = job.results()
         except BAD:
-            job.wait()  # workers write into the memory, which is filled anew
+            job.wait()  # until no worker writes into the memory, which is used again
             other = plan.replacement(job)
             if other is None:
                 raise
             self.submit(other)
-            job.futures = other.futures  # the caller waits for them if this is interrupted
+            job.futures = other.futures  # if this is interrupted, the caller waits for them
             job, results = other, other.results()
         memory = job.memory
         if memory is None or plan.layout is None:
@@ -155,7 +155,7 @@ class Workers(abc.ABC):
         """Begin to make the items of a job; they are the futures' results, in the order of the job's indices."""
 
     def _hand_out(self, memory: Tensors) -> Tensors:
-        """Return a finished batch, or a copy of it, which the loop may keep as long as it likes."""
+        """Return a finished batch, or a copy of it, so that the loop may keep it for any time."""
         return memory
 
     def _warn_of_draws(self) -> None:
@@ -181,8 +181,7 @@ class Threads(Workers):
 
     Parameters
     ----------
-    threads, images, pinned, resizable
-        The same as in `WorkerSettings`.
+    settings : WorkerSettings
     slots : list of Slot
         Memory for batches. If no free slot is large enough, new memory replaces a free slot.
     alone : bool
@@ -190,45 +189,30 @@ class Threads(Workers):
         transforms of a sample then depend only on seed, epoch and sample.
     """
 
-    def __init__(
-        self,
-        threads: int,
-        images: int,
-        slots: list[Slot],
-        pinned: bool = False,
-        *,
-        alone: bool = False,
-        resizable: bool = False,
-    ) -> None:
-        self._alone = alone
-        self._resizable = resizable
-        self._slots = slots
-        self._pinned = pinned
-        self._images = images
-        self._divide_among(threads)
-        self._resizing = threading.RLock()  # the calling thread may put slices while it does some
-        # The last one is in use. The others finish their work, and end.
-        self._pools: list[ThreadPool] = []
+    def __init__(self, settings: WorkerSettings, slots: list[Slot], *, alone: bool = False) -> None:
+        self._settings, self._slots, self._alone = settings, slots, alone
+        self._divide_among(settings.threads)
+        self._resizing = threading.RLock()  # reentrant: the calling thread may run slices, which put further slices
+        self._pools: list[ThreadPool] = []  # only the last one gets work; the others finish theirs, and end
 
     @classmethod
     def with_memory(cls, settings: WorkerSettings, size: int) -> Threads:
         """Return threads with memory for batches of `size` bytes: those in progress and those that the loop keeps."""
         count = 0 if settings.pinned else settings.batches + BATCHES_THE_LOOP_MAY_KEEP
-        slots = [Slot(fresh(size)) for _ in range(count)]
-        workers = cls(settings.threads, settings.images, slots, settings.pinned, resizable=settings.resizable)
+        workers = cls(settings, [Slot(fresh(size)) for _ in range(count)])
         workers.size = size
         return workers
 
     def _divide_among(self, threads: int) -> None:
         self._threads = threads
-        self.step = min(max(self._images // max(threads * _SLICES_A_THREAD, 1), 1), _MOST_IN_A_SLICE)
+        self.step = min(max(self._settings.images // max(threads * _SLICES_A_THREAD, 1), 1), _MOST_IN_A_SLICE)
 
     def begin(self, dataset: LoaderDataset, transform: Transform, batch_transform: BatchTransform = None) -> None:
         self._dataset, self._transform, self._batch_transform = dataset, transform, batch_transform
-        transforms = dataset.traits(transform).transforms
-        self._seeding = transforms and self._alone and self._threads == 1 and not self._resizable
-        self._watching = transforms and (self._threads > 1 or self._resizable) and not self.drew
-        self.end()  # the threads of an earlier pass, which are at rest
+        transforms, resizable = dataset.traits(transform).transforms, self._settings.resizable
+        self._seeding = transforms and self._alone and self._threads == 1 and not resizable
+        self._watching = transforms and (self._threads > 1 or resizable) and not self.drew
+        self.end()  # the threads of an earlier pass, which have no work
         self._pools = [ThreadPool(self._threads)]
 
     def fetch_ahead(self, dataset: LoaderDataset, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
@@ -250,11 +234,11 @@ class Threads(Workers):
         self._pools.clear()
 
     def _put(self, pieces: Sequence[_Piece]) -> None:
-        with self._resizing:  # threads call this, too: those that have decoded the last images of a batch
+        with self._resizing:  # a thread that has decoded the last images of a batch calls this too
             self._pools[-1].put(pieces)
 
     def _allocate(self, count: int, layout: Layout) -> Tensors:
-        if self._pinned:
+        if self._settings.pinned:
             return layout.page_locked(count)
         size = layout.bytes_for(count)
         slot = next((slot for slot in self._slots if slot.free and slot.size >= size), None) or self._new_slot(size)
@@ -268,7 +252,7 @@ class Threads(Workers):
         return slot
 
     def _decode(self, job: BatchJob, layout: Layout, memory: Tensors, choices: Choices) -> Sequence[SlicedFuture]:
-        step, then = self.step, None  # another thread may change the step meanwhile
+        step, then = self.step, None  # read once, because another thread may change it
         if job.decoder_into is None:
             decode = self._decoder(job.indices, choices, memory, layout, step)
         else:
@@ -300,12 +284,12 @@ class Threads(Workers):
 
     def make_items(self, indices: Ints, epoch: int, seed: int) -> Sequence[SlicedFuture]:
         """Begin to make the items of some samples."""
-        watched, self._watching = self._watching, False  # the first images tell
+        watched, self._watching = self._watching, False  # the first images are enough
 
         def make(some: slice) -> list[Any]:
-            before = generators() if watched and some.start == 0 else None
+            before = generator_states() if watched and some.start == 0 else None
             items = self._dataset.items(indices[some], epoch, seed, self._transform, self._seeding)
-            if before is not None and generators() != before:
+            if before is not None and generator_states() != before:
                 self.drew = True
             return items
 
@@ -316,16 +300,16 @@ def _fetched_ahead(dataset: LoaderDataset, chunks: Iterator[Ints], fetching: Fet
     """Yield chunks of indices as `Workers.fetch_ahead` does."""
     length, waiting = len(dataset), deque[Ints]()
     together, most = fetching
-    ordered, first = np.zeros(-(-length // together), bool), True
+    requested, first = np.zeros(-(-length // together), bool), True
     for indices in chunks:
         groups, begins = np.unique(indices % length // together, return_index=True)
-        groups = groups[np.argsort(begins)]  # those that are read first are fetched first
-        groups = groups[~ordered[groups]]
-        ordered[groups] = True
+        groups = groups[np.argsort(begins)]  # the first to be read are the first to be fetched
+        groups = groups[~requested[groups]]
+        requested[groups] = True
         samples = (groups[:, None] * together + np.arange(together)).ravel()
         dataset.ahead(samples[samples < length])
         waiting.append(indices)
-        if first or sum(map(len, waiting)) > most:  # the first chunk is begun while more is ordered
+        if first or sum(map(len, waiting)) > most:  # work begins with the first chunk, before others are requested
             yield waiting.popleft()
             first = False
     yield from waiting
@@ -360,7 +344,7 @@ class SlicedFuture:
         self._put, self._then = put, then
         self._lock, self._ended = threading.Lock(), threading.Lock()
         self._cancelled, self._results, self._failed = False, list[Any](), dict[int, BaseException]()
-        self._ended.acquire()  # until all is done
+        self._ended.acquire()  # released when all slices are done
         self._set(function, slices)
         pieces = [(self, number) for number in range(len(slices))]
         if not pieces and (piece := self._end()) is not None:
@@ -380,9 +364,9 @@ class SlicedFuture:
             made = function(self._slices[number])
             if made:
                 self._made[number] = made
-        except BaseException as error:  # raised where the result is waited for, whatever it is
+        except BaseException as error:  # any error; `result` raises it
             self._failed[number] = error
-            del self, function  # the error holds this frame, and the future the error
+            del self, function  # otherwise a cycle: the error refers to this frame, and the future to the error
 
     def done(self) -> _Piece | None:
         """Record that a slice is done; return the piece with which the same thread continues, if there is one."""
@@ -394,14 +378,14 @@ class SlicedFuture:
 
     def _end(self) -> _Piece | None:
         """Continue with the second function, or notify the waiting threads."""
-        then, self._then, self._function = self._then, None, None  # they hold the memory of a batch
+        then, self._then, self._function = self._then, None, None  # functions hold the memory of a batch
         if self._made:
             self._results += [result for number in sorted(self._made) for result in self._made[number]]
         if then is not None and not self._failed and not self._cancelled:
             self._set(*then)
             if self._slices:
                 self._put([(self, number) for number in range(1, len(self._slices))])
-                return self, 0  # the thread has some of the batch in its caches
+                return self, 0  # the same thread continues, because part of the batch is in its caches
         self._function = None
         self._ended.release()
         return None
@@ -424,7 +408,7 @@ class SlicedFuture:
         try:
             raise self._failed[min(self._failed)] if self._failed else CancelledError
         finally:
-            del self  # or the error would hold this frame, and the frame the future
+            del self  # otherwise a cycle: the error refers to this frame, and the frame to the future
 
 
 class ThreadPool:
@@ -448,7 +432,7 @@ class ThreadPool:
         """Submit pieces. Only one thread at a time may call this."""
         for piece in pieces:
             if self._stopped:
-                _leave_out(piece)
+                _skip(piece)
             elif not self._most:
                 _do(piece)
             else:
@@ -457,13 +441,13 @@ class ThreadPool:
                     self._start()
 
     def _start(self) -> None:
-        # Daemons, as Python would wait for others before it calls `_stop_all`.
+        # Daemon threads, because Python waits for all others before it calls `_stop_all`.
         name = f"packer-loader_{len(self._threads)}"
         thread = threading.Thread(target=_work, args=(self._pieces,), name=name, daemon=True)
-        self._threads.append(thread)  # first: Ctrl-C may come when the thread is at work already
+        self._threads.append(thread)  # before it starts, because Ctrl-C may interrupt `start` when it runs already
         try:
             thread.start()
-        except RuntimeError:  # the system gives no more of them
+        except RuntimeError:  # the system's limit of threads
             self._threads.remove(thread)
             if not self._threads:
                 raise
@@ -476,18 +460,18 @@ class ThreadPool:
     def join(self) -> None:
         """Wait until the threads have ended."""
         for thread in self._threads:
-            with contextlib.suppress(RuntimeError):  # of a thread that Ctrl-C kept from beginning
+            with contextlib.suppress(RuntimeError):  # the thread did not start, because of Ctrl-C
                 thread.join()
         _RUNNING.discard(self)
 
     def stop(self) -> None:
-        """Skip all pieces that no thread has begun, also later ones, and wait until the threads have ended."""
+        """Skip all pieces that no thread has begun, and all later ones, and wait until the threads have ended."""
         self._stopped = True
         with contextlib.suppress(queue.Empty):
             while True:
                 piece = self._pieces.get_nowait()
                 if piece is not None:
-                    _leave_out(piece)
+                    _skip(piece)
         self.end()
         self.join()
 
@@ -497,7 +481,7 @@ def _work(pieces: queue.SimpleQueue[_Piece | None]) -> None:
     while (piece := pieces.get()) is not None:
         _do(piece)
         del piece  # its future holds the memory of a batch
-    pieces.put(None)  # for the next thread, however many there are
+    pieces.put(None)  # ends the next thread
 
 
 def _do(piece: _Piece | None) -> None:
@@ -509,7 +493,7 @@ def _do(piece: _Piece | None) -> None:
         del future  # it holds the memory of a batch
 
 
-def _leave_out(piece: _Piece) -> None:
+def _skip(piece: _Piece) -> None:
     """Let a future end without a piece, because a thread that waits for it would otherwise wait forever."""
     future, _ = piece
     future.cancel()
@@ -527,4 +511,4 @@ def _stop_all() -> None:
 
 atexit.register(_stop_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_RUNNING.clear)  # a fork has none of the threads
+    os.register_at_fork(after_in_child=_RUNNING.clear)  # a fork does not have the threads

@@ -596,7 +596,8 @@ def _in_place(info: LoaderInfo) -> Callable[[list[int]], list[Any]] | None:
     from torch.utils.data import default_collate
 
     from packer._datasets.concat import readable
-    from packer._datasets.memory import Slot, layout_of
+    from packer._datasets.protocol import layout_of
+    from packer._loader.memory import Slot
 
     images: Any = readable(info.dataset)
     if info.kind == "packer.DataLoader":

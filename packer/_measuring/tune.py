@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from packer._datasets.concat import readable
-from packer._datasets.memory import layout_of
 from packer._datasets.open import open_dataset
+from packer._datasets.protocol import layout_of
 from packer._display import Block, Code, Displayable, TextTable
 from packer._loader.autotune import TOLERANCE, Race, median_error, thread_counts
 from packer._loader.loader import Loader

@@ -150,7 +150,9 @@ class Catalog:
         """Return the seed of one pack's crops, derived from the `seed` of the Loader or of the dataset of all packs."""
         from packer._datasets.concat import ConcatImageDataset, seed_of_crops
 
-        return seed_of_crops(self.dataset, pack, seed) if isinstance(self.dataset, ConcatImageDataset) else seed
+        if not isinstance(self.dataset, ConcatImageDataset):
+            return seed
+        return seed_of_crops([dataset.seed for dataset in self.dataset.datasets], pack, seed)
 
     def name(self, index: int) -> str:
         """Return a sample's name as a page shows it; empty if the table's names are damaged."""

@@ -118,7 +118,7 @@ def rebuilt(chain: Any, steps: list[Any]) -> Any:
     """Return a chain of the same kind with other steps."""
     made = type(chain)(*steps) if name_of(chain) == "torch.Sequential" else type(chain)(steps)
     if isinstance(chain, torch.nn.Module):
-        made.training = chain.training  # alone: `train` would change the steps too
+        made.training = chain.training  # not by `train`, which would change the steps too
     return made
 
 

@@ -62,6 +62,7 @@ def require_antialias(antialias: object) -> None:
 
 
 def probability(name: str, value: object) -> float:
+    """Check a number from 0 to 1, and return it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise OptionTypeError(f"{name} is a number, a probability of 0 to 1, not {value!r}")
     if not 0 <= float(value) <= 1:
@@ -109,10 +110,16 @@ def fill_of(fill: object, name: str = "fill") -> tuple[int, int, int]:
 
 
 def padding_of(fill: object, mode: object) -> Padding:
-    red, green, blue = fill_of(fill)
+    """Check the colour and the mode of padding, and return both; other modes than ``constant`` have no colour."""
+    colour = _as_number(fill_of(fill))
     if mode not in PADDINGS:
         raise OptionError(f"padding_mode is one of {', '.join(PADDINGS)}, not {mode!r}")
-    return Padding(str(mode), red + 256 * green + 65536 * blue if mode == "constant" else 0)
+    return Padding(str(mode), colour if mode == "constant" else 0)
+
+
+def _as_number(colour: tuple[int, int, int]) -> int:
+    red, green, blue = colour
+    return red + 256 * green + 65536 * blue
 
 
 def _level(value: object) -> int | None:
@@ -129,6 +136,7 @@ def _integer(value: object) -> int | None:
 
 
 def real(name: str, value: object) -> float:
+    """Check a finite number, and return it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
         raise OptionTypeError(f"{name} is a number, not {value!r}")
     number = float(value)
@@ -138,6 +146,7 @@ def real(name: str, value: object) -> float:
 
 
 def within(name: str, value: object, low: float, high: float) -> float:
+    """Check a number from `low` to `high`, and return it."""
     number = real(name, value)
     if not low <= number <= high:
         allowed = f"{low:g} or more" if high == math.inf else f"a number of {low:g} to {high:g}"
@@ -146,6 +155,7 @@ def within(name: str, value: object, low: float, high: float) -> float:
 
 
 def count_of(name: str, value: object, least: int) -> int:
+    """Check an integer of at least `least`, and return it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise OptionTypeError(f"{name} is an integer, not {value!r}")
     if value < least:
@@ -176,10 +186,7 @@ def filter_of(interpolation: object) -> int:
 
 def colour_of(fill: object) -> int:
     """Return a colour in the form of `OPERATION`; None, torchvision's default, is black."""
-    if fill is None:
-        return NO_FILL
-    red, green, blue = fill_of(fill)
-    return red + 256 * green + 65536 * blue
+    return NO_FILL if fill is None else _as_number(fill_of(fill))
 
 
 def stored_colour(fill: Any, name: str = "fill") -> int | tuple[int, int, int] | None:

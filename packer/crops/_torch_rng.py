@@ -95,7 +95,7 @@ class Ahead(NumberSource):
 
     def _all(self, kind: str, low: float = 0, high: float = 0) -> torch.Tensor:
         """Return the next numbers, all in this kind."""
-        if kind == "word":  # of 32 bits, by two remainders
+        if kind == "word":  # 32 bits, computed from two remainders
             one, other = self._remainders(_HALF), self._remainders(_HALF - 1)
             return one + _HALF * ((other - one) % (_HALF - 1))
         self._copy.set_state(self._state)

@@ -1,13 +1,20 @@
-"""Random numbers and permutations as functions of seed, epoch and index, the same on every thread and rank."""
+"""Random numbers and permutations as functions of seed, epoch and index, the same on every thread and rank.
+
+Users' transforms draw from the generators of torch, Python and NumPy; these can be seeded in the same way.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import operator
+import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch.overrides import TorchFunctionMode
 
 from packer._images.extension import _native
 from packer._images.native import crop_steps
@@ -62,7 +69,7 @@ def _mix(values: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
 _Bits = npt.NDArray[np.uint64]
 
 _ROUNDS = 6
-_OF_NUMBERS = -2  # in the place of an epoch: the keys of `permute_each` are none that `permute` has
+_EPOCH_OF_NUMBERS = -2  # takes the part of the epoch, so that `permute_each` and `permute` have different keys
 
 
 def permute(places: Ints, length: int, seed: int, epoch: int) -> Ints:
@@ -90,9 +97,9 @@ def permute_each(places: Ints, lengths: Ints, seed: int, numbers: Ints) -> Ints:
     places, lengths, numbers : (N,) int64 arrays
         A place, the length of the permutation, and the number of the permutation among the permutations of `seed`.
     """
-    bits = np.frexp((lengths - 1).astype(np.float64))[1]  # as int.bit_length
+    bits = np.frexp((lengths - 1).astype(np.float64))[1]  # equals int.bit_length
     halves = np.maximum(1, -(-bits // 2)).astype(np.uint64)
-    keys = (uniforms(seed, _OF_NUMBERS, numbers, _ROUNDS).T * 2.0**53).astype(np.uint64)
+    keys = (uniforms(seed, _EPOCH_OF_NUMBERS, numbers, _ROUNDS).T * 2.0**53).astype(np.uint64)
     values, ends = places.astype(np.uint64), lengths.astype(np.uint64)
     wandering = np.arange(len(values))
     while len(wandering):
@@ -117,7 +124,7 @@ def _mixed(values: _Bits, half: _Bits | np.uint64, keys: _Bits) -> _Bits:
 def earlier(values: Ints) -> Ints:
     """Return for each of N values the number of its earlier occurrences."""
     order = np.argsort(values, kind="stable")
-    begins = np.flatnonzero(np.diff(values[order], prepend=-1))  # of the runs of one value
+    begins = np.flatnonzero(np.diff(values[order], prepend=-1))  # the first index of each run of equal values
     counted = np.empty_like(values)
     counted[order] = np.arange(len(values)) - np.repeat(begins, np.diff(begins, append=len(values)))
     return counted
@@ -150,3 +157,56 @@ def weights_of(values: Any) -> npt.NDArray[np.float64]:
 def digest_of(values: npt.NDArray[Any]) -> str:
     """Return a digest of values, for the state of a sampler."""
     return hashlib.sha256(values.tobytes()).hexdigest()[:16]
+
+
+_OF_TRANSFORMS = 0x5851F42D4C957F2D  # added to a seed, so that transforms and crops draw different numbers
+
+
+def generator_states() -> tuple[Any, ...]:
+    """Return the states of the generators of torch, Python and NumPy, to compare them."""
+    _, key, position, *_ = np.random.get_state()
+    return bytes(torch.get_rng_state().numpy()), random.getstate(), np.asarray(key).tobytes(), position
+
+
+def seeder(seed: int, epoch: int, keys: Ints) -> Callable[[int], None]:
+    """Return a function that takes an index into `keys`, and seeds the generators with seed, epoch and that key."""
+    seeds = (uniforms(seed + _OF_TRANSFORMS, epoch, keys, 1)[:, 0] * 2**53).astype(np.int64).tolist()
+
+    def seed_generators(index: int) -> None:
+        torch.default_generator.manual_seed(seeds[index])
+        random.seed(seeds[index])
+        np.random.seed(seeds[index] % 2**32)
+
+    return seed_generators
+
+
+_WITH_GENERATOR = {
+    *(torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal, torch.bernoulli, torch.multinomial),
+    *(torch.poisson, torch.binomial, torch._standard_gamma, torch._sample_dirichlet),
+    *(torch.Tensor.uniform_, torch.Tensor.normal_, torch.Tensor.random_, torch.Tensor.bernoulli_),
+    *(torch.Tensor.exponential_, torch.Tensor.cauchy_, torch.Tensor.geometric_, torch.Tensor.log_normal_),
+    *(torch.Tensor.bernoulli, torch.Tensor.multinomial),
+}
+"""torch's functions that take a generator."""
+
+_FILLED_BY = {torch.rand_like: torch.Tensor.uniform_, torch.randn_like: torch.Tensor.normal_}
+"""Functions that take no generator, and the method that fills a new tensor with the same numbers."""
+
+
+class drawing_from(TorchFunctionMode):  # noqa: N801 - it stands in a with statement
+    """Make torch's functions draw from a generator of this thread, as after ``torch.manual_seed(seed)``.
+
+    torch's default generator, which all threads share, is unchanged.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in _FILLED_BY:
+            return _FILLED_BY[func](torch.empty_like(*args, **kwargs), generator=self._generator)
+        if func in _WITH_GENERATOR and kwargs.get("generator") is None:
+            kwargs["generator"] = self._generator
+        return func(*args, **kwargs)

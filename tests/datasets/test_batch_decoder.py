@@ -72,7 +72,7 @@ def test_a_batch_is_decoded_by_c_alone(codec: str, photo_tree: Path, packs: Pack
     images, indices = torch.empty((4, 8, 8, 3), dtype=torch.uint8).permute(0, 3, 1, 2), np.arange(4)
     crops = decoder.choose_crops(RandomResizedCrop(8), indices, 0, 0)
     assert decoder.one.in_c
-    offer = NativeTasks(reader, decoder._locating, indices, crops[:, None], 4, 3, None)
+    offer = NativeTasks(reader, decoder._task_builder, indices, crops[:, None], 4, 3, None)
     offer.aim(0, 4, [images])
     assert offer.decode(0, 3) == offer.decode(3, 4) == []
 
@@ -135,7 +135,7 @@ def test_a_call_of_c_has_few_pixels_and_usual_images_take_one(
         locating = TaskBuilder(reader.table, raw=False, checked=True)
         offer = NativeTasks(reader, locating, rows, crops, len(sides), len(sides), None)
         calls = offer._calls(0, len(sides))
-        pixels = [sides[place][0] * sides[place][1] for place in offer.places]
+        pixels = [sides[place][0] * sides[place][1] for place in offer.order]
     assert [index for begin, end in calls for index in range(begin, end)] == list(range(len(sides)))
     assert all(sum(min(size, MAX_PIXELS) for size in pixels[begin:end]) < 2 * MAX_PIXELS for begin, end in calls)
     assert len(calls) == 1 or sum(pixels) > MAX_PIXELS

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from packer import Loader, RandomResizedCrop, View, augment, open_dataset
-from packer._datasets.generators import drawing_from
 from packer._images.numbers import Mixture
 from packer._loader.batch import mixtures_of
 from packer._loader.prefetch import DeviceBatch, Normalizer
 from packer.augment._mixup import mixed_images, mixed_labels
+from packer.samplers._random import drawing_from
 from tests.conftest import Packs, Trees
 
 pytest.importorskip("packer.testing.reference").torchvision()
