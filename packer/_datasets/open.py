@@ -131,7 +131,7 @@ def index_of(
         directory = Path(tempfile.mkdtemp(dir=process_directory(_PREFIX)))
         return _made(directory / f"{paths[0].stem}.index", source, container, options, progress)
     index = Path(os.path.abspath(os.path.expanduser(path)))
-    with held(index.with_name(f"{index.name}.lock"), _wait):  # one process makes it for all
+    with held(index.with_name(f"{index.name}.lock"), _wait):  # other processes wait, and use the same index
         if os.path.lexists(index) and _is_of(index, source, container, options):
             return index
         return _made(index, source, container, options, progress)
@@ -165,7 +165,7 @@ def _made(
 
 def _warn_of_losses(source: Source) -> None:
     """Warn about images that are left out or have no label. Files of other types do not count."""
-    tree = source.kind in ("imagefolder", "stylegan")  # in which hidden directories are taken
+    tree = source.kind in ("imagefolder", "stylegan")  # in which images in hidden directories are included
     losses = [
         item.line()
         for item in source.account or ()
@@ -198,7 +198,7 @@ def _tree(root: Path) -> Source | None:
         return None
     if class_directories(root):
         refuse_splits(root)
-        with contextlib.suppress(SourceError):  # opening it as a pack raises the error
+        with contextlib.suppress(SourceError):  # opening the directory as a pack raises a better error
             return stylegan_source(root) or imagefolder_source(root, allow_empty=True)
     if others := files_to_name(root):
         raise SourceError(f"{printable(root)}: is not a directory of images in classes{others}")
@@ -262,16 +262,11 @@ class PthImageDataset(ImageDataset):
 
 
 _CLASSES = ("same", "union")
-_NOT_OF_EACH = {"root", "cache_dir", "cache_size", "timeout"}  # how URLs are read is a setting of the process
-_SETTINGS = [name for name in inspect.signature(ImageDataset).parameters if name not in _NOT_OF_EACH]
 _DATASETS = {dataset._format: dataset for dataset in (LMDBImageDataset, HDF5ImageDataset, PthImageDataset)}
 
 
 class DatasetSettings(TypedDict, total=False):
-    """The types of the keyword-only settings of `ImageDataset` and `open_dataset`; a test compares them.
-
-    The overloads below need only types. The two signatures list the settings with their defaults, for `help`.
-    """
+    """The types of the keyword-only settings of `ImageDataset`, whose signature has the defaults."""
 
     transforms: Callable[..., Any] | None
     fields: str | Iterable[str] | None
@@ -338,34 +333,11 @@ def open_dataset(  # noqa: PLR0917
     allow_empty: bool = False,
     *,
     classes: str = "same",
-    transforms: Callable[..., Any] | None = None,
-    fields: str | Iterable[str] | None = None,
-    mode: str | Mapping[str, str] = "RGB",
-    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
-    min_visible: float = 0.0,
-    fill: Mapping[str, Any] | None = None,
-    target: str | None = None,
-    output: str | None = None,
-    crop: Crop | Sequence[Crop] | None = None,
-    augment: Augmentation | Sequence[Augmentation] | None = None,
-    views: Sequence[View] | None = None,
-    fuse: bool = False,
-    seed: int | None = None,
-    check: str = "always",
-    decoder: str = "auto",
-    scaled_decode: bool = False,
-    threads: int = 1,
-    cache: str | None = None,
-    stage: str | os.PathLike[str] | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
-    cache_size: int | str | None = None,
-    timeout: float | None = None,
-    on_error: str = "raise",
-    max_bad: float = 0.01,
     index: str | os.PathLike[str] | None = None,
     keys: Sequence[str] | Mapping[str, str] = (),
     unlabeled: bool = False,
     progress: Callable[[int, int], None] | bool | None = None,
+    **settings: Unpack[DatasetSettings],
 ) -> ImageDataset | ConcatImageDataset:
     """Open one or more packs of any format as a dataset; without a transform, images are tensors, not PIL images.
 
@@ -395,23 +367,31 @@ def open_dataset(  # noqa: PLR0917
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the number of images indexed and their total.
     """
-    arguments = locals()
-    settings = {name: arguments[name] for name in _SETTINGS}
+    for unknown in settings.keys() - DatasetSettings.__annotations__.keys():
+        raise TypeError(f"open_dataset() got an unexpected keyword argument {unknown!r}")
     progress = shown_progress(progress, "index")
     if classes not in _CLASSES:
         raise OptionError(f"classes is {' or '.join(map(repr, _CLASSES))}, not {classes!r}")
-    choose_reading(root if isinstance(root, list | tuple) else [root], cache_dir, cache_size, timeout)
+    reading = settings.pop("cache_dir", None), settings.pop("cache_size", None), settings.pop("timeout", None)
+    choose_reading(root if isinstance(root, list | tuple) else [root], *reading)  # it applies to all packs at URLs
     named_keys = dict(keys) if isinstance(keys, Mapping) else parse_keys(keys)
-    options = InPlaceOptions(named_keys, on_error == "replace", unlabeled, allow_empty)
+    options = InPlaceOptions(named_keys, settings.get("on_error") == "replace", unlabeled, allow_empty)
+
+    def opened(path: Any, index: Any = None) -> ImageDataset:
+        pack = _pack_of(path, index, options, progress)
+        with open_pack(pack) as reader:
+            dataset_class = _DATASETS.get(reader.manifest.format, ImageDataset)
+        return dataset_class(pack, transform, target_transform, loader, is_valid_file, allow_empty, **settings)
+
     if not isinstance(root, list | tuple):
-        return _opened(_pack_of(root, index, options, progress), settings)
+        return opened(root, index)
     if index is not None:
         raise OptionError("index= applies only to a single directory or container")
-    with contextlib.ExitStack() as opened:
-        datasets = [opened.enter_context(_opened(_pack_of(path, None, options, progress), settings)) for path in root]
+    with contextlib.ExitStack() as stack:
+        datasets = [stack.enter_context(opened(path)) for path in root]
         joined = ConcatImageDataset(datasets)
         unite_classes(datasets, classes)
-        opened.pop_all()
+        stack.pop_all()
     return joined
 
 
@@ -433,12 +413,15 @@ def _pack_of(root: Any, index: Any, options: InPlaceOptions, progress: Callable[
     return index_of(root, index, progress, options) or root
 
 
-def _opened(path: Any, settings: dict[str, Any]) -> ImageDataset:
-    with open_pack(path) as reader:
-        dataset_class = _DATASETS.get(reader.manifest.format, ImageDataset)
-    return dataset_class(path, **settings)
+def _with_settings(signature: inspect.Signature) -> inspect.Signature:
+    """Return the signature of `open_dataset` with the settings of a dataset in place of ``**settings``."""
+    *own, _ = signature.parameters.values()
+    settings = [one for one in inspect.signature(ImageDataset).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    end = [one.name for one in own].index("classes") + 1
+    return signature.replace(parameters=[*own[:end], *settings, *own[end:]])
 
 
-if open_dataset.__doc__ and ImageDataset.__doc__:  # not so under `python -OO`
+vars(open_dataset)["__signature__"] = _with_settings(inspect.signature(open_dataset))
+if open_dataset.__doc__ and ImageDataset.__doc__:  # `python -OO` removes docstrings
     _, _, _rest = ImageDataset.__doc__.partition("The pack.\n")
     open_dataset.__doc__ = open_dataset.__doc__.rstrip() + "\n" + _rest  # parameters, errors and notes are the same
