@@ -359,6 +359,11 @@ class ConcatBatches(TorchDataset):
     def __repr__(self) -> str:
         return repr(self.dataset)
 
+    def frozen_copy(self) -> ConcatBatches:
+        frozen = ConcatBatches(self.dataset)
+        frozen._each = [items.frozen_copy() for items in self._each]
+        return frozen
+
     def traits(self, transform: Transform = None) -> Traits:
         each = [items.traits(transform) for items in self._each]
         return each[0]._replace(

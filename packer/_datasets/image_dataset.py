@@ -687,6 +687,12 @@ class PackItems(TorchDataset):
         state = {name: value for name, value in self.__dict__.items() if name not in _CACHED}
         return {**state, "_own_steps": None, "_loaders_steps": None}
 
+    def frozen_copy(self) -> PackItems:
+        frozen = object.__new__(PackItems)
+        _ = self.pipeline, self.decoder, self.fields  # the next pass need not make them again
+        frozen.__dict__.update(self.__dict__)
+        return frozen
+
     @property
     def pipeline(self) -> Pipeline:
         """The steps that make an item, compiled again if a setting or a step of a fused transform has changed."""

@@ -442,6 +442,13 @@ class TorchDataset(LoaderDataset):
     """A dataset that torch's DataLoader can read as well, with the methods that packer's DataLoader needs."""
 
     @abc.abstractmethod
+    def frozen_copy(self) -> TorchDataset:
+        """Return the dataset as it is now: later changes of settings and labels do not affect the copy.
+
+        A pass reads such a copy, so that no batch mixes old and new labels or transforms.
+        """
+
+    @abc.abstractmethod
     def batch_layout(self) -> Layout:
         """Return the layout of batches that hold the items' images exactly as they are.
 

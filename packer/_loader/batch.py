@@ -18,7 +18,7 @@ from torch.utils.data import default_collate
 
 from packer._datasets.fields import Parts
 from packer._datasets.pipeline import Transform
-from packer._datasets.protocol import IMAGES, Layout, LoaderDataset, Tensors, images_in, layout_of
+from packer._datasets.protocol import IMAGES, Layout, LoaderDataset, Tensors, TorchDataset, images_in, layout_of
 from packer._fields import KINDS
 from packer._images.numbers import Mixture, NumberFormat, NumberWriter
 from packer._images.operations import Operations, parted
@@ -102,6 +102,8 @@ class BatchPlan:
     def with_layout(self) -> BatchPlan:
         """Return the plan with the layout of its batches, if images can be decoded directly into batches.
 
+        The plan keeps the present settings and labels of one of packer's datasets.
+
         Raises
         ------
         TypeError, ValueError
@@ -124,7 +126,8 @@ class BatchPlan:
             )
         if layout is not None and layout.with_images:
             layout = self._with_numbers(layout, traits.parts)
-        return replace(self, layout=layout, parts=traits.parts)
+        dataset = self.dataset.frozen_copy() if isinstance(self.dataset, TorchDataset) else self.dataset
+        return replace(self, dataset=dataset, layout=layout, parts=traits.parts)
 
     def _with_numbers(self, layout: Layout, parts: Parts | None) -> Layout:
         """Return a layout in which workers write images as numbers, if they can."""

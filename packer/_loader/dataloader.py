@@ -144,7 +144,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         """Return the plan for batches made by threads; None if torch makes the batches."""
         try:
             images = self._images()
-            plan = BatchPlan(images, Normalizer(channels_last=False), images.batch_layout())
+            layout = images.batch_layout()
         except ItemsError as error:
             self._warn_once(f"packer's threads do not make these batches, but torch's DataLoader does, as {error}")
             return None
@@ -153,7 +153,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
                 "worker_init_fn is not called, as packer's threads make the batches, and not worker processes"
             )
         warn_of_random_order(images, getattr(self.batch_sampler, "sampler", None))
-        return plan
+        return BatchPlan(images.frozen_copy(), Normalizer(channels_last=False), layout)
 
     def _images(self) -> TorchDataset:
         if not self._auto_collation:

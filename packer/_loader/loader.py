@@ -118,7 +118,7 @@ class Loader(Displayable):
     generators of torch, Python and NumPy are reproducible too if each process has one thread, as with ``threads=8,
     processes=8``. Otherwise, and with ``threads="auto"``, these numbers are not reproducible, and a warning reports
     this. Each pass over the loader is the next epoch, unless `set_epoch` chooses another one. A running pass keeps the
-    epoch and the seeds with which it began.
+    epoch and the seeds with which it began, and the labels and settings that the dataset had then.
 
     The first pass spawns the processes, which takes as long as importing torch; the processes run until the loader is
     closed. They receive the dataset and the transform by pickling, and import the main script, which must therefore do
