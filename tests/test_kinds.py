@@ -192,6 +192,10 @@ def test_every_kind_that_is_cropped_has_its_way(table: dict[str, Any]) -> None:
     assert table.keys() == {name for name, kind in KINDS.items() if kind.is_cropped}
 
 
+def test_kinds_of_encoded_images_declare_what_their_pixels_are() -> None:
+    assert all((kind.pixels in ("colours", "ids")) == (kind.form == "pixels") for kind in KINDS.values())
+
+
 def augmented(pack: Path, **options: Any) -> Any:
     dataset = packer.open_dataset(pack, fields=("image", "x"), output="numpy", **options)
     return dataset[0]["x"]

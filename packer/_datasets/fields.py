@@ -32,7 +32,7 @@ OWN = ("image", "label", "name", "index")
 """The keys that every sample has."""
 
 VISIBILITY = "_visibility"
-"""The end of the name of visibilities, after that of their keypoints."""
+"""The suffix that makes the key of visibilities from the name of a keypoint field."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,14 @@ class Parts:
         return "image" in self.names
 
     @property
+    def shown(self) -> dict[str, Field]:
+        """The fields in `names`."""
+        return {name: self.fields[name] for name in self.names if name in self.fields}
+
+    @property
     def masks(self) -> tuple[str, ...]:
         """The mask fields in `names`."""
-        fields = {name: self.fields[name] for name in self.names if name in self.fields}
-        return tuple(name for name, field in fields.items() if KINDS[field.kind].pixels == "ids")
+        return tuple(name for name, field in self.shown.items() if KINDS[field.kind].pixels == "ids")
 
     @property
     def cropped(self) -> tuple[str, ...]:
@@ -101,7 +105,7 @@ class Parts:
 
     @property
     def further_images(self) -> tuple[str, ...]:
-        """The image fields, whose images an item contains in addition to the sample's own image."""
+        """The image fields: an item contains their images in addition to the sample's own image."""
         return tuple(name for name, field in self.fields.items() if KINDS[field.kind].pixels == "colours")
 
     @property
@@ -115,7 +119,7 @@ class Parts:
         It cannot be applied to segmentations. It cannot be applied to lists either if the step may remove boxes and
         `per_box` does not specify whether each list has an entry for each box.
         """
-        kinds = {name: KINDS[self.fields[name].kind] for name in self.names if name in self.fields}
+        kinds = {name: KINDS[field.kind] for name, field in self.shown.items()}
         drawn = [name for name, kind in kinds.items() if kind.is_spatial and not kind.is_cropped]
         if drawn and not self.is_target:
             changes = "cut" if isinstance(step, Crop) else "move"

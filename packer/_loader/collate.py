@@ -203,9 +203,8 @@ class Collation:
 
 def _lengths(parts: Parts, pad: Pad) -> dict[str, int | None]:
     """Return the length to which each field is padded; None for arrays that become lists."""
-    fields = {name: parts.fields[name] for name in parts.names if name in parts.fields}
-    forms = {name: KINDS[field.kind].form for name, field in fields.items()}
-    paddable = [name for name, form in forms.items() if form == "rows" or (form == "array" and fields[name].rank)]
+    forms = {name: KINDS[field.kind].form for name, field in parts.shown.items()}
+    paddable = [name for name, form in forms.items() if form == "rows" or (form == "array" and parts.fields[name].rank)]
     if pad is None:
         return {}
     if not isinstance(pad, Mapping):

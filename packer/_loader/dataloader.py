@@ -35,8 +35,7 @@ from packer._datasets.protocol import ItemsError, TorchDataset
 from packer._display import TextTable, text
 from packer._loader.batch import BatchJob, BatchPlan
 from packer._loader.loader import WorkerCache
-from packer._loader.memory import require_same_process
-from packer._loader.prefetch import Normalizer
+from packer._loader.prefetch import Normalizer, require_same_process
 from packer._loader.sampling import Turns, order_of, warn_of_random_order
 from packer._loader.threads import Workers, WorkerSettings
 from packer._table import Ints

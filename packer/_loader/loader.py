@@ -25,8 +25,7 @@ from packer._display import Block, Displayable, TextTable, counted
 from packer._loader.autotune import ThreadTuner
 from packer._loader.batch import BatchJob, BatchPlan, cancel, chunk_size
 from packer._loader.collate import collation_of
-from packer._loader.memory import require_same_process
-from packer._loader.prefetch import CUDAPrefetcher, Normalizer, usable_device
+from packer._loader.prefetch import CUDAPrefetcher, Normalizer, require_same_process, usable_device
 from packer._loader.processes import Processes
 from packer._loader.sampling import SamplingState
 from packer._loader.threads import Threads, Workers, WorkerSettings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import queue
 import threading
@@ -15,10 +16,9 @@ from packer._images.extension import _native
 from packer._images.numbers import TYPES, Mixture, NumberFormat
 from packer._images.operations import Operations
 from packer._images.torch_ops import operate
-from packer._loader.memory import leak, require_same_process
 from packer._storage.system import require_count
 from packer.augment._mixup import mixed_images
-from packer.errors import OptionError
+from packer.errors import OptionError, WorkerError
 
 _SHOWN = 8  # tensors that an error describes
 
@@ -204,6 +204,26 @@ def map_tensors(value: Any, function: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: map_tensors(item, function) for key, item in value.items()}
     return value
+
+
+def leak(*values: object) -> None:
+    """Never free these objects, not even when Python ends; use this for a device's objects in a fork.
+
+    CUDA cannot be used in a fork, and PyTorch aborts a process that destroys an event there.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(values))
+
+
+def require_same_process(process: int) -> None:
+    """Raise WorkerError if this is a fork of the process with this id.
+
+    A fork has the objects of its process, but none of the threads, so it would wait for their work forever.
+    """
+    if os.getpid() != process:
+        raise WorkerError(
+            f"this iterator was begun in process {process}, and this process ({os.getpid()}) is a fork without its "
+            "threads. Begin a new one here with iter()."
+        )
 
 
 class _Wrapper:

@@ -8,6 +8,8 @@ part of the shared memory; the response confirms that they are written.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -19,6 +21,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -30,8 +33,7 @@ from packer._datasets.pipeline import Transform
 from packer._datasets.protocol import Layout, LoaderDataset, Tensors
 from packer._images.operations import crops_from
 from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Postprocess, split
-from packer._loader.memory import SharedMemory, Slot, page_lock
-from packer._loader.threads import BATCHES_THE_LOOP_MAY_KEEP, Choices, Threads, Workers, WorkerSettings
+from packer._loader.threads import BATCHES_THE_LOOP_MAY_KEEP, Choices, Slot, Threads, Workers, WorkerSettings
 from packer._storage.system import interrupts_held
 from packer._table import Ints
 from packer.errors import OptionTypeError, WorkerError
@@ -39,6 +41,72 @@ from packer.errors import OptionTypeError, WorkerError
 _REQUESTS_A_PROCESS = 4  # requests for each process's share of the images in progress, so that none waits for another
 _SENT = 2  # requests that a process has at a time: the current one and the next
 _PATIENCE = 5  # seconds to wait for a process to end
+
+
+_PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every device
+
+
+class SharedMemory:
+    """Memory that this process shares with processes that receive it when they start (`Process(args=...)`).
+
+    The memory has no name, so the system frees it when the last process ends, even if that process is killed.
+
+    Parameters
+    ----------
+    size : int
+        Number of bytes.
+
+    Attributes
+    ----------
+    pixels : (size,) uint8 array
+    """
+
+    def __init__(self, size: int) -> None:
+        buffer: Any
+        self._fd: int | None = None
+        if hasattr(os, "memfd_create"):  # unlike /dev/shm, it is not limited to 64 MB in many containers
+            self._fd = os.memfd_create("packer-batches")
+            weakref.finalize(self, os.close, self._fd)
+            os.ftruncate(self._fd, size)
+            buffer = mmap.mmap(self._fd, size)
+        else:
+            buffer = multiprocessing.get_context("spawn").RawArray(ctypes.c_uint8, size)
+        self._buffer = buffer
+        self.pixels = np.frombuffer(buffer, np.uint8)
+
+    def __reduce__(self) -> Any:
+        if self._fd is not None:
+            return _attached, (reduction.DupFd(self._fd), self.pixels.size)
+        return _pixels, (self._buffer,)
+
+
+def _attached(duplicate: Any, size: int) -> npt.NDArray[np.uint8]:
+    fd = duplicate.detach()
+    try:
+        return _pixels(mmap.mmap(fd, size))
+    finally:
+        os.close(fd)
+
+
+def _pixels(buffer: Any) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(buffer, np.uint8)
+
+
+def page_lock(pixels: npt.NDArray[np.uint8]) -> None:
+    """Page-lock an array's memory until the array is deleted, so that a GPU can copy directly from it.
+
+    The caller must hold the array until a copy is done, because PyTorch tracks only memory that it page-locked itself.
+    """
+    cudart: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    address = pixels.ctypes.data
+    torch.cuda.check_error(cudart.cudaHostRegister(address, pixels.nbytes, _PORTABLE))
+    weakref.finalize(pixels, _unlock, os.getpid(), cudart, address, pixels.base)
+
+
+def _unlock(process: int, cudart: Any, address: int, memory: Any) -> None:
+    """Undo `page_lock` while `memory` still exists; do nothing in a fork, where CUDA cannot be used."""
+    if os.getpid() == process:
+        cudart.cudaHostUnregister(address)
 
 
 class _Region(NamedTuple):

@@ -597,7 +597,7 @@ def _in_place(info: LoaderInfo) -> Callable[[list[int]], list[Any]] | None:
 
     from packer._datasets.concat import readable
     from packer._datasets.protocol import layout_of
-    from packer._loader.memory import Slot
+    from packer._loader.threads import Slot
 
     images: Any = readable(info.dataset)
     if info.kind == "packer.DataLoader":

@@ -29,9 +29,8 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._datasets.protocol import BatchPart, Layout
 from packer._loader.loader import Loader
-from packer._loader.memory import Slot
 from packer._loader.processes import Processes
-from packer._loader.threads import WorkerSettings
+from packer._loader.threads import Slot, WorkerSettings
 from packer._sources.imagefolder import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, WorkerError
