@@ -35,7 +35,7 @@ from packer._datasets.protocol import ItemsError, TorchDataset
 from packer._display import TextTable, text
 from packer._loader.batch import BatchJob, BatchPlan
 from packer._loader.loader import WorkerCache
-from packer._loader.prefetch import Normalizer, require_same_process
+from packer._loader.prefetch import Normalizer, forked
 from packer._loader.sampling import Turns, order_of, warn_of_random_order
 from packer._loader.threads import Workers, WorkerSettings
 from packer._table import Ints
@@ -511,7 +511,8 @@ class ThreadsPass(CountedPass):
         self._jobs.append(job)
 
     def _next_data(self) -> Any:
-        require_same_process(self._process)
+        if os.getpid() != self._process:
+            raise forked(self._process)
         if not self._num_workers:
             self._submit_next()
         if not self._jobs or self._workers is None:

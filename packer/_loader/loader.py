@@ -25,7 +25,7 @@ from packer._display import Block, Displayable, TextTable, counted
 from packer._loader.autotune import ThreadTuner
 from packer._loader.batch import BatchJob, BatchPlan, cancel, chunk_size
 from packer._loader.collate import collation_of
-from packer._loader.prefetch import CUDAPrefetcher, Normalizer, require_same_process, usable_device
+from packer._loader.prefetch import CUDAPrefetcher, Normalizer, forked, usable_device
 from packer._loader.processes import Processes
 from packer._loader.sampling import SamplingState
 from packer._loader.threads import Threads, Workers, WorkerSettings
@@ -316,10 +316,12 @@ class Loader(Displayable):
                 workers.submit(job)
                 if len(jobs) > self.prefetch:
                     yield _oldest(jobs, workers, tuner)
-                    require_same_process(process)
+                    if os.getpid() != process:
+                        raise forked(process)
             while jobs:
                 yield _oldest(jobs, workers)
-                require_same_process(process)
+                if os.getpid() != process:
+                    raise forked(process)
             if tuner is not None and whole:  # after the rest of an epoch, the next whole one may be long enough
                 tuner.over = True
 

@@ -214,16 +214,15 @@ def leak(*values: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(values))
 
 
-def require_same_process(process: int) -> None:
-    """Raise WorkerError if this is a fork of the process with this id.
+def forked(process: int) -> WorkerError:
+    """Return the error for an iterator that began in `process`, and that a fork of the process uses.
 
     A fork has the objects of its process, but none of the threads, so it would wait for their work forever.
     """
-    if os.getpid() != process:
-        raise WorkerError(
-            f"this iterator was begun in process {process}, and this process ({os.getpid()}) is a fork without its "
-            "threads. Begin a new one here with iter()."
-        )
+    return WorkerError(
+        f"this iterator was begun in process {process}, and this process ({os.getpid()}) is a fork without its "
+        "threads. Begin a new one here with iter()."
+    )
 
 
 class _Wrapper:
@@ -375,11 +374,13 @@ class CUDAPrefetcher(_Wrapper):
                     copying.popleft()
                 if ready is not None:
                     yield self._hand_over(*ready)
-                    require_same_process(process)
+                    if os.getpid() != process:
+                        raise forked(process)
                 ready = moved, done, state
             if ready is not None:
                 yield self._hand_over(*ready)
-                require_same_process(process)
+                if os.getpid() != process:
+                    raise forked(process)
             self._state = None
         finally:
             if os.getpid() == process:
@@ -427,7 +428,8 @@ class BackgroundPrefetcher(_Wrapper):
                     return
                 item, self._state = value
                 yield item
-                require_same_process(process)
+                if os.getpid() != process:
+                    raise forked(process)
         finally:
             if os.getpid() == process:  # a fork does not have the thread
                 stopped.set()
