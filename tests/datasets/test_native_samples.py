@@ -347,7 +347,7 @@ def test_drawing_leaves_no_file_open(packs: Any) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for seed in range(5):
         drawn(dataset, seed)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_oriented_images_are_drawn_as_upright_ones(packs: Any, monkeypatch: pytest.MonkeyPatch) -> None:

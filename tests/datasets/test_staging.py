@@ -546,7 +546,8 @@ def test_a_dataset_keeps_its_pack_and_leaks_nothing(pack: Path) -> None:
         assert len(again) == 8
         del again
     fds, maps = process.num_fds(), len(process.memory_maps(grouped=False))
-    assert (locked(), fds) == before[:2]
+    assert locked() == before[0]
+    assert fds <= before[1]
     assert maps <= before[2] + 5
 
 

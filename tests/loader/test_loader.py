@@ -310,7 +310,7 @@ def test_abandoned_epochs_leave_nothing_behind(pack: Path) -> None:
         abandon()
     gc.collect()
     assert threading.active_count() == threads
-    assert process.num_fds() == files
+    assert process.num_fds() <= files
     assert process.memory_info().rss < 1.05 * memory
 
 

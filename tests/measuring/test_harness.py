@@ -113,5 +113,5 @@ def test_a_child_that_cannot_be_started_leaves_no_file_open() -> None:
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises((pickle.PicklingError, AttributeError)) as error:
         ChildProcess(lambda: None)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
     assert error.tb is not None  # its frames are still held

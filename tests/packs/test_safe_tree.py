@@ -40,7 +40,7 @@ def test_files_and_directories(root: Path) -> None:
     found = {name: data for name, data in content(root).items() if data is not None}
     assert found == {name: name.encode() for name in ("a/b/c/1", "a/b/2", "3", "a/b/c/4", "d/5")}
     assert (root / "e" / "f").is_dir()
-    assert len(os.listdir("/proc/self/fd") if before else []) == len(before)
+    assert len(os.listdir("/proc/self/fd") if before else []) <= len(before)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs directories that are opened by descriptor")

@@ -54,7 +54,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
             spool.close()
     del spool
     gc.collect()
-    assert psutil.Process().num_fds() == before
+    assert psutil.Process().num_fds() <= before  # a thread of another test may close one
 
 
 def test_the_error_names_the_directory(tmp_path: Path) -> None:
