@@ -50,7 +50,7 @@ def _line(powerless: bool) -> list[str]:
 def packer(*arguments: object, powerless: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run `packer` to its end; its output is text. With `options`, of `subprocess.run`, Python is started for it."""
     line = command(*arguments, powerless=powerless)
-    if not options and (server := _command_server(powerless)):
+    if not options and (server := _command_server(powerless, "--resize" in line)):
         return server.run(line[line.index("packer") + 1 :])
     settings = {"capture_output": True, "encoding": "utf-8", "errors": "surrogateescape", "timeout": 120, **options}
     return subprocess.run(line, check=False, **settings)
@@ -61,7 +61,7 @@ def packer_many(
 ) -> list[subprocess.CompletedProcess[str]]:
     """Run several commands, one after the other, in one other process: starting a process costs more than most do."""
     lines = [[str(argument) for argument in arguments] for arguments in commands]
-    if server := _command_server(powerless):
+    if server := _command_server(powerless, any("--resize" in line for line in lines)):
         result = server.run_many(lines)
     else:
         code = "import json, sys; from tests.commandserver import run_many; run_many(json.load(sys.stdin))"
@@ -84,15 +84,16 @@ def _read_by_python() -> dict[str, str]:
 _READ_BY_SERVERS = _read_by_python()
 
 
-_servers: dict[bool, CommandServer] = {}
-"""Servers with and without root's powers."""
+_servers: dict[tuple[bool, bool], CommandServer] = {}
+"""Servers with and without root's powers, and with and without torch."""
 
 
-def _command_server(powerless: bool) -> CommandServer | None:
+def _command_server(powerless: bool, torch: bool) -> CommandServer | None:
     """Return a server for commands; None where processes do not fork, or a test changed how Python starts."""
     if not hasattr(os, "fork") or _read_by_python() != _READ_BY_SERVERS:
         return None
-    if powerless not in _servers:
-        _servers[powerless] = CommandServer(_line(powerless))
-        atexit.register(_servers[powerless].close)
-    return _servers[powerless]
+    key = powerless, torch
+    if key not in _servers:
+        _servers[key] = CommandServer(_line(powerless), torch)
+        atexit.register(_servers[key].close)
+    return _servers[key]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib
 import io
 import json
 import os
@@ -30,11 +31,13 @@ class CommandServer:
     ----------
     python : sequence of str
         The command line that starts Python.
+    torch : bool
+        Whether torch is imported too, which some commands need. Each child of a process that has it takes 40 ms more.
     """
 
-    def __init__(self, python: Sequence[str]) -> None:
+    def __init__(self, python: Sequence[str], torch: bool) -> None:
         self._process = subprocess.Popen(
-            [*python, "-c", "from tests.commandserver import serve; serve()"],
+            [*python, "-c", f"from tests.commandserver import serve; serve({torch})"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=Path(__file__).parents[1],
@@ -97,15 +100,15 @@ def run_many(lines: Sequence[Sequence[str]]) -> None:
         print(json.dumps([status, output.getvalue(), errors.getvalue()]))  # noqa: T201
 
 
-def serve() -> None:
+def serve(torch: bool) -> None:
     """Fork a child for each line of the standard input; answer with the child's exit status."""
     _import_what_commands_import()
+    if torch:
+        importlib.import_module("torch")
     requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for line in requests:
         job = json.loads(line)
-        if "--resize" in job.get("arguments", ()):  # not before: most commands do without torch, and fork faster
-            import torch  # noqa: F401
         gc.freeze()  # so that a child's collections leave alone, and with it uncopied, what was there before
         child = os.fork()
         if child == 0:
