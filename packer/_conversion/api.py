@@ -225,7 +225,8 @@ def convert(
         The directory in which the pack is made if `dst` is a URL; by default ``packer-UID`` in the system's temporary
         directory.
     overwrite : bool
-        Whether to replace `dst` if it is a pack or empty, at the end of the conversion.
+        Whether to replace `dst` if it is a pack or empty, at the end of the conversion. A directory with files that do
+        not belong to the pack is not replaced.
     fresh : bool
         Whether to start over instead of continuing an interrupted conversion.
     ignore_free_space : bool

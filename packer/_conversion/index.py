@@ -110,7 +110,7 @@ def index(
         What happens at an unreadable image: ``"fail"`` stops, ``"skip"`` leaves the image out and lists it in the
         manifest.
     overwrite : bool
-        Whether to replace `dst` if it is a pack or empty.
+        Whether to replace `dst` if it is a pack or empty, and has no files that do not belong to the pack.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the number of images examined and their total.
     **options

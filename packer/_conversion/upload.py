@@ -26,7 +26,7 @@ from packer._conversion.convert import Summary, conversion_settings, summary_of_
 from packer._conversion.destination import default_scratch, make_own_directory, make_scratch
 from packer._conversion.request import ConversionRequest
 from packer._conversion.resume import setting_differences, started_differently
-from packer._conversion.workspace import check_inputs, require_mark
+from packer._conversion.workspace import check_inputs, require_pack
 from packer._formats import open_pack
 from packer._formats.files import PackFiles
 from packer._storage.files import remove, write_output, writing_to
@@ -34,7 +34,7 @@ from packer._storage.locks import held
 from packer._storage.place import place_of
 from packer._storage.remote.client import look
 from packer._storage.remote.s3 import UploadLog
-from packer._storage.remote.upload import MANIFESTS, Upload, require_writable
+from packer._storage.remote.upload import MANIFESTS, SharedPrefix, Upload, require_writable
 from packer._storage.remote.urls import identity, parse
 from packer.errors import DestinationError, PackLockedError, option, printable
 
@@ -200,4 +200,4 @@ def _require_pack_or_nothing(url: str) -> None:
     if found is not None and not found[1]:  # an empty object
         return
     if found is not None or place_of(url).holding(MANIFESTS):
-        require_mark(url)
+        require_pack(url, [] if found is not None else SharedPrefix(url).names())

@@ -7,10 +7,10 @@ The directory ``out.lmdb.partial`` next to the destination ``out.lmdb`` holds
 ``journal.jsonl``   the entries of a conversion in one piece whose samples are on the disk; see `Journal`
 ``reserve``         space for the journal's last line, released when the disk is full
 ``parts.json``      the settings of a conversion in parts; see `packer._conversion.destination`
-``replaced``        the old pack, for the moment between taking it away and renaming ``pack``
+``replaced``        the old pack, until ``pack`` has its name
 ``lock``            held by the process that writes, or that begins or finishes a conversion in parts
 
-and unnamed files for data that grow with the pack, which vanish when the process ends.
+and unnamed files for data that grow with the pack; the system removes these when the process ends.
 
 The destination itself appears by renaming ``pack``, complete and synced.
 """
@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,7 +38,8 @@ import google_crc32c
 from packer._conversion.resume import compare_source, setting_differences, started_differently
 from packer._formats import Writer, shows_mark
 from packer._manifest import TILED
-from packer._sources.base import Source
+from packer._formats.files import files_of_others
+from packer._sources.base import Source, some
 from packer._sources.scan_list import let_mend, write_listing
 from packer._storage.files import (
     Spool,
@@ -601,7 +603,7 @@ def check_destination(destination: Path, *, overwrite: bool) -> None:
     """
     check_free(destination, overwrite=overwrite)
     if os.path.lexists(destination) and not _is_empty(destination):
-        require_mark(destination)
+        require_pack(destination, _files_below(destination) if os.path.isdir(destination) else ())
 
 
 def check_free(destination: Path, *, overwrite: bool) -> None:
@@ -619,8 +621,20 @@ def _is_empty(destination: Path) -> bool:
     return not (os.listdir(destination) if os.path.isdir(destination) else os.path.getsize(destination))
 
 
-def require_mark(destination: str | os.PathLike[str]) -> None:
-    """Raise DestinationError if what exists at a path or a URL does not show that packer wrote it.
+def _files_below(directory: Path) -> Iterator[str]:
+    """Yield the paths of all files and links below a directory, relative to it, with the separator ``/``."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    with writing_to(directory):
+        for folder, folders, names in os.walk(directory, onerror=fail):
+            links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+            yield from (Path(folder, name).relative_to(directory).as_posix() for name in (*names, *links))
+
+
+def require_pack(destination: str | os.PathLike[str], files: Iterable[str]) -> None:
+    """Raise DestinationError if what exists at a path or a URL is not a pack, or holds files of others too.
 
     In doubt it is not replaced: it may be another tool's, and the only copy.
     """
@@ -632,6 +646,17 @@ def require_mark(destination: str | os.PathLike[str]) -> None:
     except CorruptPackError as error:
         problem, cause = f"is too damaged to be recognised as a pack ({error.reason})", error
     except (PackError, MissingDependencyError) as error:
+    _require_mark(destination)
+    found = list(files)
+    if found and (others := files_of_others(destination, found)):
+        raise DestinationError(
+            f"{urls.shown(destination)}: holds files that do not belong to the pack, and {option('overwrite', True)} "
+            f"would delete them: {some(others)}. Move them away, or choose another name."
+        )
+
+
+def _require_mark(destination: str | os.PathLike[str]) -> None:
+    """Raise DestinationError if what exists at a path or a URL does not show that packer wrote it."""
         problem, cause = f"cannot be recognised as a pack ({message_of(error)})", error
     raise DestinationError(
         f"{urls.shown(destination)}: exists, and {problem}, so {option('overwrite', True)} does not replace it. "
@@ -681,8 +706,7 @@ def check_outside(destination: Path, source: Path | None) -> None:
 def check_inputs(destination: Path, inputs: Iterable[str | os.PathLike[str]]) -> None:
     """Raise DestinationError if one of the input files or directories is `destination` or lies inside it.
 
-    Replacing the destination could then delete the only copy of an input. Paths on a disk are compared after resolving
-    links.
+    Replacing the destination would delete such an input. Paths on a disk are compared after resolving links.
     """
     if urls.is_url(destination):
         own = str(urls.parse(destination))
@@ -718,10 +742,36 @@ def _replaces(destination: Path, path: str | os.PathLike[str]) -> DestinationErr
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
     """Raise DestinationError if a report cannot be written, or would replace `keep` or a file that is no report."""
-    require_output(report, "report", (b"{",))
+    require_output(report, "report", (b"{",), _is_report)
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:
         same = path == Path(os.path.abspath(other))
         if same or (os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(other))):
             what = printable(other) if same else f"a file of {printable(other)}"
             raise DestinationError(f"{shown}: the report would replace {what}. Choose another name.")
+
+
+_LONGEST_LINE = 1 << 20  # bytes; a name has up to 64 kB, and each byte takes up to six in JSON
+_STARTS = (b'{"name": "', b'{"count": ', b'{"not_looked_at": ')
+_MEMBERS: list[set[str]] = [
+    {"name", "skipped"},
+    {"name", "findings"},
+    {"name", "account", "what", "why"},
+    {"count", "account", "what", "why"},
+    {"name", "not_looked_at"},
+    {"not_looked_at"},
+]
+"""The members of the JSON objects in a report."""
+
+
+def _is_report(file: IO[bytes]) -> bool:
+    """Tell whether a file is a report that packer wrote, perhaps without its end because the disk was full."""
+    return all(map(_is_line_of_report, iter(partial(file.readline, _LONGEST_LINE), b"")))
+
+
+def _is_line_of_report(line: bytes) -> bool:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return line.startswith(_STARTS) and not line.endswith(b"\n")
+    return isinstance(value, dict) and value.keys() in _MEMBERS

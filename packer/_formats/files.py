@@ -7,9 +7,10 @@ import itertools
 import json
 import operator
 import os
+import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -113,6 +114,43 @@ class PackFiles:
                 return all(_is_own(os.lstat(copy / name), size) for name, size in self.sizes.items())
             except (FileNotFoundError, NotADirectoryError):
                 return False
+
+
+_UNFINISHED = re.compile(
+    r"table-[0-9]{5,9}\.bin|manifest\.json\..+\.partial|part-[0-9]{5,}\.[a-z0-9]+\.partial/.+",
+)
+"""What `packer append` leaves in a pack with parts: the table before, and what it had not finished when it ended."""
+
+_OF_PACKER = re.compile(
+    r"(part-[0-9]{5,}\.[a-z0-9]+/)?(manifest\.json|(table|files|data)\.bin|table\.pth|shard-[0-9]{5,}\.pth)"
+    r"|part-[0-9]{5,}\.[a-z0-9]+"
+)
+"""The names of the files in packs of packer's own formats."""
+
+_LOCK_OF_READERS = "lock.mdb"
+"""The file that liblmdb makes beside the data when a program opens a pack in Caffe's layout."""
+
+
+def files_of_others(pack: str | os.PathLike[str], found: Iterable[str]) -> list[str]:
+    """Return the files in a pack's directory that do not belong to the pack, sorted by name.
+
+    A pack lists its files. If it is too damaged for that, the names by which packer stores files decide.
+
+    Parameters
+    ----------
+    pack : path or URL
+        The directory of the pack.
+    found : iterable of str
+        The paths of all files in the directory, relative to it, with the separator ``/``.
+    """
+    known = _UNFINISHED.fullmatch
+    own = {_LOCK_OF_READERS}
+    try:
+        with open_pack(pack) as reader:
+            own |= {name for name in reader.file_names() if reader.place_of(name) is None}
+    except PackError:
+        return sorted(name for name in found if not (name in own or known(name) or _OF_PACKER.fullmatch(name)))
+    return sorted(name for name in found if not (name in own or known(name)))
 
 
 def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = None) -> None:

@@ -13,7 +13,7 @@ import struct
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -370,16 +370,30 @@ PICTURES = {".png": (b"\x89png\r\n\x1a\n",), ".svg": (b"<?xml", b"<svg")}
 """The kinds of pictures, and how their files begin; in lower case."""
 
 
-def require_output(path: str | os.PathLike[str], what: str, begins: tuple[bytes, ...]) -> None:
+def require_output(
+    path: str | os.PathLike[str],
+    what: str,
+    begins: tuple[bytes, ...],
+    is_right: Callable[[IO[bytes]], bool] = lambda file: True,
+) -> None:
     """Refuse a path at which a file, such as a report, cannot be written or would replace a file of another kind.
 
     A mistake such as ``--html train.lmdb`` would destroy a pack whose originals may be gone.
 
+    Parameters
+    ----------
+    path : path
+    what : str
+        The kind of file, for messages.
+    begins : tuple of bytes
+        The possible beginnings of files of this kind, in lower case.
+    is_right : callable, optional
+        Tells whether a file with such a beginning is of this kind.
+
     Raises
     ------
     DestinationError
-        Also if a file exists there that is not empty and begins with none of `begins` (in lower case), with which files
-        of the right kind begin.
+        Also if a file of another kind exists there. An empty file may be replaced.
     """
     shown = printable(os.fspath(path))
     parent = os.path.dirname(os.path.abspath(path))
@@ -393,7 +407,9 @@ def require_output(path: str | os.PathLike[str], what: str, begins: tuple[bytes,
     if os.path.isfile(path):  # reading anything else, such as a FIFO, may not end
         with writing_to(path), open(path, "rb") as file:
             start = file.read(max(map(len, begins)))
-        if start and not start.lower().startswith(begins):
+            file.seek(0)
+            fits = not start or (start.lower().startswith(begins) and is_right(file))
+        if not fits:
             raise DestinationError(
                 f"{shown}: the {what} would replace a file that is not a {what}. Choose another name, or delete it "
                 "yourself first."

@@ -322,3 +322,111 @@ def test_packs_and_empty_files_are_replaced(room: Path, writer: str, before: str
         cut(dst, by=4096)
     WRITERS[writer](room, dst)
     assert len(packer.open_dataset(dst)) > 0
+
+
+DIRECTORIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "pth": ("x.pth", {}),
+    "parts": ("x.lmdb", {"parts": 2}),
+    "parts of several files": ("x.pth", {"parts": 2}),
+    "WebDataset": ("x.wds", {}),
+    "MDS": ("x.mds", {}),
+    "N5": ("x.n5", {}),
+}
+"""Packs that are directories: their names, and the options that make them."""
+
+OWN_FILES: dict[str, Callable[[Path], object]] = {
+    "notes.txt": lambda path: path.write_text("notes"),
+    "photos/0.png": lambda path: noise(path, 0),
+    "shard-00007.pth": lambda path: path.write_bytes(b"weights"),
+    "a link": lambda path: path.symlink_to("elsewhere"),
+    "a link to a directory": lambda path: path.symlink_to(path.parent, target_is_directory=True),
+}
+"""Functions that make a file of a user."""
+
+
+@pytest.mark.parametrize("own", OWN_FILES)
+@pytest.mark.parametrize("pack", DIRECTORIES)
+def test_a_directory_with_files_of_a_user_is_not_replaced(room: Path, pack: str, own: str) -> None:
+    if os.name == "nt" and "link" in own:
+        pytest.skip("links need a privilege")
+    name, options = DIRECTORIES[pack]
+    dst = room / name
+    packer.convert(room / "more", dst, **options)
+    (dst / own).parent.mkdir(exist_ok=True)
+    OWN_FILES[own](dst / own)
+    before = sorted(os.listdir(dst))
+    with pytest.raises(DestinationError, match=rf"do not belong to the pack, and overwrite=True .* them: {own}\. Move"):
+        packer.convert(room / "tree", dst, overwrite=True)
+    assert sorted(os.listdir(dst)) == before
+    assert not os.path.exists(f"{dst}.partial")
+    (dst / own).unlink()
+    packer.convert(room / "tree", dst, overwrite=True)
+    assert packer.digest(dst) == packer.digest(room / "t.lmdb")
+
+
+def test_a_file_that_a_user_adds_during_the_conversion_is_not_deleted(room: Path) -> None:
+    notes = room / "t.pth" / "notes.txt"
+    with pytest.raises(DestinationError, match=r"notes\.txt"):
+        packer.convert(room / "more", room / "t.pth", overwrite=True, progress=lambda now: notes.write_text("notes"))
+    assert notes.read_text() == "notes"
+    assert packer.digest(room / "t.pth") == packer.digest(room / "t.lmdb")
+    notes.unlink()
+    packer.convert(room / "more", room / "t.pth", overwrite=True)
+    assert packer.digest(room / "t.pth") == packer.digest(room / "more.lmdb")
+
+
+def test_an_index_with_files_of_a_user_is_not_replaced(room: Path) -> None:
+    (room / "images.index" / "notes.txt").write_text("notes")
+    with pytest.raises(DestinationError, match=r"images\.index: holds files .* them: notes\.txt\. Move"):
+        packer.index(room / "tree", room / "images.index", overwrite=True)
+    assert (room / "images.index" / "notes.txt").read_text() == "notes"
+
+
+def test_a_damaged_directory_with_files_of_a_user_is_not_replaced(room: Path) -> None:
+    change(room / "t.pth" / "manifest.json", b'"codec":"keep"', b'"codec":"kept"')
+    (room / "t.pth" / "notes.txt").write_text("notes")
+    with pytest.raises(DestinationError, match=r"them: notes\.txt\. Move"):
+        packer.convert(room / "more", room / "t.pth", overwrite=True)
+    assert (room / "t.pth" / "notes.txt").read_text() == "notes"
+
+
+def test_a_pack_with_the_table_before_an_appended_part_is_replaced(room: Path) -> None:
+    packer.append(room / "joined.lmdb", room / "more")
+    assert len(list((room / "joined.lmdb").glob("table*.bin"))) == 2
+    packer.convert(room / "tree", room / "joined.lmdb", overwrite=True)
+    assert packer.digest(room / "joined.lmdb") == packer.digest(room / "t.lmdb")
+
+
+JSON_OF_USERS = {
+    "a document": '{"name": "a project", "version": 1}',
+    "lines of other values": '{"name": "c/0.png", "label": "c"}\n',
+    "more than a report": '{"name": "c/0.png", "skipped": "truncated"}\n{"name": "c/1.png", "label": "c"}\n',
+    "annotations of COCO": '{\n  "images": [],\n  "annotations": []\n}\n',
+    "a member of a report among others": '{"name": "Ada", "account": "savings"}\n',
+    "no JSON": "{name}\n",
+}
+"""Files that begin like a report, and that packer did not write."""
+
+
+@pytest.mark.parametrize("text", JSON_OF_USERS)
+def test_a_report_replaces_reports_only(room: Path, text: str) -> None:
+    (room / "report.jsonl").write_text(JSON_OF_USERS[text])
+    with pytest.raises(DestinationError, match=r"report\.jsonl: the report would replace a file that is not a report"):
+        packer.convert(room / "tree", room / "x.lmdb", report=room / "report.jsonl")
+    assert (room / "report.jsonl").read_text() == JSON_OF_USERS[text]
+
+
+def test_a_report_replaces_an_earlier_report(room: Path) -> None:
+    """Its lines are of images, of files left out, and of files that were not examined; a full disk may have cut it."""
+    report = room / "report.jsonl"
+    (room / "tree/c/4.png").write_text("no image")
+    (room / "tree/c/notes.txt").write_text("notes")
+    noise(room / "tree/outside.png", 0)
+    options: dict[str, Any] = {"on_error": "skip", "report": report}
+    packer.convert(room / "tree", room / "x.lmdb", **options)
+    written = report.read_bytes()
+    assert all(word in written for word in (b'"findings"', b'"skipped"', b'"account"', b'"not_looked_at"'))
+    for name, before in {"y": written, "z": written[:-9], "v": written[:20], "w": b""}.items():
+        report.write_bytes(before)
+        packer.convert(room / "tree", room / f"{name}.lmdb", **options)
+        assert report.read_bytes() == written

@@ -143,6 +143,20 @@ def test_what_only_begins_like_a_pack_is_not_replaced(s3: Any, bucket: str, phot
     assert stored(s3, bucket, "pack.lmdb") == only_files(tmp_path / "pack.lmdb")
 
 
+def test_objects_of_others_below_a_pack_are_not_deleted(s3: Any, bucket: str, photo_tree: Path, tmp_path: Path) -> None:
+    url, how = f"s3://{bucket}/t.pth", {"scratch": tmp_path / "scratch", "overwrite": True}
+    packer.convert(photo_tree, url, **how)
+    s3.put_object(Bucket=bucket, Key="t.pth/notes/a.txt", Body=b"notes")
+    before = stored(s3, bucket, "t.pth")
+    with pytest.raises(DestinationError, match=r"t\.pth: holds files that .* would delete them: notes/a\.txt\. Move"):
+        packer.convert(photo_tree, url, resize=16, **how)
+    assert stored(s3, bucket, "t.pth") == before
+    s3.delete_object(Bucket=bucket, Key="t.pth/notes/a.txt")
+    packer.convert(photo_tree, url, resize=16, **how)
+    packer.convert(photo_tree, tmp_path / "small.pth", resize=16)
+    assert stored(s3, bucket, "t.pth") == only_files(tmp_path / "small.pth")
+
+
 def test_an_object_that_cannot_be_read_is_not_replaced(
     s3: Any, bucket: str, photo_tree: Path, tmp_path: Path, proxied: Callable[..., Proxy]
 ) -> None:
