@@ -128,8 +128,10 @@ def convert(
     labels : path, optional
         A table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``) with paths, relative to `src` or below it, and labels;
         these labels replace the directory names.
-    path_column, label_column : str, optional
-        The columns of `labels`; by default ``"path"`` and ``"label"``.
+    path_column : str, optional
+        The column of `labels` with the paths: ``"path"`` (the default) or another one.
+    label_column : str, optional
+        The column of `labels` with the labels: ``"label"`` (the default) or another one.
     delimiter : str, optional
         The character that separates the columns of `labels`; by default a comma, and a tab in a ``.tsv`` file.
     label_type : {"class", "int", "float"}, optional

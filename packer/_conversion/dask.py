@@ -23,12 +23,16 @@ from typing import Any
 from uuid import uuid4
 
 from packer._conversion.convert import ConversionProgress
+from packer._conversion.options import RunOptions, options_of
 from packer._conversion.partition import Part, Partition, SharedSource
 from packer._storage.system import available_cpus, interrupts_held
 from packer.errors import ClusterError, MissingDependencyError, pip_install, printable
 
 JOB_QUEUES = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster", "sge": "SGECluster"}
 """Job queues, and the class of `dask-jobqueue` for each."""
+
+_JOBS: int = dict(options_of(RunOptions))["jobs"].assumed
+"""The number of jobs that are submitted to a queue by default."""
 
 
 def check_address(where: str) -> None:
@@ -57,7 +61,7 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
         The address of a scheduler (``tcp://host:8786``); ``file:PATH`` of its scheduler file; ``local:N``, for N
         processes on this machine; or one of `JOB_QUEUES`, whose jobs `dask-jobqueue`'s own configuration describes.
     jobs : int, optional
-        Number of jobs to submit to a queue.
+        Number of jobs to submit to a queue; by default 1.
 
     Raises
     ------
@@ -83,7 +87,7 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
                     )
             elif where in JOB_QUEUES:
                 target = opened.enter_context(getattr(import_dask("dask_jobqueue"), JOB_QUEUES[where])())
-                target.scale(jobs=jobs or 1)
+                target.scale(jobs=jobs or _JOBS)
             else:
                 target = None
             if target is not None:

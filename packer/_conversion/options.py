@@ -191,11 +191,12 @@ class SourceOptions:
     path_column: str | None = _option(
         "text",
         "labels",
-        "Column of --labels with the image paths, relative to SRC or absolute.  [default: path]",
+        "Column of --labels with the image paths, relative to SRC or absolute.",
         metavar="COLUMN",
+        assumed="path",
     )
     label_column: str | None = _option(
-        "text", "labels", "Column of --labels with the labels.  [default: label]", metavar="COLUMN"
+        "text", "labels", "Column of --labels with the labels.", metavar="COLUMN", assumed="label"
     )
     delimiter: str | None = _option(
         "char",
@@ -447,7 +448,7 @@ class RunOptions:
         metavar="WHERE",
     )
     jobs: int | None = _option(
-        "count", "run", "Number of jobs that --cluster submits to the queue.  [default: 1]", metavar="N"
+        "count", "run", "Number of jobs that --cluster submits to the queue.", metavar="N", assumed=1
     )
     scratch: Path | None = _option(
         "directory",

@@ -527,8 +527,9 @@ class SourceRequest(SourceOptions):
         refuse_splits(self.src, destination)
 
     def described(self) -> dict[str, Any]:
-        """Return the options as JSON values, from which other processes make the same request."""
-        defaults = {"path_column": "path", "label_column": "label", "delimiter": default_delimiter(self.labels)}
+        """Return the options as JSON values, for comparison with those of other processes."""
+        defaults = {name: _OPTIONS[name].assumed for name in ("path_column", "label_column")}
+        defaults["delimiter"] = default_delimiter(self.labels)
         values = {
             word: self._recorded(name) or defaults.get(name)
             for name, declared in options_of(SourceOptions)

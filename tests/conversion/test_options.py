@@ -24,6 +24,7 @@ from packer._conversion.options import (
     SourceOptions,
     options_of,
 )
+from packer._conversion.request import SourceRequest
 from packer._sources.imagefolder import metadata_files
 from packer.errors import flag
 from tests.command import packer_many
@@ -88,6 +89,19 @@ def test_the_docstring_names_the_defaults_that_the_table_assumes() -> None:
     assert "quality" in assumed
     for name, value in assumed.items():
         assert re.search(rf'by default {value}\b|\b{value}"?`* \(the default\)', documented[name]), name
+
+
+def test_requests_record_the_defaults_of_the_columns(tmp_path: Path) -> None:
+    described = SourceRequest(src=tmp_path, labels=tmp_path / "labels.tsv").described()
+    assert [described[name] for name in ("path_column", "label_column", "delimiter")] == ["path", "label", "\t"]
+
+
+def test_the_help_names_the_defaults_of_the_columns_and_of_the_jobs() -> None:
+    (result,) = packer_many([["convert", "--help"]])
+    text = " ".join(result.stdout.split())
+    for default in ("relative to SRC or absolute. [default: path]", "with the labels. [default: label]"):
+        assert default in text
+    assert "submits to the queue. [default: 1]" in text
 
 
 def test_samples_of_a_program_have_the_options_of_images_and_of_the_pack() -> None:
