@@ -17,8 +17,8 @@ In a store, until the pack ``s3://bucket/train.lmdb`` is complete, there are the
 ``train.lmdb.partial/HASH.list``     the list of the source; its name is the list's hash
 ``train.lmdb.partial/mend-7``        marks that image 7 has stopped a part, and that its file may be replaced
 
-Each object is written once, by the process that comes first; others find it, or produce the same bytes. So no lock is
-needed. Joining reads only the tables of the parts.
+The first process writes an object; later processes find it, or produce the same bytes. So no lock is needed. Joining
+reads only the tables of the parts.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ import socket
 import stat
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -78,6 +79,8 @@ from packer.errors import (
 )
 
 Job = Mapping[str, Any]
+OpenSource = Callable[[], Source]
+DescribeJob = Callable[[Source], dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,15 +151,19 @@ class PartTask:
         return PartCounts.at(path) if os.path.exists(path) else PartCounts.of(self.convert(path))
 
 
-class Destination(Protocol):
+class Destination(ABC):
     """The files of a conversion in parts.
 
-    Attributes
+    Parameters
     ----------
     path : Path
         The path of the pack, absolute or a URL.
     directory : Path
         The directory of the job and the list of the source, until the pack is complete.
+
+    Attributes
+    ----------
+    path, directory : Path
     always_shared : bool
         Whether every task uses the list that the first one wrote, and detects changed files only when it reads them,
         because the first task may run on another machine.
@@ -164,43 +171,47 @@ class Destination(Protocol):
         The command that begins a conversion in parts, for messages.
     """
 
-    path: Path
-    directory: Path
-    always_shared: bool
-    command: str
+    always_shared: ClassVar[bool]
+    command: ClassVar[str]
 
+    def __init__(self, path: Path, directory: Path) -> None:
+        self.path, self.directory = path, directory
+
+    @abstractmethod
     def is_present(self) -> bool:
         """Tell whether anything exists under the name."""
 
+    @abstractmethod
     def size(self) -> int:
         """Return the size of the whole pack in bytes."""
 
+    @abstractmethod
     def check(self, *, overwrite: bool) -> None:
         """Raise DestinationError if no pack can be written, or something exists that must not be replaced."""
 
+    @abstractmethod
     def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
         """Raise DestinationError if the pack would lie in the source, or the disk has too little free space."""
 
+    @abstractmethod
     def part(self, name: str) -> Path:
         """Return the location of a part when it is complete."""
 
+    @abstractmethod
     def missing(self, names: Sequence[str]) -> list[int]:
-        """Return the names of the parts that are incomplete."""
+        """Return the numbers of the parts that are incomplete."""
 
+    @abstractmethod
     def job(self) -> dict[str, Any] | None:
         """Return the job; None if no job is in progress, DestinationError if it cannot be read."""
 
+    @abstractmethod
     def listing(self, job: Job) -> Path:
         """Return the path of the list of the source, if the job has one."""
 
+    @abstractmethod
     def begin(
-        self,
-        open_source: Callable[[], Source],
-        describe: Callable[[Source], dict[str, Any]],
-        *,
-        fresh: bool,
-        overwrite: bool,
-        wait: float,
+        self, open_source: OpenSource, describe: DescribeJob, *, fresh: bool, overwrite: bool, wait: float
     ) -> Source | None:
         """Write the list of the source and the job, unless another task has written them first.
 
@@ -228,18 +239,22 @@ class Destination(Protocol):
             If a pack exists that must not be replaced: other tasks may have finished it since the last check.
         """
 
+    @abstractmethod
     def relax(self, job: Job) -> None:
         """Record that from now on the job leaves bad files out; DestinationError if it is no longer in progress."""
 
+    @abstractmethod
     def with_replaceable(self, source: Source, first: int) -> Source:
         """Return some images of the source, from the image `first` on, with accepted replacements.
 
         Replacements are accepted for images that have stopped a part before.
         """
 
+    @abstractmethod
     def let_mend(self, source: Source, index: int) -> None:
         """Accept any replacement of image `index` of the source, which stopped a part, when the job continues."""
 
+    @abstractmethod
     def make(self, task: PartTask, *, wait: float) -> PartCounts:
         """Make a part at its final path, unless it exists or another process makes it meanwhile.
 
@@ -253,6 +268,7 @@ class Destination(Protocol):
             The same errors as from `packer._conversion.convert.convert`.
         """
 
+    @abstractmethod
     def finish(self, *, wait: float = 0) -> Manifest:
         """Join the parts into one pack; return its manifest, even if another process finished it.
 
@@ -273,6 +289,34 @@ class Destination(Protocol):
             If another process is finishing the pack.
         """
 
+    def gone(self) -> DestinationError:
+        """Return the error for a job that is no longer in progress."""
+        return DestinationError(f"{printable(self.path)}: another process finished it, or dropped it")
+
+    def complete_parts(self, job: Job) -> list[str]:
+        """Return the names of all parts; DestinationError if some are missing."""
+        names = [part_name(number, job["settings"]["format"]) for number in range(job["settings"]["parts"])]
+        if missing := self.missing(names):
+            shown = ", ".join(map(str, missing[:20])) + (", …" if len(missing) > 20 else "")
+            raise DestinationError(f"{printable(self.path)}: {len(missing)} of {len(names)} parts are missing: {shown}")
+        return names
+
+    def require_samples(self, job: Job, manifest: Manifest) -> None:
+        """Raise SourceError if the joined pack has no sample."""
+        if not manifest.count:
+            raise SourceError(f"{printable(self.path)}: not one of {job['images']} images can be read")
+
+    def finished(self) -> Manifest:
+        """Return the manifest of a pack with parts that was finished before; DestinationError if there is none."""
+        if not self.is_present():
+            raise DestinationError(
+                f"{printable(self.path)}: no conversion in parts was begun. Begin one with {self.command}."
+            )
+        with open_pack(self.path) as reader:
+            if not reader.manifest.parts:
+                raise DestinationError(f"{printable(self.path)}: a pack without parts, which is finished")
+            return reader.manifest
+
 
 def destination_of(path: str | os.PathLike[str], scratch: Path | None = None) -> Destination:
     """Return the destination at a path or a URL; `scratch` is the directory in which parts are made first."""
@@ -284,7 +328,7 @@ def destination_of(path: str | os.PathLike[str], scratch: Path | None = None) ->
 _SECONDS_BETWEEN_ATTEMPTS = 1.0  # to make a part that another process makes
 
 
-class LocalDestination:
+class LocalDestination(Destination):
     """A conversion in parts on a disk that all its tasks see.
 
     Parameters
@@ -300,9 +344,8 @@ class LocalDestination:
     command = "`packer convert --parts`"
 
     def __init__(self, path: Path, scratch: Path | None = None) -> None:
-        self.path = path
         self.paths = WorkspacePaths(path)
-        self.directory = self.paths.directory
+        super().__init__(path, self.paths.directory)
         self._scratch = scratch
 
     def is_present(self) -> bool:
@@ -342,13 +385,7 @@ class LocalDestination:
         return self.paths.listing
 
     def begin(
-        self,
-        open_source: Callable[[], Source],
-        describe: Callable[[Source], dict[str, Any]],
-        *,
-        fresh: bool,
-        overwrite: bool,
-        wait: float,
+        self, open_source: OpenSource, describe: DescribeJob, *, fresh: bool, overwrite: bool, wait: float
     ) -> Source | None:
         with Workspace(self.path, wait=wait) as workspace:
             if not fresh and os.path.exists(workspace.job):  # of another process, for which this one waited
@@ -374,7 +411,7 @@ class LocalDestination:
             if now == relaxed:  # another task did it
                 return
             if now != job:
-                raise gone(self)
+                raise self.gone()
             self._write_job(relaxed)
 
     def with_replaceable(self, source: Source, first: int) -> Source:
@@ -404,15 +441,15 @@ class LocalDestination:
                 job = self.job()
                 if job is not None:
                     return self._join(workspace, job)
-        return _finished(self)
+        return self.finished()
 
     def _join(self, workspace: Workspace, job: Job) -> Manifest:
-        names = _complete_parts(self, job)
+        names = self.complete_parts(job)
         with writing_to(workspace.pack):
             for stale in set(os.listdir(workspace.pack)) - set(names):  # left by tasks that were lost, or came too late
                 remove(workspace.pack / stale)
         manifest = join_parts(workspace.pack, names, job["made_of"])
-        _require_samples(self, job, manifest)
+        self.require_samples(job, manifest)
         check_readable(workspace.pack, manifest)
         workspace.commit(overwrite=job["overwrite"])
         return manifest
@@ -435,7 +472,7 @@ class LocalDestination:
         try:
             counts = task.make(room)
             if self._purpose() != before:  # another process began the job anew, with parts of its own
-                raise gone(self)
+                raise self.gone()
             if not os.path.exists(path):
                 _copy(room / task.name, path)
         except DestinationError as error:
@@ -462,7 +499,7 @@ _MEND = "mend-"
 _OF_PARTS = re.compile(rf"part-[0-9]{{5,}}\.[a-z0-9]+(/.*)?|{re.escape(TABLE_FILE)}")
 
 
-class StoreDestination:
+class StoreDestination(Destination):
     """A conversion in parts whose files are objects of a store; parts are made on scratch, and uploaded.
 
     Parameters
@@ -485,10 +522,10 @@ class StoreDestination:
 
     def __init__(self, path: Path, scratch: Path | None = None) -> None:
         require_writable(path)
-        self.path = path
-        self.directory: Path = UrlPath(f"{path.__fspath__().rstrip('/')}.partial")  # type: ignore[assignment]
+        directory: Path = UrlPath(f"{path.__fspath__().rstrip('/')}.partial")  # type: ignore[assignment]
+        super().__init__(path, directory)
         self._pack = SharedPrefix(path.__fspath__())
-        self._beside = SharedPrefix(self.directory.__fspath__())
+        self._unfinished = SharedPrefix(directory.__fspath__())
         self._own_scratch = scratch
 
     @cached_property
@@ -516,20 +553,14 @@ class StoreDestination:
         return [number for number, name in enumerate(names) if name not in there]
 
     def job(self) -> dict[str, Any] | None:
-        text = self._beside.read(_JOB_FILE)
+        text = self._unfinished.read(_JOB_FILE)
         return None if text is None else _parsed_job(text, self.directory / _JOB_FILE, self.directory)
 
     def listing(self, job: Job) -> Path:
         return self.directory / str(job.get("list", "none.list"))
 
     def begin(
-        self,
-        open_source: Callable[[], Source],
-        describe: Callable[[Source], dict[str, Any]],
-        *,
-        fresh: bool,
-        overwrite: bool,
-        wait: float,
+        self, open_source: OpenSource, describe: DescribeJob, *, fresh: bool, overwrite: bool, wait: float
     ) -> Source | None:
         if fresh:
             self._drop()
@@ -544,14 +575,14 @@ class StoreDestination:
                 f"{printable(self.path)}/: holds objects, and neither a pack nor a conversion in parts. Look at "
                 "them and delete them, or choose another name."
             )
-        with self._desk() as (desk, log):
+        with self._upload_directory() as (directory, log):
             if source.origin is None:
-                write_listing(source, desk / "source.list")
-                job["list"] = f"{_file_hash(desk / 'source.list')}.list"
-                self._beside.send(desk / "source.list", job["list"], log)
-            write_output(desk / _JOB_FILE, json.dumps(job).encode("ascii"))
+                write_listing(source, directory / "source.list")
+                job["list"] = f"{_file_hash(directory / 'source.list')}.list"
+                self._unfinished.send(directory / "source.list", job["list"], log)
+            write_output(directory / _JOB_FILE, json.dumps(job).encode("ascii"))
             try:
-                self._beside.send(desk / _JOB_FILE, _JOB_FILE, log)
+                self._unfinished.send(directory / _JOB_FILE, _JOB_FILE, log)
             except DestinationError:
                 if self.job() is None:  # otherwise another task was first
                     raise
@@ -561,7 +592,7 @@ class StoreDestination:
         """Do nothing: the job is never replaced, and each task that leaves files out reports it."""
 
     def with_replaceable(self, source: Source, first: int) -> Source:
-        names = [name.removeprefix(_MEND) for name in self._beside.names() if name.startswith(_MEND)]
+        names = [name.removeprefix(_MEND) for name in self._unfinished.names() if name.startswith(_MEND)]
         marked = np.array(sorted(int(name) for name in names if name.isdecimal()), np.int64) - first
         own = marked[(marked >= 0) & (marked < len(source))]
         if source.stamps is None or not len(own):
@@ -573,9 +604,9 @@ class StoreDestination:
     def let_mend(self, source: Source, index: int) -> None:
         if source.stamps is None or not same_stamp(stamp_in(source.stamps, index), source.stamp(index)):
             return  # it has changed since the listing, and remains an error
-        with self._desk() as (desk, log):
-            write_output(desk / "mend", b"")
-            self._beside.send(desk / "mend", f"{_MEND}{index}", log)
+        with self._upload_directory() as (directory, log):
+            write_output(directory / "mend", b"")
+            self._unfinished.send(directory / "mend", f"{_MEND}{index}", log)
 
     def make(self, task: PartTask, *, wait: float) -> PartCounts:
         job = self.job()
@@ -584,7 +615,7 @@ class StoreDestination:
             if self.missing([task.name]):
                 try:
                     if job is None:
-                        raise gone(self)
+                        raise self.gone()
                     made = task.make(room)
                     self._send(task, room, job)
                     counts = made
@@ -597,16 +628,17 @@ class StoreDestination:
     def finish(self, *, wait: float = 0) -> Manifest:
         job = self.job()
         if job is None:
-            return _finished(self)
-        names = _complete_parts(self, job)
-        with self._desk() as (desk, log):
-            manifest = join_parts(desk, names, job["made_of"], place_of(self.path))
-            _require_samples(self, job, manifest)
+            return self.finished()
+        names = self.complete_parts(job)
+        with self._upload_directory() as (directory, log):
+            manifest = join_parts(directory, names, job["made_of"], place_of(self.path))
+            self.require_samples(job, manifest)
             for name in (TABLE_FILE, MANIFEST_FILE):
-                self._pack.send(desk / name, name, log)
+                self._pack.send(directory / name, name, log)
         self._abort_unfinished()
-        objects = self._beside.names()
-        self._beside.delete(sorted(objects, key=lambda name: name == _JOB_FILE))  # last: a killed finish is done again
+        objects = self._unfinished.names()
+        # The job goes last, so that the parts are joined again if this process is killed.
+        self._unfinished.delete(sorted(objects, key=lambda name: name == _JOB_FILE))
         return manifest
 
     def _counts_of_own(self, task: PartTask) -> PartCounts:
@@ -626,7 +658,7 @@ class StoreDestination:
         with contextlib.closing(UploadLog(room / "upload.jsonl")) as log:
             for inside in files:
                 if self.job() != job:
-                    raise gone(self)
+                    raise self.gone()
                 name = f"{task.name}/{inside}" if inside else task.name
                 self._pack.send(made / inside if inside else made, name, log)
 
@@ -647,34 +679,34 @@ class StoreDestination:
             yield room
 
     @contextlib.contextmanager
-    def _desk(self) -> Iterator[tuple[Path, UploadLog]]:
+    def _upload_directory(self) -> Iterator[tuple[Path, UploadLog]]:
         """Lock a directory for files that are uploaded immediately, and remove leftovers of a killed process."""
-        desk = self._scratch / f"{self.path.stem}-{identity(self.path)[:16]}-job"
-        with held(desk.with_name(f"{desk.name}.lock"), lambda: None):
-            remove(desk)
-            with writing_to(desk):
-                desk.mkdir(mode=0o700)
+        directory = self._scratch / f"{self.path.stem}-{identity(self.path)[:16]}-job"
+        with held(directory.with_name(f"{directory.name}.lock"), lambda: None):
+            remove(directory)
+            with writing_to(directory):
+                directory.mkdir(mode=0o700)
             try:
-                with contextlib.closing(UploadLog(desk / "upload.jsonl")) as log:
-                    yield desk, log
+                with contextlib.closing(UploadLog(directory / "upload.jsonl")) as log:
+                    yield directory, log
             finally:
-                remove(desk)
+                remove(directory)
 
     def _drop(self) -> None:
         """Delete the objects of an unfinished job; DestinationError if there is a pack."""
         names = self._pack.names()
         if MANIFEST_FILE in names:
             raise self._exists_already()
-        self._beside.delete([_JOB_FILE])  # first, so that no task joins it any more
+        self._unfinished.delete([_JOB_FILE])  # first, so that no task joins it any more
         self._abort_unfinished()
         self._pack.delete(name for name in names if _OF_PARTS.fullmatch(name))
-        self._beside.delete(self._beside.names())
+        self._unfinished.delete(self._unfinished.names())
 
     def _abort_unfinished(self) -> None:
         """Abort the uploads of killed processes; a live process finds the existing object."""
-        with self._desk() as (_, log):  # with a new log, all uploads count as those of others
+        with self._upload_directory() as (_, log):  # with a new log, all uploads count as those of others
             self._pack.abort_unfinished(log)
-            self._beside.abort_unfinished(log)
+            self._unfinished.abort_unfinished(log)
 
     def _require_absent(self) -> None:
         if self.is_present():
@@ -687,42 +719,9 @@ class StoreDestination:
         )
 
 
-def gone(destination: Destination) -> DestinationError:
-    """Return the error for a job that is no longer there."""
-    return DestinationError(f"{printable(destination.path)}: another process finished it, or dropped it")
-
-
 def part_name(number: int, format: str) -> str:
     """Return the name of a part in the pack."""
     return f"part-{number:05d}{require_format(format).suffixes[0]}"
-
-
-def _complete_parts(destination: Destination, job: Job) -> list[str]:
-    """Return the names of all parts; DestinationError if some are missing."""
-    names = [part_name(number, job["settings"]["format"]) for number in range(job["settings"]["parts"])]
-    if missing := destination.missing(names):
-        shown = ", ".join(map(str, missing[:20])) + (", …" if len(missing) > 20 else "")
-        raise DestinationError(
-            f"{printable(destination.path)}: {len(missing)} of {len(names)} parts are missing: {shown}"
-        )
-    return names
-
-
-def _require_samples(destination: Destination, job: Job, manifest: Manifest) -> None:
-    if not manifest.count:
-        raise SourceError(f"{printable(destination.path)}: not one of {job['images']} images can be read")
-
-
-def _finished(destination: Destination) -> Manifest:
-    """Return the manifest of a pack with parts that was finished before."""
-    if not destination.is_present():
-        raise DestinationError(
-            f"{printable(destination.path)}: no conversion in parts was begun. Begin one with {destination.command}."
-        )
-    with open_pack(destination.path) as reader:
-        if not reader.manifest.parts:
-            raise DestinationError(f"{printable(destination.path)}: a pack without parts, which is finished")
-        return reader.manifest
 
 
 _MEMBERS = {

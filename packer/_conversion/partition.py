@@ -28,7 +28,7 @@ from packer._conversion.convert import (
     require_policy,
     summary_of_made,
 )
-from packer._conversion.destination import Destination, PartCounts, PartTask, destination_of, gone, part_name
+from packer._conversion.destination import Destination, PartCounts, PartTask, destination_of, part_name
 from packer._conversion.options import OutputOptions
 from packer._conversion.recipe import Recipe, provenance
 from packer._conversion.request import ConversionRequest
@@ -117,7 +117,7 @@ class Partition:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All settings, except the source, that determine the bytes of the parts, as JSON values."""
+        """The settings that determine the bytes of the parts, as JSON values; the source is not among them."""
         settings = conversion_settings(self.format, self.options, self.recipe)
         return json.loads(json.dumps({**settings, "parts": self.parts, "on_error": self.on_error}))  # type: ignore[no-any-return]
 
@@ -141,7 +141,7 @@ class Partition:
         return made_before(self.destination, source, self.recipe, self.format, self.parts)
 
     def listing(self) -> Path:
-        """Return the path of the list of the source for all tasks; DestinationError if no job is under way."""
+        """Return the path of the list of the source for all tasks; DestinationError if no job is in progress."""
         return self.files.listing(self._job())
 
     def begin(
@@ -230,14 +230,14 @@ class Partition:
             counts = files.make(task, wait=wait)
         except ImageError as error:
             if error.index is not None:
-                with contextlib.suppress(PackerError):  # then a replacement is refused, like any changed image
+                with contextlib.suppress(PackerError):  # without the mark, a replacement is refused as a changed file
                     files.let_mend(source, rows.start + error.index)
             raise
         seconds = time.monotonic() - started
         return Part(number=number, images=len(rows), seconds=seconds, host=socket.gethostname(), **asdict(counts))
 
     def _piece(self, source: Source, number: int, rows: range) -> Source:
-        """Return the images of a part. Only the first part has the account, so that the whole has it once."""
+        """Return the images of a part. Only the first part has the account, so that the joined pack has it once."""
         piece = source.between(rows.start, rows.stop)
         return piece.without_account() if number else piece
 
@@ -287,7 +287,7 @@ class Partition:
         """Return the job that is in progress; DestinationError if there is none."""
         job = self.files.job()
         if job is None:
-            raise gone(self.files)
+            raise self.files.gone()
         return job
 
     def _join(
@@ -308,7 +308,7 @@ class Partition:
     def _require_same(self, job: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
         """Raise ResumeError if a job has other settings; tell whether this task is the first to skip bad files."""
         before = dict(job["settings"])
-        # A task that stopped at a bad file may continue without it: the parts that are there have left nothing out.
+        # A task that stopped at a bad file may continue without it: the existing parts have left nothing out.
         relaxed = (before["on_error"], self.on_error) == ("fail", "skip")
         if relaxed:
             before["on_error"] = "skip"
@@ -320,7 +320,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class SharedSource:
-    """The source shared by all tasks: a listing or a pack, at a path or a URL that all of them see.
+    """The source that all tasks share: a listing or a pack, at a path or a URL that all of them can read.
 
     Attributes
     ----------
@@ -395,7 +395,7 @@ def convert_in_parts(
 
 
 def already_made(partition: Partition, request: ConversionRequest) -> Manifest | None:
-    """Return the manifest of the complete pack if the same request has already made it, otherwise None."""
+    """Return the manifest of the complete pack if an equal request has made it before, otherwise None."""
     if request.fresh or request.overwrite or not partition.files.is_present():
         return None
     return partition.made_before(_opening(partition, request)())
@@ -411,7 +411,7 @@ def begin(partition: Partition, request: ConversionRequest, *, share: bool, comp
 def make_all(
     partition: Partition, request: ConversionRequest, progress: Callable[[ConversionProgress], None] | None = None
 ) -> Summary:
-    """Make the missing parts, one after the other, and join all."""
+    """Make the missing parts, one after the other, and join all parts."""
     started = time.monotonic()
     source = begin(partition, request, share=False)
     missing = partition.missing()
@@ -459,7 +459,7 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0, scratch: Pat
 
 
 def _opened_list(listing: Path) -> Source | None:
-    """Open the list of a source; None if it is lost or damaged, which the comparison of the sources reports."""
+    """Open the list of a source; None if it is missing or damaged, which the comparison of the sources reports."""
     try:
         return listed_source(listing)
     except SourceError:
