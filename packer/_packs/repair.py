@@ -1,7 +1,7 @@
 """`packer.repair`: restores damaged samples from the images of the source, or from a copy of the pack.
 
-Damaged field values are restored from the fields' files, if the field has a template, or from the copy. Samples and
-values have known offsets and checksums. A sample is written only if its checksum is the one in the table, so a repair
+Damaged field values are restored from the copy or, if the field has a template, from the field's files. The table has
+the offsets and the checksums of samples and values. Only bytes with the checksum in the table are written, so a repair
 cannot make anything worse: if it is interrupted, a sample is at most as damaged as before.
 """
 
@@ -94,9 +94,10 @@ def repair(
     damage = verify(path, workers=workers, progress=progress)
     repaired: list[str] = []
     with open_pack(path, check="never") as reader:
-        wanted = {(item.index, item.field): item for item in damage if item.index is not None}
-        broken = [item for item in wanted.values() if not _fits(reader, item)]
-        left = [item for item in damage if item not in broken]
+        once = {(item.index, item.field): _DamagedBytes(reader, item) for item in damage if item.index is not None}
+        broken = [item for item in once.values() if not item.are_intact()]
+        repairable = {item.damage for item in broken}
+        left = [item for item in damage if item not in repairable]
         try:
             for column in reader.table.column_names():
                 reader.require_column(column)
@@ -109,15 +110,15 @@ def repair(
             contextlib.closing(_Origin(reader, local_path(root), broken)) as origin,
             contextlib.closing(_Patches(reader)) as patches,
         ):
-            left += [item for item in broken if not patches.are_inside(item)]
-            inside = [item for item in broken if patches.are_inside(item)]
+            left += [item.damage for item in broken if not patches.has(item)]
+            inside = [item for item in broken if patches.has(item)]
             made = in_order(origin.made_again, inside, workers)
             for item, data in zip(inside, made, strict=True):
                 if isinstance(data, Damage):
                     left.append(data)
                 else:
                     patches.write(item, data)
-                    repaired.append(item.name)
+                    repaired.append(item.damage.name)
     return Repaired(list(dict.fromkeys(repaired)), left)
 
 
@@ -144,8 +145,61 @@ class Repaired(Displayable):
             yield from listed(self.left)
 
 
+class _DamagedBytes:
+    """The bytes of a damaged sample, or of one of its field values.
+
+    Parameters
+    ----------
+    reader : Reader
+        The pack.
+    damage : Damage
+        The damage of a sample.
+
+    Attributes
+    ----------
+    damage : Damage
+    index : int
+        The index of the sample.
+    """
+
+    def __init__(self, reader: Reader, damage: Damage) -> None:
+        assert damage.index is not None
+        self._reader, self.damage, self.index = reader, damage, damage.index
+
+    def row(self) -> tuple[int, int, int]:
+        """Return the bytes' offset in the data of the pack, their size and their checksum, as the table has them."""
+        if not self.damage.field:
+            row = self._reader.table.row(self.index)
+            return row.offset, row.size, row.crc32c
+        offset, size, crc32c = self._reader.locate_blobs(np.array([self.index]), self.damage.field)
+        return int(offset[0]), int(size[0]), int(crc32c[0])
+
+    def stored(self) -> Buffer:
+        """Return the bytes that are now in the pack."""
+        if not self.damage.field:
+            return self._reader.read(self.index)
+        return self._reader.blobs(np.array([self.index]), self.damage.field)[0] or b""
+
+    def match(self, data: Buffer) -> bool:
+        """Tell whether some bytes have the size and the checksum in the table."""
+        row = self._reader.table.row(self.index)
+        if not self.damage.field:
+            return len(data) == row.size and row.matches(data)
+        _, size, crc32c = self.row()
+        return len(data) == size and row.name is not None and value_checksum(data, row.name) == crc32c
+
+    def are_intact(self) -> bool:
+        """Tell whether the bytes in the pack match the table, so that the damage is elsewhere."""
+        if self.damage.field and not self._reader.fields[self.damage.field].is_blob:
+            return True
+        try:
+            return self.match(self.stored())
+        except (CorruptPackError, IndexError):
+            return False
+
+
 class _Origin:
-    """The origin for restoring samples of a pack.
+    """The images or the copy of the pack from which damaged samples are restored.
 
     Parameters
     ----------
@@ -153,30 +207,29 @@ class _Origin:
         The pack.
     root : Path
         A directory of images, or a pack.
-    wanted : sequence of Damage
-        The damaged samples and values.
+    wanted : sequence of _DamagedBytes
     """
 
-    def __init__(self, reader: Reader, root: Path, wanted: Sequence[Damage]) -> None:
+    def __init__(self, reader: Reader, root: Path, wanted: Sequence[_DamagedBytes]) -> None:
         self._reader = reader
-        self._source, self._numbers = _opened(reader, root, {item.index for item in wanted if item.index is not None})
+        self._source, self._numbers = _opened(reader, root, {item.index for item in wanted})
         try:
             self._recipe: Recipe | str = Recipe.of(reader.manifest.settings)
         except ValueError as error:
             self._recipe = f"how the pack's samples were made is not known: {printable(error)}"
 
-    def made_again(self, damage: Damage) -> Buffer | Damage:
-        """Return the original bytes of a sample or a value, or the damage with the reason why there are none."""
-        assert damage.index is not None
+    def made_again(self, wanted: _DamagedBytes) -> Buffer | Damage:
+        """Return the original bytes; if there are none, the damage with the reason."""
+        damage = wanted.damage
         problem = name_problem(damage.name)
-        number = self._numbers.get(damage.index)
+        number = self._numbers.get(wanted.index)
         if problem is None and number is None:
             problem = f"{printable(self._source.root)} has no sample of this name"
         if problem is None and number is not None:
             candidates = self._values if damage.field else self._images
             try:
                 for data in candidates(number, damage):
-                    if _matches(self._reader, damage, data):
+                    if wanted.match(data):
                         return data
                 problem = (
                     f"{printable(self._source.path(number))} does not give the same bytes: it was changed, "
@@ -272,22 +325,22 @@ class _Patches:
         self._starts = np.cumsum([0, *(size for _, _, size in self._files)])
         self._open: dict[int, PatchFile] = {}
 
-    def are_inside(self, damage: Damage) -> bool:
-        """Tell whether the row of a sample points to bytes inside the data of one file."""
-        offset, size, _ = _range_of(self._reader, damage)
+    def has(self, damaged: _DamagedBytes) -> bool:
+        """Tell whether the table's row points to bytes inside the data of one file."""
+        offset, size, _ = damaged.row()
         number = self._file_at(offset)
         return 0 <= number < len(self._files) and 0 <= size <= int(self._starts[number + 1]) - offset
 
-    def write(self, damage: Damage, data: Buffer) -> None:
-        """Replace the damaged bytes, for which `are_inside` must be true."""
-        offset, _, _ = _range_of(self._reader, damage)
+    def write(self, damaged: _DamagedBytes, data: Buffer) -> None:
+        """Replace damaged bytes, for which `has` must be true."""
+        offset, _, _ = damaged.row()
         number = self._file_at(offset)
         name, begin, _ = self._files[number]
         if number not in self._open:
             self._open[number] = PatchFile(Path(self._reader.path), name)
         file, position = self._open[number], begin + offset - int(self._starts[number])
-        if file.read(position, len(data)) != _stored(self._reader, damage):  # the file may have been replaced
-            raise CorruptPackError("the pack was replaced while it was repaired", self._reader.path, damage.index)
+        if file.read(position, len(data)) != damaged.stored():  # the file may have been replaced
+            raise CorruptPackError("the pack was replaced while it was repaired", self._reader.path, damaged.index)
         file.write(position, data)
 
     def _file_at(self, offset: int) -> int:
@@ -297,41 +350,3 @@ class _Patches:
         """Sync everything to the disk, and close the files."""
         for file in self._open.values():
             file.close()
-
-
-def _fits(reader: Reader, damage: Damage) -> bool:
-    """Tell whether the bytes in the pack match the checksum in the table, so that the damage is elsewhere."""
-    if damage.field and not reader.fields[damage.field].is_blob:
-        return True
-    try:
-        return _matches(reader, damage, _stored(reader, damage))
-    except (CorruptPackError, IndexError):
-        return False
-
-
-def _matches(reader: Reader, damage: Damage, data: Buffer) -> bool:
-    """Tell whether some bytes have the size and the checksum in the table."""
-    assert damage.index is not None
-    row = reader.table.row(damage.index)
-    if not damage.field:
-        return len(data) == row.size and row.matches(data)
-    _, size, crc32c = _range_of(reader, damage)
-    return len(data) == size and row.name is not None and value_checksum(data, row.name) == crc32c
-
-
-def _stored(reader: Reader, damage: Damage) -> Buffer:
-    """Return the bytes of a damaged sample or value that are now in the pack."""
-    assert damage.index is not None
-    if not damage.field:
-        return reader.read(damage.index)
-    return reader.blobs(np.array([damage.index]), damage.field)[0] or b""
-
-
-def _range_of(reader: Reader, damage: Damage) -> tuple[int, int, int]:
-    """Return the offset of the damaged bytes, counted like a row's `offset`, their size and their checksum."""
-    assert damage.index is not None
-    row = reader.table.row(damage.index)
-    if not damage.field:
-        return row.offset, row.size, row.crc32c
-    offset, size, crc32c = reader.locate_blobs(np.array([damage.index]), damage.field)
-    return int(offset[0]), int(size[0]), int(crc32c[0])
