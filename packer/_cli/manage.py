@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from packer._cli.output import progress_options
 from packer._conversion import words
 from packer._conversion.options import GROUPS, OF_THE_PACK, IndexOptions, MergeOptions, SourceOptions
 from packer._display import count, counted, duration, text
+from packer._storage.remote.urls import is_url
 from packer.errors import ImageError, printable
 
 
@@ -143,13 +145,14 @@ def index_command(src: Path, dst: Path | None, *, base: Path | None, quiet: bool
       packer index 'shards/*.tar' train.index
       packer index train.index --base /scratch/shards    # the files were moved
     """
-    from packer._conversion.index import IndexRequest, moved
+    from packer._conversion.index import IndexRequest
+    from packer._formats.index import move_index
 
     warnings.filterwarnings("ignore", module="PIL")
     if base is not None:
         if dst is not None:
             raise click.UsageError("--base changes the index SRC: leave OUT.index out")
-        manifest = moved(src, base)
+        manifest = move_index(Path(os.path.abspath(src)), base if is_url(base) else Path(os.path.abspath(base)))
         say(f"{printable(src)}: {counted(manifest.count, 'sample')} below {printable(base)}", quiet=quiet)
         return None
     if dst is None:

@@ -52,7 +52,7 @@ _SHARE = 8  # share of the memory that a cached pack may take
 _MUCH = 0.10  # of the bytes of the images
 _WORTH_A_WORD = 1_000_000  # bytes
 BESIDE_A_SAMPLE = 60
-"""Bytes of a sample beside its image in a pack without gaps: its row in the table, and its name."""
+"""The bytes that a pack without gaps has for each sample in addition to the image: a row of the table, and a name."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Summary(Displayable):
 
 
 def summary_of_made(destination: Path, manifest: Manifest, size: int, images: int | None = None) -> Summary:
-    """Return the summary of a pack that an earlier run made from some images; by default all that it recorded."""
+    """Return the summary of a pack that an earlier run made from `images` images, by default all that it recorded."""
     continued = manifest.count + len(manifest.skipped) if images is None else images
     return Summary(destination, manifest, 0, size, 0.0, continued, kept=0)
 
@@ -170,7 +170,7 @@ def convert(
     progress : callable, optional
         Called on this thread after every batch.
     samples : iterable, optional
-        Samples, one after the other, that replace the source's images; see `packer._conversion.stream`.
+        The samples of a `StreamSource`; see `packer._conversion.stream`.
     checked : bool
         Whether `check_destination` was called before the source was listed, because listing may take long.
 
@@ -203,8 +203,7 @@ def convert(
     if on_error == "fail":
         source.require_whole()
     made_of = provenance(source, recipe)
-    writer_class = _writer_for(source, row, options)
-    types = column_types(source.label_type, source.fields, apart=writer_class.apart)
+    writer_class, types = _writer_for(source, row, options)
     recipe.load()
     settings = conversion_settings(row.name, options, recipe)
     if isinstance(source, StreamSource):
@@ -256,14 +255,14 @@ def _check_arguments(on_error: str, workers: int | None, report: str | os.PathLi
         check_report(report)
 
 
-def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> type[Writer]:
-    """Return the class of the writer, after checking that it can write this source with these options."""
+def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> tuple[type[Writer], Mapping[str, str]]:
+    """Return the class of the writer and the dtypes of the table; raise an error if it cannot write this source."""
     writer_class = format.open_writer()
     writer_class.check_options(options)
     types = column_types(source.label_type, source.fields, apart=writer_class.apart)
     writer_class.check_table(len(source), len(source.names.blob), types)
     writer_class.check_names(source.names)
-    return writer_class
+    return writer_class, types
 
 
 def _refuse_gaps(workspace: Workspace, record: ConversionRecord) -> None:
@@ -424,7 +423,7 @@ def require_space(source: Source, recipe: Recipe, destination: Path, done: int =
 
 @contextlib.contextmanager
 def _estimating_space(pack: Path, record: ConversionRecord) -> Iterator[None]:
-    """Add to the error for a full disk an estimate of the space for the remaining images, from sizes so far."""
+    """Add an estimate to the error for a full disk: the space for the remaining images, from the sizes so far."""
     try:
         yield
     except DestinationError as error:
@@ -447,11 +446,11 @@ def _free(directory: Path) -> int | None:
 
 
 def fits_cache(source: Source, recipe: Recipe) -> bool:
-    """Tell whether a pack should go through the system's cache while it is written.
+    """Tell whether a pack should be written through the system's cache.
 
-    If images keep their bytes, the pack may be too large for the cache. Caching would allocate memory page by page,
-    which would take most of the time of such a conversion, and would evict the data of other programs. If images are
-    encoded, the time for writing is negligible.
+    A pack of images that keep their bytes may be too large for the cache. Allocating the cache page by page would take
+    most of the time of such a conversion, and would evict the data of other programs. If images are encoded, the time
+    for writing is negligible.
     """
     sizes, memory = source.sizes() if recipe.codec == "keep" else None, available_memory()
     return sizes is None or memory is None or int(sizes.sum()) <= memory // _SHARE

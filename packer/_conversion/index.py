@@ -1,4 +1,4 @@
-"""`packer.index`, which indexes images in place, and `moved`, which moves an index to another base directory."""
+"""`packer.index`: indexes images in place."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from packer._conversion.options import IndexOptions, SourceOptions, options_of, 
 from packer._conversion.request import SourceRequest
 from packer._conversion.workspace import Workspace, check_destination, check_inputs
 from packer._formats import INDEX, check_readable
-from packer._formats.index import move_index
 from packer._manifest import Manifest
 from packer._sources.base import Source
 from packer._sources.index import build_index
 from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
-from packer._storage.remote.urls import is_url, user_path
+from packer._storage.remote.urls import user_path
 from packer.errors import DestinationOptionError, OptionTypeError, printable
 
 ProgressCallback = Callable[[int, int], None]
@@ -139,8 +138,3 @@ def index(
         raise OptionTypeError(f"index takes no {unknown[0]!r}: packer.convert has no such argument that selects images")
     values |= values_of(SourceOptions, options)
     return IndexRequest(src=user_path(src), dst=user_path(dst), **values).make(progress)
-
-
-def moved(path: Path, base: Path) -> Manifest:
-    """Make an index look for its files below another directory; see `packer._formats.index.move_index`."""
-    return move_index(Path(os.path.abspath(path)), base if is_url(base) else Path(os.path.abspath(base)))

@@ -1,8 +1,8 @@
-"""The preparation of images for a pack on many threads, in the order of the source, with a bounded number ahead.
+"""The preparation of images for a pack: many threads, results in the order of the source, a bounded number ahead.
 
-C reads many files at once, and returns the sizes and the checksums of their images too. An image is inspected and, as
-the recipe says, decoded, resized, encoded or tiled. A sample of a pack keeps its bytes, or is re-encoded from its
-pixels.
+C reads many files at once, and also returns the sizes and the checksums of their images. Each image is inspected; the
+recipe decides whether it is decoded, resized, encoded or tiled. A sample of a pack keeps its bytes, or is re-encoded
+from its pixels.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def threads_for(workers: int | None, recipe: Recipe) -> int:
     """Return the number of threads that prepare images: `workers`, by default as many as CPUs.
 
     If images are encoded, the default is one more, because threads sometimes wait for a file or for Python's lock. If
-    they keep their bytes, the writing thread is the bottleneck.
+    images keep their bytes, the writing thread is the bottleneck.
     """
     return workers or available_cpus() + (recipe.codec != "keep")
 
@@ -119,7 +119,7 @@ class ConversionPipeline:
             self._buffers.put(buffer)
 
     def _begun(self, executor: Executor) -> Iterator[Future[tuple[Batch, ReadBuffer]]]:
-        """Begin one batch after the other."""
+        """Submit the batches to the executor, one after the other."""
         while self._next < len(self._source):
             indices = range(self._next, min(self._next + self._batch, len(self._source)))
             self._source.ahead(indices)
@@ -140,7 +140,7 @@ class ConversionPipeline:
         names = list(self._source.names.between(indices.start, indices.stop).each_encoded())
         files = self._files.read(indices, names, buffer)
         for index, encoded, label, file in zip(indices, names, labels, files, strict=True):
-            name = decode_name(encoded or b"")  # reading a sample of a pack without one raises the error
+            name = decode_name(encoded or b"")  # if a pack has lost the name, reading the sample raises the error
             try:
                 data, stamp, info, crc32c = file or (*self._source.read(index, buffer), None, None)
                 stored = self._source.sample_of(index)
@@ -156,7 +156,7 @@ class ConversionPipeline:
             except ImageError as error:
                 error.name, error.index = error.name or name, index
                 if self._on_error == "fail":
-                    if isinstance(error.__cause__, CorruptPackError):  # the pack itself has to be repaired
+                    if isinstance(error.__cause__, CorruptPackError):  # the user has to repair the source pack
                         raise error.__cause__ from None
                     raise
                 stamp = self._source.stamp(index)
@@ -168,7 +168,7 @@ class ConversionPipeline:
 
 
 _FOUND = ("size", "read", "modified", "seen", "kind", "height", "width", "orientation", "findings", "crc32c")
-"""The columns of C's records that have the results."""
+"""The columns with results in the records that C fills."""
 
 
 class FileRead(NamedTuple):
@@ -191,7 +191,7 @@ class FileRead(NamedTuple):
 
 
 class ManyFiles:
-    """Reads the files of a source without Python's lock. Safe in many threads at once.
+    """Reads the files of a source without Python's lock; may be used by many threads at once.
 
     Parameters
     ----------
@@ -209,13 +209,13 @@ class ManyFiles:
         self._turned = exif == "apply"
         self._checked = checked
         self._directory: Descriptor | None = None
-        # The results of C are valid only with the default limit.
+        # C applies the default limit of pixels.
         if CAN_SURVEY and os.name != "nt" and source.whole_files and max_pixels == MAX_PIXELS:
-            with contextlib.suppress(OSError):  # which reading the first file reports
+            with contextlib.suppress(OSError):  # reading the first file raises the error again
                 self._directory = Descriptor(os.open(source.root, os.O_RDONLY))
 
     def read(self, rows: range, names: Sequence[bytes | None], buffer: ReadBuffer) -> list[FileRead | None]:
-        """Read the files of images with these names; None for a file that `Source.read` has to read.
+        """Read the files of images with these names; return None for a file that has to be read by `Source.read`.
 
         Such a file has changed since the listing, cannot be read, or has an unusual path.
         """
@@ -277,7 +277,7 @@ def sample_of(  # noqa: PLR0917
     values: tuple[Stored, ...],
     crc32c: int | None = None,
 ) -> tuple[RecordEntry, Sample]:
-    """Return the sample of a prepared image, and its entry in the journal; the checksum may be known."""
+    """Return the entry of a prepared image for the journal, and its sample; `crc32c` is the checksum if known."""
     data, height, width, stored_name = prepared.data, prepared.height, prepared.width, encode_name(name)
     crc = checksum(data, label, height, width, stored_name) if crc32c is None else crc32c
     entry = RecordEntry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)
@@ -330,7 +330,7 @@ def prepare(data: Buffer, name: str, recipe: Recipe, info: ImageInfo | None = No
     findings, height, width, change = plan.findings, plan.height, plan.width, plan.change
     if plan.kept:
         pixels = None
-        if recipe.audit == "decode" and info.plain:  # Pillow decoded all others
+        if recipe.audit == "decode" and info.plain:  # `inspect` has already decoded all others with Pillow
             pixels = decode(data, max_pixels=recipe.max_pixels, header=info.header)
         if not recipe.tiles:
             return Prepared(data, height, width, findings, change, kept=True)
@@ -367,7 +367,7 @@ class _Plan(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
-    """Return the plan for an image, before its pixels are read; most sources have many images of one size.
+    """Return the plan for an image, before its pixels are read. Cached, because many images have the same size.
 
     Raises
     ------
@@ -427,11 +427,11 @@ def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:
 def _decoded(data: Buffer, info: ImageInfo, plan: _Plan, recipe: Recipe) -> npt.NDArray[np.uint8]:
     """Return the pixels of an image, resized."""
     scaled, decoder = plan.scaled, "auto"
-    if plan.at_once:  # without a detour of all pixels through memory
+    if plan.at_once:  # the whole image is never in memory
         pixels = native.decode(data, plan.height, plan.width, scratch.image("decoded", *scaled))
         if pixels is not None:
             return pixels
-        decoder, _ = fast_decoder()  # because packer's own decoder has left the image to others
+        decoder, _ = fast_decoder()  # packer's own decoder does not support this image
     if info.depth.is_deep and recipe.to_8_bit is not None:
         pixels = decode_to_8_bit(data, recipe.to_8_bit, info.depth, exif=recipe.exif, max_pixels=recipe.max_pixels)
     else:
@@ -439,7 +439,7 @@ def _decoded(data: Buffer, info: ImageInfo, plan: _Plan, recipe: Recipe) -> npt.
     return resize(pixels, *scaled, "bilinear" if recipe.resize is None else recipe.resize.interpolation)
 
 
-def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
+def _resized(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
     """Resize and encode the pixels of an image, (height, width, 3) uint8 RGB."""
     height, width = pixels.shape[:2]
     if recipe.resize is not None:
@@ -449,28 +449,23 @@ def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
 
 
 def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str, ...], change: Change) -> Prepared:
+    """Cut or pad resized pixels as the recipe says, and encode them."""
     if recipe.resize is not None:
         pixels = recipe.resize.frame(pixels)
-    data, noted = _encode(pixels, recipe)
-    return Prepared(data, pixels.shape[0], pixels.shape[1], findings + noted, change)
-
-
-def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple[str, ...]]:
-    """Return encoded pixels and the findings on them."""
+    tiles = recipe.tiles or (recipe.tiles is None and recipe.codec == "jpeg")
     try:
-        if recipe.tiles or (recipe.tiles is None and recipe.codec == "jpeg"):
-            return encode_tiled(pixels, recipe.quality), (TILED,)
-        return encode(pixels, recipe.codec, recipe.quality), ()
+        data = encode_tiled(pixels, recipe.quality) if tiles else encode(pixels, recipe.codec, recipe.quality)
     except (OSError, ValueError) as error:
         raise ImageError(f"cannot be encoded as {recipe.codec}: {error}") from error
+    return Prepared(data, pixels.shape[0], pixels.shape[1], (*findings, TILED) if tiles else findings, change)
 
 
 def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
-    """Return an image as a tiled JPEG, or unchanged if that is not possible; a finding records which it is.
+    """Return an image as a tiled JPEG, or unchanged if that is not possible, and the finding that records which.
 
-    The pixels of both are compared, because the original bytes are lost. packer's own decoder shares no code for scans
-    with the transcoder. If the image's `pixels` are given, a library decodes the tiled JPEG, so that two decoders have
-    to agree.
+    The pixels of both are compared, because the original bytes are not stored. packer's own decoder and the transcoder
+    share no code for scans. If `pixels`, the decoded original, are passed, a library decodes the tiled JPEG: then two
+    decoders have to agree.
     """
     if info.kind != "jpeg":
         return data, f"not tiled: {info.kind.upper()}"
@@ -504,11 +499,11 @@ def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample
         )
     if stored.codec == "raw":
         rows = np.frombuffer(data, np.uint8).reshape(stored.height, stored.width, 3)
-        return encoded(np.array(rows), recipe)  # a copy: torch wants it writable
-    if stored.codec == "keep" and stored.exif == "apply":  # whose values speak of the upright image
+        return _resized(np.array(rows), recipe)  # a copy, because torch requires a writable array
+    if stored.codec == "keep" and stored.exif == "apply":  # the field values refer to the upright image
         prepared = prepare(data, name, replace(recipe, exif="apply"))
         return prepared._replace(change=Change(prepared.change.upright, 1, recipe.resize, "apply"))
     if stored.codec == "keep":
         return prepare(data, name, recipe)
-    # Any turning was done before, and the name's suffix is no longer meaningful.
+    # The sample is upright already, and the suffix of its name is that of the original file.
     return prepare(data, "", replace(recipe, exif="ignore"))
