@@ -42,8 +42,8 @@ from packer.errors import (
 
 __all__ = ["EXIT_STATUS", "main"]
 
-_PLAIN = {"█": "#", "…": "..."}
-"""What stands for the characters of packer's own that an encoding may not have."""
+_ASCII = {"█": "#", "…": "..."}
+"""The replacements of packer's own characters that an encoding may lack."""
 
 _STATUSES = [
     (PackLockedError, "locked"),
@@ -51,11 +51,11 @@ _STATUSES = [
     (CorruptPackError, "corrupt"),
     (PackerError, "error"),
 ]
-"""How a command ends by an error: the first kind that fits."""
+"""The exit status for each class of errors; the first class that fits decides."""
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
-    """Print packer's version and the decoders here: packer's own, or why it is missing, and the libraries."""
+    """Print packer's version and the decoders on this machine: its own, or why it is missing, and the libraries."""
     if asked:
         from packer._measuring.machine import libraries_on_request, libraries_that_decode
 
@@ -94,7 +94,7 @@ def cli() -> None:
 
 _SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_PACKER_COMPLETE"
-"""The variable in which the script passes a request: click derives this name from the program's."""
+"""The environment variable of the completion script; click derives its name from the program's."""
 
 
 @click.command("completion", cls=PanelCommand)
@@ -130,10 +130,10 @@ cli.add_panel("Shell", [completion_command])
 def main() -> None:
     """Run the command line and exit with its status."""
     speak_as_command_line()
-    _open_what_is_closed()
-    _spell_out_what_cannot_be_encoded()
+    _reopen_standard_streams()
+    _replace_unencodable_characters()
     warnings.showwarning = _show_warning
-    _answer_signals()
+    _handle_signals()
     try:
         status = _run_command()
         sys.exit(status if isinstance(status, int) else EXIT_STATUS["ok"])
@@ -147,7 +147,7 @@ def main() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2 and later: the message is the help
             click.echo(str(error), err=True)
             sys.exit(EXIT_STATUS["usage"])
-        message = _mistake(error) if isinstance(error, click.ClickException) else str(error)
+        message = _usage_message(error) if isinstance(error, click.ClickException) else str(error)
         _end(f"{message}\nTry `{_command_of(error)} --help`.", "usage")
     except PackerError as error:
         _end(str(error), next(status for kind, status in _STATUSES if isinstance(error, kind)))
@@ -174,31 +174,31 @@ def _run_command() -> object:
         raise MissingDependencyError("this needs torch, which is not installed (pip install torch)") from error
 
 
-def _open_what_is_closed() -> None:
+def _reopen_standard_streams() -> None:
     """Reopen closed standard streams (``2>&-``) on the null device, so that no pack file becomes descriptor 0 to 2."""
-    for name in ("stdin", "stdout", "stderr"):  # 0, 1, 2: the lowest number that is free is given
+    for name in ("stdin", "stdout", "stderr"):  # the system assigns the lowest free number: 0, 1, 2 in this order
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
 
 
-def _spell_out_what_cannot_be_encoded() -> None:
+def _replace_unencodable_characters() -> None:
     """Replace characters that the encoding of the terminal or of a file lacks, instead of failing."""
-    codecs.register_error("packer", _spelled_out)
+    codecs.register_error("packer", _encodable)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
             stream.reconfigure(errors="packer")
 
 
-def _spelled_out(error: UnicodeError) -> tuple[str, int]:
+def _encodable(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]
-    spelled = (_PLAIN.get(c) or c.encode("ascii", "backslashreplace").decode() for c in text)
+    spelled = (_ASCII.get(c) or c.encode("ascii", "backslashreplace").decode() for c in text)
     return "".join(spelled), error.end
 
 
-def _mistake(error: click.ClickException) -> str:
-    """Return the message for a word of the command line that click refuses, in the form of packer's own messages."""
+def _usage_message(error: click.ClickException) -> str:
+    """Return the message for an error of click, in the form of packer's own messages."""
     if isinstance(error, click.MissingParameter) and error.param is not None:
         return f"{_name_of(error.param)} is missing"
     if isinstance(error, click.NoSuchOption):
@@ -212,12 +212,12 @@ def _mistake(error: click.ClickException) -> str:
 
 
 def _name_of(parameter: click.Parameter) -> str:
-    """Return the word for a parameter in messages: ``--limit``, ``SRC``."""
+    """Return the name of a parameter in messages: ``--limit``, ``SRC``."""
     return parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name.strip("[].")
 
 
 def _command_of(error: Exception) -> str:
-    """Return the command whose help explains what an error is about."""
+    """Return the command whose help explains an error."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         return context.command_path
@@ -238,9 +238,9 @@ def _show_warning(  # noqa: PLR0917 - as Python calls it
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a warning of packer as a line, and any other as Python does.
+    """Print packer's own warnings as one line, and other warnings as Python does.
 
-    `packer.errors.warn` blames the nearest caller outside of packer, which is click unless other code called packer.
+    `packer.errors.warn` attributes a warning to the nearest caller outside packer; on the command line this is click.
     """
     if category.__module__.partition(".")[0] == "packer" or filename.startswith(_OWN_CODE):
         click.echo(f"packer: {_printable_lines(str(message))}", err=True)
@@ -253,7 +253,7 @@ _warn_as_python = warnings.showwarning
 
 
 def _printable_lines(message: str) -> str:
-    """Return a message without the control characters that words of the command line may have brought into it."""
+    """Return a message with its control characters escaped; arguments of the command line may contain some."""
     return "\n".join(map(printable, message.split("\n")))
 
 
@@ -273,40 +273,40 @@ def _discard(stream: TextIO) -> None:
 
 
 _SECONDS_TO_END = 2.0
-"""After a signal, further ones are ignored for so long: they would interrupt what the first one made clean up."""
+"""The time after a signal in which further signals are ignored, because they would interrupt the clean-up."""
 
 
-def _answer_signals() -> None:
-    """End the command at SIGINT, at SIGTERM, and when the terminal is closed; but not at a signal that is ignored."""
-    answer = _Answer()
-    answer.take(signal.SIGTERM)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not in the background of a script
-        answer.take(signal.SIGINT)
-    hangup = getattr(signal, "SIGHUP", None)  # the terminal was closed
-    if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # and not started by nohup
-        answer.take(hangup)
-    atexit.register(answer.end)
+def _handle_signals() -> None:
+    """End the command at SIGINT, at SIGTERM, and when the terminal is closed, unless the signal is ignored."""
+    handler = _SignalHandler()
+    handler.take(signal.SIGTERM)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell ignores it for background commands
+        handler.take(signal.SIGINT)
+    hangup = getattr(signal, "SIGHUP", None)  # sent when the terminal is closed
+    if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # nohup ignores it
+        handler.take(hangup)
+    atexit.register(handler.end)
 
 
-class _Answer:
-    """The handler of all signals that end a command. One that comes later than `_SECONDS_TO_END` counts again."""
+class _SignalHandler:
+    """The handler of the signals that end a command. For `_SECONDS_TO_END` after one signal, others have no effect."""
 
     def __init__(self) -> None:
-        self._taken: list[int] = []
-        self._answered = -math.inf
+        self._signals: list[int] = []
+        self._received = -math.inf
 
     def take(self, signum: int) -> None:
-        self._taken.append(signum)
+        self._signals.append(signum)
         signal.signal(signum, self)
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if now - self._answered < _SECONDS_TO_END:
+        if now - self._received < _SECONDS_TO_END:
             return
-        self._answered = now
+        self._received = now
         raise KeyboardInterrupt if signum == signal.SIGINT else Terminated
 
     def end(self) -> None:
-        """Ignore what follows a signal: while Python unloads its modules, it would replace the exit status."""
-        for signum in self._taken if self._answered > -math.inf else ():
+        """Ignore further signals when the command has ended by one: they would replace the exit status."""
+        for signum in self._signals if self._received > -math.inf else ():
             signal.signal(signum, signal.SIG_IGN)

@@ -1,8 +1,8 @@
 """The commands `convert`, in all its modes, and `scan`.
 
-A conversion makes one pack, one pack for each split, a pack in parts (all here, one in each task of a job array, or all
-on a cluster), or a pack at a URL, which is made on this machine and then uploaded. Commands that write share the
-context manager that adds advice to their errors.
+A conversion makes one pack, one pack for each split, a pack in parts, or a pack at a URL, which is made on this machine
+and then uploaded. All parts are made by this process, or on a cluster, or one part by each task of a job array. The
+commands that write packs share the context manager that adds advice to errors.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def resumable() -> Iterator[None]:
-    """Add to an interruption that the same command continues the work."""
+    """Add the advice to an interruption that the same command continues the work."""
     try:
         yield
     except (KeyboardInterrupt, Terminated) as error:
@@ -72,12 +72,12 @@ def say(lines: str, *, quiet: bool) -> None:
 
 
 def status_of(manifest: Manifest) -> int:
-    """Return the exit status for a complete pack, which depends on whether files were left out of it."""
+    """Return the exit status for a complete pack: whether files were left out."""
     return EXIT_STATUS["skipped"] if manifest.skipped else EXIT_STATUS["ok"]
 
 
 def done_already(destination: Path, manifest: Manifest, *, quiet: bool) -> int:
-    """Report that the same command has made this pack before; return the exit status of that run."""
+    """Report that the same command made this pack before; return the exit status of that run."""
     left_out = f", {len(manifest.skipped):,} x left out" if manifest.skipped else ""
     say(f"{printable(destination)}: done already{left_out}", quiet=quiet)
     return status_of(manifest)
@@ -123,7 +123,7 @@ def explaining(src: Path) -> Iterator[None]:
 
 
 def make_parts(request: ConversionRequest, how: RunOptions) -> int:
-    """Make the parts that the options ask for; return the exit status."""
+    """Make the parts that the options select; return the exit status."""
     from packer._conversion.partition import already_made, partition_of
 
     _require_sense(request, how)
@@ -199,7 +199,7 @@ def _one(partition: Partition, request: ConversionRequest, number: int, how: Run
 
     with output.ProgressDisplay(f"{partition.destination.name}, part {number}", quiet=how.quiet) as display:
         display.phase(f"listing {request.src.name}")
-        source = begin(partition, request, share=True, compare=False)  # every task would look at all files
+        source = begin(partition, request, share=True, compare=False)  # otherwise every task would check all files
         display.phase(None)
         part = partition.convert(
             source,
@@ -215,7 +215,7 @@ def _one(partition: Partition, request: ConversionRequest, number: int, how: Run
     if part.note:
         click.echo(f"packer: {printable(part.note)}", err=True)
     if not partition.missing():
-        with contextlib.suppress(PackLockedError):  # another task ended at the same time, and finishes it
+        with contextlib.suppress(PackLockedError):  # another task ended at the same time, and finishes the pack
             with output.ProgressDisplay(partition.destination.name, quiet=how.quiet) as display:
                 display.phase("joining parts")
                 manifest = partition.files.finish()
@@ -224,7 +224,7 @@ def _one(partition: Partition, request: ConversionRequest, number: int, how: Run
 
 
 def _all(partition: Partition, request: ConversionRequest, *, quiet: bool) -> int:
-    """Make all parts here, one after the other."""
+    """Make all parts in this process, one after the other."""
     from packer._conversion.partition import make_all
 
     with output.ProgressDisplay(partition.destination.name, quiet=quiet) as display:
@@ -315,7 +315,7 @@ def _convert(
 
 
 def _say_new(conversion: UploadedConversion, said: int) -> int:
-    """Print the notes that were not printed yet; return how many there are."""
+    """Print the notes after the first `said`; return the number of all notes."""
     for note in conversion.notes[said:]:
         click.echo(f"packer: {printable(note)}", err=True)
     return len(conversion.notes)
@@ -377,14 +377,14 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
 
 
 def _one_split(how: RunOptions) -> tuple[str, RunOptions]:
-    """Return the split that a list of annotations has, and the other options; UsageError if it has several."""
+    """Return the split of ``--voc`` or ``--yolo``, and the options without it; UsageError if there are several."""
     if len(how.splits) > 1 or how.splits == ("all",):
         raise click.UsageError("--voc and --yolo convert one split at a time: run the command once for each split")
     return how.splits[0], replace(how, splits=())
 
 
 def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
-    """Convert each split to a pack of its own, all with one class map; return the exit status."""
+    """Convert each split to its own pack, all with the same class ids; return the exit status."""
     from packer._conversion.resume import made_before
 
     requests = [
@@ -402,7 +402,7 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
         with output.ProgressDisplay(split.dst.name, quiet=how.quiet) as display:
             display.phase(f"listing {split.src.name}")
             source = split.open(split.dst, classes, is_split=True)
-            classes = source.classes  # the first split's, for all
+            classes = source.classes  # all splits have the ids of the first
             before = None if split.overwrite else made_before(split.dst, source, split.recipe, split.format_row.name)
             here = before is None and not is_url(split.dst)
             if here:
@@ -450,7 +450,7 @@ def _targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, 
 
 
 def _require_one_class_map(splits: list[Path]) -> None:
-    """Raise SourceError if a split has a class that the first split, whose ids all splits use, lacks."""
+    """Raise SourceError if a split has a class that the first split lacks; all splits use the ids of the first."""
     from packer._sources.base import some
     from packer._sources.imagefolder import class_directories
 
@@ -467,7 +467,7 @@ def _require_one_class_map(splits: list[Path]) -> None:
 
 
 def _report(report: Path | None, root: Path) -> Path | None:
-    """Return the path of a split's report; like the path of its pack, it contains the split's name."""
+    """Return the path of a split's report, which contains the split's name like the path of its pack."""
     return None if report is None else report.with_name(f"{report.stem}-{root.name}{report.suffix}")
 
 

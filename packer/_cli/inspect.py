@@ -155,7 +155,7 @@ def verify_command(
 def _damage(
     pack: Path, source: Path | None, library: str | None, *, quick: bool, workers: int | None, quiet: bool
 ) -> Verification:
-    """Check a pack and, if there is a source, repair it; return the remaining damage."""
+    """Check a pack, and repair it if there is a source; return the remaining damage."""
     from packer._packs.verify import Verification, listed, notes_of, verify
 
     with output.ProgressDisplay(pack.name, quiet=quiet) as display:
@@ -182,7 +182,7 @@ def _digest(pack: Path, workers: int | None, *, quiet: bool) -> str:
 
 @contextlib.contextmanager
 def _telling_damage(pack: Path) -> Iterator[None]:
-    """If a path looks like a pack but is not recognised as one, report a damaged pack that cannot be repaired."""
+    """Add to an error about a pack that cannot be opened that it cannot be repaired."""
     try:
         yield
     except CorruptPackError as error:
@@ -197,7 +197,7 @@ def _telling_damage(pack: Path) -> Iterator[None]:
 
 
 def _claims_to_be_a_pack(path: Path) -> bool:
-    """Tell whether `path` has a suffix of packs or the content of one, and is no file of another tool."""
+    """Tell whether `path` has the suffix or the content of a pack, and is no file of another tool."""
     from packer._containers import find_container
     from packer._conversion.request import looks_like_pack
     from packer._formats import FORMATS
@@ -267,7 +267,7 @@ def _serve(catalog: Catalog, port: int, *, browser: bool, quiet: bool) -> None:
         if browser:
             import webbrowser
 
-            # Some browsers, and what BROWSER names, are waited for until they end.
+            # In a thread, because `webbrowser.open` waits until some browsers end.
             threading.Thread(target=webbrowser.open, args=(server.door,), daemon=True).start()
-        with contextlib.suppress(KeyboardInterrupt):  # which is how the user ends it
+        with contextlib.suppress(KeyboardInterrupt):  # the user ends the server by Ctrl-C
             server.serve_forever()

@@ -203,7 +203,7 @@ def doctor_command(
 
 
 def _train(command: str, limits: dict[str, Any], as_json: bool) -> int:
-    """Run a training command, print its report, and return the exit status: for Ctrl-C, for a report, or for none."""
+    """Run a training command, and print its report; return the exit status."""
     from packer._measuring.train_hook import profile_training
 
     sys.stdout.flush()
@@ -258,7 +258,7 @@ def estimate_command(
       packer estimate imagenet/train
       packer estimate imagenet/train /data/train.lmdb --resize 256 --jobs 8
     """
-    spent, began = time.process_time(), time.perf_counter()  # of this process, to begin with
+    spent, began = time.process_time(), time.perf_counter()  # the time so far starts this process
     from packer._measuring.estimate import estimate_request, requested as conversion
 
     warnings.filterwarnings("ignore", module="PIL")

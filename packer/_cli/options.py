@@ -1,9 +1,9 @@
-"""Options of the command line, generated from the fields that declare them, and the types of their values.
+"""The options of the command line: generated from the table of options, with the types of their values.
 
 The help shows options in panels by subject, and commands in panels by task, each with a one-line summary. click prints
-the text. A library for this would replace two methods; docs/architecture.md compares them.
+the text. A library for panels would replace two methods; docs/architecture.md compares them.
 
-Also the options of all commands that read a pack at a URL.
+Commands that read packs share the options for packs at URLs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PANELS = (OPTIONS, MOST_USED, *_SUBJECTS, URLS, HELP)
 _SMALL = 10
 """A command with this many options or fewer has one panel."""
 
-_UNCUT = 1000  # characters of a summary, which click would cut at its line's end
+_UNCUT = 1000  # characters: by default, click cuts a command's summary at the end of the line
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
@@ -63,12 +63,12 @@ def panel_option(*words: str, panel: str = OPTIONS, **settings: Any) -> Callable
 
 
 def panel_of(option: click.Parameter) -> str:
-    """Return the title of an option's panel, also for ``--help``, which click itself adds."""
+    """Return the title of an option's panel; click adds ``--help`` itself, without one."""
     return option.panel if isinstance(option, PanelOption) else HELP
 
 
 def panels_of(command: click.Command, context: click.Context) -> dict[str, list[click.Option]]:
-    """Return the options that the help of a command shows, by the titles of their panels, both in order."""
+    """Return the panels of a command's help by their titles: the options that each shows, all in order."""
     shown = [
         one
         for one in command.get_params(context)
@@ -80,7 +80,7 @@ def panels_of(command: click.Command, context: click.Context) -> dict[str, list[
 
 
 class PanelCommand(click.Command):
-    """A command whose help shows the options in panels, and which refuses excess arguments in packer's words."""
+    """A command with a help in panels, and with a message of its own for excess arguments."""
 
     allow_extra_args = True
 
@@ -89,14 +89,14 @@ class PanelCommand(click.Command):
         self.params.sort(key=lambda one: -1 if isinstance(one, click.Argument) else PANELS.index(panel_of(one)))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse arguments in excess, with those that the command takes."""
+        """Parse the arguments; raise UsageError, with the usage of the command, if there are too many."""
         left = super().parse_args(ctx, args)
         if left and not ctx.resilient_parsing:
             raise click.UsageError(self.too_many(ctx, left), ctx)
         return left
 
     def too_many(self, ctx: click.Context, left: Sequence[str]) -> str:
-        """Return the message on arguments in excess."""
+        """Return the message for excess arguments."""
         usage = " ".join((ctx.command_path, *self.collect_usage_pieces(ctx)))
         return f"{' '.join(left)}: too many arguments for `{usage}`"
 
@@ -123,7 +123,7 @@ class PanelGroup(click.Group):
         self.panels: dict[str, list[str]] = {}
 
     def add_panel(self, title: str, commands: Iterable[click.Command]) -> None:
-        """Add commands in a panel of their own."""
+        """Add a panel of commands."""
         for command in commands:
             self.add_command(command)
             self.panels.setdefault(title, []).append(command.name or "")
@@ -166,10 +166,10 @@ def did_you_mean(word: str, known: Iterable[str] | None) -> str:
 
 
 class UserPath(click.Path):
-    """A path, in which ``~`` is the user's home, because shells do not expand the one in ``--report=~/FILE``.
+    """A path. ``~`` is the user's home: shells do not expand it in ``--report=~/FILE``.
 
-    The library checks whether the path can be read or written. An empty path, which would mean the current directory,
-    is refused.
+    The library checks whether the path can be read or written. An empty path, which would be the current directory, is
+    refused.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -274,10 +274,10 @@ class Delimiter(click.ParamType):  # type: ignore[type-arg]  # no generic before
 
 
 class CommandOfSource(PanelCommand):
-    """A command with one SRC. If the shell expands a pattern to several paths, the error explains how to avoid it."""
+    """A command with one SRC. If the shell has expanded a pattern to several paths, the error tells how to quote it."""
 
     def too_many(self, ctx: click.Context, left: Sequence[str]) -> str:
-        """Return the message on paths in excess."""
+        """Return the message for excess paths."""
         more = "" if len(left) == 1 else f" and {len(left) - 1} more"
         return f"{left[0]}{more}: too many paths. Put a pattern in quotes, such as 'shards/*.tar'"
 
@@ -313,11 +313,11 @@ _TYPES: dict[str, Callable[[Option], Any]] = {
     "directory": lambda option: UserPath(file_okay=False),
     "pack": lambda option: PackPath(),
 }
-"""The type that click has for the values of an option, by its kind; a text needs none."""
+"""The types of click by the kinds of options; a text needs none."""
 
 
 def options(kind: type, only: str = "", *, without: Collection[str] = ()) -> Callable[[_F], _F]:
-    """Return a decorator that adds the options which a class declares to a command, in their order.
+    """Return a decorator that adds options to a command, in the order in which a class declares them.
 
     Parameters
     ----------
@@ -390,19 +390,16 @@ def conversion_options(*, tasks: bool = True, without: Collection[str] = ()) -> 
 
 
 def requested(kind: Callable[..., _T], **values: Any) -> _T:
-    """Return the request that the options describe; UsageError if it does not accept a value."""
+    """Return a request of the class `kind`; UsageError if the class refuses a value."""
     try:
         return kind(**values)
     except DestinationOptionError as error:  # whose message begins with a path
         raise click.UsageError(str(error)) from error
     except (OptionError, OptionTypeError) as error:
-        name, *_ = re.split(r"\W", str(error), maxsplit=1)  # a message may begin with the parameter of the function
+        name, *_ = re.split(r"\W", str(error), maxsplit=1)  # the message may begin with the name of an argument
         option = flag(name) if name in values else name
         raise click.UsageError(option + str(error)[len(name) :]) from error
 
-
-READING = ("cache_dir", "cache_size", "timeout")
-"""What the options are called in Python."""
 
 _OPTIONS = [
     panel_option(

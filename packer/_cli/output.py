@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 EXIT_STATUS = {"ok": 0, "error": 1, "usage": 2, "skipped": 3, "corrupt": 4, "locked": 5, "sigint": 130, "sigterm": 143}
 
 NOBODY_READS = (errno.EPIPE, errno.EIO)
-"""How printing fails where nobody reads any more: ``packer info … | head``, and a terminal that was closed."""
+"""The errors of printing to a closed pipe, as in ``packer info … | head``, or to a closed terminal."""
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""How printing fails where the output goes to a file, and there is no room: ``packer info … > FILE``."""
+"""The errors of printing to a file on a full disk, as in ``packer info … > FILE``."""
 
 
 class Interrupted(BaseException):
@@ -61,7 +61,7 @@ _SECONDS_BETWEEN_OBJECTS = 1.0
 _BEAT = 0.5  # seconds
 _AS_JSON = "packer.json_progress"
 _UNITS = {"images": "img", "bytes": "B", "files": "files", "seconds": "s"}
-"""What a bar and a line call a unit."""
+"""The names of units in bars and lines."""
 _BAR_OF_SECONDS = "{desc}: {percentage:3.0f}%|{bar}| {n:.0f} of {total:.0f} s{postfix}"
 
 
@@ -110,7 +110,7 @@ class _Progress:
 
     def update(self, done: int, total: int | None, read: int, skipped: int, notes: Mapping[str, str]) -> None:
         self.updated = time.monotonic()
-        if self.counted is None:  # what an earlier run did, loading, and the first batch say nothing about the rate
+        if self.counted is None:  # the rate does not include an earlier run, the start, and the first batch
             self.counted, self.first, self.first_bytes = self.updated, done, read
         self.done, self.total, self.bytes, self.skipped, self.notes = done, total, read, skipped, notes
 
@@ -120,7 +120,7 @@ class _Progress:
 
     @property
     def is_ending(self) -> bool:
-        """Whether everything is counted but the phase goes on: it completes its files, or waits for the disk."""
+        """Whether all images are done and the phase goes on: it completes files, or waits for the disk."""
         return (
             self.unit != "seconds" and self.total is not None and self.done is not None and self.done >= self.total > 0
         )
@@ -159,7 +159,7 @@ class _Progress:
 
 
 class _Face(Protocol):
-    """A way to show progress. `show` is called again and again, also while nothing happens."""
+    """A way to show progress. `show` is called at short intervals, even if the progress has not changed."""
 
     def show(self, progress: _Progress) -> None: ...
 
@@ -275,7 +275,7 @@ def _thousands(number: float) -> str:
 
 
 class ProgressDisplay:
-    """Shows the progress of a command, also while nothing happens; with `quiet`, only as JSON for programs.
+    """Shows the progress of a command, even while nothing happens; with `quiet`, only as JSON for programs.
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ class ProgressDisplay:
         self._beating: threading.Thread | None = None
 
     def phase(self, name: str | None, unit: str | None = None) -> None:
-        """Begin another phase. None stands for the command's own work; other phases come before or after it."""
+        """Begin another phase; None is the main work of the command, other phases are before or after it."""
         with self._lock:
             self._safely(lambda face: face.end(self._progress, last=False, failed=False))
             self._progress = _Progress(self._progress.what, name and printable(name), unit or self._unit)
@@ -341,7 +341,7 @@ class ProgressDisplay:
         self._safely(lambda face: face.end(self._progress, last=True, failed=kind is not None))
 
     def _beat(self) -> None:
-        """Show that the command is alive, while listing, compiling or waiting for the disk."""
+        """Refresh the display at intervals, so that it shows that the command is alive."""
         while not self._ended.wait(_BEAT):
             with self._lock:
                 self._safely(lambda face: face.show(self._progress))

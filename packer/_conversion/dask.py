@@ -1,8 +1,8 @@
 """A conversion in parts on a Dask cluster: each worker makes one part at a time, with the threads that Dask gives it.
 
 Workers read the source and write the parts on a disk that all nodes see, or in a store; only numbers go through the
-scheduler. This module assigns parts to workers itself, because Dask's scheduler would hand n parts at once to a worker
-with n threads.
+scheduler. This module assigns parts to workers itself: Dask's scheduler would give n parts at once to a worker with n
+threads.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
         try:
             if kind == "local":
                 workers = int(rest)
-                with interrupts_held():  # otherwise workers would end with tracebacks before they are told to end
+                with interrupts_held():  # otherwise Ctrl-C would end the workers with tracebacks
                     target = opened.enter_context(
                         distributed.LocalCluster(
                             n_workers=workers,
@@ -116,7 +116,7 @@ def import_dask(module: str) -> ModuleType:
 _ATTEMPTS = 3
 _TOPIC = "packer"
 _SECONDS_BETWEEN_REPORTS = 0.5
-_SECONDS_TO_WAIT_FOR_A_LOST_WORKER = 120.0  # it may be alive, and still make the part that another worker makes now
+_SECONDS_TO_WAIT_FOR_A_LOST_WORKER = 120.0  # it may be alive, and still be making the part
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class _Run:
         self.failed: dict[int, list[str]] = {}
 
     def steps(self) -> Iterator[None]:
-        """Continue until nothing is left to do; yield whenever something may have changed."""
+        """Run until all parts are made or have failed; yield whenever the progress may have changed."""
         looked = -_SECONDS_BETWEEN_REPORTS
         while self._pending or self._running:
             if time.monotonic() - looked >= _SECONDS_BETWEEN_REPORTS:
@@ -226,7 +226,7 @@ class _Run:
         self._client.cancel(list(self._running))
 
     def _submit(self) -> None:
-        """Give each worker a part and a second one, so that it need not wait; at the end, give no second part."""
+        """Give each worker a part, and a second one as long as there are enough, so that no worker waits."""
         busy = Counter(address for _, address in self._running.values())
         for ahead in range(2):
             for address in sorted(self.workers):
@@ -302,7 +302,7 @@ class _Node:
 
 
 class _Watch:
-    """The reports of the workers; they arrive on a thread of the client, and are read on another thread."""
+    """The latest reports of the workers. They arrive on a thread of the client, and are read on another thread."""
 
     def __init__(self, partition: Partition, images: int) -> None:
         self._images = images
@@ -338,11 +338,11 @@ class _Watch:
 
 
 _one_at_a_time = threading.Lock()
-"""Per worker: a part submitted ahead waits until the present one is done."""
+"""The lock of a worker: a part that was submitted ahead waits until the current part is done."""
 
 
 class _NotWantedError(Exception):
-    """The client has ended, or assigned the part to another worker."""
+    """The client has ended, or has assigned the part to another worker."""
 
 
 def _make_part(partition: Partition, source: SharedSource, number: int, workers: int | None) -> Part:

@@ -129,7 +129,7 @@ class PartTask:
     name : str
         The name of the part in the pack.
     settings : mapping
-        All settings, except the source, that determine the bytes of the part, as JSON values.
+        The settings that determine the bytes of the part, as JSON values; the source is not among them.
     source : mapping
         The description of the part's images; see `Source.describe`.
     convert : callable

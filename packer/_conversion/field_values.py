@@ -1,8 +1,9 @@
 """Preparation of field values for a pack: they are checked against their image, and transformed like the image.
 
-An image may be rotated upright by its EXIF orientation, and resized, cut and padded by ``--resize``. Values that refer
-to its pixels follow: masks are resized with nearest-neighbour interpolation, image fields like the image itself; boxes,
-keypoints and polygons get new coordinates; and run lengths are treated as the mask that they encode.
+An image may be rotated upright by its EXIF orientation, and resized, cut and padded by ``--resize``. The same change
+is applied to values that refer to its pixels: masks are resized with nearest-neighbour interpolation, image fields like
+the image itself; boxes, keypoints and polygons get new coordinates; run lengths are changed as the mask that they
+encode.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Points = npt.NDArray[np.float64]
 _LOSSY = ("jpeg", "mpo", "webp", "avif", "jpeg2000", "jp2")
 
 
-_DECIMALS = 3  # polygons that were moved are rounded to this: masks are drawn on a grid of fifths
+_DECIMALS = 3  # of the corners of moved polygons; masks are drawn on a grid of fifths of a pixel
 
 
 def prepare_values(
@@ -139,7 +140,7 @@ _PREPARED: Mapping[str, Callable[[Field, Any, Change, Recipe], Stored]] = {
     "keypoints": _keypoints,
     "segmentation": _segmentation,
 }
-"""The functions that check and change a value, for each spatial kind."""
+"""For each spatial kind, the function that checks a value and applies the change of its image."""
 
 
 def _require_size(what: str, found: tuple[int, int], size: tuple[int, int]) -> None:
@@ -196,11 +197,11 @@ def require_size_of_runs(segmentations: Sequence[Any], size: tuple[int, int]) ->
 
 
 def moved_segmentations(segmentations: Sequence[Any], change: Change) -> list[Any]:
-    """Transform the segmentations of an image along with its change.
+    """Apply the change of an image to its segmentations.
 
-    The corners of polygons are moved like those of boxes. Parts outside a crop are kept, because drawn masks do not
-    show them; but with a border, which would show them, parts outside the image are cut off. Run lengths are computed
-    from the mask, resized with nearest-neighbour interpolation.
+    The corners of polygons are moved like those of boxes. Parts of a polygon outside a crop are kept, because they are
+    not visible in drawn masks. If the image gets a border, they would be visible, and are cut off. Run lengths are
+    computed from the mask, resized with nearest-neighbour interpolation.
     """
     return [_moved(one, change) for one in segmentations]
 

@@ -24,7 +24,7 @@ EXIF_POLICIES = ("ignore", "apply")
 ERROR_POLICIES = ("fail", "skip")
 
 OF_THE_PACK = ("format", "classes_from", "parts", "overwrite")
-"""The options that a pack decides to which a part is appended."""
+"""The options that `packer append` takes from the pack."""
 
 GROUPS = {
     "command": "Options",
@@ -35,7 +35,7 @@ GROUPS = {
     "errors": "Errors and resuming",
     "run": "Where it runs",
 }
-"""The groups of options by the titles of their panels in the help, in order."""
+"""The groups of options, with the titles of their panels in the help, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,18 +61,18 @@ class Option:
     common : bool
         Whether most users need the option: the help shows it before the other groups.
     taken_away : bool
-        Whether the command-line flag is ``--no-NAME``, which sets a value to False that is True by default.
+        Whether the option is True by default, and the flag on the command line is ``--no-NAME``.
     repeated : bool
         Whether the command line accepts the option several times, and functions accept a sequence.
     shows_default : bool
-        Whether the help shows the default; without a decision, the sentence itself describes the behaviour.
+        Whether the help shows the default.
     assumed : optional
-        The value in place of None, which the help shows as the default. None if it depends on other options or on the
-        source.
+        The effective value of an option that is None; the help shows it as the default. None if the effective value
+        depends on other options or on the source.
     recorded : str, optional
         The name of the option in records on disk, if it differs from the name on the command line; see `recorded_as`.
     younger : bool
-        Whether the option is newer than the schema: manifests then contain it only if it has an effect.
+        Whether the option was added after the schema, so that manifests contain it only if it has an effect.
     """
 
     kind: str
@@ -102,7 +102,7 @@ def _flag(group: str, help: str, **more: Any) -> Any:
 
 
 def _several(group: str, metavar: str, help: str, kind: str = "text", **more: Any) -> Any:
-    """Declare an option for several texts or paths, which the command line takes one by one."""
+    """Declare an option for several texts or paths; on the command line it is repeated."""
     return _option(kind, group, help, (), metavar=metavar, repeated=True, **more)
 
 
@@ -155,7 +155,7 @@ def require_choices(options: Any, kind: type) -> None:
 def values_of(
     kind: type, arguments: Mapping[str, Any], path: Callable[[str | os.PathLike[str]], Path] = user_path
 ) -> dict[str, Any]:
-    """Return those of a function's arguments that are options of `kind`, with each path as a `Path`.
+    """Return the arguments of a function that are options of `kind`, with each path as a `Path`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The recipe of a conversion: the settings that decide the bytes of its samples; and their origin, for the manifest."""
+"""The recipe of a conversion, which determines the bytes of its samples, and the provenance of a pack."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from packer.errors import OptionError, SourceError, option, printable
 
 _OPTIONS = dict(options_of(ImageOptions))
 _WORDS = {name: recorded_as(name, option) for name, option in _OPTIONS.items()}
-"""The words of the manifest for the options of images."""
+"""The names of image options in the manifest."""
 
 _LIBRARIES = {
     "turbojpeg": ("simplejpeg", "simplejpeg"),
@@ -125,9 +125,9 @@ class Recipe:
             raise ValueError(f"these are not the settings of a conversion: {error}") from error
 
     def carries(self, codec: str, exif: str) -> bool:
-        """Tell whether samples of a pack keep their bytes or are only tiled, and so keep their size in pixels.
+        """Tell whether samples of a pack with this codec are carried over: unchanged, or only tiled without loss.
 
-        They do, unless they must be re-encoded, or are kept files whose ignored EXIF orientation must now be applied.
+        They are, unless they must be re-encoded, or are kept files whose ignored EXIF orientation must now be applied.
         """
         return self.codec == "keep" and not (codec == "keep" and self.exif == "apply" != exif)
 
@@ -145,7 +145,7 @@ class Recipe:
         if self.codec == "keep":
             return {}
         used = {"pillow", fast_decoder()[0]}
-        if self.resize is not None and importlib.util.find_spec("torch") is not None:  # else packer's own C resizes
+        if self.resize is not None and importlib.util.find_spec("torch") is not None:  # otherwise packer's C resizes
             used.add("torch")
         if self.codec == "jpeg" and jpeg_encoder()[0] in _LIBRARIES:  # otherwise packer's own C encodes
             used.add(jpeg_encoder()[0])
@@ -157,18 +157,18 @@ def _version_of(module: str) -> str:
     """Return the version of a library, without importing torch, which takes seconds."""
     found = importlib.util.find_spec(module)
     if module == "torch" and module not in sys.modules and found is not None and found.origin is not None:
-        with contextlib.suppress(OSError, KeyError):  # of a torch that keeps it elsewhere
+        with contextlib.suppress(OSError, KeyError):  # other builds of torch have the version elsewhere
             return str(runpy.run_path(str(Path(found.origin).with_name("version.py")))["__version__"])
     return str(importlib.import_module(module).__version__)
 
 
 class Change(NamedTuple):
-    """The geometric change of an image, which all values that belong to its pixels follow.
+    """The geometric change of an image, which also applies to all field values that refer to its pixels.
 
     Attributes
     ----------
     size : (height, width)
-        The size of the image before the change; the sample's values refer to the pixels of this image.
+        The size of the image before the change, to which the field values refer.
     orientation : int
         The EXIF orientation, 1 to 8, by which the image is rotated upright.
     resize : ResizeSpec, optional
@@ -198,9 +198,9 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Provenance:
-    """The origin of a pack's samples and their settings, in the form of the manifest.
+    """The source and the settings of a pack's samples, in the form of the manifest.
 
-    Samples carried over from another pack keep the provenance of that pack, because their bytes were made for it.
+    Samples that are carried over from another pack keep the provenance of that pack.
 
     Attributes
     ----------
@@ -214,7 +214,7 @@ class Provenance:
     skipped : sequence of dict
         Images that were left out before.
     account : Account, optional
-        The outcome for everything in the source and in the packs from which it came; None if it was not recorded.
+        The account of the source and of the packs from which it came; None if it was not recorded.
     """
 
     codec: str

@@ -75,11 +75,11 @@ from packer.errors import (
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _OF_A_DISK = ("fields", "coco", "voc", "yolo", "any_image", "keys", "no_metadata", "allow_empty", "on_missing")
-"""The options that are for files on a disk alone."""
+"""Options that apply only to files on a disk."""
 
 
 def is_table(src: Path) -> bool:
-    """Tell whether SRC is a table, which can name images by their URLs."""
+    """Tell whether SRC is a table; its rows may name images by URL."""
     return src.suffix.lower() in _TABLES and not is_url(src) and os.path.isfile(src)
 
 
@@ -129,7 +129,7 @@ def _shown(src: Path) -> str:
 def refuse_of_container(src: Path, mention: str, error: SourceError | None = None) -> None:
     """Raise OptionError if an option for directories is given, and `src` is a container.
 
-    `error` is the reason why no image is found if the option makes packer read the container as a directory.
+    `error` is the reason why no image was found when packer read the container as a directory.
     """
     found = find_container(named_paths(src)) if mention else None
     if found is not None:
@@ -139,21 +139,21 @@ def refuse_of_container(src: Path, mention: str, error: SourceError | None = Non
 
 
 _READING = ("path_column", "label_column", "delimiter", "label_type", "suffix")
-"""The options that tell how a file of labels is read."""
+"""Options for reading a table of labels."""
 
 _OF_A_DIRECTORY = {
     **{"labels": "labels", "allow_empty": "classes"},
     **dict.fromkeys(("extensions", "any_image", "skip_hidden"), "images"),
     **dict.fromkeys(("fields", "columns", "coco", "voc", "yolo"), "fields"),
 }
-"""The options that are for directories alone, and what a list or a pack has by itself instead."""
+"""Options that apply only to directories, with what a listing or a pack already contains in their place."""
 
 _OF_FILES = {
     **_OF_A_DIRECTORY,
     **dict.fromkeys(("no_classes", "unlabeled"), "labels"),
     **dict.fromkeys(("keys", "no_metadata", "on_missing"), "fields"),
 }
-"""The options that are for neither lists nor packs, and what these have by themselves instead."""
+"""Options that apply neither to listings nor to packs, with what these already contain in their place."""
 
 _OPTIONS = dict(options_of(SourceOptions, ImageOptions, OutputOptions))
 
@@ -172,7 +172,9 @@ class SourceRequest(SourceOptions):
         If an option has an invalid value.
     """
 
-    in_place: ClassVar[bool] = False  # whether images stay in place, so that none may be compressed
+    in_place: ClassVar[bool] = False
+    """Whether images are indexed in place, so that no file may be compressed."""
+
     src: Path
 
     def __post_init__(self) -> None:
@@ -192,12 +194,12 @@ class SourceRequest(SourceOptions):
         if problem := next(itertools.chain(self._contradictions(), self._annotation_problems()), None):
             raise OptionError(problem)
         if self.where is not None:
-            Condition(self.where)  # refuses invalid ones
+            Condition(self.where)  # raises an error if it is invalid
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
             raise OptionError(f"delimiter is one character, not {self.delimiter!r}")
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield the options among some that differ from their defaults."""
+        """Yield those of some options that differ from their defaults."""
         for name in names:
             value = getattr(self, name)
             if name in _READING:
@@ -206,12 +208,12 @@ class SourceRequest(SourceOptions):
                 yield name
 
     def value_of(self, name: str) -> Any:
-        """Return the value of an option, or the value that is assumed if it is not given."""
+        """Return the value of an option, or its default if the value is None."""
         value = getattr(self, name)
         return _OPTIONS[name].assumed if value is None else value
 
     def mention(self, name: str) -> str:
-        """Return a mention of an option for a message; for a flag, with its value."""
+        """Return a mention of an option for a message, with the value if it is a flag."""
         return option(name, True if getattr(self, name) is True else None)
 
     @cached_property
@@ -319,7 +321,7 @@ class SourceRequest(SourceOptions):
             yield f"{option('masks', True)} draws the annotations of {coco}: say which with {coco}"
         if self.split is not None and not (self.voc or self.yolo):
             yield f"{split} names a split of {voc} or {yolo}"
-        others = list(self.given(("labels", "classes_from")))  # unlabeled they are in any case
+        others = list(self.given(("labels", "classes_from")))  # but not `unlabeled`, which changes nothing here
         if self.annotations and others:
             named = option(self.annotations)
             yield f"{option(others[0])} says labels, and images with {named} have fields instead: leave out one"
@@ -332,11 +334,11 @@ class SourceRequest(SourceOptions):
 
     @property
     def allows_empty(self) -> bool:
-        """Whether a class directory may be empty even if the option is not given, as in a list."""
+        """Whether class directories may be empty without `allow_empty`, as when a directory is listed."""
         return True
 
     def bad_samples(self) -> BadSamples:
-        """Return the collector of unusable samples; a list includes them, so that the conversion decides about them."""
+        """Return a collector of unusable samples. A listing records them, and the conversion decides about them."""
         return BadSamples(skip=True)
 
     def open(self, destination: Path | None, classes: list[str] | None, *, is_split: bool = False) -> Source:
@@ -349,7 +351,7 @@ class SourceRequest(SourceOptions):
         classes : list of str, optional
             Class names in the order of their ids, such as the result of `classes`.
         is_split : bool
-            Whether `src` is one of several splits, and so contains no splits itself.
+            Whether `src` is a split itself, and is not searched for splits.
 
         Raises
         ------
@@ -538,7 +540,7 @@ class SourceRequest(SourceOptions):
         return {**values, "src": shown(src) if is_url(src := place_of(self.src).path) else src}
 
     def _recorded(self, name: str) -> Any:
-        """Return the value of an option for a record; None or a false value if not given."""
+        """Return the value of an option for a record; None or a false value if the option is not set."""
         value = getattr(self, name)
         if name in ("voc", "yolo"):
             return value and os.path.abspath(value)
@@ -552,9 +554,9 @@ class SourceRequest(SourceOptions):
 
 
 def looks_like_pack(path: Path) -> bool:
-    """Tell whether there is a pack at `path` by how it begins, as opposed to another tool's file in the same format.
+    """Tell whether the file or directory at `path` begins like a pack, and is not another tool's file.
 
-    A damaged pack looks like one too. Whether it can be opened is the question of `packer._formats.is_pack`.
+    This is true for a damaged pack too, unlike `packer._formats.is_pack`, which opens the pack.
     """
     try:
         recognise(path)
@@ -564,7 +566,7 @@ def looks_like_pack(path: Path) -> bool:
 
 
 _SIGNS = {"fields": "=", "columns": ":", "keys": "="}
-"""The sign between name and value of options that are mappings, where they are written as one text."""
+"""Options that are mappings, with the sign between name and value on the command line."""
 
 
 def texts_of(name: str, values: Sequence[str] | Mapping[str, str]) -> Iterator[str]:

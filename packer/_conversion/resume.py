@@ -1,6 +1,6 @@
-"""Comparison of a conversion with what was made before: an unfinished pack that it continues, or a complete pack.
+"""Comparison of a conversion with an earlier one: with the unfinished pack that it continues, or with a complete pack.
 
-Settings and source are compared, and the differences are named.
+Settings and sources are compared; messages name the differences.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LIBRARIES = "versions"
 _SHOWN = 5
 _NAMES = {recorded_as(name, one): name for name, one in options_of(SourceOptions, ImageOptions)}
 _NAMES |= {"size": "resize", "mode": "resize_mode"}
-"""The options that set what records call otherwise."""
+"""Maps the names in records to the names of options."""
 
 _BOOLEAN = [name for name, one in options_of(SourceOptions, ImageOptions) if one.kind in ("flag", "switch")]
 _NO_OPTIONS = {"format": "the format", "src": "SRC"}
@@ -63,8 +63,8 @@ def started_differently(directory: Path, differences: Sequence[str]) -> ResumeEr
 def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return a line for each changed setting, options first.
 
-    Both are JSON objects, or convertible to JSON. A setting is named by its option. Consequences of an option, such as
-    the codec of `--resize` and the libraries used only with it, get no line.
+    Both arguments are JSON objects, or convertible to JSON. A line names the option of the setting. There is no line
+    for the consequences of another option, such as the codec that `--resize` implies, and libraries that only resize.
     """
     found = list(_differences((), before, json.loads(json.dumps(now))))
     settings = [one for one in found if one[0][0] != _LIBRARIES and not _follows(one, found)]
@@ -77,7 +77,7 @@ def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> li
 
 
 def _follows(difference: _Difference, others: Sequence[_Difference]) -> bool:
-    """Tell whether a codec differs only because images are resized now, or no longer."""
+    """Tell whether a codec differs only because images are now resized, or no longer resized."""
     path, then, present = difference
     resized = [one for one in others if one[0][-1] == "resize" and None in one[1:]]
     return path[-1] == "codec" and {then, present} == {"keep", "jpeg"} and bool(resized)
@@ -153,7 +153,7 @@ def compare_source(
 
 
 def _recorded(path: Path, *, every_image: bool) -> ListedSource | None:
-    """Return the recorded list, if it exists and, if every image is needed, is undamaged."""
+    """Return the recorded list; None if it is missing or damaged. With `every_image`, the whole list is checked."""
     try:
         recorded = listed_source(path)
         if every_image:
@@ -183,7 +183,7 @@ def _listing_differences(before: ListedSource, now: Source) -> list[str]:
 
 
 def _field_differences(before: ListedSource, now: Source) -> list[str]:
-    """Return the fields that differ, or have different values for the same images."""
+    """Return a line for each field that differs, or whose values differ for the same images."""
     then, present = ({field.name: field for field in source.fields} for source in (before, now))
     if then != present:
         changed = {name for name in then.keys() & present.keys() if then[name] != present[name]}
@@ -205,7 +205,7 @@ def _field_differences(before: ListedSource, now: Source) -> list[str]:
 
 
 def _meanings(source: Source) -> dict[str, str | int | float]:
-    """Map the name of each image to its class, or to its label if that is not a class id."""
+    """Map the name of each image to its class, or to its label if the label is not a class id."""
     classes = dict(enumerate(source.classes))
     return {name: classes.get(label, label) for name, label in zip(source.names, source.labels.tolist(), strict=True)}
 
@@ -284,9 +284,9 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
 def _are_as_packed(reader: Reader, source: Source) -> bool:
     """Tell whether the pack was made from these files of images, as far as can be determined.
 
-    Files kept byte for byte must still have the sizes of their samples, and those younger than the pack also their
-    bytes. For re-encoded images this cannot be determined: a warning reports younger files. Both modification and
-    change times are used, because a copy may keep the time of its original.
+    A file whose bytes are stored must have the size of its sample and, if the file is younger than the pack, the bytes
+    of the sample. For re-encoded images this cannot be determined, so a warning reports younger files. A file is
+    younger if its modification time or its change time is later: a copy may keep the modification time.
     """
     if source.origin is not None:
         return True
@@ -316,14 +316,14 @@ def _time_of(pack: Path) -> int:
 
 
 def _entry_times(source: Source) -> npt.NDArray[np.int64]:
-    """Return the change time of each file's inode, which programs cannot set; 0 for a missing file."""
+    """Return the change time of each file's inode, which no program can set; 0 for a missing file."""
 
     def times(rows: range) -> list[int]:
         found = []
         for row in rows:
             try:
                 found.append(os.stat(source.path(row)).st_ctime_ns)
-            except (OSError, ValueError):  # reading the file reports it
+            except (OSError, ValueError):  # reading the file raises the error again
                 found.append(0)
         return found
 
@@ -332,7 +332,7 @@ def _entry_times(source: Source) -> npt.NDArray[np.int64]:
 
 
 def _have_bytes(reader: Reader, source: Source, rows: npt.NDArray[np.intp], samples: Sequence[int]) -> bool:
-    """Tell whether the files of some samples have the samples' bytes; `rows` are the images of all samples."""
+    """Tell whether the files of some samples have the same bytes. `rows` has the image's row for every sample."""
 
     def has(sample: int) -> bool:
         try:
@@ -346,5 +346,5 @@ def _have_bytes(reader: Reader, source: Source, rows: npt.NDArray[np.intp], samp
 
 
 def _with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as in a manifest, with defaults for settings newer than the pack."""
+    """Return the settings of a manifest, with the defaults of options that are newer than the pack."""
     return {**Recipe().settings(), **json.loads(json.dumps(settings))}

@@ -1,7 +1,7 @@
 """`packer.pack`: conversion of a stream of samples that a program yields.
 
-A sample is a dict with an image, a label, a name, and values of fields. Their number is unknown, and each is yielded
-once. So an interrupted pack continues by count: the samples that it already has are drawn again, compared with their
+A sample is a dict with an image, a label, a name, and values of fields. The number of samples is unknown, and each is
+yielded once. To continue an interrupted pack, the samples that it already has are drawn again, compared with their
 entries in the journal, and skipped.
 """
 
@@ -79,7 +79,7 @@ def stream_source(
 
 
 def _declared_fields(fields: Mapping[str, str | Field] | None) -> Iterator[Field]:
-    """Yield the fields that a program declares, by name: each a Field, a kind, or the dtype of a scalar.
+    """Yield the declared fields. A declaration is a Field, a kind, or the dtype of a scalar.
 
     ``array:float32:2`` is an array of float32 with two axes; one axis is the default.
     """
@@ -103,12 +103,12 @@ def _declared_fields(fields: Mapping[str, str | Field] | None) -> Iterator[Field
 
 
 class StreamSource(Source):
-    """The source of a stream of samples: their classes, fields and type of labels, known before the first of them."""
+    """The source of a stream of samples: classes, fields and type of labels, which are known before the samples."""
 
     is_listed = False
 
     def describe(self) -> dict[str, str]:
-        """Return the kind, without a digest, which is computed from the complete table."""
+        """Return the kind with an empty digest; the digest is computed when the table is complete."""
         return {"kind": self.kind, "sha256": ""}
 
     def stamped(self) -> Source:
@@ -256,7 +256,7 @@ class StreamSample:
             return f"{self._index:08d}"
 
     def label(self) -> int | float:
-        """Return the label; an ImageError names the argument of `packer.pack` that would accept it."""
+        """Return the label; the ImageError for an invalid one names the argument of `packer.pack` that accepts it."""
         label, label_type = self._sample.get("label"), self._source.label_type
         if label_type == "class":
             return UNLABELED if label is None else self._class_id(label)
@@ -292,7 +292,7 @@ class StreamSample:
         return number
 
     def _require_classes(self, what: str) -> None:
-        """Raise SourceError for labels without classes: no sample with a label could be used."""
+        """Raise SourceError if there are no classes: then no sample with a label could be used."""
         if not self._source.classes:
             raise SourceError(
                 f"sample {self._index}: its label {what}, and there are no classes. Say classes=[...], names of "
@@ -317,7 +317,7 @@ class StreamSample:
         return tuple(stored)
 
     def stamp(self) -> tuple[int, int]:
-        """Return the size of the image and a checksum of the whole sample, for recognising it in a later run."""
+        """Return the size of the image and a checksum of the whole sample, by which a later run recognises it."""
         try:
             data = bytes(self.image)
             crc = google_crc32c.value(data)
@@ -327,7 +327,7 @@ class StreamSample:
         for value in rest:
             kind = b"bytes" if isinstance(value, (bytes, bytearray, memoryview)) else b"value"
             content = bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else repr(value).encode()
-            head = b"%b %d " % (kind, len(content))  # otherwise "ab", "c" would equal "a", "bc"
+            head = b"%b %d " % (kind, len(content))  # otherwise "ab", "c" would have the checksum of "a", "bc"
             crc = google_crc32c.extend(crc, head + content)
         return len(data), int(crc)
 
@@ -370,7 +370,7 @@ def _encoded_image(value: Any, what: str) -> Buffer:
 
 
 def _image_of(array: npt.NDArray[Any], what: str) -> Image.Image:
-    """Return an image whose PNG has exactly the numbers of an array; ImageError if PNG cannot represent them."""
+    """Return an image whose PNG has exactly the numbers of an array; ImageError if PNG cannot store them."""
     grey, kind = array.ndim == 2, array.dtype.kind
     if not array.size or not (grey or (array.ndim == 3 and array.shape[2] in (3, 4) and array.dtype == np.uint8)):
         raise ImageError(

@@ -1,13 +1,13 @@
 """A conversion to object storage: the pack is made on this machine, in its own directory, and then uploaded.
 
-The directory of ``s3://bucket/train.lmdb``, called its room, is on scratch, and no other user can write into it. It
-holds
+The directory for ``s3://bucket/train.lmdb``, called the room of the upload, lies in the scratch directory, and no other
+user can write into it. It holds
 
 ``train.lmdb``      the pack when it is complete; until then ``train.lmdb.partial``
-``request.json``    source and settings of the pack, so that only the same conversion continues it
+``request.json``    source and settings of the pack, by which only the same conversion continues it
 ``upload.jsonl``    the log of the upload; see `packer._storage.remote.s3`
 
-The room is removed after the objects have been compared with the pack. Repeating the call continues a killed one.
+The room is removed after the objects have been compared with the pack. The same call continues an interrupted one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class UploadedConversion:
         The local conversion, to a pack in the room.
     room : Path
     notes : list of str
-        Remarks on the leftovers of earlier runs.
+        Remarks about the leftovers of earlier runs.
     made : Summary or None
         The summary of an earlier run with a complete pack.
 
@@ -111,7 +111,7 @@ class UploadedConversion:
         self._held.close()
 
     def upload(self, summary: Summary, progress: Callable[[int, int], None] | None = None) -> Summary:
-        """Upload the pack that was made, and remove the room; return the summary of both.
+        """Upload the pack, and remove the room; return a summary of the conversion and the upload.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class UploadedConversion:
         return os.path.exists(self.request.dst) or os.path.exists(f"{self.request.dst}.partial")
 
     def _require_same(self) -> None:
-        """Raise ResumeError if the room belongs to another conversion; in a new room, record this one."""
+        """Raise ResumeError if the room belongs to another conversion; in a new room, record this conversion."""
         path, format = self.room / "request.json", self.request.format_row.name
         described = {
             **conversion_settings(format, self.request.format_options, self.request.recipe),

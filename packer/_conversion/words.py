@@ -21,7 +21,7 @@ _OF_THE_TOOL = {
     *("image_id", "image_info", "annotation_id", "bbox", "iscrowd", "iscrowd_given", "keypoint_count", "members"),
     *("caption_id", "caption_members", "annotation", "yolo"),
 }
-"""Fields that keep what a tool's annotations say, rather than what training reads."""
+"""Fields that preserve the annotations of another tool, and that training seldom reads."""
 
 
 def example(destination: Path | str, manifest: Manifest) -> list[str]:
@@ -45,7 +45,7 @@ def example(destination: Path | str, manifest: Manifest) -> list[str]:
 
 
 def _chosen(fields: Sequence[Field]) -> list[str]:
-    """Return the names of the fields that are read first."""
+    """Return the fields to name in an example: a few, those for training if there are any."""
     names = [field.name for field in fields]
     return ([name for name in names if name not in _OF_THE_TOOL] or names)[:_MOST_NAMES]
 
@@ -90,7 +90,7 @@ def _rate(summary: Summary) -> str:
 
 
 def kept(number: int, codec: str) -> str:
-    """Return the note on files that a conversion kept because it had no reason to re-encode them."""
+    """Return the note on files that a conversion did not re-encode because they already had the codec."""
     recode = spelled(option("recode", True))
     return (
         f"{count(number)} x kept as it was, being {codec.upper()} already and not resized; {recode} encodes such files"

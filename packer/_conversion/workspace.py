@@ -37,8 +37,8 @@ import google_crc32c
 
 from packer._conversion.resume import compare_source, setting_differences, started_differently
 from packer._formats import Writer, shows_mark
-from packer._manifest import TILED
 from packer._formats.files import files_of_others
+from packer._manifest import TILED
 from packer._sources.base import Source, some
 from packer._sources.scan_list import let_mend, write_listing
 from packer._storage.files import (
@@ -97,7 +97,7 @@ class WorkspacePaths:
         self.lock = self.directory / "lock"
 
     def require_no_links(self) -> None:
-        """Refuse a directory that is a link, or contains links, because files would be written elsewhere through them.
+        """Refuse a directory that is a link, or contains links, through which files would be written elsewhere.
 
         The old pack at `replaced` was moved unchanged, and may be a link.
 
@@ -160,7 +160,7 @@ class Workspace(WorkspacePaths):
 
     def commit(self, *, overwrite: bool) -> None:
         """Rename the complete and synced pack to its final name, replacing another pack if `overwrite` is true."""
-        # As soon as a part has its name, it may be moved away with its directory.
+        # As soon as a part has its name, another process may finish the pack and rename the part's directory.
         with writing_to(self.destination), synced_directory(self.destination.parent):
             if os.path.lexists(self.destination):
                 check_destination(self.destination, overwrite=overwrite)
@@ -181,7 +181,7 @@ class Workspace(WorkspacePaths):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Release the lock; the record stays for the next run. An empty directory is removed."""
+        """Release the lock. The record stays for the next run; an empty directory is removed."""
         self._held.close()
 
     def __enter__(self) -> Workspace:
@@ -197,7 +197,7 @@ class Workspace(WorkspacePaths):
                 shutil.rmtree(self.directory, ignore_errors=True)  # still locked, as in `drop`
 
     def _put_back(self) -> None:
-        """Restore the old pack of a process that died between moving it and renaming the new one."""
+        """Restore the old pack if a process died after moving it away and before renaming the new pack."""
         if os.path.lexists(self.replaced):
             if os.path.lexists(self.destination):
                 remove(self.replaced)
@@ -240,11 +240,11 @@ _RESERVE = 512 << 10  # bytes; a checkpoint of 2,000 samples takes some 200 kB
 
 
 class ConversionRecord:
-    """The record of a conversion's progress: an entry for each image of the source that is done, in the source's order.
+    """The record of a conversion's progress: an entry for each finished image, in the order of the source.
 
-    Entries are counted, and added to the table, when their samples are written. They enter the journal when the bytes
-    of the samples are on the disk, and an interrupted conversion continues after the last of those. Data that grow with
-    the number of images are in unnamed files.
+    An entry is counted, and added to the table, when its sample is written. It enters the journal when the bytes of
+    the sample are on the disk; an interrupted conversion continues after the last entry in the journal. Data that grow
+    with the number of images are in unnamed files.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ class ConversionRecord:
     Attributes
     ----------
     source : Source
-        The images; they are read only if unchanged since the conversion began.
+        The images, with the stamps from the beginning of the conversion; changed files are not read.
     rows : TableBuilder
         The rows of the images that became samples.
     count : int
@@ -307,10 +307,10 @@ class ConversionRecord:
             if self._journal.checkpoints and os.path.exists(workspace.pack) and not fresh:
                 self.source = self._require_same(settings, source)
                 self._journal.resume()
-            else:  # nothing is lost by starting over
+            else:  # without a checkpoint, starting over loses no work
                 self.source = self._begin(settings, source)
             with contextlib.suppress(OSError):
-                workspace.reserve.write_bytes(os.urandom(_RESERVE))  # which no file system stores in fewer bytes
+                workspace.reserve.write_bytes(os.urandom(_RESERVE))  # random, so that no file system compresses it
             self.rows = opened.enter_context(contextlib.closing(TableBuilder(workspace.directory, types)))
             self._report = opened.enter_context(contextlib.closing(Spool(workspace.directory))) if reporting else None
             for entry in self.entries():
@@ -345,12 +345,12 @@ class ConversionRecord:
         self._journal.append(entries)
 
     def release_reserve(self) -> None:
-        """Give up the reserve, so that the last entries of a conversion that fails have space in the journal."""
+        """Remove the reserve, so that the journal has space for the last entries of a failed conversion."""
         with contextlib.suppress(OSError):
             self._workspace.reserve.unlink()
 
     def write_report(self, path: Path, more: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Write a JSON line for every image with a finding or left out, then the lines of `more`."""
+        """Write a JSON line for every image that has a finding or was left out, then the lines of `more`."""
         assert self._report is not None
         for line in more:
             self._note(line)
@@ -375,7 +375,7 @@ class ConversionRecord:
         """Start over; return the source with the sizes and times of its files."""
         remove(self._workspace.pack)
         stamped = source.stamped()
-        write_listing(stamped, self._workspace.listing)  # before the journal: there are no entries without it
+        write_listing(stamped, self._workspace.listing)  # before the journal, whose entries refer to it
         described = {"source": source.describe(), "packs": source.identities()}
         self._journal.begin({"settings": dict(settings), **described})
         sync_directory(self._workspace.directory.parent)  # the directory's own name
@@ -400,7 +400,7 @@ class ConversionRecord:
 
 @dataclass(slots=True)
 class RecordEntry:
-    """The record of one image of the source: its row of the table or, with a `reason`, that it was left out.
+    """The record of one image: its row of the table, or the reason why it was left out.
 
     Attributes
     ----------
@@ -440,7 +440,7 @@ class RecordEntry:
 
     @classmethod
     def from_json(cls, values: list[Any]) -> RecordEntry:
-        """Return the entry for which `to_json` returned `values`."""
+        """Return the entry from the result of `to_json`."""
         if len(values) == 3:
             return cls(values[0], reason=values[1], stamp=(values[2][0], values[2][1]))
         name, label, height, width, offset, size, crc32c, stamp, findings, kept, *more = values
@@ -463,7 +463,7 @@ class RecordEntry:
 
 
 class Journal:
-    """The journal at `path`; `resume` or `begin` before recording.
+    """The journal at `path`. Call `resume` or `begin` before `append`.
 
     Attributes
     ----------
@@ -545,7 +545,7 @@ _CHECKPOINT_SECONDS = 10.0
 
 
 class Checkpoints:
-    """Checkpoints of a conversion: samples are synced, and then their entries saved, while the writer continues.
+    """The checkpoints of a conversion: a thread syncs samples and then saves their entries, while writing continues.
 
     Parameters
     ----------
@@ -563,7 +563,7 @@ class Checkpoints:
         self._running: Future[None] | None = None
 
     def add(self, entries: list[RecordEntry]) -> None:
-        """Record images that were flushed or left out, and begin a checkpoint if it is due."""
+        """Take the entries of flushed or left-out images, and begin a checkpoint if it is due."""
         self._pending += entries
         waited = time.monotonic() - self._last
         due = len(self._pending) >= _CHECKPOINT_SAMPLES or waited > _CHECKPOINT_SECONDS
@@ -599,7 +599,8 @@ class Checkpoints:
 def check_destination(destination: Path, *, overwrite: bool) -> None:
     """Raise DestinationError if a pack cannot be written, or something exists that must not be replaced.
 
-    Packs are replaced, damaged ones too if they show that packer wrote them, and so are empty files and directories.
+    Packs are replaced, damaged ones too if they show that packer wrote them, and so are empty files and directories. A
+    pack whose directory holds other files as well is not replaced: these would be lost.
     """
     check_free(destination, overwrite=overwrite)
     if os.path.lexists(destination) and not _is_empty(destination):
@@ -637,15 +638,13 @@ def require_pack(destination: str | os.PathLike[str], files: Iterable[str]) -> N
     """Raise DestinationError if what exists at a path or a URL is not a pack, or holds files of others too.
 
     In doubt it is not replaced: it may be another tool's, and the only copy.
+
+    Parameters
+    ----------
+    destination : path or URL
+    files : iterable of str
+        The paths of all files below `destination`, relative to it; none if it is a file.
     """
-    cause: PackerError | None = None
-    try:
-        if shows_mark(destination):
-            return
-        problem = "is no pack"
-    except CorruptPackError as error:
-        problem, cause = f"is too damaged to be recognised as a pack ({error.reason})", error
-    except (PackError, MissingDependencyError) as error:
     _require_mark(destination)
     found = list(files)
     if found and (others := files_of_others(destination, found)):
@@ -657,6 +656,14 @@ def require_pack(destination: str | os.PathLike[str], files: Iterable[str]) -> N
 
 def _require_mark(destination: str | os.PathLike[str]) -> None:
     """Raise DestinationError if what exists at a path or a URL does not show that packer wrote it."""
+    cause: PackerError | None = None
+    try:
+        if shows_mark(destination):
+            return
+        problem = "is no pack"
+    except CorruptPackError as error:
+        problem, cause = f"is too damaged to be recognised as a pack ({error.reason})", error
+    except (PackError, MissingDependencyError) as error:
         problem, cause = f"cannot be recognised as a pack ({message_of(error)})", error
     raise DestinationError(
         f"{urls.shown(destination)}: exists, and {problem}, so {option('overwrite', True)} does not replace it. "
@@ -665,9 +672,9 @@ def _require_mark(destination: str | os.PathLike[str]) -> None:
 
 
 def _require_file_or_directory(destination: Path) -> None:
-    """Raise DestinationError for a link, a device, a FIFO or a socket, which is never replaced.
+    """Raise DestinationError for a link, a device, a FIFO or a socket; these are never replaced.
 
-    A pack that replaced a link would not be stored where the link points, for example on a larger disk.
+    A pack in place of a link would be stored in the link's directory, and not on the disk to which the link points.
     """
     shown, mode = printable(destination), os.lstat(destination).st_mode
     if stat.S_ISLNK(mode):

@@ -1,7 +1,8 @@
 """Export a pack: an ImageFolder tree of files with tables of labels and field values.
 
-Labels that do not follow from the directories become a CSV file, and field values that are not separate files become a
-line of JSON for each sample. For a pack with fields, the export returns the command that makes the pack again.
+Labels that do not follow from the directories are written to a CSV file. Field values that are not files of their own
+are written as a line of JSON for each sample. For a pack with fields, the export returns the command that makes the
+pack again.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from packer.errors import CorruptPackError, DestinationError, PackLockedError, p
 _SHOWN_EVERY = 100  # files
 
 
-_BATCH, _BATCH_BYTES = 64, 2 << 20  # the most samples, and bytes, that a thread reads at a time, or one larger sample
+_BATCH, _BATCH_BYTES = 64, 2 << 20  # the limits, in samples and in bytes, of what a thread reads at a time
 
 
 def export(
@@ -132,7 +133,7 @@ def export_and_say(
         _make_root(root)
         with _locked(root, plan.layout.lock), contextlib.closing(SafeTree(root)) as tree:
             _write(plan, tree, workers, progress)
-        sync_directory(root)  # which the lock has left
+        sync_directory(root)  # again, because the lock was removed from it
         return len(plan.layout.files), command_again(reader, plan.layout, root) if reader.fields else None
 
 
@@ -189,7 +190,7 @@ def _refused(reader: Reader, index: int, problem: str) -> CorruptPackError:
 
 
 def _refuse_bad_rows(reader: Reader) -> None:
-    """Refuse rows that point outside the data, and rows that share data, with which a small pack could fill a disk."""
+    """Refuse rows outside the data, and rows that share data: with these, a small pack could fill a disk."""
     reader.require_distinct_files()
     table, extent = reader.stored(), sum(size for _, _, size in reader.data_files())
     for part in spans(len(table)):
@@ -230,7 +231,7 @@ def _make_root(root: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(root: Path, name: str) -> Iterator[None]:
-    """Hold the lock of the export's directory: an empty file, which a killed process may leave behind."""
+    """Hold the lock of the export's directory: an empty file. A killed process may leave it behind."""
 
     def refuse_to_wait() -> None:
         raise PackLockedError(f"{printable(root)}: another process is exporting to this directory")
@@ -296,7 +297,7 @@ def _refuse_equal_names(reader: Reader, files: Files) -> None:
 
 
 def _refuse_equal_classes(plan: _Plan) -> None:
-    """Raise an error if two classes, which are directories here, have equal names on the file system."""
+    """Raise an error if the directories of two classes have equal names on the file system."""
     first: dict[str, str] = {}
     for name in plan.reader.manifest.classes if plan.classes else ():
         if (other := first.setdefault(folded(name), name)) != name:
@@ -317,14 +318,14 @@ def _contents(reader: Reader, files: Files, workers: int | None) -> Iterator[Buf
 
 
 def _fetched(reader: Reader, batches: Iterable[range]) -> Iterator[range]:
-    """Yield batches; for a remote pack, prefetch them with the fields, which are next to the images."""
+    """Yield batches; for a remote pack, prefetch the images and the field values, which are next to each other."""
     for batch in batches:
         reader.ahead_whole(batch)
         yield batch
 
 
 def _batches(sizes: Ints) -> Iterator[range]:
-    """Yield the indices of samples to read at a time: few if they are large, because all are held in memory."""
+    """Yield ranges of samples to read at a time: short ones if the samples are large, because all are in memory."""
     start = held = 0
     for number, size in enumerate(itertools.chain.from_iterable(part.tolist() for part in blocks(sizes))):
         if number > start and (number - start == _BATCH or held + size > _BATCH_BYTES):
@@ -410,7 +411,7 @@ def metadata_lines(reader: Reader, files: Files, workers: int | None, *, labels:
 
 
 def _paths(files: Files, one: FieldFiles, indices: range) -> list[str | None]:
-    """Return the paths of a field's files, relative to the directory of the images."""
+    """Return the paths of a field's files relative to the directory of the images, None if a value is missing."""
     out = "../" * files.folder.count("/")
     rows = np.searchsorted(one.samples, np.arange(indices.start, indices.stop)).tolist()
     return [
@@ -436,7 +437,7 @@ def _field_values(reader: Reader, field: Field, indices: range) -> Iterator[Any]
 
 
 def _json_value(field: Field, value: Any, named: Mapping[int, str]) -> Any:
-    """Return a value in its JSON form; an id is replaced by the name of its class, if it has one."""
+    """Return a value in its JSON form, with class names in place of ids."""
     plain = value.tolist() if isinstance(value, np.ndarray) else value
     if not KINDS[field.kind].has_classes:
         return plain
@@ -512,7 +513,7 @@ def _columns(reader: Reader, layout: ExportLayout) -> Iterator[str]:
 
 
 def _templates(layout: ExportLayout) -> Iterator[str]:
-    """Yield the fields whose files have a template: their own, or one for their directory in the export."""
+    """Yield the fields that are files, with their own template or the template of their directory in the export."""
     out = "../" * layout.files.folder.count("/")
     for one in layout.files.fields:
         name, kind = one.field.name, one.field.kind

@@ -1,10 +1,10 @@
 """The layout of an export: unique file names for images and fields, and the names of the tables.
 
 Nothing is written outside the directory, whatever a pack contains. A field's template is used if it yields a different
-file for each value. If templates lead out of the directory of the images, the images are placed deeper by as many
-levels: with ``../masks/{stem}.png`` the masks are in ``masks`` and the images in ``images``. So the templates still
+file for each value. If templates lead out of the directory of the images, the images are written to a subdirectory at
+the same depth: with ``../masks/{stem}.png`` the masks are in ``masks`` and the images in ``images``. So the templates
 lead from the images to the files, as when the pack was made. Names are compared by their hashes, so that not all names
-are held in memory.
+are in memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LONGEST = 255  # bytes, the limit of Linux and macOS
 _LONGEST_NUMBER = "-999999999999"
 
 
-_REMEMBERED = 1 << 12  # directories; names mostly come one directory after the other
+_REMEMBERED = 1 << 12  # directories; consecutive names are mostly in the same directory
 
 
 _MOST_LEVELS = 4
@@ -132,7 +132,7 @@ class FieldFiles:
     names : Names
         The path of each of these values, relative to the directory of the export.
     followed : bool
-        Whether these paths follow from the field's template.
+        Whether the field's template yields these paths.
     """
 
     field: Field
@@ -142,7 +142,7 @@ class FieldFiles:
 
 
 def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> ExportLayout:
-    """Lay out an export.
+    """Return the layout of an export.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def _files(reader: Reader, images: FileNames, *, follow: bool) -> Files:
     found: list[tuple[Field, Ints, Names | None]] = []
     for field in reader.fields.values():
         kind = KINDS[field.kind]
-        always = not kind.syntax  # as JSON cannot hold the values exactly
+        always = not kind.syntax  # JSON cannot represent the values exactly
         if kind.file and (field.file or always):
             samples = np.flatnonzero(reader.table.more[f"field.{field.name}.size"] >= 0)
             own = Names.of(reader.names[index] for index in samples.tolist())
@@ -213,7 +213,7 @@ def _files(reader: Reader, images: FileNames, *, follow: bool) -> Files:
 
 
 def _by_template(field: Field, images: Names) -> Names | None:
-    """Return the normalised paths that a field's template yields; None if the template must not be used."""
+    """Return the normalised paths from a field's template; None if the template must not be used."""
     if not field.file or len(field.file) > _LONGEST_TEMPLATE:
         return None
     template = FileField(field.name, field.kind, field.file)
@@ -225,7 +225,7 @@ def _by_template(field: Field, images: Names) -> Names | None:
 
 
 def _each(paths: Callable[[Iterable[str]], list[str]], images: Names) -> Iterator[str]:
-    """Yield the result of `paths` for all images, called for some images at a time."""
+    """Yield the paths for all images; `paths` is called with some dozens of images at a time."""
     rest = iter(images)
     while some := list(itertools.islice(rest, _BATCH)):
         yield from paths(some)
@@ -278,9 +278,9 @@ def _meet(files: Files, room: int) -> bool:
 class FileNames:
     """The name of every sample's file: the sample's name, with a suffix added if it has no suitable one.
 
-    Two samples such as ``x.jpg`` and ``x.jpg.png`` may get the same file name. The sample whose unchanged name this is
-    keeps it; if there is none, the first sample does. The other names are numbered. Only the numbered names are held in
-    memory.
+    Two samples such as ``x.jpg`` and ``x.jpg.png`` may get the same file name. The sample that already has this name
+    keeps it; if there is none, the first sample gets it. The names of the others are numbered. Only the numbered names
+    are in memory.
 
     Parameters
     ----------
@@ -314,14 +314,14 @@ class FileNames:
         return not self._suffixes or name.lower().endswith(self._suffixes)
 
     def _number(self) -> None:
-        """Number the files whose name another file has already."""
+        """Number the files whose names are taken."""
         alike: dict[int, list[int]] = {}
         for index, first in repeats(self):
             alike.setdefault(first, [first]).append(index)
         if not alike:
             return
         taken, chosen = _ordered(self), set[str]()
-        following: dict[str, int] = {}  # where long names are cut, several groups try the same numbers
+        following: dict[str, int] = {}  # the next number; several long names may be cut to the same stem
         for indices in alike.values():
             keeper = next((index for index in indices if self._fits(self._names[index])), min(indices))
             for index in sorted({*indices} - {keeper}):
@@ -336,7 +336,7 @@ class FileNames:
 
 
 class Folded:
-    """Files on a file system that ignores case and the encoding of accents."""
+    """The names of files as a file system compares them that ignores case and the encoding of accents."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -368,7 +368,7 @@ def free_name(names: Iterable[str], stem: str, suffix: str) -> str:
 
 
 def below_files(names: Texts) -> Iterator[tuple[int, str]]:
-    """Yield the indices of each name below another name, as ``x/a/b.jpg`` is below ``x/a``, and of the other.
+    """Yield each name that is below another name, as ``x/a/b.jpg`` is below ``x/a``: its index, and the other name.
 
     This takes 8 bytes of memory for each name.
     """
@@ -398,7 +398,7 @@ def _holds(ordered: Hashes, value: int) -> bool:
 
 
 def _candidates(stem: str, suffix: str) -> Iterator[str]:
-    """Yield the names of `stem` and `suffix`: without a number, which is number 0, and then numbered."""
+    """Yield names of `stem` and `suffix`: first without a number, then with 1, 2 and so on."""
     return (_candidate(stem, f"-{number}{suffix}" if number else suffix) for number in itertools.count())
 
 

@@ -42,7 +42,7 @@ from packer.errors import spelled
 _NAMED = 5  # classes of a field
 _MOST_CLASSES = 12  # that are all listed; of more, the first and the last ones
 _ALL_CLASSES, _ALL_SKIPPED = "⟨classes¦--classes⟩", "⟨skipped¦--json⟩"
-"""The attribute, and the option of the command, that have all of them."""
+"""The attributes that list all classes and all skipped images, and the options of the command that do."""
 
 _EDGES = [0, 32, 64, 128, 192, 224, 256, 320, 384, 512, 768, 1024, 2048, 4096, 1 << 31]
 
@@ -231,7 +231,7 @@ def _info(reader: Reader) -> PackInfo:
 
 
 def _own_size(reader: Reader) -> int:
-    """Return the size of a pack in bytes, without the files that an index lists."""
+    """Return the size of a pack in bytes, without the files of other tools that an index lists."""
     return reader.place.size([name for name in reader.file_names() if reader.place_of(name) is None])
 
 
@@ -273,7 +273,7 @@ def digest(
     with open_pack(path) as reader:
         classes = Names.of(reader.manifest.classes)
         whole = hashlib.sha256()
-        if reader.manifest.label_type != "class":  # otherwise an id and the number would be one
+        if reader.manifest.label_type != "class":  # otherwise an id and an equal number would have the same hash
             whole.update(reader.manifest.label_type.encode("ascii"))
         whole.update(hashlib.sha256(classes.ends.astype("<i8").tobytes() + classes.blob.tobytes()).digest())
         if reader.fields:
@@ -285,7 +285,7 @@ def digest(
 
 
 def _described(fields: Sequence[Field]) -> bytes:
-    """Return the descriptions of fields, without the files that their values came from."""
+    """Return the descriptions of fields for the digest, without the templates of their files."""
     members = [replace(field, file="").to_json() for field in fields]
     return json.dumps(members, separators=(",", ":"), sort_keys=True).encode("ascii")
 

@@ -20,10 +20,10 @@ from packer.errors import DestinationError, printable
 
 _BY_DESCRIPTOR = {os.open, os.mkdir} <= os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-_WRITTEN_FILE = (  # as syncing needs it; another file that stands there by now must not block
+_WRITTEN_FILE = (  # for syncing; without blocking, in case a FIFO has replaced the file
     (os.O_RDWR if os.name == "nt" else os.O_RDONLY) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 )
-_SYNCED_AT_ONCE = 16  # one after the other takes ten times as long: file systems sync many files at the price of one
+_SYNCED_AT_ONCE = 16  # ten times faster than one by one: many files take a file system as long as one file
 _THERE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _PROBE = re.compile("packer-(Probe|\u00e9|e\u0301)-[0-9a-f]{16}")  # the files of `folds_names`; a kill may leave one
@@ -32,9 +32,9 @@ _PROBE = re.compile("packer-(Probe|\u00e9|e\u0301)-[0-9a-f]{16}")  # the files o
 class SafeTree:
     """A directory `root` to which files and directories are added safely.
 
-    Each part of a name is opened relative to the directory above it, and symbolic links are refused. So a link, even
-    one created meanwhile, cannot redirect a write. (Windows has no such call; there, the caller must have found the
-    directory empty.) Names that lead elsewhere raise DestinationError.
+    Each part of a name is opened relative to the directory above it, and symbolic links are refused. So no link, even
+    one created meanwhile, can redirect a write. (Windows has no such call; there, the caller has to make sure that the
+    directory is empty.) Names that lead out of the directory raise DestinationError.
 
     Parameters
     ----------

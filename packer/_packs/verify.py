@@ -45,7 +45,7 @@ LIBRARIES = {"liblmdb": "lmdb"}
 _OWN = b"packer/"
 
 
-_LISTED = 100  # rows of a table that are wrong in the same way; in a hostile one, all may be
+_LISTED = 100  # rows of a table that are wrong in the same way; in a hostile pack, all rows may be wrong
 
 
 ProgressCallback = Callable[[int, int], None]
@@ -109,7 +109,7 @@ def verify(
             damage += map(Damage, reader.changed_files())
         else:
             damage += _check_samples(reader, workers, progress)
-        if library is not None and not damage:  # which could else crash
+        if library is not None and not damage:  # the library could crash on a damaged pack
             damage += disagreements(reader, library, progress)
         found = sorted(damage, key=lambda item: item.index is not None)
         return Verification(found, reader.place.given, [] if found else notes_of(reader, quick=quick))
@@ -197,7 +197,7 @@ def notes_of(reader: Reader, *, quick: bool = False) -> list[str]:
 
 
 def _check_table(reader: Reader) -> Iterator[Damage]:
-    """Check the columns' checksums, and look for wrong rows in columns that match; others may be wrong throughout."""
+    """Check the columns' checksums, then the rows of the columns whose checksums match."""
     damaged = set()
     for column in reader.table.column_names():
         try:
@@ -315,7 +315,7 @@ def _check_samples(
                 found.append((index, _damage(reader, error, index)))
         for index, field, problem in _wrong_blobs(reader, indices):
             found.append((index, _damage(reader, problem, index, field.name)))
-        return sorted(dict.fromkeys(found), key=itemgetter(0))  # a file that cannot be read, once of each sample
+        return sorted(dict.fromkeys(found), key=itemgetter(0))  # a sample names an unreadable file only once
 
     files: Counter[str] = Counter()
     for found in over_samples(check, len(reader), workers=workers, progress=progress, before=reader.ahead_whole):

@@ -31,13 +31,13 @@ def over_samples(
     Parameters
     ----------
     work : callable
-        Takes a range of indices. Several results are held at a time, so they must not contain the samples' data.
+        Takes a range of indices. Several results are in memory at a time, so they must not contain the samples' data.
     count : int
         Number of samples.
     workers : int, optional
         The number of threads; by default as many as `available_cpus` counts.
     progress : callable, optional
-        Called with the number of samples whose results have been used, and their total.
+        Called with the number of samples whose results have been consumed, and their total.
     before : callable, optional
         Called with the indices of each batch, some batches before `work` is called for it; for example
         `Reader.ahead_whole`.
