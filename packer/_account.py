@@ -155,10 +155,11 @@ class Account:
         chosen : bool
             Whether an option requested this outcome.
         """
-        listed, why = list(names), recorded(why)
+        listed = list(names)
         number = len(listed) if count is None else count
         if number < 1:
             return
+        why = recorded(why)
         item = self._items.setdefault((fate, what, why, chosen), AccountItem(fate, what, why, chosen=chosen))
         item.count += number
         item.names += listed[: max(0, REPORTED - len(item.names))]

@@ -279,6 +279,15 @@ def _has_manifest_key(page: bytes, number: int) -> bool:
     return is_leaf and any(node.key == _MANIFEST_KEY for node in nodes)
 
 
+def _has_manifest_near_end(place: Place) -> bool:
+    """Tell whether a leaf near the end of a file has the manifest's key."""
+    with place.open() as file:
+        begin = max(0, file.size - _LARGEST_END) // PAGE * PAGE
+        end = file.read(begin, file.size - begin)
+    leaves = (at for at in range(0, len(end), PAGE) if _MANIFEST_KEY in end[at : at + PAGE])
+    return any(_has_manifest_key(end[at : at + PAGE], (begin + at) // PAGE) for at in leaves)
+
+
 class LMDBWriter(Writer):
     """Writes the samples, and after them the table."""
 
@@ -329,14 +338,13 @@ class LMDBReader(FileReader):
 
     @classmethod
     def shows_mark(cls, place: Place) -> bool:
-        """Look for the leaf with the manifest's key near the end, because a file that was cut short has no tree."""
-        with place.open() as file:
-            begin = max(0, file.size - _LARGEST_END) // PAGE * PAGE
-            end = file.read(begin, file.size - begin)
-        leaves = (at for at in range(0, len(end), PAGE) if _MANIFEST_KEY in end[at : at + PAGE])
-        if any(_has_manifest_key(end[at : at + PAGE], (begin + at) // PAGE) for at in leaves):
-            return True
-        return super().shows_mark(place)
+        """Look for the leaf with the manifest's key near the end if the pack does not open: a cut file has no tree."""
+        try:
+            return super().shows_mark(place) or _has_manifest_near_end(place)
+        except CorruptPackError:
+            if _has_manifest_near_end(place):
+                return True
+            raise
 
     def _open(self) -> tuple[Manifest, Table]:
         if not self.place.is_a_file():

@@ -344,14 +344,14 @@ def imagefolder_source(
     if classes is not None:
         listed = in_known_classes(printable(root), listed, classes, bad)
     folders = list(listed)
-    found = [Names.of(names) for names in listed.values()]
-    if not any(map(len, found)):
+    counts = list(map(len, listed.values()))
+    if not any(counts):
         others = "".join(f". {note}" for note in notes)
         raise SourceError(
             f"{printable(root)}: no images ({rule or ImageRule()}) in its {counted(len(folders), 'directory')}{others}"
             f"{files_to_name(root)}"
         )
-    if empty := [folder for folder, names in zip(folders, found, strict=True) if not len(names)]:
+    if empty := [folder for folder, names in listed.items() if not names]:
         if classes is None and not allow_empty:
             raise _of_empty(root, empty)
         if classes is None:
@@ -363,11 +363,11 @@ def imagefolder_source(
     ids = class_ids(folders if classes is None else classes)
     if classes is None:
         notes += numbered_classes(folders)
-    labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), [len(names) for names in found])
+    labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), counts)
     return Source(
         "imagefolder",
         root,
-        Names.joined(found),
+        Names.of(itertools.chain.from_iterable(listed.values())),
         labels,
         list(ids),
         notes,
