@@ -123,7 +123,7 @@ _HOMES = {
     ),
     "packer.samplers": "BlockShuffleSampler OrderSampler SequentialSampler ShuffleSampler",
 }
-"""Which names each module gives to the face; type checkers read the same names above."""
+"""The public names by the modules that define them; type checkers read the imports above."""
 
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
 __all__ = sorted(["__version__", *_MODULES])  # noqa: PLE0605 - the names of the table above

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from packer.errors import printable
 
-_LONGEST = 1000  # characters of what a pack calls something
+_LONGEST = 1000  # characters of a name in a pack
 _WIDTH = 30  # characters of the longest bar
 
 
@@ -66,7 +66,7 @@ class TextTable(NamedTuple):
 
 
 class Thumbnails(NamedTuple):
-    """JPEGs, each with a caption, or with an error in place of its bytes; text output leaves them out."""
+    """JPEGs with captions; an error in place of each image that cannot be shown. Text output leaves them out."""
 
     pictures: Sequence[tuple[bytes, str, str]]
 
@@ -150,7 +150,7 @@ def _lines(block: Block) -> Iterator[str]:
 
 
 _STYLE = "".join(
-    f".packer.packer {rule}"  # twice, so that it counts more than the page's own rules for tables
+    f".packer.packer {rule}"  # the class twice, so that its rules take precedence over those of the page
     for rule in (
         "{font:13px/1.5 system-ui,sans-serif;color:inherit}",
         "p{margin:0;white-space:pre-wrap}",

@@ -88,6 +88,7 @@ def merge(
         overwrite=overwrite,
         fresh=fresh,
         progress=progress,
+        checked=True,
     )
 
 

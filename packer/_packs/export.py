@@ -16,7 +16,6 @@ import math
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -129,36 +128,16 @@ def export_and_say(
             reader.require_column(column)
         labels_follow = _labels_follow(reader)
         _refuse_bad_rows(reader)
-        plan = _plan(reader, root, labels=not labels_follow)
+        layout = _layout(reader, root, labels=not labels_follow)
         _make_root(root)
-        with _locked(root, plan.layout.lock), contextlib.closing(SafeTree(root)) as tree:
-            _write(plan, tree, workers, progress)
+        with _locked(root, layout.lock), contextlib.closing(SafeTree(root)) as tree:
+            _write(reader, layout, tree, workers, progress)
         sync_directory(root)  # again, because the lock was removed from it
-        return len(plan.layout.files), command_again(reader, plan.layout, root) if reader.fields else None
+        return len(layout.files), command_again(reader, layout, root) if reader.fields else None
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The layout of an export, and the pack to export."""
-
-    reader: Reader
-    root: Path
-    layout: ExportLayout
-
-    @property
-    def classes(self) -> list[str]:
-        """The directories of classes; none if the labels are in a file."""
-        layout = self.layout
-        return [] if layout.labels else [layout.files.folder + name for name in self.reader.manifest.classes]
-
-    @property
-    def tables(self) -> list[str]:
-        """The files with values of all samples: tables of labels and of metadata."""
-        return [name for name in (self.layout.labels, self.layout.metadata) if name is not None]
-
-
-def _plan(reader: Reader, root: Path, *, labels: bool) -> _Plan:
-    """Plan the export; CorruptPackError if a name is not allowed as a file, or two samples have the same name."""
+def _layout(reader: Reader, root: Path, *, labels: bool) -> ExportLayout:
+    """Return the layout; CorruptPackError if a name is not allowed as a file, or two samples have the same name."""
     for index, name in enumerate(reader.names):
         problem = name_problem(name)
         if problem is not None:
@@ -169,7 +148,7 @@ def _plan(reader: Reader, root: Path, *, labels: bool) -> _Plan:
     room = longest_path() - len(os.fsencode(root)) - 1
     layout = layout_of(reader, images, room, labels=labels)
     _refuse_paths(reader, layout.files, room)
-    return _Plan(reader, root, layout)
+    return layout
 
 
 def _refuse_paths(reader: Reader, files: Files, room: int) -> None:
@@ -243,20 +222,28 @@ def _locked(root: Path, name: str) -> Iterator[None]:
         yield
 
 
-def _write(plan: _Plan, tree: SafeTree, workers: int | None, progress: Callable[[int, int], None] | None) -> None:
-    reader, layout, files = plan.reader, plan.layout, plan.layout.files
-    _refuse_other_files(plan, tree)
+def _write(
+    reader: Reader,
+    layout: ExportLayout,
+    tree: SafeTree,
+    workers: int | None,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Write all files of an export, and sync them."""
+    files = layout.files
+    _refuse_other_files(layout, tree)
     if tree.folds_names():
         _refuse_equal_names(reader, files)
-        _refuse_equal_classes(plan)
-    for name in plan.classes:
+        if layout.classes:
+            _refuse_equal_classes(reader.manifest.classes, tree.root)
+    for name in layout.classes:
         tree.make(name)
     if layout.labels is not None:
         tree.write_blocks(layout.labels, partial(labels_as_csv, reader, files.images))
     if layout.metadata is not None:
         lines = partial(metadata_lines, reader, files, workers, labels=layout.labels is not None)
         tree.write_blocks(layout.metadata, lines)
-    tree.sync(plan.tables)
+    tree.sync(layout.tables)
     for index, (name, data) in enumerate(zip(files, _contents(reader, files, workers), strict=True), 1):
         tree.write(name, data)
         if progress is not None and (index % _SHOWN_EVERY == 0 or index == len(files)):
@@ -264,19 +251,19 @@ def _write(plan: _Plan, tree: SafeTree, workers: int | None, progress: Callable[
     tree.sync(files)
 
 
-def _refuse_other_files(plan: _Plan, tree: SafeTree) -> None:
+def _refuse_other_files(layout: ExportLayout, tree: SafeTree) -> None:
     """Raise DestinationError if the directory contains anything that this export would not write."""
-    if all(entry == (plan.layout.lock, False) for entry in tree.entries()):
+    if all(entry == (layout.lock, False) for entry in tree.entries()):
         return
-    is_file = known(plan.layout.files)
-    folders = set(plan.classes)
-    for name in (*plan.tables, *plan.classes, *plan.layout.files):
+    is_file = known(layout.files)
+    folders = set(layout.classes)
+    for name in (*layout.tables, *layout.classes, *layout.files):
         while (name := name.rpartition("/")[0]) and name not in folders:
             folders.add(name)
     for name, is_folder in tree.entries():
-        others = (*plan.tables, plan.layout.lock)
+        others = (*layout.tables, layout.lock)
         if not (name in folders if is_folder else name in others or is_file(name)):
-            raise _not_of_export(plan.root, name)
+            raise _not_of_export(tree.root, name)
 
 
 def _not_of_export(root: Path, name: str) -> DestinationError:
@@ -296,13 +283,13 @@ def _refuse_equal_names(reader: Reader, files: Files) -> None:
         raise _refused(reader, files.sample(number), problem)
 
 
-def _refuse_equal_classes(plan: _Plan) -> None:
+def _refuse_equal_classes(classes: Sequence[str], root: Path) -> None:
     """Raise an error if the directories of two classes have equal names on the file system."""
     first: dict[str, str] = {}
-    for name in plan.reader.manifest.classes if plan.classes else ():
+    for name in classes:
         if (other := first.setdefault(folded(name), name)) != name:
             raise DestinationError(
-                f"{printable(plan.root)}: on this file system, the classes {printable(other)} and {printable(name)} "
+                f"{printable(root)}: on this file system, the classes {printable(other)} and {printable(name)} "
                 "would have the same directory. Export to a file system that distinguishes them."
             )
 

@@ -64,15 +64,23 @@ class ExportLayout(NamedTuple):
     Attributes
     ----------
     files : Files
+    classes : list of str
+        The directories of the classes; empty if the labels are in a file.
     labels, metadata : str or None
         The file of labels, and the file of field values that are not files.
     lock : str
     """
 
     files: Files
+    classes: list[str]
     labels: str | None
     metadata: str | None
     lock: str
+
+    @property
+    def tables(self) -> list[str]:
+        """The files with values of all samples: tables of labels and of metadata."""
+        return [name for name in (self.labels, self.metadata) if name is not None]
 
 
 @dataclass(frozen=True)
@@ -168,6 +176,7 @@ def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> 
 
     return ExportLayout(
         files,
+        [] if labels else [files.folder + name for name in reader.manifest.classes],
         named("labels", ".csv") if labels else None,
         named("metadata", ".jsonl") if others else None,
         free_name(files, "packer-export", ".lock"),

@@ -43,7 +43,7 @@ class SafeTree:
     """
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
         self._made = {""}  # directories that something was added to
         with writing_to(root):
             self._fd = os.open(root, os.O_RDONLY) if _BY_DESCRIPTOR else -1
@@ -52,20 +52,20 @@ class SafeTree:
     def make(self, folder: str) -> None:
         """Create a directory and its parents, if they are missing."""
         self._require_inside(folder)
-        with writing_to(self._root / folder):
+        with writing_to(self.root / folder):
             if _BY_DESCRIPTOR:
                 self._open_folder(folder)
             else:
-                (self._root / folder).mkdir(parents=True, exist_ok=True)
+                (self.root / folder).mkdir(parents=True, exist_ok=True)
         while folder not in self._made:
             self._made.add(folder)
             folder = folder.rpartition("/")[0]
 
     def entries(self) -> Iterator[tuple[str, bool]]:
         """Yield the name of each entry in the directory, and whether it is a directory. Links are not followed."""
-        with writing_to(self._root):
-            for folder, folders, files in os.walk(self._root, onerror=_fail):
-                above = os.path.relpath(folder, self._root).replace(os.sep, "/") + "/"
+        with writing_to(self.root):
+            for folder, folders, files in os.walk(self.root, onerror=_fail):
+                above = os.path.relpath(folder, self.root).replace(os.sep, "/") + "/"
                 above = above.removeprefix("./")
                 for name in files:
                     if above or not self._removed_probe(name):
@@ -97,7 +97,7 @@ class SafeTree:
         self._require_inside(name)
         if folder := name.rpartition("/")[0]:
             self.make(folder)
-        with writing_to(self._root / name):
+        with writing_to(self.root / name):
             try:
                 fd = self._open(name, _NEW_FILE)
             except FileExistsError:
@@ -123,7 +123,7 @@ class SafeTree:
                     if not file.read(1):
                         return True
         raise DestinationError(
-            f"{printable(self._root / name)}: is there, and holds something else than the sample of this name. "
+            f"{printable(self.root / name)}: is there, and holds something else than the sample of this name. "
             "Remove the file, or export to another directory."
         )
 
@@ -132,23 +132,23 @@ class SafeTree:
         rest = iter(names)
         with ThreadPoolExecutor(_SYNCED_AT_ONCE, thread_name_prefix="packer-sync") as pool:
             while some := list(itertools.islice(rest, 8 * _SYNCED_AT_ONCE)):
-                with writing_to(self._root), contextlib.ExitStack() as opened:
+                with writing_to(self.root), contextlib.ExitStack() as opened:
                     files = [self._open(name, _WRITTEN_FILE) for name in some]
                     for file in files:
                         opened.callback(os.close, file)
                     list(pool.map(os.fsync, files))
         for folder in self._made if _BY_DESCRIPTOR else ():
-            with writing_to(self._root / folder):
+            with writing_to(self.root / folder):
                 _sync_folder(self._open_folder(folder))
-        sync_directory(self._root)
+        sync_directory(self.root)
 
     def folds_names(self) -> bool:
         """Tell whether names that differ only in case or in the encoding of accents are equal on the file system."""
         token = secrets.token_hex(8)
         for written, other in [("packer-Probe", "packer-probe"), ("packer-\u00e9", "packer-e\u0301")]:
-            with writing_to(self._root):
+            with writing_to(self.root):
                 os.close(self._open(f"{written}-{token}", _NEW_FILE))
-                folds = os.path.lexists(self._root / f"{other}-{token}")
+                folds = os.path.lexists(self.root / f"{other}-{token}")
                 self._unlink(f"{written}-{token}")
             if folds:
                 return True
@@ -164,24 +164,24 @@ class SafeTree:
     def _require_inside(self, name: str) -> None:
         problem = path_problem(name)
         if problem is not None:
-            raise DestinationError(f"{printable(self._root)}: nothing is written to {printable(name)}: {problem}")
+            raise DestinationError(f"{printable(self.root)}: nothing is written to {printable(name)}: {problem}")
 
     def _open(self, name: str, flags: int) -> int:
         if _BY_DESCRIPTOR:
             folder, _, last = name.rpartition("/")
             return os.open(last, flags, 0o666, dir_fd=self._open_folder(folder))
-        return os.open(self._root / name, flags, 0o666)
+        return os.open(self.root / name, flags, 0o666)
 
     def _unlink(self, name: str) -> None:
         if _BY_DESCRIPTOR:
             folder, _, last = name.rpartition("/")
             os.unlink(last, dir_fd=self._open_folder(folder))
         else:
-            os.unlink(self._root / name)
+            os.unlink(self.root / name)
 
     def _removed_probe(self, name: str) -> bool:
         """Tell whether a file is a probe that a killed process left behind; if so, remove it."""
-        if _PROBE.fullmatch(name) is None or os.lstat(self._root / name).st_size:
+        if _PROBE.fullmatch(name) is None or os.lstat(self.root / name).st_size:
             return False
         self._unlink(name)
         return True
