@@ -15,7 +15,7 @@ import click
 from packer._cli import output
 from packer._cli.options import ObjectUrl, PackPath, PanelCommand, PanelGroup, UserPath, panel_option, reading_options
 from packer._cli.output import json_option, progress_options
-from packer._display import counted
+from packer._display import TextTable, counted, text
 from packer._storage.system import in_units
 from packer.errors import OptionError, printable
 
@@ -53,7 +53,7 @@ def info_command(directory: Path | None, as_json: bool) -> None:
         click.echo(json.dumps({"directory": place, "size": total, "limit": limit, "objects": objects}, indent=2))
     else:
         bound = "half of the space that would be free without the cache" if chosen is None else "PACKER_CACHE_SIZE"
-        click.echo("\n".join(_described(place, found, f"at most {in_units(limit)} ({bound})")))
+        click.echo(_described(place, found, f"at most {in_units(limit)} ({bound})"))
 
 
 @cache_commands.command("clear")
@@ -101,16 +101,15 @@ def _kept(place: str, given: Path | None) -> list[CachedObject]:
     return cached_objects(place) if given is not None or os.path.isdir(place) else []
 
 
-def _described(place: str, found: Sequence[CachedObject], bound: str) -> list[str]:
-    """Describe a cache in lines, with the most recently used objects first."""
+def _described(place: str, found: Sequence[CachedObject], bound: str) -> str:
+    """Describe a cache, with the most recently used objects first."""
     if not found:
-        return [f"{printable(place)}: nothing is cached, {bound}"]
+        return f"{printable(place)}: nothing is cached, {bound}"
     total = in_units(sum(one.size for one in found))
     rows = [_row(one) for one in found]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    head = f"{printable(place)}: {total} of {counted(len(found), 'object')}, {bound}"
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return [head, "", *(f"  {line}".rstrip() for line in lines)]
+    columns = [f"<{max(map(len, cells))}" for cells in zip(*rows, strict=True)]
+    head = f"{place}: {total} of {counted(len(found), 'object')}, {bound}"
+    return text([head, "", TextTable(rows, columns)])
 
 
 def _row(one: CachedObject) -> list[str]:
