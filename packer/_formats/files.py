@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -16,6 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from packer._formats import open_pack
 from packer._storage.files import AppendFile, remove, sync_directory, writing_to
+from packer._storage.foreign_files import is_system_file
 from packer._storage.packfile import PackFile
 from packer._storage.place import FoundFile, Place
 from packer._storage.system import in_units
@@ -134,7 +136,8 @@ _LOCK_OF_READERS = "lock.mdb"
 def files_of_others(pack: str | os.PathLike[str], found: Iterable[str]) -> list[str]:
     """Return the files in a pack's directory that do not belong to the pack, sorted by name.
 
-    A pack lists its files. If it is too damaged for that, the names by which packer stores files decide.
+    A pack lists its files. If it is too damaged for that, the names by which packer stores files decide. Files that
+    macOS and Windows leave in any directory, such as ``.DS_Store``, are left out.
 
     Parameters
     ----------
@@ -143,14 +146,17 @@ def files_of_others(pack: str | os.PathLike[str], found: Iterable[str]) -> list[
     found : iterable of str
         The paths of all files in the directory, relative to it, with the separator ``/``.
     """
-    known = _UNFINISHED.fullmatch
-    own = {_LOCK_OF_READERS}
-    try:
-        with open_pack(pack) as reader:
-            own |= {name for name in reader.file_names() if reader.place_of(name) is None}
-    except PackError:
-        return sorted(name for name in found if not (name in own or known(name) or _OF_PACKER.fullmatch(name)))
-    return sorted(name for name in found if not (name in own or known(name)))
+    own: set[str] | None = None
+    with contextlib.suppress(PackError), open_pack(pack) as reader:
+        own = {name for name in reader.file_names() if reader.place_of(name) is None}
+
+    def belongs(path: str) -> bool:
+        name = path.rpartition("/")[2]
+        if path == _LOCK_OF_READERS or _UNFINISHED.fullmatch(path) or is_system_file(name, lambda: b""):
+            return True
+        return path in own if own is not None else _OF_PACKER.fullmatch(path) is not None
+
+    return sorted(path for path in found if not belongs(path))
 
 
 def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = None) -> None:

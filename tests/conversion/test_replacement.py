@@ -375,6 +375,13 @@ def test_a_file_that_a_user_adds_during_the_conversion_is_not_deleted(room: Path
     assert packer.digest(room / "t.pth") == packer.digest(room / "more.lmdb")
 
 
+def test_a_directory_with_files_that_systems_and_readers_leave_is_replaced(room: Path) -> None:
+    for name in (".DS_Store", "Thumbs.db", "lock.mdb"):
+        (room / "t.pth" / name).write_bytes(b"left")
+    packer.convert(room / "more", room / "t.pth", overwrite=True)
+    assert packer.digest(room / "t.pth") == packer.digest(room / "more.lmdb")
+
+
 def test_an_index_with_files_of_a_user_is_not_replaced(room: Path) -> None:
     (room / "images.index" / "notes.txt").write_text("notes")
     with pytest.raises(DestinationError, match=r"images\.index: holds files .* them: notes\.txt\. Move"):
