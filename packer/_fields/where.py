@@ -22,9 +22,12 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import functools
+import itertools
 import math
 import operator
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -40,7 +43,19 @@ LONGEST = 10_000
 DEEPEST = 32
 """The deepest nesting of parentheses and ``not``."""
 
-COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+Mask = npt.NDArray[np.bool_]
+
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_UNORDERED = ("==", "!=")
+_SHOWN = 10
 
 
 class ExpressionError(Exception):
@@ -49,6 +64,27 @@ class ExpressionError(Exception):
     def __init__(self, problem: str, at: int) -> None:
         super().__init__(problem, at)
         self.problem, self.at = problem, at
+
+
+class Truth(NamedTuple):
+    """The samples for which a condition is true, and for which it is false; for all others it is unknown."""
+
+    yes: Mask
+    no: Mask
+
+    @classmethod
+    def of(cls, found: npt.NDArray[Any], present: Mask) -> Truth:
+        """Return the result of a comparison, which is unknown where no value is `present`."""
+        yes = found.astype(bool, copy=False)
+        return cls(yes & present, ~yes & present)
+
+
+class ConditionNode(ABC):
+    """A node of the tree: a condition, or a part of one."""
+
+    @abstractmethod
+    def truth(self, columns: Mapping[str, Column]) -> Truth:
+        """Evaluate the condition; ExpressionError if the columns do not fit."""
 
 
 @dataclass(frozen=True)
@@ -60,71 +96,163 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class ColumnName:
+class ColumnName(ConditionNode):
     """A column; on its own, a condition with the column's truth values."""
 
     name: str
     at: int
+
+    def truth(self, columns: Mapping[str, Column]) -> Truth:
+        column = self.column(columns)
+        if column.kind != "truth values":
+            raise ExpressionError(f"{self.name} holds {column.kind}: compare it with something", self.at)
+        return Truth.of(column.values, column.present)
+
+    def column(self, columns: Mapping[str, Column]) -> Column:
+        """Return the column of this name; ExpressionError if there is none."""
+        if self.name in columns:
+            try:
+                return columns[self.name]
+            except OptionError as error:  # packs that are read together differ
+                raise ExpressionError(str(error), self.at) from None
+        meant = (
+            f": say {MEANT[self.name]}"
+            if self.name in MEANT
+            else f"{_known(self.name, list(columns))}; texts stand in quotes"
+        )
+        raise ExpressionError(f"there is no column {self.name}{meant}", self.at)
 
 
 Operand = Literal | ColumnName
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A comparison of two operands; `how` is one of `COMPARISONS`."""
+class Comparison(ConditionNode):
+    """A comparison of two operands; `sign` is one of `_OPERATORS`."""
 
     left: Operand
-    how: str
+    sign: str
     right: Operand
     at: int
 
+    def truth(self, columns: Mapping[str, Column]) -> Truth:
+        if isinstance(self.left, ColumnName):
+            column = self.left.column(columns)
+            if isinstance(self.right, ColumnName):
+                return self._with_column(column, self.right.column(columns))
+            return self._with_literal(self.left, column, self.sign, self.right)
+        if isinstance(self.right, Literal):
+            raise ExpressionError("two values are compared, and no column", self.at)
+        return self._with_literal(
+            self.right, self.right.column(columns), _MIRRORED.get(self.sign, self.sign), self.left
+        )
+
+    def _with_literal(self, name: ColumnName, column: Column, sign: str, literal: Literal) -> Truth:
+        value = _comparable(column, literal, name)
+        is_class_name = column.ids is not None and isinstance(literal.value, str)
+        if sign not in _UNORDERED and (isinstance(value, bool) or is_class_name):
+            raise self._without_order(column)
+        compare = _OPERATORS[sign]
+        if isinstance(value, int | float) and column.kind in ("numbers", "classes"):
+            return Truth.of(_compared_with_number(column.values, compare, value), column.present)
+        return Truth.of(compare(column.values, value), column.present)
+
+    def _with_column(self, left: Column, right: Column) -> Truth:
+        if left.kind != right.kind or left.of or (left.ids is not None and left.ids != right.ids):
+            which = "other classes" if left.kind == right.kind else right.kind
+            raise ExpressionError(f"{left.kind} cannot be compared with {which}", self.at)
+        if left.kind in ("classes", "truth values") and self.sign not in _UNORDERED:
+            raise self._without_order(left)
+        compare = _OPERATORS[self.sign]
+        if left.values.dtype.kind == right.values.dtype.kind:
+            found = np.asarray(compare(left.values, right.values))
+        else:
+            found = _compared_exactly(left.values, compare, right.values.tolist())
+        return Truth.of(found, left.present & right.present)
+
+    def _without_order(self, column: Column) -> ExpressionError:
+        return ExpressionError(f"{column.kind} have no order: say == or !=", self.at)
+
 
 @dataclass(frozen=True)
-class Null:
+class Null(ConditionNode):
     """A condition that is true if the value is missing."""
 
-    column: ColumnName
+    name: ColumnName
+
+    def truth(self, columns: Mapping[str, Column]) -> Truth:
+        column = self.name.column(columns)
+        return Truth(~column.present, column.present)
 
 
 @dataclass(frozen=True)
-class Among:
+class Among(ConditionNode):
     """A condition that is true if a value is one of several values."""
 
-    column: ColumnName
-    values: tuple[Literal, ...]
+    name: ColumnName
+    literals: tuple[Literal, ...]
+
+    def truth(self, columns: Mapping[str, Column]) -> Truth:
+        column = self.name.column(columns)
+        values = [_comparable(column, literal, self.name) for literal in self.literals]
+        return Truth.of(self._found(column, values), column.present)
+
+    def _found(self, column: Column, values: list[Any]) -> npt.NDArray[Any]:
+        if column.kind == "texts":
+            return _each(column.values, frozenset(values).__contains__)
+        if column.kind == "truth values":
+            return np.isin(column.values, np.array(values, bool))
+        dtype = column.values.dtype
+        numbers = [number for value in values if (number := _of_dtype(value, dtype)) is not None]
+        return np.isin(column.values, np.array(numbers, dtype))
 
 
 @dataclass(frozen=True)
-class Matching:
+class Matching(ConditionNode):
     """A condition that is true if a text matches a pattern with ``*``, ``?`` and ``[...]``."""
 
-    column: ColumnName
+    name: ColumnName
     pattern: str
 
+    def truth(self, columns: Mapping[str, Column]) -> Truth:
+        column = self.name.column(columns)
+        if column.kind != "texts":
+            raise ExpressionError(f"glob is for texts, and {self.name.name} holds {column.kind}", self.name.at)
+        matches = re.compile(fnmatch.translate(self.pattern)).match
+        return Truth.of(_each(column.values, lambda text: matches(text) is not None), column.present)
+
 
 @dataclass(frozen=True)
-class Negated:
+class Negated(ConditionNode):
     """A condition that is true if another one is false."""
 
-    of: Node
+    node: ConditionNode
+
+    def truth(self, columns: Mapping[str, Column]) -> Truth:
+        truth = self.node.truth(columns)
+        return Truth(truth.no, truth.yes)
 
 
 @dataclass(frozen=True)
-class Every:
+class Every(ConditionNode):
     """A condition that is true if all of several conditions are true."""
 
-    of: Sequence[Node]
+    nodes: Sequence[ConditionNode]
+
+    def truth(self, columns: Mapping[str, Column]) -> Truth:
+        truths = (node.truth(columns) for node in self.nodes)
+        return functools.reduce(lambda one, other: Truth(one.yes & other.yes, one.no | other.no), truths)
 
 
 @dataclass(frozen=True)
-class Some:
+class Some(ConditionNode):
     """A condition that is true if at least one of several conditions is true."""
 
-    of: Sequence[Node]
+    nodes: Sequence[ConditionNode]
 
-
-Node = ColumnName | Comparison | Null | Among | Matching | Negated | Every | Some
+    def truth(self, columns: Mapping[str, Column]) -> Truth:
+        truths = (node.truth(columns) for node in self.nodes)
+        return functools.reduce(lambda one, other: Truth(one.yes | other.yes, one.no & other.no), truths)
 
 
 class _Token(NamedTuple):
@@ -155,7 +283,7 @@ MEANT = {
 """Operators of other languages, and their spelling here."""
 
 
-def parsed(text: str) -> Node:
+def parsed(text: str) -> ConditionNode:
     """Parse a condition into a tree; ExpressionError if it is invalid."""
     if len(text) > LONGEST:
         raise ExpressionError(f"it has {len(text):,} characters, and a condition has {LONGEST:,} at most", 0)
@@ -181,7 +309,7 @@ class _Parser:
     def __init__(self, tokens: Sequence[_Token]) -> None:
         self._tokens, self._next, self._depth = tokens, 0, 0
 
-    def whole(self) -> Node:
+    def whole(self) -> ConditionNode:
         node = self._condition()
         if self._token.kind != "end":
             raise self._expected("`and`, `or` or the end")
@@ -209,19 +337,19 @@ class _Parser:
         meant = MEANT.get(token.text, "") if token.kind in ("word", "sign") else ""
         return ExpressionError(f"{what} is wanted, {instead}" + (f": say {meant}" if meant else ""), token.at)
 
-    def _condition(self) -> Node:
+    def _condition(self) -> ConditionNode:
         nodes = [self._both()]
         while self._take("or"):
             nodes.append(self._both())
         return nodes[0] if len(nodes) == 1 else Some(nodes)
 
-    def _both(self) -> Node:
+    def _both(self) -> ConditionNode:
         nodes = [self._negated()]
         while self._take("and"):
             nodes.append(self._negated())
         return nodes[0] if len(nodes) == 1 else Every(nodes)
 
-    def _negated(self) -> Node:
+    def _negated(self) -> ConditionNode:
         opening = self._take("not", "(")
         if opening is None:
             return self._comparison()
@@ -229,17 +357,17 @@ class _Parser:
         if self._depth > DEEPEST:
             raise ExpressionError(f"more than {DEEPEST} parentheses and `not` lie in each other", opening.at)
         if opening.text == "not":
-            node: Node = Negated(self._negated())
+            node: ConditionNode = Negated(self._negated())
         else:
             node = self._condition()
             self._require(")")
         self._depth -= 1
         return node
 
-    def _comparison(self) -> Node:
+    def _comparison(self) -> ConditionNode:
         left = self._operand()
-        pairs: list[Node] = []
-        while sign := self._take(*COMPARISONS):
+        pairs: list[ConditionNode] = []
+        while sign := self._take(*_OPERATORS):
             right = self._operand()
             pairs.append(Comparison(left, sign.text, right, sign.at))
             left = right
@@ -254,7 +382,7 @@ class _Parser:
             raise self._expected("a column or a value")
         return self._column(left)
 
-    def _about(self, column: ColumnName, *, negated: bool) -> Node:
+    def _about(self, column: ColumnName, *, negated: bool) -> ConditionNode:
         if not negated and self._take("is"):
             inverted = self._take("not")
             self._require("null")
@@ -318,21 +446,6 @@ def _unescaped(token: _Token) -> str:
     return re.sub(r"\\(.)", meant, token.text[1:-1], flags=re.DOTALL)
 
 
-Mask = npt.NDArray[np.bool_]
-
-_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_UNORDERED = ("==", "!=")
-_SHOWN = 10
-
-
 @dataclass(frozen=True, eq=False)
 class Column:
     """A column with one value for each sample.
@@ -361,13 +474,6 @@ class Column:
         if self.ids is not None:
             return "classes"
         return {"b": "truth values", "O": "texts"}.get(self.values.dtype.kind, "numbers")
-
-
-class _Truth(NamedTuple):
-    """The samples for which a condition is true, and for which it is false; for all others it is unknown."""
-
-    yes: Mask
-    no: Mask
 
 
 class Condition:
@@ -404,7 +510,7 @@ class Condition:
             compared.
         """
         try:
-            return _evaluated(self._node, columns).yes
+            return self._node.truth(columns).yes
         except ExpressionError as error:
             raise self._refused(error) from None
 
@@ -414,103 +520,12 @@ class Condition:
         return OptionError(f"where: at character {error.at + 1} ({where}): {printable(error.problem)}")
 
 
-def _evaluated(node: Node, columns: Mapping[str, Column]) -> _Truth:
-    if isinstance(node, Negated):
-        truth = _evaluated(node.of, columns)
-        return _Truth(truth.no, truth.yes)
-    if isinstance(node, Every | Some):
-        return _together(node, columns)
-    return _compared(node, columns) if isinstance(node, Comparison) else _looked_up(node, columns)
-
-
-def _looked_up(node: ColumnName | Null | Among | Matching, columns: Mapping[str, Column]) -> _Truth:
-    if isinstance(node, ColumnName):
-        column = _column(node, columns)
-        if column.kind != "truth values":
-            raise ExpressionError(f"{node.name} holds {column.kind}: compare it with something", node.at)
-        return _truth(column.values, column.present)
-    column = _column(node.column, columns)
-    if isinstance(node, Null):
-        return _Truth(~column.present, column.present)
-    if isinstance(node, Matching):
-        _require(column, ("texts",), "glob is for texts", node.column)
-        fits = re.compile(fnmatch.translate(node.pattern)).match
-        return _truth(_each(column.values, lambda text: fits(text) is not None), column.present)
-    return _truth(_among(column, node), column.present)
-
-
-def _together(node: Every | Some, columns: Mapping[str, Column]) -> _Truth:
-    truth = _evaluated(node.of[0], columns)
-    for other in node.of[1:]:
-        second = _evaluated(other, columns)
-        if isinstance(node, Every):
-            truth = _Truth(truth.yes & second.yes, truth.no | second.no)
-        else:
-            truth = _Truth(truth.yes | second.yes, truth.no & second.no)
-    return truth
-
-
-def _truth(found: npt.NDArray[Any], present: Mask) -> _Truth:
-    yes = found.astype(bool, copy=False)
-    return _Truth(yes & present, ~yes & present)
-
-
-def _column(named: ColumnName, columns: Mapping[str, Column]) -> Column:
-    if named.name in columns:
-        try:
-            return columns[named.name]
-        except OptionError as error:  # packs that are read together differ
-            raise ExpressionError(str(error), named.at) from None
-    meant = (
-        f": say {MEANT[named.name]}"
-        if named.name in MEANT
-        else f"{_known(named.name, list(columns))}; texts stand in quotes"
-    )
-    raise ExpressionError(f"there is no column {named.name}{meant}", named.at)
-
-
 def _known(name: str, known: Sequence[str]) -> str:
     """Return the end of a message that lists the known names, the most similar ones first."""
     near = difflib.get_close_matches(name, known, 3)
     shown = [*near, *(other for other in known if other not in near)]
     more = f", … ({len(shown)})" if len(shown) > _SHOWN else ""
     return f". There are {', '.join(shown[:_SHOWN])}{more}" if shown else ""
-
-
-def _compared(node: Comparison, columns: Mapping[str, Column]) -> _Truth:
-    left, how, right = node.left, node.how, node.right
-    if isinstance(left, Literal):
-        left, how, right = right, _MIRRORED.get(how, how), left
-    if isinstance(left, Literal):
-        raise ExpressionError("two values are compared, and no column", node.at)
-    column = _column(left, columns)
-    compare = _OPERATORS[how]
-    if isinstance(right, ColumnName):
-        return _columns_compared(column, compare, _column(right, columns), node)
-    value = _comparable(column, right, left)
-    if how not in _UNORDERED and (isinstance(value, bool) or (column.ids is not None and isinstance(right.value, str))):
-        raise ExpressionError(f"{column.kind} have no order: say == or !=", node.at)
-    if isinstance(value, int | float) and column.kind in ("numbers", "classes"):
-        return _truth(_numbers_compared(column.values, compare, value), column.present)
-    return _truth(compare(column.values, value), column.present)
-
-
-def _columns_compared(left: Column, compare: Callable[[Any, Any], Any], right: Column, node: Comparison) -> _Truth:
-    if left.kind != right.kind or left.of or (left.ids is not None and left.ids != right.ids):
-        which = "other classes" if left.kind == right.kind else right.kind
-        raise ExpressionError(f"{left.kind} cannot be compared with {which}", node.at)
-    if left.kind in ("classes", "truth values") and node.how not in _UNORDERED:
-        raise ExpressionError(f"{left.kind} have no order: say == or !=", node.at)
-    if left.kind == "numbers":
-        found = compare(_order(left.values, right.values), 0)
-    else:
-        found = np.asarray(compare(left.values, right.values))
-    return _truth(found, left.present & right.present)
-
-
-def _require(column: Column, kinds: Iterable[str], problem: str, named: ColumnName) -> None:
-    if column.kind not in kinds:
-        raise ExpressionError(f"{problem}, and {named.name} holds {column.kind}", named.at)
 
 
 def _comparable(column: Column, literal: Literal, named: ColumnName) -> bool | int | float | str:
@@ -531,22 +546,24 @@ def _comparable(column: Column, literal: Literal, named: ColumnName) -> bool | i
     return value
 
 
-def _numbers_compared(
+def _compared_with_number(
     values: npt.NDArray[Any], compare: Callable[[Any, Any], Any], number: int | float
 ) -> npt.NDArray[Any]:
     """Compare numbers with one number exactly, except that a fraction is rounded to float32 for float32 values."""
     same: Any = _of_dtype(number, values.dtype)
     if same is not None:
         return np.asarray(compare(values, same))
-    if values.dtype.kind != "f":
-        if isinstance(number, float):  # with a fraction, so that no int64 is rounded across it
-            return np.asarray(compare(values.astype(np.float64), number))
-        return np.full(values.shape, compare(0, number))  # too large for any of the integers
-    wide, near = values.astype(np.float64), float(number)
-    if near == number:
-        return np.asarray(compare(wide, near))
-    below = near if near < number else np.nextafter(near, -np.inf)  # the largest float that is less than the number
-    return np.asarray(compare(np.where(np.isnan(wide), np.nan, np.where(wide <= below, -1.0, 1.0)), 0))
+    if isinstance(number, float) and values.dtype.kind != "f":
+        # Rounding an int64 to float64 does not move it across a number with a fraction.
+        return np.asarray(compare(values.astype(np.float64), number))
+    return _compared_exactly(values, compare, itertools.repeat(number))
+
+
+def _compared_exactly(
+    values: npt.NDArray[Any], compare: Callable[[Any, Any], Any], others: Iterable[int | float]
+) -> npt.NDArray[Any]:
+    """Compare integers and floats as Python does: NumPy would round integers to float64 first."""
+    return np.fromiter(map(compare, values.tolist(), others), bool, len(values))
 
 
 def _of_dtype(number: int | float, dtype: np.dtype[Any]) -> Any:
@@ -558,45 +575,6 @@ def _of_dtype(number: int | float, dtype: np.dtype[Any]) -> Any:
         return rounded if same else None
     limits = np.iinfo(dtype)
     return dtype.type(number) if isinstance(number, int) and limits.min <= number <= limits.max else None
-
-
-def _order(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Compare numbers exactly: return -1, 0 or 1 if left is less, equal or greater, and NaN if either is NaN.
-
-    NumPy would convert 64-bit integers to floats before comparing them with floats, which rounds them.
-    """
-    if left.dtype.kind == "f":
-        return -_order(right, left) if right.dtype.kind != "f" else _sign(left, right)
-    if right.dtype.kind == "f":
-        return _order_beside_floats(left, right.astype(np.float64))
-    if left.dtype.kind == right.dtype.kind:
-        return _sign(left, right)
-    if left.dtype.kind == "u":
-        return -_order(right, left)
-    return np.where(left < 0, -1.0, _sign(left.astype(np.uint64), right))
-
-
-def _order_beside_floats(integers: npt.NDArray[Any], floats: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    limits, floor = np.iinfo(integers.dtype), np.floor(floats)
-    above, below = floor >= float(limits.max) + 1, floor < float(limits.min)  # of all integers of the dtype
-    whole = np.where(above | below | np.isnan(floor), 0, floor).astype(integers.dtype)
-    order = np.where(integers == whole, -(floats > floor).astype(np.float64), _sign(integers, whole))
-    return np.where(np.isnan(floor), np.nan, np.where(above, -1.0, np.where(below, 1.0, order)))
-
-
-def _sign(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    order = (left > right).astype(np.float64) - (left < right)
-    return np.where((left != left) | (right != right), np.nan, order)  # noqa: PLR0124 - NaN
-
-
-def _among(column: Column, node: Among) -> npt.NDArray[Any]:
-    values = [_comparable(column, literal, node.column) for literal in node.values]
-    if column.kind == "texts":
-        return _each(column.values, frozenset(values).__contains__)
-    if column.kind == "truth values":
-        return np.isin(column.values, np.array(values, bool))
-    numbers = [same for one in values if (same := _of_dtype(one, column.values.dtype)) is not None]  # type: ignore[arg-type]
-    return np.isin(column.values, np.array(numbers, column.values.dtype))
 
 
 def _each(values: npt.NDArray[Any], test: Callable[[Any], bool]) -> npt.NDArray[Any]:
