@@ -345,6 +345,51 @@ def cut_name(blob: npt.NDArray[np.uint8] | Vector, start: int, end: int) -> byte
     return blob[start:end].tobytes() if 0 <= start <= end <= min(len(blob), start + LONGEST_NAME) else None
 
 
+class Texts(Protocol):
+    """A sequence of texts that can be read repeatedly."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> str: ...
+    def __iter__(self) -> Iterator[str]: ...
+
+
+def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
+    """Yield the index of every text that equals an earlier one, and the index of the first of its equals.
+
+    Equal hashes are candidates, and comparing the texts decides. This takes 8 bytes of memory for each text, and 16 if
+    hashes collide. The order of the indices is undefined.
+
+    Parameters
+    ----------
+    texts : Texts
+        Iterated once, and again if hashes collide; the texts concerned are then read by index.
+    """
+    hashes = hashes_of(texts)
+    hashes.sort()
+    if not any((hashes[part][1:] == hashes[part][:-1]).any() for part in spans(len(hashes), overlap=1)):
+        return
+    hashes = hashes_of(texts)
+    order = np.argsort(hashes, kind="stable")
+    first: dict[str, int] = {}
+    before = -1
+    for part in spans(len(order), overlap=1):
+        indices = order[part]
+        ordered = hashes[indices]
+        for position in np.flatnonzero(ordered[1:] == ordered[:-1]).tolist():
+            earlier, index = int(indices[position]), int(indices[position + 1])
+            if earlier != before:  # otherwise it belongs to the same group, nearly always of equal texts
+                first = {texts[earlier]: earlier}
+            found = first.setdefault(texts[index], index)
+            if found != index:
+                yield index, found
+            before = index
+
+
+def hashes_of(texts: Texts) -> Ints:
+    """Return an 8-byte hash of each text, comparable only within this process."""
+    return np.fromiter(map(hash, texts), np.int64, len(texts))
+
+
 def encode_name(name: str) -> bytes:
     """Return the bytes of a name: UTF-8, with each surrogate as the byte that it represents."""
     return name.encode("utf-8", "surrogateescape")

@@ -648,7 +648,7 @@ def _rewrite(what: str, number: Any) -> str:
 
 
 _FILE_MAGIC = b"PAR1"
-_METADATA = "metadata.parquet"  # of a tree of images: packer._sources.hf_metadata
+_METADATA = "metadata.parquet"  # of a tree of images: packer._sources.metadata
 _LONGEST = 1 << 10  # bytes of a path
 _MOST_READ = 1 << 31  # bytes
 _MOST_LOOKED_UP = 1 << 26  # bytes of the values of a dictionary, each as often as it is referred to

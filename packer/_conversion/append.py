@@ -23,11 +23,11 @@ from packer._formats.parts import append_part
 from packer._manifest import Manifest
 from packer._sources.base import Source
 from packer._sources.labels import with_given_classes
-from packer._sources.scan_list import is_listing, repeats
+from packer._sources.scan_list import is_listing
 from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, shown, user_path
-from packer._table import Names
+from packer._table import Names, repeats
 from packer.errors import DestinationError, OptionError, OptionTypeError, SourceError, option, printable
 
 

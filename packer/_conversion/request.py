@@ -49,15 +49,14 @@ from packer._sources.imagefolder import (
 from packer._sources.labels import (
     account_for_classes,
     account_for_labels,
-    notes_on_gray_files,
     with_given_classes,
     without_labels,
 )
-from packer._sources.objects import prefix_source
+from packer._sources.objects import prefix_source, url_table_source
 from packer._sources.pack import pack_source
 from packer._sources.scan_list import is_listing, listed_source
-from packer._sources.sidecar_files import FileField, files_among, with_files
-from packer._sources.table_source import csv_source, url_table_source
+from packer._sources.sidecar_files import FileField, files_among, notes_on_gray_files, with_files
+from packer._sources.table_source import csv_source
 from packer._sources.tables import ColumnSpec, TableOptions, default_delimiter
 from packer._storage.place import place_of
 from packer._storage.remote.urls import is_url, parse, shown
@@ -490,7 +489,7 @@ class SourceRequest(SourceOptions):
         no_classes = self.unlabeled or self.no_classes
         metadata = [] if self.no_metadata else metadata_files(self.src)
         if tables := [name for name in metadata if name != DATASET_JSON]:
-            from packer._sources.hf_metadata import metadata_of, metadata_source
+            from packer._sources.metadata import metadata_of, metadata_source
 
             table = metadata_of(self.src, tables, self.bad_samples())
             if table is not None:
@@ -509,7 +508,7 @@ class SourceRequest(SourceOptions):
         if no_classes:
             return unlabeled_source(self.src, self.rule)
         if DATASET_JSON in metadata:
-            from packer._sources.stylegan import stylegan_source
+            from packer._sources.metadata import stylegan_source
 
             made = stylegan_source(self.src, classes, self.rule, self.bad_samples())
             if made is not None:

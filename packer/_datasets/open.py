@@ -24,7 +24,7 @@ from packer._sources.base import Source
 from packer._sources.container import container_source
 from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, require_images_in_classes
 from packer._sources.index import build_index
-from packer._sources.stylegan import stylegan_source
+from packer._sources.metadata import stylegan_source
 from packer._storage.files import remove, writing_to
 from packer._storage.locks import held
 from packer._storage.place import choose_reading, place_of

@@ -21,10 +21,9 @@ import numpy as np
 from packer._fields import KINDS, Field
 from packer._formats import Reader
 from packer._packs.walk import blobs_of
-from packer._sources.scan_list import Hashes, Texts, hashes_of, repeats
 from packer._sources.sidecar_files import FileField
 from packer._storage.safe_open import folded, path_problem
-from packer._table import Buffer, Ints, Names, encode_name
+from packer._table import Buffer, Ints, Names, Texts, encode_name, hashes_of, repeats
 
 _LONGEST = 255  # bytes, the limit of Linux and macOS
 
@@ -394,14 +393,14 @@ def below_files(names: Texts) -> Iterator[tuple[int, str]]:
             yield index, found
 
 
-def _ordered(names: Texts) -> Hashes:
+def _ordered(names: Texts) -> Ints:
     """Return the hashes of all names, in ascending order."""
     hashes = hashes_of(names)
     hashes.sort()
     return hashes
 
 
-def _holds(ordered: Hashes, value: int) -> bool:
+def _holds(ordered: Ints, value: int) -> bool:
     number = int(np.searchsorted(ordered, value))
     return number < len(ordered) and int(ordered[number]) == value
 

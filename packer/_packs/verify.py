@@ -23,11 +23,10 @@ from packer._formats import Reader, open_pack
 from packer._formats.lmdb import sample_key
 from packer._images.probe import inspect
 from packer._packs.walk import blobs_or_errors, over_samples
-from packer._sources.scan_list import repeats
 from packer._storage.progress import shown_progress
 from packer._storage.safe_open import name_problem
 from packer._storage.system import require_count
-from packer._table import Buffer, are_pixels, decode_name, spans
+from packer._table import Buffer, are_pixels, decode_name, repeats, spans
 from packer.errors import (
     CorruptPackError,
     ImageError,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import Account
+from packer._account import Account, BadSamples
 from packer._codecs import LABEL_TYPES
 from packer._containers import ForeignFiles, Ranges
 from packer._containers.blocks import npy_array
@@ -542,6 +542,20 @@ class Source:
         """Return a source without the images that have these names."""
         remaining = np.array([name not in names for name in self.names], bool)
         return self if remaining.all() else self.taken(np.flatnonzero(remaining))
+
+    def without_bad(self, rows: Sequence[int], bad: BadSamples) -> Source:
+        """Return a source without some rows, which are the bad samples in `bad`; SourceError if all rows are."""
+        if not len(rows):
+            return self
+        if len(rows) == len(self):
+            raise SourceError(f"{printable(self.root)}: no image can be used: {bad.found[0]['reason']}")
+        remaining = self.taken(np.delete(np.arange(len(self)), rows))
+        return replace(remaining, doubts=(*self.doubts, *bad.found))
+
+    def empty_classes(self) -> list[str]:
+        """Return the classes without an image."""
+        counts = np.bincount(self.labels[self.labels >= 0], minlength=len(self.classes))
+        return [self.classes[label] for label in np.flatnonzero(counts == 0).tolist()]
 
     def noting(self, *notes: str) -> Source:
         """Return a source with more notes."""

@@ -401,8 +401,7 @@ def _account_for_training(root: Path, folders: Sequence[str], account: Account) 
 
 def require_images_in_classes(source: Source) -> None:
     """Raise SourceError if a class has no image, as ImageFolder does."""
-    there = np.bincount(source.labels, minlength=len(source.classes))
-    if empty := [source.classes[label] for label in np.flatnonzero(there == 0).tolist()]:
+    if empty := source.empty_classes():
         raise _of_empty(source.root, empty)
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from packer._containers import ForeignFiles, PixelLayout, Ranges
 from packer._fields import KINDS, Field, Stored
 from packer._formats.index import as_stored, base_from, write_index
-from packer._images.native.records import CAN_SURVEY, FINDINGS, SURVEY, survey as survey_in_c
+from packer._images.native.records import CAN_SURVEY, FINDINGS, SURVEY, survey
 from packer._images.probe import inspect
 from packer._manifest import Manifest
 from packer._sources.base import FileColumn, RangeColumn, ReadBuffer, Source, none_readable
@@ -48,16 +48,13 @@ class IndexLocations:
         The locations of each field's values, if they are in files.
     copied : (B,) uint8 array
     pixels : PixelLayout, optional
-    shapes : (N, 2) int64 array
-        Height and width of images that are pixels; 0 for encoded images.
     """
 
     files: ForeignFiles
     images: Ranges
     ranges: dict[str, Ranges]
     copied: npt.NDArray[np.uint8]
-    pixels: PixelLayout | None
-    shapes: Ints
+    pixels: PixelLayout | None = None
 
     @classmethod
     def of(cls, source: Source) -> IndexLocations:
@@ -69,7 +66,7 @@ class IndexLocations:
                     "list together: convert them"
                 )
             ranges = {column.field.name: column.ranges for column in source.columns if isinstance(column, RangeColumn)}
-            return cls(source.files, source.images, ranges, source.copied, source.pixels, source.shapes)
+            return cls(source.files, source.images, ranges, source.copied, source.pixels)
         of_files = (column for column in source.columns if isinstance(column, FileColumn))
         columns = [column for column in of_files if KINDS[column.field.kind].file == "content"]
         listed = _Listed(source, columns)
@@ -77,8 +74,7 @@ class IndexLocations:
         ranges = {column.field.name: listed.ranges(column, stamps) for column in columns}
         count = len(source)
         images = Ranges(np.arange(count), np.zeros(count, np.int64), stamps[:count, 0])
-        none = np.empty(0, np.uint8), None, np.zeros((count, 2), np.int64)
-        return cls(ForeignFiles(listed.root, listed.names, stamps), images, ranges, *none)
+        return cls(ForeignFiles(listed.root, listed.names, stamps), images, ranges, np.empty(0, np.uint8))
 
     @functools.cached_property
     def directory(self) -> Descriptor:
@@ -91,9 +87,9 @@ class IndexLocations:
         sizes = np.maximum(self.files.stamps[:, 0], 0)
         return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
-    def holds_all(self, fields: Iterable[Field]) -> bool:
-        """Tell whether all values that are bytes are stored in files."""
-        return all(field.name in self.ranges for field in fields if field.is_blob)
+    def copied_fields(self, fields: Iterable[Field]) -> list[int]:
+        """Return the indices of the fields whose values are copied into the index: bytes that are not in files."""
+        return [number for number, field in enumerate(fields) if field.is_blob and field.name not in self.ranges]
 
     def offsets(self, ranges: Ranges, rows: slice) -> Ints:
         """Return the offsets of values in the concatenation of all files and the index's own data."""
@@ -165,106 +161,95 @@ class Surveyed:
         self.skipped = []
 
 
-def survey(source: Source, locations: IndexLocations, rows: range, exif: str, *, checksums: bool) -> Surveyed:
-    """Read sizes, checksums and values of images. Safe in many threads at once.
+@dataclass(frozen=True)
+class Survey:
+    """Reads sizes, checksums and field values of a source's images. Safe in many threads at once.
 
-    Parameters
+    Attributes
     ----------
     source : Source
     locations : IndexLocations
         The locations of its images.
-    rows : range
     exif : {"ignore", "apply"}
         Whether an EXIF orientation affects height and width.
     checksums : bool
         Whether checksums are taken.
-
-    Raises
-    ------
-    SourceError
-        If the disk fails.
     """
-    records = _records(source, locations, rows, exif, checksums)
-    found = Surveyed(rows, records["height"], records["width"], records["crc32c"], np.ones(len(rows), np.bool_))
-    for bit, words in FINDINGS.items():
-        if count := int(np.count_nonzero(records["findings"] & bit)):
-            found.findings[words] += count
-    seen = records["seen"] != 0
-    if checksums and isinstance(source, ContainerSource):
-        seen[[index - rows.start for index in source.broken(rows)]] = False  # so that Python reports the error
-    if source.fields or not seen.all():
-        blobs = [number for number, field in enumerate(source.fields) if field.is_blob]
-        copied = [number for number in blobs if source.fields[number].name not in locations.ranges]
-        _Looking(source, exif, checksums, copied).at_all(found, seen)
-    return found
-
-
-def _records(
-    source: Source, locations: IndexLocations, rows: range, exif: str, checksums: bool
-) -> npt.NDArray[np.void]:
-    """Return the results of the C code; None if it is not compiled, or the images are pixels."""
-    records = np.zeros(len(rows), SURVEY)
-    if not CAN_SURVEY or locations.pixels is not None or os.name == "nt":
-        return records
-    part = slice(rows.start, rows.stop)
-    images = locations.images.taken(part)
-    names, sizes = source.names.between(rows.start, rows.stop), np.empty(len(rows), np.int64)
-    ends = names.ends
-    starts = np.concatenate([[0], ends[:-1]])
-    np.subtract(ends, starts, out=sizes)
-    if len(rows) and ((sizes < 0).any() or starts[0] < 0 or ends[-1] > len(names.blob)):
-        return records
-    blob = np.ascontiguousarray(names.blob)
-    records["size"], records["checked"], records["turned"] = images.size, checksums, exif == "apply"
-    records["label"] = np.ascontiguousarray(source.labels[part]).view(np.int64)  # of a float, its eight bytes
-    records["name"], records["name_size"] = blob.ctypes.data + starts, sizes
-    records["file"], records["position"], held = _located(source, locations, rows)
-    survey_in_c(records)
-    del held, blob
-    return records
-
-
-def _located(source: Source, locations: IndexLocations, rows: range) -> tuple[Ints, Ints, object]:
-    """Return the locations of images for C, and an object that must be held until they are read."""
-    images, files = locations.images.taken(slice(rows.start, rows.stop)), locations.files
-    if not isinstance(source, ContainerSource):
-        numbers = images.file.tolist()
-        paths = [encode_name(files.names[number]) for number in numbers]
-        position, listed = by_path(locations.directory.number, paths, files.stamps[images.file])
-        return np.full(len(rows), BY_PATH), position, (listed, locations.directory)
-    file, position, held = np.full(len(rows), NOWHERE), images.offset.copy(), []
-    copied = (images.file < 0) & (images.size >= 0)
-    file[copied] = MEMORY
-    position[copied] += locations.copied.ctypes.data
-    for number in np.unique(images.file[~copied]).tolist():
-        chosen = images.file == number
-        try:
-            opened = files.open(number)
-            file[chosen], position[chosen], descriptor = opened.locate(images.offset[chosen], images.size[chosen])
-        except PackError:  # Python says of which image
-            continue
-        held.append(descriptor)
-    return file, position, held
-
-
-@dataclass(frozen=True)
-class _Looking:
-    """The inspection of images one by one."""
 
     source: Source
+    locations: IndexLocations
     exif: str
     checksums: bool
-    copied: list[int]
 
-    def at_all(self, found: Surveyed, seen: npt.NDArray[np.bool_]) -> None:
+    def block(self, rows: range) -> Surveyed:
+        """Survey some images; SourceError if the disk fails."""
+        source, records = self.source, self._records(rows)
+        found = Surveyed(rows, records["height"], records["width"], records["crc32c"], np.ones(len(rows), np.bool_))
+        for bit, words in FINDINGS.items():
+            if count := int(np.count_nonzero(records["findings"] & bit)):
+                found.findings[words] += count
+        seen = records["seen"] != 0
+        if self.checksums and isinstance(source, ContainerSource):
+            seen[[index - rows.start for index in source.broken(rows)]] = False  # so that Python reports the error
+        if source.fields or not seen.all():
+            self._inspect(found, seen)
+        return found
+
+    def _records(self, rows: range) -> npt.NDArray[np.void]:
+        """Return the results of the C code; nothing is seen if it is not compiled, or the images are pixels."""
+        source, locations, records = self.source, self.locations, np.zeros(len(rows), SURVEY)
+        if not CAN_SURVEY or locations.pixels is not None or os.name == "nt":
+            return records
+        part = slice(rows.start, rows.stop)
+        names, sizes = source.names.between(rows.start, rows.stop), np.empty(len(rows), np.int64)
+        ends = names.ends
+        starts = np.concatenate([[0], ends[:-1]])
+        np.subtract(ends, starts, out=sizes)
+        if len(rows) and ((sizes < 0).any() or starts[0] < 0 or ends[-1] > len(names.blob)):
+            return records
+        blob = np.ascontiguousarray(names.blob)
+        records["size"], records["checked"] = locations.images.size[part], self.checksums
+        records["turned"] = self.exif == "apply"
+        records["label"] = np.ascontiguousarray(source.labels[part]).view(np.int64)  # of a float, its eight bytes
+        records["name"], records["name_size"] = blob.ctypes.data + starts, sizes
+        records["file"], records["position"], held = self._located(part)
+        survey(records)
+        del held, blob
+        return records
+
+    def _located(self, rows: slice) -> tuple[Ints, Ints, object]:
+        """Return the locations of images for C, and an object that must be held until they are read."""
+        locations = self.locations
+        images, files = locations.images.taken(rows), locations.files
+        if not isinstance(self.source, ContainerSource):
+            numbers = images.file.tolist()
+            paths = [encode_name(files.names[number]) for number in numbers]
+            position, listed = by_path(locations.directory.number, paths, files.stamps[images.file])
+            return np.full(len(images), BY_PATH), position, (listed, locations.directory)
+        file, position, held = np.full(len(images), NOWHERE), images.offset.copy(), []
+        copied = (images.file < 0) & (images.size >= 0)
+        file[copied] = MEMORY
+        position[copied] += locations.copied.ctypes.data
+        for number in np.unique(images.file[~copied]).tolist():
+            chosen = images.file == number
+            try:
+                opened = files.open(number)
+                file[chosen], position[chosen], descriptor = opened.locate(images.offset[chosen], images.size[chosen])
+            except PackError:  # Python says of which image
+                continue
+            held.append(descriptor)
+        return file, position, held
+
+    def _inspect(self, found: Surveyed, seen: npt.NDArray[np.bool_]) -> None:
         """Inspect the images that C skipped, and the field values of all images."""
         source, buffer = self.source, ReadBuffer()
+        copied = self.locations.copied_fields(source.fields)
         for row, index in enumerate(found.rows):
             buffer.reset()
             name = encode_name(source.names[index])
             try:
                 if not seen[row]:
-                    self._at_image(found, row, name, buffer)
+                    self._inspect_image(found, row, name, buffer)
                 values = source.values(index, buffer) if source.fields else ()
             except ImageError as error:
                 found.kept[row] = False
@@ -272,9 +257,9 @@ class _Looking:
                 values = (None,) * len(source.fields)
             if source.fields:
                 found.more.append(field_columns(source.fields, values, name))
-                found.values.append(tuple(_owned(values[number]) for number in self.copied))
+                found.values.append(tuple(_owned(values[number]) for number in copied))
 
-    def _at_image(self, found: Surveyed, row: int, name: bytes, buffer: ReadBuffer) -> None:
+    def _inspect_image(self, found: Surveyed, row: int, name: bytes, buffer: ReadBuffer) -> None:
         source, index = self.source, found.rows[row]
         data: Buffer
         if isinstance(source, ContainerSource) and source.pixels is not None:
@@ -355,9 +340,9 @@ def build_index(
     types = column_types(source.label_type, source.fields, apart=True)
     builder = TableBuilder(types=types)
     rows = _Rows(source, locations, builder, own)
-    size = _BLOCK if locations.holds_all(source.fields) else _SMALL_BLOCK
+    size = _SMALL_BLOCK if locations.copied_fields(source.fields) else _BLOCK
     blocks = (range(start, min(start + size, len(source))) for start in range(0, len(source), size))
-    for found in in_order(lambda block: survey(source, locations, block, exif, checksums=checksums), blocks):
+    for found in in_order(Survey(source, locations, exif, checksums).block, blocks):
         if found.skipped and on_error == "fail":
             index, reason = found.skipped[0]
             error = ImageError(reason, source.names[index])
@@ -448,14 +433,11 @@ class _Rows:
         rows, copied = iter(zip(*found.more, strict=True)), iter(zip(*found.values, strict=True))
         for field in self._source.fields:
             columns |= {name: np.array(next(rows), dtype) for name, dtype in field.columns().items()}
-            if field.is_blob:
-                ranges = self._locations.ranges.get(field.name)
-                offsets = (
-                    np.array([*map(self._copy, next(copied))])
-                    if ranges is None
-                    else self._locations.offsets(ranges, part)
-                )
-                columns[f"field.{field.name}.offset"] = offsets
+            offset = f"field.{field.name}.offset"
+            if field.name in self._locations.ranges:
+                columns[offset] = self._locations.offsets(self._locations.ranges[field.name], part)
+            elif field.is_blob:
+                columns[offset] = np.array([*map(self._copy, next(copied))])
         return columns
 
     def _copy(self, stored: Stored) -> int:

@@ -22,11 +22,9 @@ from packer import _account
 from packer._account import REPORTED, BadSamples
 from packer._codecs import LABEL_TYPES, UNLABELED
 from packer._fields import KINDS, Field
-from packer._images.png import SIGNATURE
-from packer._sources.base import BlobColumn, Column, FileColumn, NumberColumn, Source, some
-from packer._storage.safe_open import open_regular
-from packer._table import Ints, Labels, blocks
-from packer.errors import SourceError, option, printable
+from packer._sources.base import BlobColumn, Column, NumberColumn, RangeColumn, ReadBuffer, Source, some
+from packer._table import Ints, Labels
+from packer.errors import ImageError, SourceError, option, printable
 
 
 def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
@@ -325,7 +323,7 @@ def account_for_labels(source: Source, why: str = "they have no label", *, chose
     account = source.account
     if account is None or source.label_type != "class":
         return
-    unlabeled = np.concatenate([np.flatnonzero(block == UNLABELED) + start for start, block in _starts(source.labels)])
+    unlabeled = np.flatnonzero(source.labels == UNLABELED)
     if len(unlabeled) == len(source) and not chosen:
         account.require_labels(str(source.place), len(source))
     if (new := len(unlabeled) - account.count(_account.UNLABELED)) > 0:
@@ -337,19 +335,7 @@ def account_for_classes(source: Source, classes: Sequence[str]) -> None:
     """Add the given classes without an image to the account of a newly listed source."""
     if source.account is None or source.label_type != "class" or source.classes != list(classes):
         return
-    there = np.zeros(len(classes), bool)
-    for _, block in _starts(source.labels):
-        there[block[block >= 0]] = True
-    lacking = [classes[label] for label in np.flatnonzero(~there).tolist()]
-    source.account.taken("class", NO_IMAGE, lacking)
-
-
-def _starts(labels: Labels) -> Iterator[tuple[int, Labels]]:
-    """Yield the blocks of a column of labels, each with the index of its first row."""
-    start = 0
-    for block in blocks(labels):
-        yield start, block
-        start += len(block)
+    source.account.taken("class", NO_IMAGE, source.empty_classes())
 
 
 def _is_number(text: str) -> bool:
@@ -401,9 +387,10 @@ def quoted(text: str) -> str:
 def with_given_classes(
     source: Source, fields: Sequence[Field], pack: Path, bad: BadSamples, table: Path | None = None, *, remedy: str
 ) -> Source:
-    """Return a source with classes and labels renumbered to the ids of a pack's fields of the same name and kind.
+    """Return a source whose fields have the ids of the classes that a pack's fields of the same name and kind have.
 
-    Images with a class that the pack's field lacks become bad samples.
+    Columns are renumbered. The ids in a pack, or in fields computed from annotations, stay. Images with a class that
+    the pack's field lacks, or an id that has another meaning there, become bad samples.
 
     Parameters
     ----------
@@ -422,98 +409,73 @@ def with_given_classes(
     SourceError
         If a field has a class that the pack's field lacks, or has other classes and fixed ids.
     """
-    known = {(field.name, field.kind): field for field in fields if KINDS[field.kind].has_classes}
-    columns: dict[str, Column] = {}
-    unknown: list[_UnknownClasses] = []
-    for column in source.columns:
-        own = column.field
-        pack_field = known.get((own.name, own.kind))
-        if pack_field is not None and (own.classes, own.ids) != (pack_field.classes, pack_field.ids):
-            columns[own.name], of_column = _classed(column, pack_field)
-            unknown.append(of_column)
+    of_pack = {(field.name, field.kind): field for field in fields if KINDS[field.kind].has_classes}
+    columns = {column.field.name: column for column in source.columns}
+    changed: dict[str, Field] = {}
+    problems: dict[int, str] = {}
     for own in source.fields:
-        pack_field = known.get((own.name, own.kind), own)
-        if own.name not in columns and (own.classes, own.ids) != (pack_field.classes, pack_field.ids):
-            raise SourceError(
-                f"{printable(source.root)}: field {own.name!r} has other classes than {printable(pack)} gives it, and "
-                f"the ids of a pack's fields stay. {remedy}"
+        field = of_pack.get((own.name, own.kind), own)
+        if (own.classes, own.ids) == (field.classes, field.ids):
+            continue
+        changed[own.name] = replace(field, file=own.file)
+        if own.name in columns:
+            columns[own.name], rows = _renumbered(columns[own.name], field, pack)
+        else:
+            bad.require_skip(
+                SourceError(
+                    f"{printable(source.root)}: field {own.name!r} has other classes than {printable(pack)} gives it, "
+                    f"and the ids of a pack's fields stay. {remedy}"
+                )
             )
-    if not columns:
+            rows = _rows_of_other_meaning(source, own, field, pack)
+        problems = rows | problems
+    if not changed:
         return source
-    rows = sorted(set[int]().union(*(of_column.names for of_column in unknown)))
-    for row in rows:
+    for row, problem in sorted(problems.items()):
         by_line = table is not None and source.lines is not None
         where = f"{table}, line {source.lines[row]}" if by_line else source.names[row]  # type: ignore[index]
-        problem = next(of_column.problem(row, pack) for of_column in unknown if row in of_column.names)
         bad.add(source.names[row], SourceError(f"{printable(where)}: {problem}. {remedy}"))
     source = replace(
         source,
-        columns=tuple(columns.get(column.field.name, column) for column in source.columns),
-        fields=tuple(columns[field.name].field if field.name in columns else field for field in source.fields),
+        columns=tuple(columns[column.field.name] for column in source.columns),
+        fields=tuple(changed.get(field.name, field) for field in source.fields),
     )
-    return without_bad(source, rows, bad)
+    return source.without_bad(sorted(problems), bad)
 
 
-def without_bad(source: Source, rows: Sequence[int], bad: BadSamples) -> Source:
-    """Return a source without some bad samples; SourceError if all are bad."""
-    if not rows:
-        return source
-    if len(rows) == len(source):
-        raise SourceError(f"{printable(source.root)}: no image can be used: {bad.found[0]['reason']}")
-    left = source.taken(np.delete(np.arange(len(source)), rows))
-    return replace(left, doubts=(*source.doubts, *bad.found))
+def _renumbered(column: Column, pack_field: Field, pack: Path) -> tuple[Column, dict[int, str]]:
+    """Return a column with the ids of `pack_field`, and what is wrong in the rows with a class that it lacks.
 
-
-@dataclass(frozen=True)
-class _UnknownClasses:
-    """The rows of a column with a class that the field of a pack lacks.
-
-    Attributes
-    ----------
-    field : str
-    names : mapping of int to str
-        The name of the first such class in each of these rows.
-    every : str
-        The names of these classes, for messages.
+    The ids in these rows are undefined.
     """
-
-    field: str
-    names: Mapping[int, str]
-    every: str
-
-    def problem(self, row: int, pack: Path) -> str:
-        """Return what is wrong in one of the rows."""
-        name = printable(self.names[row])
-        return f"field {self.field!r}: {name} is no class that {printable(pack)} knows; unknown are {self.every}"
-
-
-def _classed(column: Column, pack_field: Field) -> tuple[Column, _UnknownClasses]:
-    """Return a column with the ids of `pack_field`, which are undefined in rows with a class that it lacks."""
-    assert isinstance(column, (NumberColumn, BlobColumn))
+    assert isinstance(column, (NumberColumn, BlobColumn, RangeColumn))
     ids, rows = _column_ids(column)
     used, inverse = np.unique(ids, return_inverse=True)
     own = column.field
-    names = [_name(own, number) for number in used.tolist()]
+    names = [_class_name(own, number) for number in used.tolist()]
     known = dict(zip(pack_field.classes, pack_field.ids or range(len(pack_field.classes)), strict=False))
     if own.classes or known.keys() >= set(names):  # whole numbers are names if the pack has these names
         new = np.array([known.get(name, 0) for name in names], np.int64)
         is_unknown = np.array([name not in known for name in names], bool)
     else:
         new, is_unknown = used, ~pack_field.knows(used)
-    at = np.flatnonzero(is_unknown[inverse])[::-1]  # reversed, so that the first class of a row remains
-    of_rows = {row: names[number] for row, number in zip(rows[at].tolist(), inverse[at].tolist(), strict=True)}
     every = some([names[number] for number in np.flatnonzero(is_unknown).tolist()])
-    unknown = _UnknownClasses(own.name, of_rows, every)
+    problems: dict[int, str] = {}
+    for at in np.flatnonzero(is_unknown[inverse]).tolist():
+        name = printable(names[inverse[at]])
+        problem = f"field {own.name!r}: {name} is no class that {printable(pack)} knows; unknown are {every}"
+        problems.setdefault(int(rows[at]), problem)
     field = replace(pack_field, file=own.file)
     if isinstance(column, NumberColumn):
         values = np.zeros(len(column), np.int64)
         values[rows] = new[inverse]
-        return NumberColumn(field, values, column.null), unknown
+        return NumberColumn(field, values, column.null), problems
+    sizes = column.ranges.size if isinstance(column, RangeColumn) else column.sizes
     blob = np.frombuffer(new[inverse].astype("<i8").tobytes(), np.uint8)
-    return BlobColumn.packed(field, blob, column.sizes), unknown
+    return BlobColumn.packed(field, blob, sizes), problems
 
 
-def _column_ids(column: NumberColumn | BlobColumn) -> tuple[Ints, Ints]:
+def _column_ids(column: NumberColumn | BlobColumn | RangeColumn) -> tuple[Ints, Ints]:
     """Return all ids of a column, and the row of each."""
     if isinstance(column, NumberColumn):
         rows = np.flatnonzero(~column.null)
@@ -524,35 +486,26 @@ def _column_ids(column: NumberColumn | BlobColumn) -> tuple[Ints, Ints]:
     return np.concatenate([np.empty(0, np.int64), *values]), np.repeat(np.arange(len(values)), list(map(len, values)))
 
 
-def _name(field: Field, number: int) -> str:
-    """Return the name of an id, or its digits if classes have no names."""
+def _rows_of_other_meaning(source: Source, own: Field, pack_field: Field, pack: Path) -> dict[int, str]:
+    """Return the rows with an id that is another class in `pack_field`, or none, each with what is wrong in it."""
+    position, buffer = source.fields.index(own), ReadBuffer()
+    problems: dict[int, str] = {}
+    for row in range(len(source)):
+        buffer.reset()
+        try:
+            stored = source.values(row, buffer)[position]
+        except ImageError:  # a bad sample, which the conversion reports
+            continue
+        for number in () if stored is None else np.atleast_1d(own.decode(stored)).tolist():
+            name = _class_name(own, number)
+            if not pack_field.knows(number).all() or _class_name(pack_field, number) != name:
+                problem = f"{printable(name)} has the id {number}, which is another class in {printable(pack)}, or none"
+                problems.setdefault(row, f"field {own.name!r}: {problem}")
+    return problems
+
+
+def _class_name(field: Field, number: int) -> str:
+    """Return the name of a class by its id, or the digits of the id if classes have no names."""
     if not field.classes:
         return str(number)
     return field.classes[field.ids.index(number) if field.ids else number]
-
-
-_GRAY, _PALETTE = 0, 3
-"""Values of byte 25 of a PNG, its type of pixels."""
-
-
-def notes_on_gray_files(source: Source, texts: Iterable[str]) -> Iterator[str]:
-    """Yield a note on each field ``NAME=TEMPLATE`` that was taken for an image, but whose first file may be a mask."""
-    columns = {column.field.name: column for column in source.columns}
-    for text in texts:
-        name, _, template = text.partition("=")
-        column = columns.get(name)
-        if isinstance(column, FileColumn) and column.field.kind == "image" and _is_gray(column):
-            yield f"{name} is an image, which crops smooth; for ids say --field {name}:mask={printable(template)}"
-
-
-def _is_gray(column: FileColumn) -> bool:
-    """Tell whether the first file is a PNG with a palette, or with one channel of at most 8 bits."""
-    path = next((path for path in map(column.path, range(len(column))) if path is not None), None)
-    if path is None:
-        return False
-    try:
-        with open(open_regular(path), "rb") as file:
-            head = file.read(26)
-    except OSError:  # which reading the value says
-        return False
-    return len(head) == 26 and head.startswith(SIGNATURE) and head[24] <= 8 and head[25] in (_GRAY, _PALETTE)

@@ -8,28 +8,32 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import posixpath
+import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import ClassVar
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
 
 import numpy as np
 
 from packer._account import Account, BadSamples
 from packer._codecs import UNLABELED
 from packer._containers.discovery import SPLITS, account_for_layout
-from packer._sources.base import OtherFiles, ReadBuffer, Source
+from packer._sources.base import FileColumn, OtherFiles, ReadBuffer, Source
 from packer._sources.imagefolder import HIDDEN_CLASS, HIDDEN_IMAGES, ImageRule, is_hidden
 from packer._sources.labels import class_ids, in_known_classes
+from packer._sources.table_source import UNNAMED, TableRows
+from packer._sources.tables import Cells, LabelTable, TableOptions, open_table
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file, may_be_system_file
 from packer._storage.packfile import LARGEST_READ
 from packer._storage.remote.client import Version, get, head, list_in_parallel
-from packer._storage.remote.urls import join, shown, user_path
+from packer._storage.remote.urls import Url, is_url, join, parse, shown, user_path
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_in
 from packer._table import Names
-from packer.errors import ImageError, RemoteError, SourceError, option, printable
+from packer.errors import ImageError, OptionError, RemoteError, SourceError, option, printable
 
 AT_ONCE = 32
 """Objects that are read at a time at least, whatever the number of processors: each lets one wait."""
@@ -163,8 +167,9 @@ def prefix_source(
     SourceError
         If nothing is listed, there is no image, the folders are splits, or a class is not in `classes`.
     """
-    rule, others, versions, outside = rule or ImageRule(), OtherFiles(), dict[str, Version](), list[str]()
-    listed, account = dict(_listed(base)), Account()
+    rule, bad = rule or ImageRule(), bad or BadSamples()
+    others, account, versions, outside = OtherFiles(), Account(), dict[str, Version](), list[str]()
+    listed = dict(_listed(base, bad))
     for name in _system_files(base, listed):
         del listed[name]
         account.not_looked_at("file", LEFT_BY_SYSTEM, [name])
@@ -183,8 +188,8 @@ def prefix_source(
             f"{shown(base)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}. Images are expected "
             f"as {shown(base).rstrip('/')}/CLASS/IMAGE; for images without labels, say {option('unlabeled', True)}."
         )
-    names, bad = sorted(versions) if unlabeled else sorted(versions, key=_in_tree), bad or BadSamples()
-    _tell_of_hidden(names, account, unlabeled=unlabeled)
+    names = sorted(versions) if unlabeled else sorted(versions, key=_in_tree)
+    _account_for_hidden(names, account, unlabeled=unlabeled)
     account.left_out("image", "it lies outside of any class, as ImageFolder has it", sorted(outside))
     labels, found = np.full(len(names), UNLABELED, np.int64), list[str]()
     if unlabeled:
@@ -233,8 +238,8 @@ def _system_files(base: str, listed: Mapping[str, Version]) -> list[str]:
             raise SourceError(f"{shown(base)}: {error}") from error
 
 
-def _tell_of_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) -> None:
-    """Report hidden classes and images, which are included because ImageFolder includes them too."""
+def _account_for_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) -> None:
+    """Account for hidden classes and images, which are included because ImageFolder includes them too."""
     tops = dict.fromkeys(name.partition("/")[0] for name in names)
     classes = [] if unlabeled else list(filter(is_hidden, tops))
     account.taken("class", HIDDEN_CLASS, classes)
@@ -244,8 +249,8 @@ def _tell_of_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) 
     account.taken("image", HIDDEN_IMAGES, hidden)
 
 
-def _listed(base: str) -> Iterator[tuple[str, Version]]:
-    """Yield names and versions of the objects below a URL; SourceError if a name is invalid for a sample."""
+def _listed(base: str, bad: BadSamples) -> Iterator[tuple[str, Version]]:
+    """Yield names and versions of the objects below a URL; an object whose name no sample can have is a bad sample."""
     try:
         listed = list_in_parallel(base)
     except RemoteError as error:
@@ -254,7 +259,11 @@ def _listed(base: str) -> Iterator[tuple[str, Version]]:
         if name.endswith("/") or not name:  # some tools create such objects for directories
             continue
         if problem := name_problem(name):
-            raise SourceError(f"{shown(base)}: the object {printable(name)} cannot be a sample: {problem}. Rename it.")
+            bad.add(
+                name,
+                SourceError(f"{shown(base)}: the object {printable(name)} cannot be a sample: {problem}. Rename it."),
+            )
+            continue
         yield name, version
 
 
@@ -273,3 +282,145 @@ def _refuse_splits(base: str, folders: Sequence[str], names: Sequence[str]) -> N
             f"{shown(base)} holds splits ({', '.join(splits)}), not classes. Convert each by itself, from "
             f"{shown(join(base, splits[0]))}, and the others with {option('classes_from')} the first one's pack."
         )
+
+
+_URL_COLUMNS = "url", "path"
+"""The columns of URLs where nobody says one: the first that is there."""
+
+
+def url_table_source(base: str | None, table: Path, options: TableOptions) -> Source:
+    """List the images that a table names, in its order, with size and ETag of each.
+
+    A missing image is listed nevertheless: reading it raises an error with its name.
+
+    Parameters
+    ----------
+    base : str, optional
+        The URL to which paths are relative; by default the common beginning of all URLs.
+    table : Path
+        A file, as for `csv_source`.
+    options : TableOptions
+
+    Raises
+    ------
+    SourceError
+        The same as for `csv_source`; also if a cell is not a URL, or a store cannot be reached.
+    """
+    rows = _UrlRows(base, open_table(table, options), options)
+    header = rows.table.header()
+    _require_url_header(rows.table, header)
+    paths = _URL_COLUMNS if options.has_header else ("1",)
+    path_column = options.path_column or next((name for name in paths if name in header), paths[0])
+    rows.read(header, path_column, options.label if options.has_labels else None)
+    rows.name_all()
+    rows.require_sound()
+    rows.leave_out_unusable()
+    meaning, columns = rows.meaning(header), rows.columns()
+    if files := [column.field.name for column in columns if isinstance(column, FileColumn)]:
+        raise OptionError(
+            f"{option('columns', files[0])} would be files beside the images, which are read of a disk alone: "
+            "copy them, or leave the column out"
+        )
+    account, notes = _unnamed(base, rows)
+    versions = versions_of(rows.urls)
+    source = ObjectSource(
+        **rows.members(meaning, account, notes),
+        stamps=np.array([stamp_of_version(version) for version in versions], np.int64),
+        base=rows.base,
+        etags=Names.of("" if version is None else version.etag for version in versions),
+        urls=Names.of(rows.urls),
+    )
+    return source.having(*columns)
+
+
+def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
+    """Return an account of the images below the URL that the table does not name, or why they are unknown."""
+    account, suffixes = Account(), ImageRule().extensions
+    if base is None or parse(base).scheme in ("http", "https"):  # HTTP servers do not list their files
+        return account, []
+    try:
+        below = {name for name, _ in list_in_parallel(base) if name.lower().endswith(suffixes)}
+    except RemoteError as error:
+        return account, [f"which images the table does not name is not known: {error}"]
+    known = {*rows.names, *(one["name"] for one in rows.table.left.values())}
+    account.left_out("image", UNNAMED, sorted(below - known))
+    return account, []
+
+
+def _require_url_header(table: LabelTable, header: Sequence[str]) -> None:
+    """Raise SourceError if the first line of a table without a header would be lost as a header."""
+    if table.has_header and table.of_texts and (first := next(filter(is_url, header), None)):
+        raise SourceError(
+            f"{printable(table.path)}: the first line looks like a row and not like a header: {shown(first)} is a URL, "
+            f"which would be lost. Where there is no header, say {option('no_header', True)}: columns are "
+            "called by their numbers, "
+            f"{option('path_column', str(header.index(first) + 1))}"
+        )
+
+
+class _UrlRows(TableRows):
+    """The rows of a table of URLs.
+
+    Attributes
+    ----------
+    base : str
+        The URL to which all names are relative.
+    urls : list of str
+    """
+
+    def __init__(self, base: str | None, table: LabelTable, options: TableOptions) -> None:
+        super().__init__(Path(), table, options)
+        self._given = base
+        self.base = ""
+        self.urls: list[str] = []
+
+    def name_all(self) -> None:
+        """Name the images by their URLs relative to the base, without queries, which may be secret."""
+        self.drop_left()
+        if not self.urls:
+            return
+        parsed = [parse(url) for url in self.urls]
+        first = parsed[0]
+        same = all((target.scheme, target.host) == (first.scheme, first.host) for target in parsed)
+        folders = [posixpath.dirname(target.key) for target in parsed]
+        above = posixpath.commonpath(folders) if same and all(folders) else ""
+        self.base = self._given or (str(Url(first.scheme, first.host, above)) if same else f"{first.scheme}://")
+        self.root = user_path(self.base)
+        start = parse(self._given).key.strip("/") if self._given is not None else above
+        for row, target in enumerate(parsed):
+            name = target.key[len(start) :].lstrip("/") if same else f"{target.host}/{target.key}"
+            name = urllib.parse.unquote(name) if target.scheme in ("http", "https") else name
+            if problem := name_problem(name):
+                self.leave_out(row, f"{target.shown()} names no image: {problem}")
+            self.names.append(name)
+
+    def _keep(self, rows: Sequence[int]) -> None:
+        super()._keep(rows)
+        self.urls = [self.urls[row] for row in rows]
+
+    def _add_names(self, cells: Cells, lines: Sequence[int]) -> None:
+        for cell, line in zip(cells, lines, strict=True):
+            url = ""
+            try:
+                url = self._url(cell)
+            except (RemoteError, ValueError) as error:
+                self.table.leave_out(line, self.table.refused(line, str(error)))
+            self.urls.append(url)
+
+    def _url(self, cell: Any) -> str:
+        """Return the URL in a cell; ValueError or RemoteError if there is none."""
+        if not isinstance(cell, str) or not cell:
+            raise ValueError("the URL is missing" if cell is None or cell == "" else "is no URL")
+        cell += self.options.suffix if not cell.endswith(self.options.suffix) else ""
+        if is_url(cell):
+            url = str(parse(cell))
+        elif self._given is not None and not name_problem(cell):
+            url = join(self._given, cell)
+        else:
+            raise ValueError(
+                f"{printable(cell)} is no URL such as https://host/image.jpg or s3://bucket/image.jpg. For files on a "
+                f"disk, say their directory as SRC, and this table with {option('labels')}"
+            )
+        if self._given is not None and not f"{parse(url)}".startswith(f"{self._given.rstrip('/')}/"):
+            raise ValueError(f"{shown(url)} is not below SRC")
+        return url

@@ -20,11 +20,10 @@ from packer._formats.reader import PackColumns
 from packer._manifest import Manifest
 from packer._sources.base import ReadBuffer, Rows, Source, StoredSample
 from packer._sources.labels import class_ids, unknown_classes
-from packer._sources.scan_list import repeats
 from packer._storage.remote.urls import user_path
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import Stamp
-from packer._table import Ints, Labels, Names, blocks, decode_name
+from packer._table import Ints, Labels, Names, blocks, decode_name, repeats
 from packer.errors import CorruptPackError, ImageError, OptionError, PackError, SourceError, option, printable
 
 _T = TypeVar("_T")
@@ -72,6 +71,13 @@ class PackSource(Source):
         elif rows.indices(len(self))[0]:  # otherwise the parts of a pack would repeat them
             united = replace(united, skipped=[], findings={}, account=None if united.account is None else [])
         return replace(part, united=united)
+
+    def without_bad(self, rows: Sequence[int], bad: BadSamples) -> PackSource:
+        remaining = super().without_bad(rows, bad)
+        assert isinstance(remaining, PackSource)
+        if remaining is self:
+            return self
+        return replace(remaining, united=replace(remaining.united, skipped=[*self.united.skipped, *bad.found]))
 
     def limited(self, count: int) -> PackSource:
         """Return a source of the first `count` samples, with the same classes."""
@@ -130,7 +136,7 @@ class PackSource(Source):
 
     def path(self, index: int) -> str:
         """Return the path of the pack with sample `index`."""
-        return self._located(index)[0].path
+        return self.located(index)[0].path
 
     def ahead(self, indices: range) -> None:
         by_reader: dict[int, list[int]] = {}
@@ -167,12 +173,12 @@ class PackSource(Source):
 
     def stamp(self, index: int) -> Stamp:
         """Return the size and the checksum of sample `index`."""
-        reader, number = self._located(index)
+        reader, number = self.located(index)
         return int(reader.table.size[number]), int(reader.table.crc32c[number])
 
     def sample_of(self, index: int) -> StoredSample:
         """Return the properties of sample `index` in its pack."""
-        reader, number = self._located(index)
+        reader, number = self.located(index)
         height, width = int(reader.table.height[number]), int(reader.table.width[number])
         return StoredSample(reader.manifest.codec, height, width, reader.manifest.exif)
 
@@ -195,7 +201,7 @@ class PackSource(Source):
 
     def _of_pack(self, index: int, read: Callable[[Reader, int], _T]) -> _T:
         """Call `read` for sample `index` in its pack. Raises the same errors as the method `read`."""
-        reader, number = self._located(index)
+        reader, number = self.located(index)
         try:
             return read(reader, number)
         except CorruptPackError as error:
@@ -204,7 +210,7 @@ class PackSource(Source):
         except PackError as error:
             raise SourceError(str(error)) from error
 
-    def _located(self, index: int) -> tuple[Reader, int]:
+    def located(self, index: int) -> tuple[Reader, int]:
         """Return the reader of sample `index`, and the sample's index in that reader."""
         number, sample = self._reader_of(index)
         return self.readers[number], sample
@@ -353,17 +359,12 @@ def pack_source(
 
 def _of_known_classes(source: PackSource, unknown: npt.NDArray[np.bool_], bad: BadSamples) -> PackSource:
     """Return a source without the samples of unknown classes, a mask, which become bad samples."""
-    if not unknown.any():
-        return source
-    for row in np.flatnonzero(unknown).tolist():
-        reader, number = source._located(row)
+    rows = np.flatnonzero(unknown).tolist()
+    for row in rows:
+        reader, number = source.located(row)
         name = reader.manifest.classes[int(reader.table.label[number])]
         bad.add(source.names[row], SourceError(f"its class {printable(name)} is none of the given classes"))
-    if unknown.all():
-        raise SourceError(f"{printable(source.root)}: no image can be used: {bad.found[0]['reason']}")
-    skipped = [*source.united.skipped, *bad.found]
-    known = source.taken(np.flatnonzero(~unknown))
-    return replace(known, united=replace(known.united, skipped=skipped))
+    return source.without_bad(rows, bad)
 
 
 def _account(readers: Sequence[Reader], classes: Sequence[str]) -> Account:

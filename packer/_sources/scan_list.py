@@ -34,7 +34,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -59,7 +59,7 @@ from packer._storage.packfile import PackFile
 from packer._storage.place import place_of
 from packer._storage.remote.urls import is_url
 from packer._storage.stamps import MENDABLE, Stamps, same_stamp, stamp_in
-from packer._table import Labels, Names, encode_name, spans
+from packer._table import Labels, Names, encode_name
 from packer.errors import PackError, SourceError, option, printable
 
 KIND = b"packer scan "
@@ -158,38 +158,45 @@ def stored_columns(columns: Sequence[Column]) -> Iterator[npt.NDArray[Any]]:
             yield from (blobs.starts, blobs.sizes, blobs.blob)
 
 
-def listed_columns(
-    file: PackFile, start: int, count: int, described: Sequence[Mapping[str, Any]], root: Path
-) -> tuple[tuple[Column, ...], int]:
-    """Return the fields of a list with columns from offset `start` on, and the end of the columns.
+class ColumnReader:
+    """Reads the columns of a list, one after the other; PackError if the file is too short.
 
-    Raises
-    ------
-    PackError
-        If the file is too short.
-    ValueError, KeyError, TypeError
-        If the description of a field is invalid.
+    Parameters
+    ----------
+    file : PackFile
+    position : int
+        The offset of the first column.
     """
-    columns: list[Column] = []
 
-    def array(length: int, dtype: str) -> npt.NDArray[Any]:
-        nonlocal start
-        start += _field_padding(start)
-        values = file.array(start, length, dtype)
-        start += values.nbytes
+    def __init__(self, file: PackFile, position: int) -> None:
+        self._file, self._position = file, position
+
+    def next(self, count: int, dtype: str) -> npt.NDArray[Any]:
+        """Return the next column."""
+        values = self._file.array(self._position, count, dtype)
+        self._position += values.nbytes
         return values
 
-    for one in described:
-        field, size = Field.from_json(one["field"]), one["bytes"]
-        if type(size) is not int or size < 0 or type(one["files"]) is not bool:
-            raise ValueError(f"what the list says of the field {field.name!r} is of the wrong type")
-        if not field.is_blob:
-            columns.append(NumberColumn(field, array(count, _dtype(field)), array(count, "|u1") != 0))
-            continue
-        starts, sizes = array(count, "<i8"), array(count, "<i8")
-        blobs = BlobColumn(field, array(size, "|u1"), starts, sizes)
-        columns.append(FileColumn(field, root, blobs) if one["files"] else blobs)
-    return tuple(columns), start + _field_padding(start)
+    def next_of_field(self, count: int, dtype: str) -> npt.NDArray[Any]:
+        """Return the next column, which is aligned as those of fields are."""
+        self._position += _field_padding(self._position)
+        return self.next(count, dtype)
+
+    def fields(self, count: int, described: Sequence[Mapping[str, Any]], root: Path) -> tuple[Column, ...]:
+        """Return the values of fields; ValueError, KeyError or TypeError if the description of a field is invalid."""
+        columns: list[Column] = []
+        for one in described:
+            field, size = Field.from_json(one["field"]), one["bytes"]
+            if type(size) is not int or size < 0 or type(one["files"]) is not bool:
+                raise ValueError(f"what the list says of the field {field.name!r} is of the wrong type")
+            if not field.is_blob:
+                values, null = self.next_of_field(count, _dtype(field)), self.next_of_field(count, "|u1")
+                columns.append(NumberColumn(field, values, null != 0))
+                continue
+            starts, sizes = self.next_of_field(count, "<i8"), self.next_of_field(count, "<i8")
+            blobs = BlobColumn(field, self.next_of_field(size, "|u1"), starts, sizes)
+            columns.append(FileColumn(field, root, blobs) if one["files"] else blobs)
+        return tuple(columns)
 
 
 def _field_padding(position: int) -> int:
@@ -378,18 +385,14 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
     try:
         file = place_of(path).open()
         header, start = read_header(file)
-        count, stamped = header["count"], header["stamps"]
-        stamps = file.array(start, 3 * stamped, "<i8").reshape(-1, 3) if stamped else None
-        start += _CHECKED_STAMP.size * stamped
-        labels = file.array(start, count, LABEL_TYPES[header["label_type"]])
-        ends = file.array(start + 8 * count, count, "<i8")
-        start += 16 * count
-        checksums = file.array(start, _blocks(count), "<u4")
-        start += 4 * _blocks(count)
-        names = Names(file.array(start, header["names"], "|u1"), ends)
-        start += header["names"]
-        columns, start = listed_columns(file, start, count, header["fields"], Path(header["root"]))
-        of_columns = file.array(start, _blocks(count), "<u4") if columns else None
+        count, reader = header["count"], ColumnReader(file, start)
+        stamps = reader.next(3 * header["stamps"], "<i8").reshape(-1, 3) if header["stamps"] else None
+        labels = reader.next(count, LABEL_TYPES[header["label_type"]])
+        ends = reader.next(count, "<i8")
+        checksums = reader.next(_blocks(count), "<u4")
+        names = Names(reader.next(header["names"], "|u1"), ends)
+        columns = reader.fields(count, header["fields"], Path(header["root"]))
+        of_columns = reader.next_of_field(_blocks(count), "<u4") if columns else None
     except (PackError, ValueError, KeyError, TypeError) as error:
         raise SourceError(f"{printable(error)}. {advice(path)}") from error
     whole = Source(
@@ -484,51 +487,3 @@ def _append(file: AppendFile, column: npt.NDArray[Any]) -> None:
     data = np.ascontiguousarray(little).reshape(-1).view(np.uint8).data
     for start in range(0, len(data), _WRITTEN):
         file.append(data[start : start + _WRITTEN])
-
-
-Hashes = npt.NDArray[np.int64]
-
-
-class Texts(Protocol):
-    """A sequence of texts that can be read repeatedly."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> str: ...
-    def __iter__(self) -> Iterator[str]: ...
-
-
-def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
-    """Yield the index of every text that equals an earlier one, and the index of the first of its equals.
-
-    Equal hashes are candidates, and comparing the texts decides. This takes 8 bytes of memory for each text, and 16 if
-    hashes collide. The order of the indices is undefined.
-
-    Parameters
-    ----------
-    texts : Texts
-        Iterated once, and again if hashes collide; the texts concerned are then read by index.
-    """
-    hashes = hashes_of(texts)
-    hashes.sort()
-    if not any((hashes[part][1:] == hashes[part][:-1]).any() for part in spans(len(hashes), overlap=1)):
-        return
-    hashes = hashes_of(texts)
-    order = np.argsort(hashes, kind="stable")
-    first: dict[str, int] = {}
-    before = -1
-    for part in spans(len(order), overlap=1):
-        indices = order[part]
-        ordered = hashes[indices]
-        for position in np.flatnonzero(ordered[1:] == ordered[:-1]).tolist():
-            earlier, index = int(indices[position]), int(indices[position + 1])
-            if earlier != before:  # otherwise it belongs to the same group, nearly always of equal texts
-                first = {texts[earlier]: earlier}
-            found = first.setdefault(texts[index], index)
-            if found != index:
-                yield index, found
-            before = index
-
-
-def hashes_of(texts: Texts) -> Hashes:
-    """Return an 8-byte hash of each text, comparable only within this process."""
-    return np.fromiter(map(hash, texts), np.int64, len(texts))

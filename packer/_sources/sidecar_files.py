@@ -16,6 +16,7 @@ from packer._account import REPORTED, Account
 from packer._codecs import IMAGE_SUFFIXES
 from packer._containers.blocks import npy_array
 from packer._fields import KINDS, Field, declared_field
+from packer._images.png import SIGNATURE
 from packer._sources.base import Column, FileColumn, Source
 from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, option, printable
@@ -23,6 +24,9 @@ from packer.errors import OptionError, SourceError, option, printable
 _BY_SUFFIX = {".txt": "text", ".json": "json", ".npy": "array"}
 _SHOWN = 5
 _TRIED = 100  # files
+
+_GRAY, _PALETTE = 0, 3
+"""The pixel types in byte 25 of a PNG whose pixels may be ids."""
 
 
 @dataclass(frozen=True)
@@ -245,6 +249,29 @@ class Missing:
             source.account.update(self._account)
         source = source.noting(*self._notes)
         return source if self._kept.all() else source.taken(np.flatnonzero(self._kept))
+
+
+def notes_on_gray_files(source: Source, texts: Iterable[str]) -> Iterator[str]:
+    """Yield a note on each field ``NAME=TEMPLATE`` that was taken for an image, but whose first file may be a mask."""
+    columns = {column.field.name: column for column in source.columns}
+    for text in texts:
+        name, _, template = text.partition("=")
+        column = columns.get(name)
+        if isinstance(column, FileColumn) and column.field.kind == "image" and _is_gray(column):
+            yield f"{name} is an image, which crops smooth; for ids say --field {name}:mask={printable(template)}"
+
+
+def _is_gray(column: FileColumn) -> bool:
+    """Tell whether the first file is a PNG with a palette, or with one channel of at most 8 bits."""
+    path = next((path for path in map(column.path, range(len(column))) if path is not None), None)
+    if path is None:
+        return False
+    try:
+        with open(open_regular(path), "rb") as file:
+            head = file.read(26)
+    except OSError:  # which reading the value says
+        return False
+    return len(head) == 26 and head.startswith(SIGNATURE) and head[24] <= 8 and head[25] in (_GRAY, _PALETTE)
 
 
 def _kind_of_file(name: str, path: str) -> str:

@@ -1,4 +1,4 @@
-"""Tables that list images by path or URL, with labels and fields, instead of directories.
+"""Tables that list images by path, with labels and fields, instead of directories.
 
 Tables may come from another system than the files: with backslashes, another Unicode form, other case, the directories
 of another machine, or ids in place of names. If exactly one file matches a name, the name refers to it. Otherwise the
@@ -28,23 +28,19 @@ from packer._containers.roles import has_label_name
 from packer._sources.base import Column, FileColumn, Source
 from packer._sources.imagefolder import FilesOf, ImageRule, Walk, class_directories
 from packer._sources.labels import Meaning, class_ids, meaning_of, quoted, unusable_labels
-from packer._sources.objects import ObjectSource, stamp_of_version, versions_of
 from packer._sources.sidecar_files import paths_inside, with_columns
 from packer._sources.tables import (
     Cells,
     LabelTable,
-    TableImageColumn,
     TableOptions,
     TableReading,
     open_table,
     reading_of,
     some_columns,
 )
-from packer._storage.remote.client import list_in_parallel
-from packer._storage.remote.urls import Url, is_url, join, parse, shown, user_path
 from packer._storage.safe_open import name_problem
 from packer._table import Names
-from packer.errors import OptionError, RemoteError, SourceError, option, printable
+from packer.errors import SourceError, option, printable
 
 Form = Callable[[str], str]
 
@@ -67,7 +63,7 @@ _FORMS: tuple[tuple[str, Form], ...] = (
 _WITH_SUFFIX = "with the suffix that the table leaves out"
 
 
-class FileColumns:
+class FileMatcher:
     """Matches the names in a table with files.
 
     Parameters
@@ -175,7 +171,7 @@ def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
     names : sequence of str
         The names that match no file.
     """
-    note = next(FileColumns(files, dict(enumerate(names)), alone=False).notes(), "")
+    note = next(FileMatcher(files, dict(enumerate(names)), alone=False).notes(), "")
     return f" But {note.replace(' of the table', '')}." if note else ""
 
 
@@ -186,7 +182,9 @@ def _stem(name: str) -> str:
 NO_COLUMN = "no --column takes it"
 """The reason in an account for a column that is not read."""
 
-_UNNAMED = "the table does not name it"
+UNNAMED = "the table does not name it"
+"""The reason in an account for an image without a row."""
+
 _SHOWN = 20  # columns in a message
 _PLAIN = re.compile(r"[^/\0:\\]+(/[^/\0:\\]+)*")
 _PATHS = re.compile(r".*(path|file|name|image|img|id)s?", re.IGNORECASE)
@@ -228,26 +226,23 @@ def csv_source(
     """
     if not os.path.isdir(root):
         raise SourceError(f"{printable(root)}: no such directory")
-    options = options or TableOptions()
-    rows, present = TableRows(root, open_table(table, options), options), TreeImages(root)
-    rows.table.images = TableImageColumn(options.path, lambda name: present.has(name + options.suffix))
+    options, present = options or TableOptions(), TreeImages(root)
+    rows = TableRows(root, open_table(table, options, present.has), options)
     header = rows.table.header()
     by_directory = options.has_labels and bool(options.columns) and options.label_column is None
     by_directory = by_directory and options.label not in header
     _require_header(rows.table, header, options.path, present)
     rows.read(header, options.path, options.label if options.has_labels and not by_directory else None)
     rows.match(present)
-    rows.settle()
     rows.require_sound()
     rows.leave_out_unusable()
-    columns = rows.columns(root)
-    own = {**rows.files(columns), **(files_of(rows.names) if files_of is not None else {})}
+    own = {**rows.files(rows.columns()), **(files_of(rows.names) if files_of is not None else {})}
     meaning = _by_directory(rows, own) if by_directory else rows.meaning(header)
     account = Account()
     unnamed = sorted(present.images.difference(rows.names, own, (one["name"] for one in rows.table.left.values())))
-    account.left_out("image", _UNNAMED, unnamed)
+    account.left_out("image", UNNAMED, unnamed)
     source = Source(**rows.members(meaning, account, present.notes))
-    return with_columns(source, columns, on_missing, skip=rows.table.bad.skip)
+    return with_columns(source, rows.columns(), on_missing, skip=rows.table.bad.skip)
 
 
 class TreeImages:
@@ -294,18 +289,24 @@ class TreeImages:
 
 def _by_directory(rows: TableRows, files: Iterable[str]) -> Meaning:
     """Return ImageFolder's classes and labels for images, without directories that contain only files of fields."""
-    folder_of = [name.partition("/")[0] if "/" in name else "" for name in rows.names]
-    beside = {path.partition("/")[0] for path in files}.difference(folder_of)
+    beside = {path.partition("/")[0] for path in files}.difference(map(_directory, rows.names))
     folders = [folder for folder in class_directories(rows.root) if folder not in beside]
     classes = rows.options.classes
     ids = class_ids(folders if classes is None else classes)
-    if unknown := [at for at, folder in enumerate(folder_of) if folder not in ids]:
-        raise rows.refused(
-            unknown[0],
-            f"{printable(rows.names[unknown[0]])} lies in no directory of a class, and there is no column 'label'. "
-            f"Say which column has labels with {option('label_column')}, or {option('no_classes', True)}.",
-        )
-    return Meaning(np.array([ids[folder] for folder in folder_of], np.int64), classes=list(ids))
+    for row, name in enumerate(rows.names):
+        if _directory(name) not in ids:
+            rows.leave_out(
+                row,
+                f"{printable(name)} lies in no directory of a class, and there is no column 'label'. Say which column "
+                f"has labels with {option('label_column')}, or {option('no_classes', True)}.",
+            )
+    rows.require_sound()
+    return Meaning(np.array([ids[_directory(name)] for name in rows.names], np.int64), classes=list(ids))
+
+
+def _directory(name: str) -> str:
+    """Return the first directory in a path; empty for a file without one."""
+    return name.partition("/")[0] if "/" in name else ""
 
 
 class TableRows:
@@ -333,8 +334,8 @@ class TableRows:
         self.options = options
         self._label_column: str | None = None
         self._tops = os.path.abspath(root), os.path.realpath(root)
-        self._outside: set[int] = set()  # rows with paths outside of the root
-        self._kept: list[int] | None = None  # rows of the table, if some were left out
+        self._outside: set[str] = set()  # names that are paths outside of the root
+        self._remaining: list[int] | None = None  # indices of the rows in the table, if some were left out
         self.lines = array("q")
         self.names: list[str] = []
         self.labels: list[str] = []
@@ -366,11 +367,11 @@ class TableRows:
     def match(self, present: TreeImages) -> None:
         """Replace names by the names of the matching files."""
         unknown = {name for name in set(self.names) - present.images if name and not present.has(name)}
-        rows = enumerate(self.names) if unknown or self._outside else ()
-        missing = {row: name for row, name in rows if row in self._outside or name in unknown}
+        unknown |= self._outside
+        missing = {row: name for row, name in enumerate(self.names) if name in unknown} if unknown else {}
         if missing:
             free = present.images.difference(self.names)
-            matched = FileColumns(free, missing, alone=len(missing) == len(self.names))
+            matched = FileMatcher(free, missing, alone=len(missing) == len(self.names))
             for row, name in matched.found.items():
                 self.names[row] = name
             for row, files in matched.several.items():
@@ -379,30 +380,16 @@ class TableRows:
                     row, f"{printable(self.names[row])} fits {len(files)} images: {which}. Name one of them."
                 )
             self.notes += matched.notes()
-            self._outside -= matched.found.keys()
-        for row in sorted(self._outside):
-            self.leave_out(row, _outside(self.names[row]))
-        self._outside.clear()
+        for row in missing:
+            if self.names[row] in self._outside:
+                self.leave_out(row, _outside(self.names[row]))
 
-    def settle(self) -> bool:
-        """Remove the rows that were left out; tell whether there were any."""
-        if not self.table.left:
-            return False
-        remaining = [row for row, line in enumerate(self.lines) if line not in self.table.left]
-        for line, name in zip(self.lines, self.names, strict=False):
-            if name and line in self.table.left:
-                self.table.left[line]["name"] = name
-        if len(remaining) == len(self.lines):
-            return False
-        self._keep(remaining)
-        self._kept = remaining if self._kept is None else [self._kept[row] for row in remaining]
-        self.lines = array("q", (self.lines[row] for row in remaining))
-        return True
-
-    def columns(self, root: Path) -> list[Column]:
-        """Return the values of the fields; the paths of files are relative to `root`."""
-        made = [reading.column(root) for reading in self.readings]
-        return made if self._kept is None else [column.taken(np.array(self._kept, np.int64)) for column in made]
+    def columns(self) -> list[Column]:
+        """Return the values of the fields; the paths of files are relative to the root."""
+        columns = [reading.column(self.root) for reading in self.readings]
+        if self._remaining is None:
+            return columns
+        return [column.taken(np.array(self._remaining, np.int64)) for column in columns]
 
     def files(self, columns: Iterable[Column]) -> dict[str, str]:
         """Return the files below the root that columns name, each with the image of its row."""
@@ -415,7 +402,8 @@ class TableRows:
         }
 
     def require_sound(self) -> None:
-        """Raise SourceError if there are no rows, or two rows name one image."""
+        """Drop the rows that were left out; raise SourceError if none remains, or two rows name one image."""
+        self.drop_left()
         if not self.names:
             first = f" that can be used: {self.table.bad.found[0]['reason']}" if self.table.left else " in it"
             raise SourceError(f"{printable(self.table.path)}: no rows{first}. Each row names an image.")
@@ -426,7 +414,7 @@ class TableRows:
             first_row = seen.setdefault(name, row)
             if first_row != row:
                 self._repeated(row, first_row)
-        self.settle()
+        self.drop_left()
 
     def leave_out_unusable(self) -> None:
         """Leave out the rows with unusable labels, if rows may be left out."""
@@ -434,8 +422,20 @@ class TableRows:
             options = self.options
             for row, error in unusable_labels(self.labels, options.label_type, options.classes, self.refused_label):
                 self.table.leave_out(self.lines[row], error)
-            self.settle()
             self.require_sound()
+
+    def drop_left(self) -> None:
+        """Drop the rows that were left out, after entering their names in the list of skipped samples."""
+        left = self.table.left
+        if not left:
+            return
+        for line, name in zip(self.lines, self.names, strict=False):
+            if name and line in left:
+                left[line]["name"] = name
+        remaining = [row for row, line in enumerate(self.lines) if line not in left]
+        if len(remaining) < len(self.lines):
+            self._keep(remaining)
+            self._remaining = remaining if self._remaining is None else [self._remaining[row] for row in remaining]
 
     def meaning(self, header: Sequence[str]) -> Meaning:
         """Interpret the labels; there are none without a label column. Raises the same errors as `meaning_of`."""
@@ -488,7 +488,8 @@ class TableRows:
         self.table.leave_out(self.lines[row], self.refused(row, problem))
 
     def _keep(self, rows: Sequence[int]) -> None:
-        """Keep some rows."""
+        """Drop all rows except those with these indices."""
+        self.lines = array("q", (self.lines[row] for row in rows))
         self.names = [self.names[row] for row in rows] if self.names else []
         self.labels = [self.labels[row] for row in rows] if self.labels else []
 
@@ -541,7 +542,7 @@ class TableRows:
                     path = PurePosixPath(Path(name).relative_to(top).as_posix())
                     break
         if name_problem(str(path)) or PureWindowsPath(name).drive:
-            self._outside.add(len(self.names))
+            self._outside.add(name)
             return name
         return str(path)
 
@@ -644,146 +645,3 @@ def _such_as(present: Sequence[str], own: Sequence[str]) -> str:
 
 def _quoted(delimiter: str) -> str:
     return "tab" if delimiter == "\t" else f"'{delimiter}'"
-
-
-_URL_COLUMNS = "url", "path"
-"""The columns of URLs where nobody says one: the first that is there."""
-
-
-def url_table_source(base: str | None, table: Path, options: TableOptions) -> Source:
-    """List the images that a table names, in its order, with size and ETag of each.
-
-    A missing image is listed nevertheless: reading it raises an error with its name.
-
-    Parameters
-    ----------
-    base : str, optional
-        The URL to which paths are relative; by default the common beginning of all URLs.
-    table : Path
-        A file, as for `csv_source`.
-    options : TableOptions
-
-    Raises
-    ------
-    SourceError
-        The same as for `csv_source`; also if a cell is not a URL, or a store cannot be reached.
-    """
-    rows = _UrlRows(base, open_table(table, options), options)
-    header = rows.table.header()
-    _require_url_header(rows.table, header)
-    paths = _URL_COLUMNS if options.has_header else ("1",)
-    path_column = options.path_column or next((name for name in paths if name in header), paths[0])
-    rows.read(header, path_column, options.label if options.has_labels else None)
-    rows.settle()
-    rows.name_all()
-    rows.settle()
-    rows.require_sound()
-    rows.leave_out_unusable()
-    meaning, columns = rows.meaning(header), rows.columns(rows.root)
-    if files := [column.field.name for column in columns if isinstance(column, FileColumn)]:
-        raise OptionError(
-            f"{option('columns', files[0])} would be files beside the images, which are read of a disk alone: "
-            "copy them, or leave the column out"
-        )
-    account, notes = _unnamed(base, rows)
-    versions = versions_of(rows.urls)
-    source = ObjectSource(
-        **rows.members(meaning, account, notes),
-        stamps=np.array([stamp_of_version(version) for version in versions], np.int64),
-        base=rows.base,
-        etags=Names.of("" if version is None else version.etag for version in versions),
-        urls=Names.of(rows.urls),
-    )
-    return source.having(*columns)
-
-
-def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
-    """Return an account of the images below the URL that the table does not name, or why they are unknown."""
-    account, suffixes = Account(), ImageRule().extensions
-    if base is None or parse(base).scheme in ("http", "https"):  # HTTP servers do not list their files
-        return account, []
-    try:
-        below = {name for name, _ in list_in_parallel(base) if name.lower().endswith(suffixes)}
-    except RemoteError as error:
-        return account, [f"which images the table does not name is not known: {error}"]
-    known = {*rows.names, *(one["name"] for one in rows.table.left.values())}
-    account.left_out("image", _UNNAMED, sorted(below - known))
-    return account, []
-
-
-def _require_url_header(table: LabelTable, header: Sequence[str]) -> None:
-    """Raise SourceError if the first line of a table without a header would be lost as a header."""
-    if table.has_header and table.of_texts and (first := next(filter(is_url, header), None)):
-        raise SourceError(
-            f"{printable(table.path)}: the first line looks like a row and not like a header: {shown(first)} is a URL, "
-            f"which would be lost. Where there is no header, say {option('no_header', True)}: columns are "
-            "called by their numbers, "
-            f"{option('path_column', str(header.index(first) + 1))}"
-        )
-
-
-class _UrlRows(TableRows):
-    """The rows of a table of URLs.
-
-    Attributes
-    ----------
-    base : str
-        The URL to which all names are relative.
-    urls : list of str
-    """
-
-    def __init__(self, base: str | None, table: LabelTable, options: TableOptions) -> None:
-        super().__init__(Path(), table, options)
-        self._given = base
-        self.base = ""
-        self.urls: list[str] = []
-
-    def name_all(self) -> None:
-        """Name the images by their URLs relative to the base, without queries, which may be secret."""
-        if not self.urls:
-            return
-        parsed = [parse(url) for url in self.urls]
-        first = parsed[0]
-        same = all((target.scheme, target.host) == (first.scheme, first.host) for target in parsed)
-        folders = [posixpath.dirname(target.key) for target in parsed]
-        above = posixpath.commonpath(folders) if same and all(folders) else ""
-        self.base = self._given or (str(Url(first.scheme, first.host, above)) if same else f"{first.scheme}://")
-        self.root = user_path(self.base)
-        start = parse(self._given).key.strip("/") if self._given is not None else above
-        for row, target in enumerate(parsed):
-            name = target.key[len(start) :].lstrip("/") if same else f"{target.host}/{target.key}"
-            name = urllib.parse.unquote(name) if target.scheme in ("http", "https") else name
-            if problem := name_problem(name):
-                self.leave_out(row, f"{target.shown()} names no image: {problem}")
-            self.names.append(name)
-
-    def _keep(self, rows: Sequence[int]) -> None:
-        super()._keep(rows)
-        self.urls = [self.urls[row] for row in rows]
-
-    def _add_names(self, cells: Cells, lines: Sequence[int]) -> None:
-        for cell, line in zip(cells, lines, strict=True):
-            url = ""
-            try:
-                url = self._url(cell)
-            except (RemoteError, ValueError) as error:
-                self.table.leave_out(line, self.table.refused(line, str(error)))
-            self.urls.append(url)
-
-    def _url(self, cell: Any) -> str:
-        """Return the URL in a cell; ValueError or RemoteError if there is none."""
-        if not isinstance(cell, str) or not cell:
-            raise ValueError("the URL is missing" if cell is None or cell == "" else "is no URL")
-        cell += self.options.suffix if not cell.endswith(self.options.suffix) else ""
-        if is_url(cell):
-            url = str(parse(cell))
-        elif self._given is not None and not name_problem(cell):
-            url = join(self._given, cell)
-        else:
-            raise ValueError(
-                f"{printable(cell)} is no URL such as https://host/image.jpg or s3://bucket/image.jpg. For files on a "
-                f"disk, say their directory as SRC, and this table with {option('labels')}"
-            )
-        if self._given is not None and not f"{parse(url)}".startswith(f"{self._given.rstrip('/')}/"):
-            raise ValueError(f"{shown(url)} is not below SRC")
-        return url

@@ -7,7 +7,6 @@ text" is UTF-16.
 
 from __future__ import annotations
 
-import abc
 import codecs
 import csv
 import io
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -86,13 +85,6 @@ _SHOWN = 20  # columns in a message
 _MOST_OF_A_CELL = 1 << 26  # characters
 _AT_ONCE = 64  # rows
 _LIMITING = Lock()
-
-
-class TableImageColumn(NamedTuple):
-    """A column of paths, and a test whether an image exists."""
-
-    column: str
-    has: Callable[[str], bool]
 
 
 @dataclass(frozen=True)
@@ -179,21 +171,18 @@ class LabelTable(ABC):
         Collects unusable rows.
     left : dict of int to dict
         The rows left out, by line, in the form of `bad`.
-    images : TableImageColumn, optional
-        Tells which paths are images, so that a path may contain the delimiter.
     joined : list of str
-        The paths with the delimiter among the rows of the last reading.
+        The paths that contain the delimiter, among the rows that were read last.
     """
 
     unit = "line"
     of_texts = False
     has_header = True
 
-    def __init__(self, path: Path, options: TableOptions) -> None:
+    def __init__(self, path: Path, bad: BadSamples) -> None:
         self.path = path
-        self.bad = options.bad
+        self.bad = bad
         self.left: dict[int, dict[str, str]] = {}
-        self.images: TableImageColumn | None = None
         self.joined: list[str] = []
 
     @abstractmethod
@@ -228,12 +217,20 @@ class CsvTable(LabelTable):
     """A CSV file in UTF-8, where invalid bytes become surrogates; or in UTF-16 with a byte order mark.
 
     Columns without a header are called ``"1"``, ``"2"`` and so on.
+
+    Parameters
+    ----------
+    path : Path
+    options : TableOptions
+    is_image : callable, optional
+        Tells whether a path is that of an image, so that paths may contain the delimiter without quotes.
     """
 
     of_texts = True
 
-    def __init__(self, path: Path, options: TableOptions) -> None:
-        super().__init__(path, options)
+    def __init__(self, path: Path, options: TableOptions, is_image: Callable[[str], bool] | None = None) -> None:
+        super().__init__(path, options.bad)
+        self._options, self._is_image = options, is_image
         self._delimiter = options.delimiter or default_delimiter(path)
         self.has_header = options.has_header
 
@@ -286,20 +283,19 @@ class CsvTable(LabelTable):
 
     def _with_whole_path(self, row: list[str], header: list[str] | None) -> list[str]:
         """Rejoin the path of a row that contains the delimiter, if exactly one image has such a path."""
-        if self.images is None:
-            return row
-        column, has = self.images
+        column = self._options.path
         try:
             position = int(column) - 1 if header is None else header.index(column)
         except ValueError:
             return row
-        ends = range(position + 1, len(row) + 1) if header is None else [position + 1 + len(row) - len(header)]
-        paths = {
-            end: path for end in ends if 0 <= position < end and has(path := self._delimiter.join(row[position:end]))
-        }
-        if len(paths) != 1:
+        if self._is_image is None or position < 0:
             return row
-        ((end, path),) = paths.items()
+        ends = range(position + 1, len(row) + 1) if header is None else [position + 1 + len(row) - len(header)]
+        joined = {end: self._delimiter.join(row[position:end]) for end in ends}
+        images = [(end, path) for end, path in joined.items() if self._is_image(path + self._options.suffix)]
+        if len(images) != 1:
+            return row
+        end, path = images[0]
         self.joined += [path] if end > position + 1 else []
         return [*row[:position], path, *row[end:]]
 
@@ -394,19 +390,22 @@ class ParquetTable(LabelTable):
             raise self.unreadable(getattr(error, "strerror", None) or error) from error
 
 
-def open_table(path: Path, options: TableOptions) -> LabelTable:
-    """Open the table in a file, by suffix: ``.jsonl``, ``.parquet``; otherwise CSV.
+def open_table(path: Path, options: TableOptions, is_image: Callable[[str], bool] | None = None) -> LabelTable:
+    """Open the table in a file, by suffix: ``.jsonl``, ``.parquet``; otherwise CSV, see `CsvTable` for `is_image`.
 
-    OptionError if an option for CSV is given for another format.
+    Raises
+    ------
+    OptionError
+        If an option for CSV is given for another format.
     """
     suffix = path.suffix.lower()
     if suffix not in (".jsonl", ".ndjson", ".parquet"):
-        return CsvTable(path, options)
+        return CsvTable(path, options, is_image)
     if not options.has_header:
         raise OptionError(f"{option('no_header', True)} is for CSV: {printable(path)} names its columns")
     if options.delimiter is not None:
         raise OptionError(f"{option('delimiter')} is for CSV: {printable(path)} separates its columns by itself")
-    return ParquetTable(path, options) if suffix == ".parquet" else JsonLines(path, options)
+    return ParquetTable(path, options.bad) if suffix == ".parquet" else JsonLines(path, options.bad)
 
 
 def default_delimiter(table: Path | None) -> str:
@@ -508,7 +507,7 @@ class ColumnSpec:
         return cls(name if sign else column, column, kind, dtype, rank)
 
 
-class TableReading(abc.ABC):
+class TableReading(ABC):
     """Builds a field from the cells of a column, chunk by chunk.
 
     Parameters
@@ -523,11 +522,11 @@ class TableReading(abc.ABC):
         self._table = table
         self._field = Field(spec.name, spec.kind, spec.dtype, spec.rank or 0)
 
-    @abc.abstractmethod
+    @abstractmethod
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
         """Add the next cells. A row with an invalid cell is left out of the table, or raises SourceError."""
 
-    @abc.abstractmethod
+    @abstractmethod
     def column(self, root: Path) -> Column:
         """Return the field's values; the paths of files are relative to `root`."""
 
@@ -692,7 +691,7 @@ def _shortened(digits: str) -> str:
     return digits if len(digits) <= 40 else f"{digits[:20]}… ({len(digits)} digits)"
 
 
-class _Bytes(TableReading):
+class _Blobs(TableReading):
     """Cells that become bytes."""
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
@@ -707,6 +706,9 @@ class _Bytes(TableReading):
             self._sizes.append(-1 if stored is None else len(stored))
 
     def column(self, root: Path) -> Column:
+        return self._packed()
+
+    def _packed(self) -> BlobColumn:
         blob, sizes = np.frombuffer(self._blob, np.uint8), np.frombuffer(self._sizes, np.int64)
         return BlobColumn.packed(self._field, blob, sizes)
 
@@ -723,24 +725,16 @@ class _Bytes(TableReading):
         return self._field.encode(cell)
 
 
-class _Paths(TableReading):
+class _Paths(_Blobs):
     """Cells that are paths of images or masks."""
 
-    def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
-        super().__init__(spec, table)
-        self._paths: list[str | None] = []
-
-    def add(self, cells: Cells, lines: Sequence[int]) -> None:
-        self._paths.extend(self._values(cells, lines, self._path))
-
     def column(self, root: Path) -> Column:
-        return FileColumn.of(self._field, root, self._paths)
+        return FileColumn(self._field, root, self._packed())
 
-    def _path(self, cell: Any) -> str:
+    def _stored(self, cell: Any) -> Stored:
         if not isinstance(cell, str) or "\0" in cell:
             raise ValueError(f"{short(cell)} is no path of a file")
-        encode_name(cell)  # UnicodeEncodeError is a ValueError
-        return cell.replace(os.sep, "/")
+        return encode_name(cell.replace(os.sep, "/"))  # UnicodeEncodeError is a ValueError
 
 
 def reading_of(spec: ColumnSpec, table: LabelTable) -> TableReading:
@@ -749,7 +743,7 @@ def reading_of(spec: ColumnSpec, table: LabelTable) -> TableReading:
     if kind.has_classes:
         return _Classes(spec, table)
     readings: dict[str, type[TableReading]] = {"number": _Scalars, "pixels": _Paths}
-    return readings.get(kind.form, _Bytes)(spec, table)
+    return readings.get(kind.form, _Blobs)(spec, table)
 
 
 _FORMS = {

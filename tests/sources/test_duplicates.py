@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from packer import _table
-from packer._sources.scan_list import repeats
+from packer._table import repeats
 
 
 class Alike(str):

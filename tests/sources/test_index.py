@@ -14,7 +14,7 @@ from PIL import Image
 
 import packer
 from packer._formats.index import move_index
-from packer._sources import index as survey
+from packer._sources import index as indexing
 from packer._storage import system
 from packer._table import Sample
 from packer.errors import DestinationError, ImageError, OptionError
@@ -86,8 +86,8 @@ def test_python_makes_the_same_index_without_c(
         for src, options in sources:
             for checksums in (True, False):
                 found = []
-                for compiled in (survey.CAN_SURVEY, False):
-                    monkeypatch.setattr(survey, "CAN_SURVEY", compiled)
+                for compiled in (indexing.CAN_SURVEY, False):
+                    monkeypatch.setattr(indexing, "CAN_SURVEY", compiled)
                     path = tmp_path / "x.index"
                     packer.index(src, path, exif=exif, checksums=checksums, overwrite=True, **options)
                     found.append(content(path))

@@ -13,7 +13,7 @@ from PIL import Image
 
 import packer
 from packer._account import Account
-from packer._sources.table_source import FileColumns, csv_source
+from packer._sources.table_source import FileMatcher, csv_source
 from packer._sources.tables import TableOptions
 from packer.errors import SourceError
 from tests.command import packer as run_packer
@@ -107,7 +107,7 @@ def test_a_name_means_one_file_or_none(files: list[str], data: st.DataObject) ->
     names = data.draw(st.lists(st.sampled_from([*files, *map(str.upper, files), "a", "B"]), max_size=6))
     missing = {row: name for row, name in enumerate(names) if name not in files}
     free = set(files) - set(names)
-    matched = FileColumns(free, missing, alone=len(missing) == len(names))
+    matched = FileMatcher(free, missing, alone=len(missing) == len(names))
     assert set(matched.found.values()) <= free
     assert not matched.found.keys() & matched.several.keys()
     assert all(len(fitting) > 1 for fitting in matched.several.values())

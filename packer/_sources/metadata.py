@@ -1,0 +1,467 @@
+"""Files in a tree that have labels and fields of its images: Hugging Face's metadata tables, StyleGAN's dataset.json.
+
+``metadata.csv``, ``.jsonl`` or ``.parquet``: ``file_name`` is the path of an image, relative to SRC; ``NAME_file_name``
+is the path of another file of the image. ``label``, or ``labels`` with a single label in each row, is the label.
+``objects`` has boxes, x y width height, and their categories. Every other column is a field, whose kind follows from
+its cells.
+
+``dataset.json``, as ``dataset_tool.py`` of StyleGAN and EDM writes it: the labels of images by their paths. The
+subdirectories are parts of equal size, not classes. Order and labels are the same as for these files in a zip.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer._account import Account, BadSamples
+from packer._codecs import UNLABELED
+from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_of_images, dataset_labels, label_vector
+from packer._containers.roles import NAMES, has_label_name
+from packer._fields import MOST_FIELDS, OF_SCALARS, Field
+from packer._fields.encoding import parsed_json
+from packer._sources.base import BlobColumn, FileColumn, Source, joined
+from packer._sources.imagefolder import FilesOf, ImageRule, Walk, imagefolder_source, unlabeled_source
+from packer._sources.labels import unknown_classes
+from packer._sources.sidecar_files import Missing, with_columns
+from packer._sources.table_source import TableRows, TreeImages
+from packer._sources.tables import (
+    Cells,
+    Chunk,
+    ColumnSpec,
+    LabelTable,
+    TableOptions,
+    kinds_of,
+    open_table,
+    some_columns,
+)
+from packer._storage.safe_open import open_regular
+from packer._table import Ints, Names
+from packer.errors import MissingDependencyError, SourceError, option, printable, recorded
+
+_NAME, _OF_FILES, _OBJECTS = "file_name", "_file_name", "objects"
+_LABELS = NAMES["tables of datasets"].labels
+_OF_OBJECTS = {"objects.bbox": ("boxes", "boxes"), "objects.categories": ("labels", "labels")}
+"""The fields that `objects` become, with their kinds."""
+
+_SHOWN = 5
+_LARGEST_JSON = 1 << 28  # bytes of a dataset.json
+
+
+class MetadataTable(LabelTable):
+    """A metadata table, in which `objects` is split into columns: boxes x y x y, their categories, and other members.
+
+    Attributes
+    ----------
+    nans : dict of str to int
+        The number of NaN in each column, among the rows that were read last.
+    """
+
+    def __init__(self, table: LabelTable) -> None:
+        super().__init__(table.path, table.bad)
+        self._table = table
+        self.left = table.left
+        self.unit, self.of_texts = table.unit, table.of_texts
+        self.nans: dict[str, int] = {}
+
+    def header(self) -> list[str]:
+        header = self._table.header()
+        return [*header, *_OF_OBJECTS] if _OBJECTS in header else header
+
+    def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
+        self.nans = dict.fromkeys(columns, 0)
+        for chunk in self._chunks(columns):
+            yield Chunk(chunk.lines, {name: self._without_nan(name, cells) for name, cells in chunk.columns.items()})
+
+    def _without_nan(self, name: str, cells: Cells) -> Cells:
+        """Return cells with None in place of NaN, which pandas writes for missing values."""
+        if self.of_texts or (isinstance(cells, np.ndarray) and not np.isnan(cells).any()):
+            return cells
+        listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
+        found: list[Any] = [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in listed]
+        self.nans[name] += sum(new is None and cell is not None for new, cell in zip(found, listed, strict=True))
+        return found
+
+    def _chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
+        own = {_OBJECTS, *_OF_OBJECTS}
+        inner = [column for column in columns if column not in own]
+        if len(inner) == len(columns):
+            yield from self._table.chunks(columns)
+            return
+        for chunk in self._table.chunks([*inner, _OBJECTS]):
+            rows = [self._columns_of(*row) for row in zip(chunk.columns[_OBJECTS], chunk.lines, strict=True)]
+            split = {column: [row.get(column, "" if self.of_texts else None) for row in rows] for column in own}
+            yield Chunk(chunk.lines, {column: split.get(column, chunk.columns.get(column, ())) for column in columns})
+
+    def _columns_of(self, cell: Any, line: int) -> dict[str, Any]:
+        """Return the cells of a row that its objects become; none if the row is left out."""
+        try:
+            return self._split(cell)
+        except ValueError as error:
+            self.leave_out(line, self.refused(line, f"column '{_OBJECTS}': {printable(error)}"))
+            return {}
+
+    def _split(self, cell: Any) -> dict[str, Any]:
+        """Split objects into columns; ValueError if they are invalid."""
+        objects = cell
+        if self.of_texts:
+            try:
+                objects = parsed_json(cell) if cell.strip() else None
+            except ValueError as error:
+                raise ValueError(f"it is no JSON: {error}") from error
+        if not isinstance(objects, dict):
+            return {} if objects is None else {_OBJECTS: cell}
+        boxes = objects.get("bbox")
+        if isinstance(boxes, list):
+            boxes = [_corners(box) for box in boxes]
+        more = {key: value for key, value in objects.items() if key not in ("bbox", "categories")}
+        categories = objects.get("categories")
+        if isinstance(boxes, list) and isinstance(categories, list) and len(boxes) != len(categories):
+            raise ValueError(f"{len(boxes)} bbox and {len(categories)} categories. Each box has one category.")
+        row = {_OBJECTS: more or None, "objects.bbox": boxes, "objects.categories": categories}
+        cells = {column: value for column, value in row.items() if value is not None}
+        return {column: json.dumps(value) for column, value in cells.items()} if self.of_texts else cells
+
+
+def _corners(box: Any) -> Any:
+    """Convert a box from x y width height to x y x y; None for anything else, which encoding the field refuses."""
+    if not isinstance(box, list) or len(box) != 4 or any(type(number) not in (int, float) for number in box):
+        return None
+    x, y, width, height = box
+    try:
+        return [x, y, x + width, y + height]
+    except OverflowError:  # a whole number beyond all floats, and a float
+        return None
+
+
+def metadata_of(root: Path, names: Sequence[str], bad: BadSamples) -> MetadataTable | None:
+    """Return the metadata table at the top of a directory; None if it names no images.
+
+    Parameters
+    ----------
+    root : Path
+    names : sequence of str
+        The names of the files of such tables in it.
+    bad : BadSamples
+        Collects unusable rows.
+
+    Raises
+    ------
+    SourceError
+        If there are several tables, or the table cannot be read.
+    MissingDependencyError
+        If the file is Parquet, and pyarrow is not installed.
+    """
+    if len(names) > 1:
+        raise SourceError(
+            f"{printable(root)}: {', '.join(names)} are there. Remove all but one, or say "
+            f"{option('no_metadata', True)}."
+        )
+    table = MetadataTable(open_table(root / names[0], TableOptions(bad=bad)))
+    try:
+        return table if _NAME in table.header() else None
+    except (SourceError, MissingDependencyError) as error:
+        raise type(error)(f"{error} {option('no_metadata', True)} leaves the file alone.") from error
+
+
+def metadata_source(
+    root: Path,
+    table: MetadataTable,
+    rule: ImageRule | None = None,
+    classes: Sequence[str] | None = None,
+    *,
+    has_classes: bool = True,
+    on_missing: str = "error",
+    files_of: FilesOf | None = None,
+    allow_empty: bool = False,
+) -> Source:
+    """List the images of a tree, with fields from a metadata table.
+
+    The images are the same as ImageFolder's, in the same order. If the table names an image at the top of `root`, they
+    are all images below `root`, without classes from directories.
+
+    Parameters
+    ----------
+    root : Path
+    table : MetadataTable
+        The table that `metadata_of` returned.
+    rule : ImageRule, optional
+        The rule that decides which files are images; by default ImageFolder's.
+    classes : sequence of str, optional
+        Class names in the order of their ids.
+    has_classes : bool
+        Whether directories and the table have labels; otherwise all images have the label -1.
+    on_missing : {"error", "null", "skip"}
+        What happens to images without a row, or without a file that their row names.
+    files_of : callable, optional
+        The same as for `imagefolder_source`, in addition to the files that the table names.
+    allow_empty : bool
+        The same as for `imagefolder_source`; if the table has the labels, directories are not classes and may be empty.
+
+    Raises
+    ------
+    SourceError
+        If the tree or the table cannot be used, or an image has no row, or a row no image.
+    """
+    header = table.header()
+    _require_distinct(table, header)
+    kinds = kinds_of(table, header)
+    label = next((name for name in _LABELS if name in header and kinds.get(name) != "json"), None)
+    label = label if has_classes else None
+    specs, unnamed = _specs(table, header, kinds, {_NAME, label, *(() if has_classes else _LABELS[:1])})
+    rows = TableRows(root, table, TableOptions(unlabeled=True, classes=classes, columns=specs))
+    rows.read(header, _NAME, label)
+    rows.require_sound()
+    _leave_out_files_outside(rows)
+    flat = not has_classes or any("/" not in name.replace("\\", "/") for name in rows.names)
+    own = rows.files(rows.columns())
+    if flat:
+        listed = unlabeled_source(root, rule).without(own)
+    else:
+        of = (lambda names: own) if files_of is None else (lambda names: {**own, **files_of(names)})
+        listed = imagefolder_source(
+            root, None if label else classes, rule, of, allow_empty=allow_empty or label is not None, bad=table.bad
+        )
+    listed = _without_table(listed, table.path.name)
+    rows.match(TreeImages(root, listed.names))
+    rows.leave_out_unusable()
+    rows.require_sound()
+    columns = rows.columns()
+    source, image_rows = _matched(listed.without({one["name"] for one in table.left.values()}), rows, on_missing)
+    if label is None and flat and has_classes:
+        _account_for_candidates(source, table, kinds)
+    if label is not None:
+        source = _labelled(source, rows, image_rows)
+    field_names = ", ".join(column.field.name for column in columns) or "none"
+    notes = [f"{printable(table.path.name)}: fields {field_names}"]
+    if nans := [f"{printable(name)} ({count:,})" for name, count in table.nans.items() if count]:
+        notes.append(f"NaN is taken for a missing value, null, in these columns: {some_columns(nans)}")
+    _account_for_columns(source, rows, unnamed)
+    source = replace(source, notes=[*source.notes, *rows.notes, *notes], doubts=tuple(table.bad.found))
+    found = [joined(column, image_rows) for column in columns]
+    return with_columns(source, found, on_missing, skip=table.bad.skip)
+
+
+def _require_distinct(table: LabelTable, header: Sequence[str]) -> None:
+    """Raise SourceError if two columns have one name."""
+    if repeated := [name for name in header if header.count(name) > 1]:
+        raise SourceError(
+            f"{printable(table.path)}: {len(repeated)} columns have the name {printable(repeated[0])!r}. Give each a "
+            f"name of its own, or say {option('no_metadata', True)}."
+        )
+
+
+def _leave_out_files_outside(rows: TableRows) -> None:
+    """Leave out rows that name files outside the tree: the user did not name the table, which may be hostile."""
+    for column in rows.columns():
+        for row, path in enumerate(column.names() if isinstance(column, FileColumn) else ()):
+            if os.path.isabs(path) or posixpath.normpath(path.replace(os.sep, "/")).split("/")[0] == "..":
+                column_option = f"{column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}"
+                rows.leave_out(
+                    row,
+                    f"column '{column.field.name}{_OF_FILES}': {printable(path)} lies outside of SRC. Correct "
+                    f"the path, or say that it is meant: {option('labels', printable(rows.table.path))} "
+                    f"{option('path_column', _NAME)} {option('columns', column_option)}",
+                )
+    rows.require_sound()
+
+
+def _account_for_columns(source: Source, rows: TableRows, unnamed: Sequence[str]) -> None:
+    """Record the unused columns: those with invalid field names, and those without values."""
+    assert source.account is not None
+    other = f"--labels {printable(rows.table.path)} --path-column {_NAME} --column NEW=COLUMN:KIND gives another"
+    source.account.left_out("column", f"no field can have its name; {other}", unnamed)
+    rest = [name for name in rows.unused if name not in unnamed and name != _OBJECTS]
+    source.account.not_looked_at("column", "it has no values, or labels that are not wanted", rest)
+
+
+def _account_for_candidates(source: Source, table: LabelTable, kinds: Mapping[str, str]) -> None:
+    """Record the columns that look like labels under other names, as in many tables of the Hub."""
+    assert source.account is not None
+    table_of = f"{option('labels', printable(table.path))} {option('path_column', _NAME)}"
+    for name, kind in kinds.items():
+        if has_label_name(name) and kind in ("int64", "text", "bool"):
+            source.account.looks_like_labels("column", name, f"{table_of} {option('label_column', printable(name))}")
+
+
+def _matched(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
+    """Return the images to keep, and the row of each image, -1 if it has none."""
+    left = {one["name"] for one in rows.table.bad.found}
+    row_of = {name: row for row, name in enumerate(rows.names) if name not in left}
+    image_rows = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
+    table = rows.table.path.name
+    if row_of:
+        first = next(iter(row_of.values()))
+        if on_missing == "error":
+            raise rows.refused(
+                first,
+                f"{printable(rows.names[first])} is none of the images in {printable(source.root)} "
+                f"({len(row_of)} such rows). Correct {_NAME}, or say {option('on_missing', 'skip')} to pass "
+                "over such rows, "
+                f"or {option('no_metadata', True)}.",
+            )
+        if source.account is not None:
+            source.account.left_out("row", "it names no image; --on-missing", row_of, chosen=True)
+    missing = Missing(source, on_missing)
+    lacking = np.flatnonzero(image_rows < 0)
+    if len(lacking):
+        shown = ", ".join(printable(source.names[at]) for at in lacking[:_SHOWN].tolist())
+        missing.lack(lacking, f"row in {table}", shown + (", …" if len(lacking) > _SHOWN else ""))
+    remaining = image_rows[image_rows >= 0] if on_missing == "skip" else image_rows
+    return missing.settled(source), remaining
+
+
+def _labelled(source: Source, rows: TableRows, image_rows: Ints) -> Source:
+    """Return the source with labels from the table instead of the directories."""
+    meaning = rows.meaning(())
+    labels = np.where(image_rows < 0, UNLABELED, meaning.labels[image_rows])
+    notes = [note for note in source.notes if "every label is -1" not in note]
+    return replace(source, labels=labels, classes=meaning.classes, notes=[*notes, *meaning.notes])
+
+
+def _without_table(source: Source, name: str) -> Source:
+    """Return a source without its table among the ignored files."""
+    others = source.others.without(name)
+    before = list(map(recorded, source.others.notes()))
+    notes = (others.notes() if note in before else [note] for note in source.notes)
+    return replace(source, others=others, notes=list(itertools.chain.from_iterable(notes)))
+
+
+def _specs(
+    table: LabelTable, header: Sequence[str], kinds: Mapping[str, str], own: set[str | None]
+) -> tuple[list[ColumnSpec], list[str]]:
+    """Return the fields for columns, and the columns with invalid field names; SourceError for too many fields."""
+    specs, unnamed = [], []
+    for column in header:
+        kind = kinds.get(column, "")
+        if column in own or not kind:
+            continue
+        name, dtype = column, ""
+        if column in _OF_OBJECTS:
+            name, kind = _OF_OBJECTS[column]
+        elif column.endswith(_OF_FILES) and kind == "text":
+            name = column.removesuffix(_OF_FILES)
+            kind = "mask" if "mask" in name.lower() else "image"
+        elif kind in OF_SCALARS:
+            kind, dtype = "scalar", kind
+        try:
+            Field(name, kind, dtype)
+        except ValueError:
+            unnamed.append(column)
+        else:
+            specs.append(ColumnSpec(name, column, kind, dtype))
+    if len(specs) > MOST_FIELDS:
+        raise SourceError(
+            f"{printable(table.path)}: {len(specs)} columns would be fields, and a pack has {MOST_FIELDS} at most. "
+            f"Remove columns, or say {option('no_metadata', True)}."
+        )
+    return specs, unnamed
+
+
+def stylegan_source(
+    root: Path, classes: Sequence[str] | None = None, rule: ImageRule | None = None, bad: BadSamples | None = None
+) -> Source | None:
+    """List the images of a directory with the labels of its ``dataset.json``; None if another tool wrote it.
+
+    The file may declare that there are no labels.
+
+    Parameters
+    ----------
+    root : Path
+    classes : sequence of str, optional
+        Class names in the order of their ids; by default classes are called by their numbers.
+    rule : ImageRule, optional
+        The rule that decides which files are images.
+    bad : BadSamples, optional
+        Collects the images whose label is invalid or none of `classes`; by default such a label is an error.
+
+    Raises
+    ------
+    SourceError
+        If the file has an invalid label, or one outside of `classes`; or the directory cannot be listed.
+    """
+    path = root / DATASET_JSON
+    labels = _labels_in(path)
+    if labels is None:
+        return None
+    walk, account = Walk(root, rule or ImageRule()), Account()
+    names = sorted(walk.all_images())
+    has_labels = "the labels" if labels else "it says that there are no labels"
+    why = f"{has_labels}, and directories are no classes; --no-metadata leaves it alone"
+    account.taken("file", why, [DATASET_JSON])
+    account.update(walk.account)
+    if not are_of_images(labels, names, account):
+        return None
+    of_images = list(map(labels.get, names))
+    vectors = {row: label for row, label in enumerate(of_images) if isinstance(label, list)}
+    ids = [label if type(label) is int else UNLABELED for label in of_images]
+    bad = bad or BadSamples()
+    known = [] if (vectors or not labels) and max(ids) == min(ids) == UNLABELED else _classes(ids, classes, path, bad)
+    stored, bad_rows = _encoded(vectors, names, printable(path), bad)
+    for row, label in enumerate(ids):
+        if known and label >= len(known):
+            bad.add(names[row], SourceError(f"its label is {label}, and there are {len(known)} classes"))
+            bad_rows.append(row)
+    others = walk.others.without(DATASET_JSON)
+    source = Source(
+        "stylegan",
+        root,
+        Names.of(names),
+        np.array(ids, np.int64),
+        known,
+        others.notes(),
+        others=others,
+        account=account,
+    )
+    if vectors:
+        source = source.having(BlobColumn.of(VECTOR, map(stored.get, range(len(names)))))
+    return source.without_bad(sorted(bad_rows), bad)
+
+
+def _encoded(
+    vectors: Mapping[int, list[Any]], names: Sequence[str], where: str, bad: BadSamples
+) -> tuple[dict[int, bytes], list[int]]:
+    """Return the labels that are lists of numbers as a pack holds them, and the rows with invalid ones."""
+    stored, bad_rows = dict[int, bytes](), list[int]()
+    for row, vector in vectors.items():
+        try:
+            stored[row] = label_vector(vector)
+        except ValueError as error:
+            bad.add(names[row], SourceError(f"{where}: {printable(names[row])}: {error}"))
+            bad_rows.append(row)
+    return stored, bad_rows
+
+
+def _labels_in(path: Path) -> dict[str, Any] | None:
+    """Return the labels in a file; None if there is no file, or another tool wrote it."""
+    try:
+        if os.path.getsize(path) > _LARGEST_JSON:
+            return None
+        with open(open_regular(path), "rb") as file:
+            return dataset_labels(file.read(_LARGEST_JSON), printable(path))
+    except (OSError, SourceError):
+        return None
+
+
+def _classes(labels: Sequence[int], classes: Sequence[str] | None, path: Path, bad: BadSamples) -> list[str]:
+    least, most = min(labels), max(labels)
+    if least < UNLABELED or most > 1000 + 10 * len(labels):
+        raise SourceError(
+            f"{printable(path)}: labels from {least} to {most} are no ids of classes. "
+            f"{option('no_metadata', True)} leaves the "
+            "file alone"
+        )
+    if classes is None:
+        return list(map(str, range(most + 1)))
+    if most >= len(classes):
+        bad.require_skip(SourceError(f"{printable(path)}: {unknown_classes([str(most)])}"))
+    return list(classes)
