@@ -368,6 +368,9 @@ _MASKS |= {"groundtruth", "annotation", "annotations", "semantic", "instance", "
 _PICTURES = frozenset({"target", "targets", "hr", "hq"})
 """Words in the names of directories of images, of their masks, and of other images that belong to them."""
 
+_DOMAIN = re.compile(f"((?i:{'|'.join(SPLITS)})[-_ ]?)([AB])")
+"""Names such as trainA and trainB: the images of two domains, as networks that translate between them take them."""
+
 _WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MASK_OF = re.compile(r"(?:^|[-_. ])(?:mask|seg|segmentation|label|gt|groundtruth)s?$", re.IGNORECASE)
 _COMPARED = 100
@@ -434,18 +437,73 @@ def account_for_layout(account: Account, listed: Mapping[str, Sequence[str]], ab
     way : str
         How to convert a directory of the source by itself, such as ``unpack it, and convert``.
     """
-    splits = [name for name in listed if name.lower() in SPLITS]
+    pairs = [*_pairs(listed)]
+    splits = [name for name in listed if name.lower() in SPLITS] or ([] if pairs else _domains(listed))
     if len(splits) > 1 or len(splits) == len(listed) > 0:
         each = f"{way} each directory, such as {above}{splits[0]}, with {option('unlabeled', True)}"
         why = f"they are named like splits, and are classes as for ImageFolder; if the images have no classes, {each}"
         account.taken("class", why, splits)
-    for names, images, template in _pairs(listed):
+    for names, images, template in pairs:
         field = option("fields", f"'{template}'" if template else "NAME=TEMPLATE")
         alone = f"{above}{images} with" if images else "the source with"
         alone += "" if "{stem}" in template and not images else f" {option('no_classes', True)}"
         what = "other picture" if template.startswith("paired:") else "mask"
         why = f"they are named like images and their {what}s, and are classes as for ImageFolder"
         account.taken("class", f"{why}; to store each {what} with its image, {way} {alone} {field}", names)
+    if (inner := _inner_directories(listed)) is not None:
+        _account_for_inner(account, listed, *inner, way)
+
+
+def _account_for_inner(
+    account: Account, listed: Mapping[str, Sequence[str]], images: str, masks: str, way: str
+) -> None:
+    """Account for classes with a directory of images and one of masks in each."""
+    template = _inner_template(listed, images, masks)
+    join = "" if template else "join the masks of each image to one file, "
+    field = option("fields", f"'mask={template}'" if template else "NAME=TEMPLATE")
+    ids = all(sum(name.startswith(f"{folder}/{images}/") for name in names) < 2 for folder, names in listed.items())
+    alone = f"the source with {option('no_classes', True)}" if ids else "the source with"
+    account.taken(
+        "class",
+        f"each has directories of images and of masks, {printable(images)} and {printable(masks)}, and both are images "
+        f"of the class as for ImageFolder; to store each mask with its image, {join}{way} {alone} {field}",
+        listed,
+    )
+
+
+def _inner_directories(listed: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
+    """Return the names of the directories of images and of masks in every class; None if a class has others."""
+    found: set[tuple[str, str]] = set()
+    for names in filter(len, listed.values()):
+        ends = [*names[:_COMPARED], *names[-_COMPARED:]]
+        inner = {name.split("/")[1]: _words(name.split("/")[1]) for name in ends if name.count("/") > 1}
+        masks = [name for name in inner if inner[name] & _MASKS]
+        images = [name for name in inner if inner[name] & _IMAGES and name not in masks]
+        if len(masks) != 1 or len(images) != 1:
+            return None
+        found.add((images[0], masks[0]))
+    return found.pop() if len(found) == 1 else None
+
+
+def _inner_template(listed: Mapping[str, Sequence[str]], images: str, masks: str) -> str:
+    """Return the template that leads from the images of each class to their masks; empty if there is none."""
+    of_images, of_masks = list[str](), list[str]()
+    for folder, names in listed.items():
+        of_images += [f"{folder}/{name}" for name in _below(f"{folder}/{images}", names)]
+        of_masks += [f"{folder}/{name}" for name in _below(f"{folder}/{masks}", names)]
+        if len(of_images) > _COMPARED:
+            break
+    if len(of_images) < 2 or any(name.count("/") > 1 for name in of_images):  # one name fits any template
+        return ""
+    template = _template(of_images, of_masks)
+    return template and f"{{dir}}/../{_literal(masks)}/{template.removeprefix('{dir}/')}"
+
+
+def _domains(listed: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return all directories if they are the images of two domains, in one split or more; otherwise none."""
+    domains = [_DOMAIN.fullmatch(name) for name in listed]
+    both = {domain[2] for domain in domains if domain is not None}
+    return list(listed) if None not in domains and len(both) == 2 else []
 
 
 def _pairs(listed: Mapping[str, Sequence[str]]) -> Iterator[tuple[list[str], str, str]]:
@@ -454,6 +512,12 @@ def _pairs(listed: Mapping[str, Sequence[str]]) -> Iterator[tuple[list[str], str
     The path is empty for masks among the images of their class. The template is empty if names do not tell which files
     belong together.
     """
+    for name in _domains(listed):
+        other = f"{name[:-1]}B"
+        if other != name and len(listed.get(other, ())) > 2:
+            template = _template(_below(name, listed[name]), _below(other, listed[other]))
+            if template:
+                yield [name, other], name, f"paired:image=../{_literal(other)}/{template}"
     words = {name: _words(name) for name, names in listed.items() if names}
     masks = [name for name in words if words[name] & (_MASKS | _PICTURES)]
     images = [name for name in words if words[name] & _IMAGES and name not in masks]

@@ -358,6 +358,8 @@ class TableRows:
                 self.labels.extend(self._labels(chunk.columns[label_column], chunk.lines))
             for reading in self.readings:
                 reading.add(chunk.columns[reading.spec.column], chunk.lines)
+        for reading in self.readings:
+            reading.finish()
         if joined := self.table.joined:
             self.notes.append(
                 f"{len(joined):,} paths hold the character that separates columns, such as {printable(joined[0])!r}, "

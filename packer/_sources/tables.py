@@ -526,6 +526,9 @@ class TableReading(ABC):
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
         """Add the next cells. A row with an invalid cell is left out of the table, or raises SourceError."""
 
+    def finish(self) -> None:
+        """Leave out the rows whose cells prove invalid when all cells are known, or raise SourceError."""
+
     @abstractmethod
     def column(self, root: Path) -> Column:
         """Return the field's values; the paths of files are relative to `root`."""
@@ -630,29 +633,41 @@ class _Classes(TableReading):
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
-        self._places: dict[str, int] = {}
-        self._lines: list[int] = []  # the row in which each of these came first
-        self._codes = array("q")
+        self._numbers: dict[str, int] = {}  # of all labels, in the order in which they came
+        self._codes = array("q")  # the numbers of all rows' labels
         self._counts = array("q")  # labels of each row, -1 if they are missing
+        self._lines = array("q")
 
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
         several = self._field.is_blob
         values = self._values(cells, lines, self._several if several else lambda cell: [self._one(cell)])
-        for labels, line in zip(values, lines, strict=True):
+        for labels in values:
             self._counts.append(-1 if labels is None else len(labels))
             for label in labels or ():
-                self._codes.append(self._places.setdefault(label, len(self._places)))
-            self._lines.extend([line] * (len(self._places) - len(self._lines)))
+                self._codes.append(self._numbers.setdefault(label, len(self._numbers)))
+        self._lines.extend(lines)
+
+    def finish(self) -> None:
+        if not self._are_ids:
+            return
+        large = {number: label for label, number in self._numbers.items() if _is_too_large(label)}
+        lines = np.repeat(self._lines, np.maximum(self._counts, 0)) if large else ()
+        for line, number in zip(lines, self._codes, strict=False):
+            if number in large:
+                shown = _shortened(large[number])
+                problem = f"{shown} is no id: ids are {_LAST_ID} or less, where all labels are whole numbers"
+                self._table.leave_out(int(line), self._refused(int(line), problem))
+
+    @property
+    def _are_ids(self) -> bool:
+        return all(map(_WHOLE.fullmatch, self._numbers))
 
     def column(self, root: Path) -> Column:
-        whole = all(map(_WHOLE.fullmatch, self._places))
-        most = max(self._places, key=_magnitude, default="") if whole else ""
-        if _magnitude(most) > _magnitude(_LAST_ID):
-            problem = f"{_shortened(most)} is no id: ids are {_LAST_ID} or less, where all labels are whole numbers"
-            raise self._refused(self._lines[self._places[most]], problem)
-        names = [] if whole else sorted(self._places)
-        ids = {name: int(name) for name in self._places} if whole else {name: at for at, name in enumerate(names)}
-        id_of = np.array([ids[name] for name in self._places] or [0], np.int64)
+        names = [] if self._are_ids else sorted(self._numbers)
+        ids = {name: number for number, name in enumerate(names)}
+        if not names:
+            ids = {label: 0 if _is_too_large(label) else int(label) for label in self._numbers}
+        id_of = np.array([ids[label] for label in self._numbers] or [0], np.int64)
         codes, counts = np.frombuffer(self._codes, np.int64), np.frombuffer(self._counts, np.int64)
         flat = id_of[codes]
         field = Field(self.spec.name, self.spec.kind, classes=tuple(names))
@@ -682,9 +697,9 @@ class _Classes(TableReading):
         return text
 
 
-def _magnitude(digits: str) -> tuple[int, str]:
-    """Return a sort key for whole numbers of any number of digits."""
-    return len(digits), digits
+def _is_too_large(digits: str) -> bool:
+    """Tell whether a whole number, which may have any number of digits, is more than an id may be."""
+    return (len(digits), digits) > (len(_LAST_ID), _LAST_ID)
 
 
 def _shortened(digits: str) -> str:

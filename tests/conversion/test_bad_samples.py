@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import zipfile
@@ -237,3 +238,79 @@ def test_a_bad_first_array_is_one_bad_sample(tree: Path, tmp_path: Path) -> None
         packer.convert(tree, tmp_path / "out.lmdb", **options)
     packer.convert(tree, tmp_path / "out.lmdb", on_error="skip", **options)
     assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["0.png"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "objects"),
+    [
+        (".jsonl", {"bbox": [[0, 0, 2, 2]], "categories": [1, 2]}),
+        (".csv", {"bbox": [[0, 0, 2, 2]], "categories": [1, 2]}),
+        (".csv", "no JSON"),
+    ],
+)
+def test_a_row_of_metadata_with_bad_objects_leaves_its_image_out(
+    tree: Path, tmp_path: Path, suffix: str, objects: Any
+) -> None:
+    (tree / "text.png").unlink()
+    good = {"bbox": [[0, 0, 2, 2]], "categories": [1]}
+    rows = [(f"{number}.png", objects if number == 1 else good) for number in range(3)]
+    with (tree / f"metadata{suffix}").open("w", newline="") as file:
+        if suffix == ".csv":
+            texts = [one if isinstance(one, str) else json.dumps(one) for _, one in rows]
+            csv.writer(file).writerows([("file_name", "objects"), *zip([name for name, _ in rows], texts, strict=True)])
+        else:
+            file.writelines(f"{json.dumps({'file_name': name, 'objects': one})}\n" for name, one in rows)
+    with pytest.raises(SourceError, match=r"column 'objects'.*on_error='skip'"):
+        packer.convert(tree, tmp_path / "out.lmdb")
+    packer.convert(tree, tmp_path / "out.lmdb", on_error="skip")
+    assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
+    assert len(packer.open_dataset(tmp_path / "out.lmdb", fields=("image", "boxes"))) == 2
+
+
+def test_bad_rows_before_a_path_outside_leave_out_only_themselves(tree: Path, tmp_path: Path) -> None:
+    (tree / "text.png").unlink()
+    (tree / "metadata.csv").write_text("file_name,objects\n0.png,bad\n1.png,{}\n../elsewhere.png,{}\n2.png,{}\n")
+    packer.convert(tree, tmp_path / "out.lmdb", on_error="skip")
+    skipped = [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped]
+    assert skipped == ["0.png", "../elsewhere.png"]
+    assert [name for name, _ in packer.open_dataset(tmp_path / "out.lmdb").samples] == ["1.png", "2.png"]
+
+
+def test_a_row_outside_of_the_directories_of_classes_is_left_out(tree: Path, tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        solid(tree / name / "0.png")
+    (tmp_path / "t.csv").write_text("path,age\ncat/0.png,1\n1.png,2\ndog/0.png,3\n")
+    options: dict[str, Any] = {"labels": tmp_path / "t.csv", "columns": {"age": "int64"}}
+    with pytest.raises(SourceError, match=r"line 3: 1\.png lies in no directory of a class.*on_error='skip'"):
+        packer.convert(tree, tmp_path / "out.lmdb", **options)
+    packer.convert(tree, tmp_path / "out.lmdb", on_error="skip", **options)
+    assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
+    dataset = packer.open_dataset(tmp_path / "out.lmdb")
+    assert [(name, dataset.classes[label]) for name, label in dataset.samples] == [
+        ("cat/0.png", "cat"),
+        ("dog/0.png", "dog"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["class", "labels"])
+def test_a_row_with_too_large_an_id_is_left_out(tree: Path, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "t.csv").write_text(f"path,kind\n0.png,3\n1.png,{2**63}\n2.png,{2**63 - 1}\n")
+    options: dict[str, Any] = {"labels": tmp_path / "t.csv", "no_classes": True, "columns": {"kind": kind}}
+    with pytest.raises(SourceError, match=rf"line 3: column 'kind': {2**63} is no id.*on_error='skip'"):
+        packer.convert(tree, tmp_path / "out.lmdb", **options)
+    packer.convert(tree, tmp_path / "out.lmdb", on_error="skip", **options)
+    assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
+    dataset = packer.open_dataset(tmp_path / "out.lmdb", fields=("kind",), output="numpy")
+    assert [np.atleast_1d(item["kind"]).tolist() for item in dataset] == [[3], [2**63 - 1]]
+
+
+def test_a_label_of_stylegan_that_is_no_vector_is_left_out(tree: Path, tmp_path: Path) -> None:
+    (tree / "text.png").unlink()
+    labels = [["0.png", [1.0]], ["1.png", ["x"]], ["2.png", [3.0]]]
+    (tree / "dataset.json").write_text(json.dumps({"labels": labels}))
+    with pytest.raises(SourceError, match=r"1\.png: its label is no list of numbers.*on_error='skip'"):
+        packer.convert(tree, tmp_path / "out.lmdb")
+    packer.convert(tree, tmp_path / "out.lmdb", on_error="skip")
+    assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
+    dataset = packer.open_dataset(tmp_path / "out.lmdb", fields=("labels",), output="numpy")
+    assert [item["labels"].tolist() for item in dataset] == [[1.0], [3.0]]

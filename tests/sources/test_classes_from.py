@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,47 @@ def test_the_ids_of_another_pack_are_not_changed(tmp_path: Path) -> None:
     other = converted(drawn(tmp_path, "other", ["dog", "cat", "dog"], ["", "", ""]), label_type="class")
     with pytest.raises(SourceError, match=r"field 'kind' has other classes than .*train.lmdb"):
         packer.convert(other, tmp_path / "again.lmdb", classes_from=train)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_samples_of_a_pack_whose_ids_mean_other_classes_are_left_out(tmp_path: Path, name: str) -> None:
+    options: dict[str, object] = {"columns": {name: COLUMNS[name]}, "label_type": "class"}
+    train = converted(drawn(tmp_path, "train", ["cat", "dog", "owl"], ["cat", "dog", "owl"]), **options)
+    other = converted(drawn(tmp_path, "other", ["cat", "emu", ""], ["cat", "emu", ""]), **options)
+    again = tmp_path / "again.lmdb"
+    with pytest.raises(SourceError, match=rf"field '{name}' has other classes than .*on_error='skip'"):
+        packer.convert(other, again, classes_from=train)
+    report = tmp_path / "report.jsonl"
+    packer.convert(other, again, classes_from=train, on_error="skip", report=report)
+    with packer.open_pack(again) as reader:
+        assert list(reader.names) == ["0.png", "2.png"]
+        assert [entry["name"] for entry in reader.manifest.skipped] == ["1.png"]
+        assert reader.fields[name].classes == ("cat", "dog", "owl")
+        assert [reader.fields[name].decode(reader.value(index, name)) for index in range(2)] in ([0, None], [[0], None])
+    assert f"field '{name}': emu has the id 1, which is another class" in report.read_text()
+    emus = converted(drawn(tmp_path, "emus", ["emu"], ["emu"]), **options)
+    with pytest.raises(SourceError, match=r"no image can be used: .*emu has the id 0"):
+        packer.convert(emus, tmp_path / "none.lmdb", classes_from=train, on_error="skip")
+
+
+def test_lists_of_classes_in_parquet_get_the_ids_of_the_pack(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+    arrow = pytest.importorskip("pyarrow")
+    train = converted(drawn(tmp_path, "train", ["x", "x", "x"], ["a", "b;c", ""]), no_classes=True)
+    noise(tmp_path / "one.png", 0, (8, 9))
+    features = {"image": {"_type": "Image"}, "tags": {"feature": {"_type": "ClassLabel", "names": ["c", "d", "a"]}}}
+    features["tags"]["_type"] = "Sequence"
+    image = {"bytes": (tmp_path / "one.png").read_bytes(), "path": None}
+    table = arrow.table({"image": [image] * 3, "tags": [[0, 2], [1], None]})
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    parquet.write_table(table.replace_schema_metadata(metadata), tmp_path / "tags.parquet")
+    pack = tmp_path / "tags.lmdb"
+    with pytest.raises(SourceError, match=r"field 'tags': d is no class.*on_error='skip'"):
+        packer.convert(tmp_path / "tags.parquet", pack, classes_from=train)
+    packer.convert(tmp_path / "tags.parquet", pack, classes_from=train, on_error="skip")
+    with packer.open_pack(pack) as reader:
+        values = [reader.value(index, "tags") for index in range(2)]
+        assert [value if value is None else np.frombuffer(value, "<i8").tolist() for value in values] == [[2, 0], None]
 
 
 def test_classes_from_decides_nothing_without_labels_and_class_fields(tmp_path: Path) -> None:

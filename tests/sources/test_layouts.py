@@ -40,12 +40,20 @@ PAIRS: Mapping[str, tuple[str, str, str, str]] = {
     "DUTS": ("DUTS-TR-Image/{}.jpg", "DUTS-TR-Mask/{}.png", "DUTS-TR-Image", "mask=../DUTS-TR-Mask/{stem}.png"),
     "braces": ("images/{}.png", "masks/{}{{1}}.png", "images", "mask=../masks/{stem}{{1}}.png"),
     "pictures": ("LR/{}.png", "HR/{}.png", "LR", "paired:image=../HR/{stem}.png"),
+    "domains": ("trainA/{}_A.png", "trainB/{}_B.png", "trainA", "paired:image=../trainB/{stem%A}B.png"),
 }
 """Paths of images and of their masks, the directory to convert, and the template of the field."""
 
 AMONG: Mapping[str, tuple[str, str, dict[str, object], str]] = {
     "in classes": ("benign/{}.png", "benign/{}_mask.png", {}, "mask={dir}/{stem}_mask.png"),
     "an image a directory": ("{}/image.png", "{}/mask.png", {"no_classes": True}, "mask={dir}/mask.png"),
+    "in directories of a class": ("cells/images/{}.png", "cells/masks/{}.png", {}, "mask={dir}/../masks/{stem}.png"),
+    "in directories of an image": (
+        "{0}/images/{0}.png",
+        "{0}/masks/{0}.png",
+        {"no_classes": True},
+        "mask={dir}/../masks/{stem}.png",
+    ),
 }
 
 COUNT = 3
@@ -127,8 +135,38 @@ def test_masks_whose_names_tell_nothing_are_named_without_a_template(tmp_path: P
     assert f"convert {tmp_path}/images with --no-classes --field NAME=TEMPLATE" in remarks(tmp_path)
 
 
+def test_several_masks_of_an_image_are_to_be_joined(tmp_path: Path) -> None:
+    for number in range(COUNT):
+        solid(tmp_path / f"{number:03d}" / "images" / f"{number:03d}.png", size=(40, 36))
+        for nucleus in range(2):
+            solid(tmp_path / f"{number:03d}" / "masks" / f"{nucleus}{number}f.png", size=(40, 36))
+    way = "join the masks of each image to one file, convert the source with --no-classes --field NAME=TEMPLATE"
+    assert "each has directories of images and of masks, images and masks" in remarks(tmp_path)
+    assert way in remarks(tmp_path)
+
+
+def test_splits_of_two_domains_are_classes_and_the_option_is_named(tmp_path: Path) -> None:
+    for number, folder in enumerate(("trainA", "trainB", "testA", "testB")):
+        for image in range(COUNT):
+            solid(tmp_path / folder / f"{number * 7 + image * 13}.png", size=(40, 36))
+    assert "4 classes (testA, testB, trainA, …): they are named like splits" in remarks(tmp_path)
+    assert f"convert each directory, such as {tmp_path}/testA, with --unlabeled" in remarks(tmp_path)
+
+
 @pytest.mark.parametrize(
-    "folders", [("cat", "dog"), ("with_mask", "without_mask"), ("mask", "none"), ("photo", "sketch"), ("images",)]
+    "folders",
+    [
+        ("cat", "dog"),
+        ("with_mask", "without_mask"),
+        ("mask", "none"),
+        ("photo", "sketch"),
+        ("images",),
+        ("testA", "testB", "testC"),
+        ("trainA",),
+        ("cat/images", "dog/images"),
+        ("cat/images", "cat/masks", "dog/images"),
+        ("cat/front", "cat/back"),
+    ],
 )
 def test_classes_are_not_taken_for_pairs(folders: tuple[str, ...], tmp_path: Path) -> None:
     for folder in folders:
