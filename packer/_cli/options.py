@@ -291,7 +291,7 @@ class CommandOfSource(PanelCommand):
 
 def _plugins() -> list[tuple[str, str]]:
     """Return name and help of each container and format of other packages."""
-    from packer.plugins._registries import CONTAINERS, FORMATS
+    from packer.plugins import CONTAINERS, FORMATS
 
     def described(row: PluginDescriptor, use: str) -> tuple[str, str]:
         suffixes = f" ({', '.join(row.suffixes)})" if row.suffixes else ""

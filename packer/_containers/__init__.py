@@ -1,7 +1,7 @@
 """Readers for the files of other tools that contain images, one module for each kind of container.
 
 Each module has a subclass of `Container`, which recognises files and directories, and lists the location of each sample
-in them. `discovery` finds the container of a path, by the rows of `packer.plugins._registries`.
+in them. `discovery` finds the container of a path, by the rows of `packer.plugins`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from packer._containers.discovery import (
     open_container,
 )
 from packer._containers.listing import ForeignFiles, Listing, list_samples
-from packer.plugins._registries import CONTAINERS
+from packer.plugins import CONTAINERS
 
 __all__ = [
     "CONTAINERS",

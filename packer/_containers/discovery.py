@@ -24,8 +24,7 @@ from packer._codecs import IMAGE_SUFFIXES
 from packer._containers.contract import Container, head_of, natural
 from packer._table import Names
 from packer.errors import MissingDependencyError, PackerError, SourceError, option, printable, warn
-from packer.plugins import ContainerDescriptor
-from packer.plugins._registries import CONTAINERS
+from packer.plugins import CONTAINERS, ContainerDescriptor
 
 _T = TypeVar("_T")
 

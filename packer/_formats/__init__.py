@@ -27,8 +27,7 @@ from packer.errors import (
     printable,
     reason_of,
 )
-from packer.plugins import Format
-from packer.plugins._registries import FORMATS, OWN_INDEX
+from packer.plugins import FORMATS, OWN_INDEX, Format
 
 __all__ = [
     "FORMATS",

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -112,19 +113,12 @@ class Meaning:
     notes: list[str] = field(default_factory=list)
 
 
-def meaning_of(
-    texts: Sequence[str],
-    label_type: str | None,
-    classes: Sequence[str] | None,
-    refuse: Refuse,
-    bad: BadSamples | None = None,
-) -> Meaning:
-    """Interpret labels.
+class LabelTexts:
+    """The labels of rows as texts, one or more; empty if a row has none and is unlabeled.
 
     Parameters
     ----------
     texts : sequence of str
-        The labels of all rows, one or more; empty if a row has none and is unlabeled.
     label_type : {"class", "int", "float"}, optional
         The user's choice: names of classes, or numbers without classes. By default whole numbers are class ids, and
         other texts names.
@@ -132,98 +126,176 @@ def meaning_of(
         Class names in the order of their ids.
     refuse : callable
         See `Refuse`.
-    bad : BadSamples, optional
-        Collects rows to leave out; then errors about rows of `unusable_labels` mention this option.
-
-    Raises
-    ------
-    SourceError
-        If a label does not fit `label_type`, is not in `classes`, or is ambiguous.
     """
-    try:
-        return _meaning(texts, label_type, classes, refuse)
-    except SourceError as error:
-        if bad is not None and any(_problem(text, label_type, classes) for text in set(texts)):
-            bad.require_skip(error)
-        raise
 
+    def __init__(
+        self, texts: Sequence[str], label_type: str | None, classes: Sequence[str] | None, refuse: Refuse
+    ) -> None:
+        self._texts, self._label_type, self._refuse = texts, label_type, refuse
+        self._classes = None if classes is None else list(classes)
+        self._classes_are_numbers = self._classes is not None and self._classes == _numbered(len(self._classes))
 
-def _meaning(texts: Sequence[str], label_type: str | None, classes: Sequence[str] | None, refuse: Refuse) -> Meaning:
-    """Return the meaning of labels, as `meaning_of` does."""
-    if label_type in ("int", "float"):
-        return _numbers(texts, label_type, refuse)
-    distinct = Counter(texts)
-    _require_text(texts, distinct, refuse)
-    unlabeled = distinct.pop("", 0)
-    notes = [f"{unlabeled:,} of {len(texts):,} rows have no label, and get the label -1"] if unlabeled else []
-    whole = all(map(_WHOLE.fullmatch, map(str.strip, distinct)))
-    ids_given = classes is not None and list(classes) == list(map(str, range(len(classes))))
-    if label_type is None and whole and (classes is None or ids_given):
-        labels, names = _ids(texts, distinct, classes, refuse)
-        if minus := int((labels == UNLABELED).sum()) - unlabeled:
-            notes.append(f"{minus:,} of {len(texts):,} labels are -1, which means unlabeled")
-        if classes is None and (empty := np.setdiff1d(np.arange(len(names)), labels)).size:
-            notes.append(f"classes without images, which keep their ids: {some([names[label] for label in empty])}")
-    else:
-        if label_type is None and classes is None:
-            notes += _doubts(texts, distinct, refuse)
-        elif label_type == "class" and whole and classes is None:
-            notes.append(f"the labels are numbers, and names of classes by {_CLASS}: the ids follow their spelling")
-        labels, names = _named(texts, distinct, classes, refuse)
-        notes += _remarks(distinct)
-    if len(texts) >= _ALL_DIFFERENT_FROM and len(distinct) == len(texts):
-        notes.append(
-            f"no two of the {len(texts):,} labels are equal, so each image has a class of its own; "
-            f"numbers to predict are kept as they are by {_FLOAT}, or {_INT}"
-        )
-    return Meaning(labels, "class", names, notes)
+    @cached_property
+    def _distinct(self) -> Counter[str]:
+        """The labels, except the empty ones, and how often each occurs."""
+        distinct = Counter(self._texts)
+        del distinct[""]
+        return distinct
 
+    def meaning(self, bad: BadSamples | None = None) -> Meaning:
+        """Interpret the labels.
 
-def unusable_labels(
-    texts: Sequence[str], label_type: str | None, classes: Sequence[str] | None, refuse: Refuse
-) -> Iterator[tuple[int, SourceError]]:
-    """Yield the rows with unusable labels, each with its error; parameters as for `meaning_of`.
+        Parameters
+        ----------
+        bad : BadSamples, optional
+            Collects rows to leave out; then errors about rows of `unusable` mention the option for this.
 
-    A label is unusable if it is not UTF-8, not a number although numbers are required, or not in the given classes.
-    """
-    problems = {text: problem for text in set(texts) if (problem := _problem(text, label_type, classes))}
-    if problems:
-        yield from ((row, refuse(row, problems[text])) for row, text in enumerate(texts) if text in problems)
+        Raises
+        ------
+        SourceError
+            If a label does not fit the type, is not in the classes, or is ambiguous.
+        """
+        try:
+            return self._numbers(self._label_type) if self._label_type in ("int", "float") else self._of_classes()
+        except SourceError as error:
+            if bad is not None and any(map(self._problem, set(self._texts))):
+                bad.require_skip(error)
+            raise
 
+    def unusable(self) -> Iterator[tuple[int, SourceError]]:
+        """Yield the rows with unusable labels, each with its error.
 
-def _problem(text: str, label_type: str | None, classes: Sequence[str] | None) -> str | None:
-    if not text.isascii() and _ESCAPED.search(text):
-        return f"is no UTF-8. {_AS_UTF_8}"
-    if label_type in ("int", "float"):
-        return None if _number(text, label_type) is not None else f"is not {_WANTED[label_type]}"
-    if classes is None or not text or text in classes:
-        return None
-    if label_type is None and list(classes) == list(map(str, range(len(classes)))) and _WHOLE.fullmatch(text.strip()):
-        number = text.strip().partition(".")[0]
-        return None if len(number) <= _DIGITS and -1 <= int(number) < len(classes) else "is no id of the given classes"
-    return "is none of the given classes"
+        A label is unusable if it is not UTF-8, not a number although numbers are required, or not in the given classes.
+        """
+        problems = {text: problem for text in set(self._texts) if (problem := self._problem(text))}
+        for row, text in enumerate(self._texts) if problems else ():
+            if text in problems:
+                yield row, self._refuse(row, problems[text])
 
+    def _problem(self, text: str) -> str | None:
+        """Return why a label is unusable, regardless of the others; None if it may be usable."""
+        if not _is_utf_8(text):
+            return f"is no UTF-8. {_AS_UTF_8}"
+        if self._label_type in ("int", "float"):
+            return None if _number(text, self._label_type) is not None else f"is not {_WANTED[self._label_type]}"
+        if self._classes is None or not text or text in self._classes:
+            return None
+        if self._label_type is None and self._classes_are_numbers and _WHOLE.fullmatch(text.strip()):
+            number = text.strip().partition(".")[0]
+            is_id = len(number) <= _DIGITS and -1 <= int(number) < len(self._classes)
+            return None if is_id else "is no id of the given classes"
+        return "is none of the given classes"
 
-def _require_text(texts: Sequence[str], distinct: Iterable[str], refuse: Refuse) -> None:
-    """Raise SourceError if a label is not UTF-8, unlike a path, which may be any bytes."""
-    for text in distinct:
-        if not text.isascii() and _ESCAPED.search(text):
-            raise refuse(texts.index(text), f"is no UTF-8. {_AS_UTF_8}")
+    def _refused(self, text: str, problem: str) -> SourceError:
+        """Return the error on the first row with a label."""
+        return self._refuse(self._texts.index(text), problem)
 
+    def _numbers(self, label_type: str) -> Meaning:
+        """Read numbers without classes."""
+        values: npt.NDArray[Any] = np.empty(len(self._texts), LABEL_TYPES[label_type])
+        for row, text in enumerate(self._texts):
+            number = _number(text, label_type)
+            if number is None:
+                wanted = f"{_WANTED[label_type]}, as {option('label_type', label_type)} asks"
+                raise self._refuse(row, f"is not {wanted}. Correct it, or leave the row out.")
+            values[row] = number
+        return Meaning(values, label_type)
 
-def _numbers(texts: Sequence[str], label_type: str, refuse: Refuse) -> Meaning:
-    """Read numbers without classes."""
-    values: npt.NDArray[Any] = np.empty(len(texts), LABEL_TYPES[label_type])
-    for row, text in enumerate(texts):
-        number = _number(text, label_type)
-        if number is None:
-            raise refuse(
-                row,
-                f"is not {_WANTED[label_type]}, as {option('label_type', label_type)} asks. Correct it, or "
-                "leave the row out.",
+    def _of_classes(self) -> Meaning:
+        """Read ids or names of classes."""
+        for text in self._distinct:
+            if not _is_utf_8(text):
+                raise self._refused(text, f"is no UTF-8. {_AS_UTF_8}")
+        rows, unlabeled = len(self._texts), self._texts.count("")
+        notes = [f"{unlabeled:,} of {rows:,} rows have no label, and get the label -1"] if unlabeled else []
+        are_whole = all(map(_WHOLE.fullmatch, map(str.strip, self._distinct)))
+        if self._label_type is None and are_whole and (self._classes is None or self._classes_are_numbers):
+            labels, names = self._ids()
+            if minus := int((labels == UNLABELED).sum()) - unlabeled:
+                notes.append(f"{minus:,} of {rows:,} labels are -1, which means unlabeled")
+            if self._classes is None and (empty := np.setdiff1d(np.arange(len(names)), labels)).size:
+                notes.append(f"classes without images, which keep their ids: {some([names[label] for label in empty])}")
+        else:
+            if self._label_type is None and self._classes is None:
+                notes += self._mixture()
+            elif self._label_type == "class" and are_whole and self._classes is None:
+                notes.append(f"the labels are numbers, and names of classes by {_CLASS}: the ids follow their spelling")
+            labels, names = self._named()
+            notes += _remarks(self._distinct)
+        if rows >= _ALL_DIFFERENT_FROM and len(self._distinct) == rows:
+            notes.append(
+                f"no two of the {rows:,} labels are equal, so each image has a class of its own; "
+                f"numbers to predict are kept as they are by {_FLOAT}, or {_INT}"
             )
-        values[row] = number
-    return Meaning(values, label_type)
+        return Meaning(labels, "class", names, notes)
+
+    def _ids(self) -> tuple[Labels, list[str]]:
+        """Read whole numbers as class ids, with the numbers as class names."""
+        ids = {"": UNLABELED}
+        for text in self._distinct:
+            digits = text.strip().partition(".")[0]
+            if problem := self._id_problem(digits):
+                raise self._refused(text, problem)
+            ids[text] = int(digits)
+        names = _numbered(max(ids.values()) + 1) if self._classes is None else self._classes
+        return np.array([ids[text] for text in self._texts], np.int64), names
+
+    def _id_problem(self, digits: str) -> str | None:
+        """Return why a whole number is not a class id, or may be something else; None if it is one."""
+        if re.match("[+-]?0[0-9]", digits):
+            return f"may be a number or a name. Say {_CLASS} for names, or {_INT} for numbers without classes."
+        if digits.startswith("-") and digits not in ("-0", "-1"):
+            return (
+                "is no class id: ids are 0 or more, and -1 means unlabeled. "
+                f"Say {_INT} for numbers without classes, or {_CLASS} for names."
+            )
+        rows, classes = len(self._texts), self._classes
+        most = len(classes) - 1 if classes is not None else _SPREAD[0] + _SPREAD[1] * rows
+        if len(digits) <= _DIGITS and int(digits) <= most:
+            return None
+        if classes is not None:
+            return f"is unknown to the given class list, which ends with {most}"
+        return (
+            f"is too large for a class id in {rows:,} rows. "
+            f"Say {_CLASS} for names, sorted as text, or {_INT} for numbers without classes."
+        )
+
+    def _named(self) -> tuple[Labels, list[str]]:
+        """Read labels as class names; by default ids follow their order as text."""
+        names = sorted(self._distinct) if self._classes is None else self._classes
+        ids = class_ids(names)
+        if unknown := sorted(set(self._distinct) - ids.keys()):
+            raise self._refuse(None, unknown_classes([*map(quoted, unknown)], "labels"))
+        return np.array([ids[text] if text else UNLABELED for text in self._texts], np.int64), names
+
+    def _mixture(self) -> list[str]:
+        """Report a mixture of numbers and other labels; refuse numbers that are not all whole."""
+        distinct = self._distinct
+        numbers = [text for text in distinct if _is_number(text)]
+        if distinct and len(numbers) == len(distinct):
+            odd = next(text for text in self._texts if text and not _WHOLE.fullmatch(text.strip()))
+            raise self._refused(
+                odd, f"is no class id. Say {_FLOAT} to keep numbers as they are (regression), or {_CLASS} for names."
+            )
+        rows = sum(distinct[text] for text in numbers)
+        if 2 * rows < sum(distinct.values()):
+            numbers = [text for text in numbers if _NOT_FINITE.fullmatch(text.strip())]
+            return [f"{quoted(text)} is taken for the name of a class" for text in numbers]
+        words = [text for text in distinct if not _is_number(text)]
+        return [
+            f"{rows:,} of {len(self._texts):,} labels are numbers, and others are not, such as {quoted(words[0])}: "
+            "all are taken for names of classes, and the ids follow the names sorted as text"
+        ]
+
+
+def _numbered(count: int) -> list[str]:
+    """Return the names of classes that are called by their numbers."""
+    return list(map(str, range(count)))
+
+
+def _is_utf_8(text: str) -> bool:
+    """Tell whether a label is UTF-8; a path, in contrast, may be any bytes."""
+    return text.isascii() or not _ESCAPED.search(text)
 
 
 def _number(text: str, label_type: str) -> int | float | None:
@@ -234,108 +306,6 @@ def _number(text: str, label_type: str) -> int | float | None:
         return whole if whole is not None and -(1 << 63) <= whole < 1 << 63 else None
     value = float(number) if _NUMBER.fullmatch(number) else math.inf
     return value if math.isfinite(value) else None
-
-
-def _ids(
-    texts: Sequence[str], distinct: Iterable[str], classes: Sequence[str] | None, refuse: Refuse
-) -> tuple[Labels, list[str]]:
-    """Read whole numbers as class ids, with the numbers as class names."""
-    most = len(classes) - 1 if classes is not None else _SPREAD[0] + _SPREAD[1] * len(texts)
-    ids = {"": UNLABELED}
-    for text in distinct:
-        digits = text.strip().partition(".")[0]
-        problem = ""
-        if re.match("[+-]?0[0-9]", digits):
-            problem = f"may be a number or a name. Say {_CLASS} for names, or {_INT} for numbers without classes."
-        elif digits.startswith("-") and digits not in ("-0", "-1"):
-            problem = (
-                "is no class id: ids are 0 or more, and -1 means unlabeled. "
-                f"Say {_INT} for numbers without classes, or {_CLASS} for names."
-            )
-        elif (len(digits) > _DIGITS or int(digits) > most) and classes is not None:
-            problem = f"is unknown to the given class list, which ends with {most}"
-        elif len(digits) > _DIGITS or int(digits) > most:
-            problem = (
-                f"is too large for a class id in {len(texts):,} rows. "
-                f"Say {_CLASS} for names, sorted as text, or {_INT} for numbers without classes."
-            )
-        if problem:
-            raise refuse(texts.index(text), problem)
-        ids[text] = int(digits)
-    names = list(map(str, range(max(ids.values()) + 1))) if classes is None else list(classes)
-    return np.array([ids[text] for text in texts], np.int64), names
-
-
-def _named(
-    texts: Sequence[str], distinct: Iterable[str], classes: Sequence[str] | None, refuse: Refuse
-) -> tuple[Labels, list[str]]:
-    """Read labels as class names; by default ids follow their order as text."""
-    names = sorted(distinct) if classes is None else list(classes)
-    ids = class_ids(names)
-    if unknown := sorted(set(distinct) - ids.keys()):
-        raise refuse(None, unknown_classes([*map(quoted, unknown)], "labels"))
-    return np.array([ids[text] if text else UNLABELED for text in texts], np.int64), names
-
-
-def _doubts(texts: Sequence[str], distinct: Counter[str], refuse: Refuse) -> list[str]:
-    """Report a mixture of numbers and other labels; refuse numbers that are not all whole."""
-    numbers = [text for text in distinct if _is_number(text)]
-    if distinct and len(numbers) == len(distinct):
-        odd = next(text for text in texts if text and not _WHOLE.fullmatch(text.strip()))
-        raise refuse(
-            texts.index(odd),
-            f"is no class id. Say {_FLOAT} to keep numbers as they are (regression), or {_CLASS} for names.",
-        )
-    rows = sum(distinct[text] for text in numbers)
-    if 2 * rows < sum(distinct.values()):
-        numbers = [text for text in numbers if _NOT_FINITE.fullmatch(text.strip())]
-        return [f"{quoted(text)} is taken for the name of a class" for text in numbers]
-    words = [text for text in distinct if not _is_number(text)]
-    return [
-        f"{rows:,} of {len(texts):,} labels are numbers, and others are not, such as {quoted(words[0])}: "
-        "all are taken for names of classes, and the ids follow the names sorted as text"
-    ]
-
-
-def without_labels(source: _S) -> _S:
-    """Return a source without classes, with all labels -1, by the user's choice."""
-    if source.account is not None:
-        source.account.left_out("label", "--no-classes", count=len(source), chosen=True)
-    return replace(source, labels=np.full(len(source), UNLABELED, np.int64), classes=[], label_type="class")
-
-
-def account_for_labels(source: Source, why: str = "they have no label", *, chosen: bool = False) -> None:
-    """Add the images without a label to the account of a newly listed source, except those already in it.
-
-    Parameters
-    ----------
-    source : Source
-    why : str
-        The reason for the missing labels.
-    chosen : bool
-        Whether the user has allowed images without labels.
-
-    Raises
-    ------
-    SourceError
-        If no image has a label, a file or column looks like labels, and the user has not allowed this.
-    """
-    account = source.account
-    if account is None or source.label_type != "class":
-        return
-    unlabeled = np.flatnonzero(source.labels == UNLABELED)
-    if len(unlabeled) == len(source) and not chosen:
-        account.require_labels(str(source.place), len(source))
-    if (new := len(unlabeled) - account.count(_account.UNLABELED)) > 0:
-        names = [source.names[index] for index in unlabeled[:REPORTED].tolist()]
-        account.unlabeled(why, names if new == len(unlabeled) else (), count=new, chosen=chosen)
-
-
-def account_for_classes(source: Source, classes: Sequence[str]) -> None:
-    """Add the given classes without an image to the account of a newly listed source."""
-    if source.account is None or source.label_type != "class" or source.classes != list(classes):
-        return
-    source.account.taken("class", NO_IMAGE, source.empty_classes())
 
 
 def _is_number(text: str) -> bool:
@@ -382,6 +352,47 @@ def _some(names: Sequence[str]) -> str:
 def quoted(text: str) -> str:
     """Format a label for messages."""
     return f"'{printable(text[:_SHOWN])}{'…' if len(text) > _SHOWN else ''}'"
+
+
+def without_labels(source: _S) -> _S:
+    """Return a source without classes, with all labels -1, by the user's choice."""
+    if source.account is not None:
+        source.account.left_out("label", "--no-classes", count=len(source), chosen=True)
+    return replace(source, labels=np.full(len(source), UNLABELED, np.int64), classes=[], label_type="class")
+
+
+def account_for_labels(source: Source, why: str = "they have no label", *, chosen: bool = False) -> None:
+    """Add the images without a label to the account of a newly listed source, except those already in it.
+
+    Parameters
+    ----------
+    source : Source
+    why : str
+        The reason for the missing labels.
+    chosen : bool
+        Whether the user has allowed images without labels.
+
+    Raises
+    ------
+    SourceError
+        If no image has a label, a file or column looks like labels, and the user has not allowed this.
+    """
+    account = source.account
+    if account is None or source.label_type != "class":
+        return
+    unlabeled = np.flatnonzero(source.labels == UNLABELED)
+    if len(unlabeled) == len(source) and not chosen:
+        account.require_labels(str(source.place), len(source))
+    if (new := len(unlabeled) - account.count(_account.UNLABELED)) > 0:
+        names = [source.names[index] for index in unlabeled[:REPORTED].tolist()]
+        account.unlabeled(why, names if new == len(unlabeled) else (), count=new, chosen=chosen)
+
+
+def account_for_classes(source: Source, classes: Sequence[str]) -> None:
+    """Add the given classes without an image to the account of a newly listed source."""
+    if source.account is None or source.label_type != "class" or source.classes != list(classes):
+        return
+    source.account.taken("class", NO_IMAGE, source.empty_classes())
 
 
 def with_given_classes(

@@ -27,7 +27,7 @@ from packer._codecs import IMAGE_SUFFIXES, UNLABELED
 from packer._containers.roles import has_label_name
 from packer._sources.base import Column, FileColumn, Source
 from packer._sources.imagefolder import FilesOf, ImageRule, Walk, class_directories
-from packer._sources.labels import Meaning, class_ids, meaning_of, quoted, unusable_labels
+from packer._sources.labels import LabelTexts, Meaning, class_ids, quoted
 from packer._sources.sidecar_files import paths_inside, with_columns
 from packer._sources.tables import (
     Cells,
@@ -421,8 +421,7 @@ class TableRows:
     def leave_out_unusable(self) -> None:
         """Leave out the rows with unusable labels, if rows may be left out."""
         if self._label_column is not None and self.table.bad.skip:
-            options = self.options
-            for row, error in unusable_labels(self.labels, options.label_type, options.classes, self.refused_label):
+            for row, error in self._label_texts().unusable():
                 self.table.leave_out(self.lines[row], error)
             self.require_sound()
 
@@ -440,13 +439,15 @@ class TableRows:
             self._remaining = remaining if self._remaining is None else [self._remaining[row] for row in remaining]
 
     def meaning(self, header: Sequence[str]) -> Meaning:
-        """Interpret the labels; there are none without a label column. Raises the same errors as `meaning_of`."""
+        """Interpret the labels; there are none without a label column. Raises the same errors as `LabelTexts`."""
         if self._label_column is None:
             return Meaning(np.full(len(self.names), UNLABELED, np.int64))
         if not any(self.labels):
             self._require_labels(header, self._label_column)
-        options = self.options
-        return meaning_of(self.labels, options.label_type, options.classes, self.refused_label, self.table.bad)
+        return self._label_texts().meaning(self.table.bad)
+
+    def _label_texts(self) -> LabelTexts:
+        return LabelTexts(self.labels, self.options.label_type, self.options.classes, self._refused_label)
 
     def members(self, meaning: Meaning, account: Account, notes: Iterable[str]) -> dict[str, Any]:
         """Return the members of a source of these rows, except its fields."""
@@ -475,7 +476,7 @@ class TableRows:
                     f"{option('no_classes', True)} for images without labels"
                 )
 
-    def refused_label(self, row: int | None, problem: str) -> SourceError:
+    def _refused_label(self, row: int | None, problem: str) -> SourceError:
         """Return the error on the label of a row, or on all labels."""
         if row is None:
             return SourceError(f"{printable(self.table.path)}: {problem}")

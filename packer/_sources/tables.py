@@ -114,7 +114,7 @@ class TableOptions:
     delimiter : str, optional
         The character that separates columns; by default a tab in a ``.tsv`` file, and a comma in others.
     label_type : {"class", "int", "float"}, optional
-        See `packer._sources.labels.meaning_of`.
+        See `packer._sources.labels.LabelTexts`.
     unlabeled : bool
         Whether rows without a label are kept, with the label -1.
     classes : sequence of str, optional

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from packer._account import BadSamples
 from packer._fields import Field
 from packer._sources.base import NumberColumn, Source
-from packer._sources.labels import Meaning, in_known_classes, meaning_of, with_given_classes
+from packer._sources.labels import LabelTexts, Meaning, in_known_classes, with_given_classes
 from packer._sources.table_source import csv_source
 from packer._sources.tables import TableOptions
 from packer._table import Names
@@ -24,7 +24,7 @@ def refuse(row: int | None, problem: str) -> SourceError:
 
 
 def meaning(*texts: str, label_type: str | None = None, classes: list[str] | None = None) -> Meaning:
-    return meaning_of(texts, label_type, classes, refuse)
+    return LabelTexts(texts, label_type, classes, refuse).meaning()
 
 
 def listed(directory: Path, text: str | bytes, name: str = "labels.csv", **options: object) -> Source:
