@@ -20,9 +20,9 @@ _LOSSES = (LEFT_OUT, UNLABELED, RENUMBERED)
 _FATES = (*_LOSSES, TAKEN, NOT_LOOKED_AT)
 _SAMPLES = ("image", "sample", "row", "label")  # losing one of these costs an image or its label
 REPORTED = 2000
-"""So many names of one item are remembered, for a report."""
+"""The most names of an item that are remembered, for a report."""
 
-_SHOWN = 3  # and a line shows these
+_SHOWN = 3  # names in a line
 
 
 def counted(number: int, what: str) -> str:

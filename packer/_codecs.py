@@ -48,10 +48,10 @@ QUALITY = 90
 """The quality of these codecs, unless the user decides."""
 
 TO_8_BIT = ("clip", "type", "file")
-"""How an image of more than 8 bits a channel is stored as 8-bit RGB; see `packer._images.depth.decode_to_8_bit`."""
+"""The ways to store an image of more than 8 bits a channel as 8-bit RGB; see `packer._images.depth.decode_to_8_bit`."""
 
 RESIZE_MODES = ("short", "long", "exact", "crop", "pad")
-"""Which side of an image gets the pixels that it is resized to, the default first; see `ResizeSpec`."""
+"""Ways to fit an image to a size, the default first; see `ResizeSpec`."""
 
 INTERPOLATIONS = ("bilinear", "bicubic")
 """Interpolations, all anti-aliased, the default first. Records of a crop have the index in this tuple."""
@@ -66,7 +66,7 @@ LABEL_TYPES: Mapping[str, str] = {"class": "<i8", "int": "<i8", "float": "<f8"}
 """
 
 UNLABELED = -1
-"""The label of a sample of which nobody said the class."""
+"""The label of a sample without a class."""
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""torchvision's IMG_EXTENSIONS (torchvision/datasets/folder.py): what ImageFolder takes for an image."""
+"""The suffixes of files that ImageFolder takes for images: IMG_EXTENSIONS in torchvision/datasets/folder.py."""

@@ -22,7 +22,7 @@ from packer._table import Labels, blocks, column_types, encode_name
 from packer.errors import CorruptPackError, PackError, UnsupportedVersionError, printable
 
 SCHEMA = 2
-"""The newest version of the manifest and of the table. This packer reads all, and writes the oldest that will do."""
+"""The newest version of the manifest and of the table. All versions are read; the oldest sufficient one is written."""
 
 TILED = "tiled"
 """The finding of samples that are tiled JPEGs."""
@@ -149,7 +149,9 @@ class Manifest:
             known = {name: document.pop(name) for name in names}
             fields = tuple(map(Field.from_json, listed))
             manifest = cls(schema=schema, more=document, fields=fields, about=about, account=account, **known)
-            object.__setattr__(manifest, "_identity", _digest(text))  # of these very bytes, whoever wrote them
+            object.__setattr__(
+                manifest, "_identity", _digest(text)
+            )  # other writers may spell the same JSON differently
             manifest._require_types()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptPackError(f"the manifest cannot be read: {error}", path) from error

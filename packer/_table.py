@@ -78,7 +78,7 @@ class Vector:
         self._size, self.held = count * self.dtype.itemsize, held
         self.checksum: int | None = None
         self._memory: Any = None
-        self._fits = file.stamp()  # of which the elements are those that the vector was made of
+        self._fits = file.stamp()  # the stamp of the file that contains these elements
         if self._size < _SHARED_FROM:
             self.held, self._memory, self._opened = True, file.read(offset, self._size), None
         elif held:
@@ -104,7 +104,7 @@ class Vector:
             self._require_same(self._file)
             return self._mapped()
         opened = self._opened
-        if opened is not None:  # which another thread may set to None meanwhile
+        if opened is not None:  # another thread may set it to None meanwhile
             self._fill(opened)
             self._opened = None  # so that the file is closed when its reader is
         return _read_only(np.frombuffer(self._memory, self.dtype, self._count))
@@ -124,7 +124,7 @@ class Vector:
 
     @property
     def _file(self) -> _Bytes:
-        assert self._opened is not None  # of what is memory nothing is read
+        assert self._opened is not None  # vectors in memory read nothing
         return self._opened
 
     def _part(self, start: int, stop: int) -> npt.NDArray[Any]:
@@ -198,7 +198,7 @@ def column_checksum(column: npt.NDArray[Any] | Vector) -> int:
 
 
 LONGEST_NAME = 1 << 16
-"""Bytes that a name may have. Ends that go back and forth could else give one long name again and again."""
+"""The most bytes of a name. Without a limit, damaged ends could return one long name again and again."""
 
 _MOST_TOGETHER = 1 << 26  # bytes
 
@@ -252,7 +252,7 @@ class Names(Sequence[str]):
     def joined(cls, parts: Sequence[Names]) -> Names:
         """Return the names of all `parts`, one after the other; a name that is invalid in its part stays invalid."""
         blobs = []
-        for part in parts:  # where its last name ends, the first one of the next part begins
+        for part in parts:  # the first name of a part begins where the last one of the part before ends
             last = int(part.ends[-1]) if len(part) else 0
             is_end = 0 <= last <= len(part.blob)
             blobs.append(part.blob[: last if is_end else _furthest(part.ends, len(part.blob))])
@@ -321,7 +321,7 @@ class Names(Sequence[str]):
         if not isinstance(self._blob, Vector):
             return 0, self._blob.data
         begin, end = max(0, min(start, int(ends.min()))), min(len(self._blob), int(ends.max()))
-        if end - begin > _MOST_TOGETHER:  # of ends that go back and forth
+        if end - begin > _MOST_TOGETHER:  # the ends are damaged, and go back and forth
             return 0, self.blob.data
         return begin, self._blob[begin : max(begin, end)].data
 

@@ -309,7 +309,7 @@ class Registry(Mapping[str, _D], Generic[_D]):
                 raise ValueError(f"calls itself {row.name!r}")
             row.check()
             plugins[entry.name] = replace(row, plugin=_package(entry))
-        except Exception as error:  # whatever another's module raises
+        except Exception as error:  # modules of other packages may raise anything
             self.broken[entry.name] = f"{_package(entry)}: {entry.value}: {str(error) or type(error).__name__}"
             warn(f"the plug-in {entry.name!r} ({self.group}) of {self.broken[entry.name]}. It is left out")
 
@@ -325,7 +325,7 @@ class Registry(Mapping[str, _D], Generic[_D]):
 
 
 def _entry_points(group: str) -> list[EntryPoint]:
-    from importlib import metadata  # which takes longer to import than all of this module
+    from importlib import metadata  # importing it takes longer than importing all of this module
 
     return [*metadata.entry_points(group=group)]
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 Runs = npt.NDArray[np.int64]
 """(R,) int64 array: lengths of runs, of zeros and ones in turn."""
 
-_FINER = 5  # polygons are drawn on a grid that is so much finer than the pixels
+_FINER = 5  # points of the grid on which polygons are drawn, for each pixel
 _FARTHEST = 1e6  # pixels: no image is so large
 _MOST_CROSSED = 1 << 22  # columns that edges cross, each of which takes some 100 bytes of memory
 _FIRST, _MORE, _SIGN, _LOW, _BITS = 48, 0x20, 0x10, 0x1F, 5
@@ -78,7 +78,7 @@ def counts_of_text(text: str) -> Runs:
     last = codes & _MORE == 0
     firsts = np.flatnonzero(np.concatenate(([True], last[:-1])))[: int(last.sum())]
     lengths = np.flatnonzero(last) + 1 - firsts
-    if (lengths > 12).any():  # of 5 bits each, in 64
+    if (lengths > 12).any():  # more than 64 bits, at 5 bits each
         raise ValueError("the counts are no compressed runs")
     digit = np.arange(len(codes)) - np.repeat(firsts, lengths)
     bits = (codes & _LOW) << (_BITS * digit)
@@ -201,7 +201,7 @@ def _union(several: Sequence[Runs], pixels: int) -> Runs:
     """Return the runs of the union of several masks of one size."""
     positions, turns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for runs in several:
-        ends = np.cumsum(runs)[: len(runs) // 2 * 2]  # a last run of zeros has no end that matters
+        ends = np.cumsum(runs)[: len(runs) // 2 * 2]  # the end of a last run of zeros is no change
         positions.append(np.concatenate((ends, [pixels] * (len(ends) % 2))).astype(np.int64))
         turns.append(np.where(np.arange(len(positions[-1])) % 2, -1, 1))
     at, which = np.unique(np.concatenate(positions), return_inverse=True)
@@ -218,7 +218,7 @@ def _between(changes: npt.NDArray[Any], pixels: int) -> Runs:
     return ends
 
 
-_MOST_PIXELS = 178_956_970  # as an image may have
+_MOST_PIXELS = 178_956_970  # of an image
 
 Boxes = npt.NDArray[np.float32]
 

@@ -69,7 +69,7 @@ def parsed_json(text: str, *, infinite: bool = False) -> Any:
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error.msg} at character {error.pos + 1}") from error
     except ValueError as error:
-        if "limit" in str(error):  # int's, of digits
+        if "limit" in str(error):  # on the digits of an integer
             raise ValueError("a number has too many digits") from error
         raise
     _require_shallow(value, text)
@@ -91,12 +91,12 @@ _DEEPEST = 100  # lists and objects within one another
 _TOO_DEEP = "it is nested too deeply"
 _JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 _JSON_OF_LARGE = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)  # twice as slow
-_LARGE = re.compile(r"[eE]\+?[0-9]{3}|[0-9]{200}")  # without which no number is too large for a float
+_LARGE = re.compile(r"[eE]\+?[0-9]{3}|[0-9]{200}")  # texts without a match have no number that is too large for a float
 
 
 def decoded_json(data: bytes) -> Any:
     value = parsed_json(decoded_text(data))
-    if b"\\u" in data:  # the half of a character, perhaps, which UTF-8 does not hold
+    if b"\\u" in data:  # may be a lone surrogate, which UTF-8 cannot encode
         encoded_json(value)
     return value
 

@@ -24,18 +24,18 @@ from packer._fields.kinds import DTYPES, KINDS, OF_SCALARS
 from packer.errors import OptionError
 
 Stored = int | float | bytes | bytearray | memoryview | None
-"""A value as a pack holds it: a number of a scalar or a class, bytes of any other kind; None if it is missing."""
+"""A value as stored in a pack: a number for a scalar or a class, bytes for other kinds; None if it is missing."""
 
 MOST_FIELDS = 200
-"""Fields that a pack may have."""
+"""The most fields that a pack may have."""
 
 MARGIN = 1.0
 """Pixels by which boxes and keypoints may lie outside of their image: tools that annotate round over the edge."""
 
 RESERVED = ("image", "label", "name", "index", "target", "height", "width", "size")
-"""Names that no field may have: an item of a dataset, or a column that conditions know, has them already."""
+"""Names that no field may have, because items of datasets, or columns in conditions, have them already."""
 
-_FEW = 100  # ids that are looked up one by one
+_FEW = 100  # most ids that are looked up one by one
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _MEMBERS = {"name": str, "kind": str, "dtype": str, "rank": int, "classes": list, "ids": list, "file": str}
 _NO_CLASS = -1
@@ -215,7 +215,7 @@ class Field:
     @functools.cached_property
     def _ids_of_classes(self) -> dict[str, int]:
         pairs = list(zip(self.classes, self.ids or range(len(self.classes)), strict=True))
-        return dict(reversed(pairs))  # the first of two classes of one name
+        return dict(reversed(pairs))  # of two classes with one name, the first one
 
     @functools.cached_property
     def _id_set(self) -> frozenset[int]:
@@ -257,7 +257,7 @@ def declared_field(name: str, spelling: str) -> Field:
 
 
 Sizes = Callable[[str], npt.NDArray[np.int64]]
-"""Returns the sizes of a field's blobs in bytes, one a sample; -1 where a sample has no value."""
+"""Returns the sizes in bytes of a field's blobs, one for each sample; -1 if a sample has no value."""
 
 BOXES = "boxes"
 
@@ -291,7 +291,7 @@ _LAYOUTS = (
     ({"yolo": "text", "category": "labels"}, _YOLO),
     ({"category": "labels", "instance": "array", "difficult": "array"}, _CAFFE),
 )
-"""The fields, with their kinds, by which packer's conversion of a tool's annotations is known; what is of the boxes."""
+"""For each tool: fields by which a conversion of its annotations is recognised; fields with an entry for each box."""
 
 _HUB = "labels"  # the categories of the Hub's `objects`, whose table is checked to have one for each bbox
 

@@ -1,8 +1,8 @@
 """The kinds of fields. No I/O.
 
-`KINDS` declares what several rooms ask of a kind: the form of its values, their encoding, and whether they refer to
-pixels of the image. A room that treats a single kind in a way of its own, such as masks, compares its name. What needs
-torch or Pillow is in their rooms, in tables with an entry for each kind that `is_spatial` or `is_cropped`.
+`KINDS` declares the properties of a kind that several rooms need: the form of its values, their encoding, and whether
+they refer to pixels of the image. A room that treats one kind differently, such as masks, compares its name. Code that
+needs torch or Pillow is in other rooms, in tables with an entry for each kind that `is_spatial` or `is_cropped`.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Kind:
     values : str
         The values in words, for messages.
     form : {"number", "rows", "array", "pixels", "object"}
-        A number is stored in a column of the table, all other values as blobs: an array with a row for each of any
-        number of things; another array; an encoded image, whose pixels are an array; or an object that is no array.
+        A number is stored in a column of the table, all other values as blobs: an array with a row for each object
+        of the image; another array; an encoded image, whose pixels are an array; or a Python object.
     encode, decode : callable
         Return the stored form of a value, in which classes are ids, and the value from its stored form. They take the
         value and the field's `properties`, and raise ValueError if it is invalid.
@@ -59,7 +59,7 @@ class Kind:
     dtypes : tuple of str
         The dtypes that a field may have.
     dtype : str
-        The dtype of a field for which none is given.
+        The default dtype of a field.
     has_classes : bool
         Whether values are ids of classes.
     has_entries : bool

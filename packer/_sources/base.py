@@ -49,8 +49,8 @@ from packer.errors import ImageChangedError, ImageError, OptionError, SourceErro
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_NAMED = 2000  # most files whose names a listing and a report hold
-_KINDS = 1000  # suffixes: names such as scan.0001 have one each
+_NAMED = 2000  # most files whose names a list and a report contain
+_KINDS = 1000  # most suffixes that are counted one by one: names such as scan.0001 have a suffix each
 _SHOWN = 10
 _WITHOUT, _MORE = "(none)", "(more)"
 
@@ -181,7 +181,7 @@ def _read_some(fd: int, room: memoryview, size: int) -> int:
     except OSError as error:
         if size:
             raise
-        # No disk is involved, so none fails: the system generates the file, as in /proc.
+        # The system generates such a file, as in /proc: no disk has failed.
         raise OSError(0, f"it has 0 bytes, and reading fails: {error.strerror}") from error
 
 
@@ -385,7 +385,7 @@ def read_range(files: ForeignFiles, ranges: Ranges, copied: npt.NDArray[np.uint8
 
 
 Column = NumberColumn | BlobColumn | FileColumn | RangeColumn
-"""The values of one field, a row an image."""
+"""The values of one field, one for each image."""
 
 
 def joined(column: Column, rows: Ints) -> Column:
@@ -443,13 +443,13 @@ class ComputedFields:
     compute: Callable[[Source, int, Mapping[str, Stored], ReadBuffer], Sequence[Stored]]
 
     def digest(self, sha256: str) -> str:
-        """Return the digest of a list with columns of the digest `sha256`."""
+        """Return the digest of a list of images whose columns have the digest `sha256`."""
         described = json.dumps([field.to_json() for field in self.fields], sort_keys=True)
         return hashlib.sha256(f"{sha256}{described}".encode()).hexdigest()
 
 
 SIZE_FIELDS = {"coco": "image_info"}
-"""By the kind of a source, the field whose values have height and width of the image."""
+"""The field with the height and width of each image, by the kind of the source."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -493,10 +493,10 @@ class Source:
     """
 
     is_listed: ClassVar[bool] = True
-    """Whether it is known which images there are before the first of them is read."""
+    """Whether all images are known before the first is read, unlike those of a stream of samples."""
 
     is_local: ClassVar[bool] = True
-    """Whether the images lie in files, so that who has the list of them can read them."""
+    """Whether the images are in files, so that other processes can read them by a list of the source."""
 
     _by_row: ClassVar[tuple[str, ...]] = ("names", "labels", "stamps", "columns", "lines")
     """The members that have a row for each image."""
@@ -520,7 +520,7 @@ class Source:
     size_field: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "notes", list(map(recorded, self.notes)))  # these are kept in the list of a source
+        object.__setattr__(self, "notes", list(map(recorded, self.notes)))  # a list of the source stores them
 
     def __len__(self) -> int:
         return len(self.names)
@@ -793,7 +793,7 @@ class Source:
             )
 
     def require_listable(self) -> None:
-        """Raise OptionError if a list of the images, as `packer scan` writes it, would lack what the source has."""
+        """Raise OptionError if a list of the images, as `packer scan` writes it, cannot hold all that the source has."""
         if self.computed is not None:
             names = ", ".join(field.name for field in self.computed.fields)
             raise OptionError(

@@ -31,10 +31,10 @@ from packer._storage.stamps import NO_STAMP, stamp_at
 from packer.errors import ImageError, SourceError, option, printable
 
 Id = int | str
-"""Tells images, categories and annotations apart. COCO has numbers, and other tools write texts."""
+"""The id of an image, a category or an annotation: a number in COCO, a text in files of some other tools."""
 
-_FARTHEST = 1e30  # of numbers, which become float32; NaN is not below it
-_LARGEST = (1 << 63) - 1  # of ids
+_FARTHEST = 1e30  # the largest number, as numbers become float32; NaN fails the comparison, too
+_LARGEST = (1 << 63) - 1  # the largest id
 _REMEDY = "Correct the annotation, or take it out of the file."
 
 
@@ -275,7 +275,7 @@ class _File:
         keypoints = entry.get("keypoints")
         if keypoints is not None and not (_are_numbers(keypoints) and len(keypoints) % 3 == 0):
             return "its keypoints are no list of numbers x y visibility x y visibility ..."
-        return _place_problem(entry, image.size)
+        return _position_problem(entry, image.size)
 
     def _leave_out(self, id: Id, name: str, error: SourceError) -> None:
         """Record an unusable image, or raise the error."""
@@ -322,7 +322,7 @@ def _are_numbers(values: Any) -> bool:
     return isinstance(values, list) and all(type(one) in (int, float) and abs(one) <= _FARTHEST for one in values)
 
 
-def _place_problem(entry: dict[str, Any], size: tuple[int, int] | None) -> str | None:
+def _position_problem(entry: dict[str, Any], size: tuple[int, int] | None) -> str | None:
     """Return the reason why a segmentation or box is not inside an image of this size."""
     of_mask = None if entry.get("segmentation") is None else entry["segmentation"].size
     if None not in (of_mask, size) and of_mask != size:
@@ -350,7 +350,7 @@ _IDS = ("id", "category_id")
 
 Annotations = list[dict[str, Any]]
 Value = Callable[[Annotations], Any]
-"""Gives the value of a field of an image's annotations: bytes as a pack holds them, or what the field encodes."""
+"""Returns a field's value from the annotations of an image: bytes as stored in a pack, or a value to encode."""
 
 
 def columns_of(
@@ -491,7 +491,7 @@ def _members(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any] |
     These are unknown members, nulls, text ids, and keypoints that float32 would round.
     """
     more = {name: value for name, value in entry.items() if name not in known or value is None}
-    if isinstance(own := more.get("segmentation"), Segmentation):  # of a caption
+    if isinstance(own := more.get("segmentation"), Segmentation):  # those of objects are a field
         more["segmentation"] = json.loads(own.text)
     more |= {name: id for name in _IDS if name in known and isinstance(id := entry[name], str)}
     keypoints = entry.get("keypoints")
@@ -521,7 +521,7 @@ def _floats(own: Annotations, name: str) -> Any:
     return np.array(_all(own, name, np.nan), np.float64)
 
 
-_MOST_MASKED = 65535  # a category of a PNG of 16 bits
+_MOST_MASKED = 65535  # the largest value in a PNG of 16 bits
 
 
 def coco_source(

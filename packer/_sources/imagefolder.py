@@ -37,7 +37,7 @@ from packer.errors import OptionError, OptionTypeError, SourceError, option, pri
 HIDDEN_IMAGES = "they are hidden, and ImageFolder takes them; --skip-hidden leaves them out"
 _HIDDEN_TAKEN = "it is hidden, and its images are taken as ImageFolder takes them; --skip-hidden leaves it out"
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-"""The tables of Hugging Face datasets about the images below the directory in which they are."""
+"""The names of Hugging Face's metadata tables, which describe the images below their directory."""
 
 _OF_LABELS = re.compile(
     r"label|annotation|class|target|instances|metadata|dataset|^(data|train|val|test|gt|list|meta)$"
@@ -115,7 +115,7 @@ class Walk:
         The files that are not images.
     account : Account
         The account of hidden files and directories, and of leftovers of the system.
-    beside : dict of str to str
+    label_files : dict of str to str
         Files in the root, or in one of its subdirectories, that may contain labels, with the option that reads each
         file.
     """
@@ -125,10 +125,10 @@ class Walk:
         self._rule = rule
         self._notes: list[str] = []
         self._left: set[str] = set()
-        self._doubles = 0  # files that macOS wrote next to others
+        self._doubles = 0  # AppleDouble files, which macOS writes next to others
         self.others = OtherFiles()
         self.account = Account()
-        self.beside: dict[str, str] = {}
+        self.label_files: dict[str, str] = {}
 
     @functools.cached_property
     def _top(self) -> tuple[int, int]:
@@ -165,7 +165,7 @@ class Walk:
             path, relative, above, below = pending.pop()
             try:
                 identity = _identity(path)
-                if identity in above and identity[1]:  # some file systems number no files
+                if identity in above and identity[1]:  # some file systems have no file numbers
                     self._notes.append(
                         f"a symbolic link to a directory above it is not followed: {printable(relative)}"
                     )
@@ -217,7 +217,7 @@ class Walk:
         if not takes:
             self.others.add(name)
             if name.count("/") <= 1 and (option := _option_of(name)):
-                self.beside[name] = option
+                self.label_files[name] = option
         elif self._rule.skip_hidden:
             self.account.left_out("image", _SKIPPED, [name], chosen=True)
             return False
@@ -281,12 +281,12 @@ def is_directory(entry: os.DirEntry[str]) -> bool:
     """Tell whether an entry is a directory, or a link to one."""
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself, which is listed as a file, and reported when it is read
+    except OSError:  # a link to itself: it is listed as a file, and reading it reports the error
         return False
 
 
 FilesOf = Callable[[Iterable[str]], Mapping[str, str]]
-"""Returns, of the names of images, the paths below the root that may be files of their fields; by path an image."""
+"""Returns the paths below the root that may be files of fields, each with its image, from the names of images."""
 
 HIDDEN_CLASS = "a hidden directory is a class, as for ImageFolder; --skip-hidden leaves it out"
 """The reason in an account for a class whose name begins with a dot."""
@@ -336,7 +336,7 @@ def imagefolder_source(
         )
     outside = walk.images_in()
     listed = {folder: walk.images_below(folder) for folder in folders}
-    account = _without_left(listed, walk)
+    account = _without_system_directories(listed, walk)
     notes = walk.notes()
     if files_of is not None:
         listed = _without_files(root, listed, files_of, notes)
@@ -379,24 +379,25 @@ def imagefolder_source(
 
 def _account_for_training(root: Path, folders: Sequence[str], account: Account) -> None:
     """Account for classes that only the training directory has, because ImageFolder numbers each split separately."""
-    if root.absolute().name.lower() not in SPLITS or root.absolute().name.lower() in TRAINING_SPLITS:
+    root = root.absolute()
+    if root.name.lower() not in SPLITS or root.name.lower() in TRAINING_SPLITS:
         return
     try:
-        beside = [name for name in subdirectories(root.absolute().parent) if name.lower() in TRAINING_SPLITS]
-        theirs = class_directories(root.absolute().parent / beside[0]) if beside else []
+        training = [name for name in subdirectories(root.parent) if name.lower() in TRAINING_SPLITS]
+        classes = class_directories(root.parent / training[0]) if training else []
     except (SourceError, OSError):
         return
-    lacking = sorted(set(theirs).difference(folders))
-    if not lacking or not set(theirs).intersection(folders):
+    lacking = sorted(set(classes).difference(folders))
+    if not lacking or not set(classes).intersection(folders):
         return
-    ids = class_ids(theirs)
+    ids = class_ids(classes)
     same = all(ids.get(folder, number) == number for number, folder in enumerate(folders))
     others = (
         ""
         if same
         else f", and others have other ids there: convert both, and this one with {option('classes_from')} its pack"
     )
-    account.not_looked_at("class", f"the directory {printable(beside[0])} beside has it{others}", lacking)
+    account.not_looked_at("class", f"the directory {printable(training[0])} beside has it{others}", lacking)
 
 
 def require_images_in_classes(source: Source) -> None:
@@ -438,14 +439,14 @@ def _converted(root: Path, what: str, name: str, value: Path, *, split: bool = F
     return f". To convert the images with {printable(what)}: {printable(root)} with {how}"
 
 
-def _without_left(listed: dict[str, list[str]], walk: Walk) -> Account:
+def _without_system_directories(listed: dict[str, list[str]], walk: Walk) -> Account:
     """Remove the directories that macOS left, and return the account of the listing."""
     account = Account()
     account.taken("class", HIDDEN_CLASS, [folder for folder in listed if is_hidden(folder)])
     account.update(walk.account)
     left = list(filter(walk.is_left_by_system, listed))
     account.not_looked_at("directory", LEFT_BY_SYSTEM, left)
-    for name, taken_by in walk.beside.items():
+    for name, taken_by in walk.label_files.items():
         account.not_looked_at("file", f"it may have the labels: {taken_by}", [name])
     for folder in left:
         del listed[folder]
@@ -462,7 +463,7 @@ def _without_files(
         raise SourceError(f"{printable(root)}: every image is a file of a field of another one")
     if count := sum(map(len, listed.values())) - sum(map(len, images.values())):
         notes.append(f"{count:,} files of fields lie among the images, and are no images of their own")
-    paths_of: dict[str, list[str]] = {}  # of fields of images elsewhere, by folders
+    paths_of: dict[str, list[str]] = {}  # by folder, the files of fields whose images are in other folders
     for path, name in owners.items():
         folder = path.partition("/")[0]
         if folder in images and folder != name.partition("/")[0]:

@@ -133,8 +133,7 @@ class Surveyed:
         Pixels.
     crc32c : (N,) int64 array
         0 without checksums.
-    kept : (N,) bool array
-        The mask of usable images.
+    usable : (N,) bool array
     values : list of tuple
         For each image, the value of each field that is copied into the index; empty if the image is unusable.
     more : list of tuple
@@ -148,7 +147,7 @@ class Surveyed:
     height: Ints
     width: Ints
     crc32c: Ints
-    kept: npt.NDArray[np.bool_]
+    usable: npt.NDArray[np.bool_]
     values: list[tuple[Stored, ...]] = dataclasses.field(default_factory=list)
     more: list[tuple[int | float, ...]] = dataclasses.field(default_factory=list)
     skipped: list[tuple[int, str]] = dataclasses.field(default_factory=list)
@@ -156,8 +155,8 @@ class Surveyed:
 
     def keep_all(self) -> None:
         """Include unusable images, with a size of 1 x 1."""
-        self.height[~self.kept] = self.width[~self.kept] = 1
-        self.kept[:] = True
+        self.height[~self.usable] = self.width[~self.usable] = 1
+        self.usable[:] = True
         self.skipped = []
 
 
@@ -210,7 +209,7 @@ class Survey:
         blob = np.ascontiguousarray(names.blob)
         records["size"], records["checked"] = locations.images.size[part], self.checksums
         records["turned"] = self.exif == "apply"
-        records["label"] = np.ascontiguousarray(source.labels[part]).view(np.int64)  # of a float, its eight bytes
+        records["label"] = np.ascontiguousarray(source.labels[part]).view(np.int64)  # the eight bytes of a float
         records["name"], records["name_size"] = blob.ctypes.data + starts, sizes
         records["file"], records["position"], held = self._located(part)
         survey(records)
@@ -235,7 +234,7 @@ class Survey:
             try:
                 opened = files.open(number)
                 file[chosen], position[chosen], descriptor = opened.locate(images.offset[chosen], images.size[chosen])
-            except PackError:  # Python says of which image
+            except PackError:  # Python reports the images
                 continue
             held.append(descriptor)
         return file, position, held
@@ -252,7 +251,7 @@ class Survey:
                     self._inspect_image(found, row, name, buffer)
                 values = source.values(index, buffer) if source.fields else ()
             except ImageError as error:
-                found.kept[row] = False
+                found.usable[row] = False
                 found.skipped.append((index, recorded(error.args[0])))
                 values = (None,) * len(source.fields)
             if source.fields:
@@ -284,7 +283,7 @@ def _owned(stored: Stored) -> Stored:
     return bytes(stored) if isinstance(stored, memoryview) else stored
 
 
-_BLOCK, _SMALL_BLOCK = 1024, 64  # images; where values are copied, which wait in memory
+_BLOCK, _SMALL_BLOCK = 1024, 64  # images at a time; fewer if values are copied, because these wait in memory
 _PIECE = 1 << 24  # bytes
 
 ProgressCallback = Callable[[int, int], None]
@@ -407,7 +406,7 @@ class _Rows:
 
     def add(self, found: Surveyed) -> None:
         """Add the rows of a block of images."""
-        source, locations, usable = self._source, self._locations, found.kept
+        source, locations, usable = self._source, self._locations, found.usable
         part = slice(found.rows.start, found.rows.stop)
         self.skipped += [{"name": source.names[index], "reason": reason} for index, reason in found.skipped]
         self.findings.update(found.findings)

@@ -29,7 +29,7 @@ from packer.errors import ImageError, SourceError, option, printable
 
 
 def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
-    """Return the end of a message on classes that a given class list lacks; printable already."""
+    """Return the end of a message about printable names of classes that the given class list lacks."""
     shown = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
     are = "is" if len(unknown) == 1 else "are"
     return (
@@ -74,8 +74,8 @@ _LIST = re.compile(r"[,;|]|^\s*[\[({].*[\])}]\s*$", re.DOTALL)
 _WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-_SPREAD = 1000, 10  # at most this many ids, and ids per row; larger numbers are names
-_DIGITS = 18  # of an int64
+_SPREAD = 1000, 10  # the largest id is 1,000, and 10 more for each row
+_DIGITS = 18  # a number of so many digits is an int64
 _ALL_DIFFERENT_FROM = 20  # rows
 _SHOWN = 60  # characters of a label
 _LONGEST = 4000  # characters of a number
@@ -85,10 +85,10 @@ _WANTED = {"int": "a whole number of 64 bits", "float": "a finite number"}
 _CLASS, _INT, _FLOAT = (option("label_type", one) for one in LABEL_TYPES)
 
 NO_IMAGE = "no image has it; it keeps its id, as --classes-from says"
-"""The reason in an account for a given class without images."""
+"""The reason in an account for a class of the given class list without images."""
 
 Refuse = Callable[[int | None, str], SourceError]
-"""Makes the error on the label of a row, of the row's number from 0 and what is wrong; or on all labels, of None."""
+"""Returns the error on the label of a row, from the row's index and the problem; on all labels if the index is None."""
 
 
 @dataclass(frozen=True)
@@ -398,7 +398,7 @@ def account_for_classes(source: Source, classes: Sequence[str]) -> None:
 def with_given_classes(
     source: Source, fields: Sequence[Field], pack: Path, bad: BadSamples, table: Path | None = None, *, remedy: str
 ) -> Source:
-    """Return a source whose fields have the ids of the classes that a pack's fields of the same name and kind have.
+    """Return a source whose fields have the class ids of a pack's fields with the same names and kinds.
 
     Columns are renumbered. The ids in a pack, or in fields computed from annotations, stay. Images with a class that
     the pack's field lacks, or an id that has another meaning there, become bad samples.
@@ -455,7 +455,7 @@ def with_given_classes(
 
 
 def _renumbered(column: Column, pack_field: Field, pack: Path) -> tuple[Column, dict[int, str]]:
-    """Return a column with the ids of `pack_field`, and what is wrong in the rows with a class that it lacks.
+    """Return a column with the ids of `pack_field`, and the problem of each row with a class that it lacks.
 
     The ids in these rows are undefined.
     """
@@ -498,7 +498,7 @@ def _column_ids(column: NumberColumn | BlobColumn | RangeColumn) -> tuple[Ints, 
 
 
 def _rows_of_other_meaning(source: Source, own: Field, pack_field: Field, pack: Path) -> dict[int, str]:
-    """Return the rows with an id that is another class in `pack_field`, or none, each with what is wrong in it."""
+    """Return the problem of each row with an id that means another class, or none, in `pack_field`."""
     position, buffer = source.fields.index(own), ReadBuffer()
     problems: dict[int, str] = {}
     for row in range(len(source)):

@@ -139,7 +139,7 @@ def _corners(box: Any) -> Any:
     x, y, width, height = box
     try:
         return [x, y, x + width, y + height]
-    except OverflowError:  # a whole number beyond all floats, and a float
+    except OverflowError:  # an integer beyond all floats is added to a float
         return None
 
 

@@ -36,7 +36,7 @@ from packer._table import Names
 from packer.errors import ImageError, OptionError, RemoteError, SourceError, option, printable
 
 AT_ONCE = 32
-"""Objects that are read at a time at least, whatever the number of processors: each lets one wait."""
+"""The least number of objects that are read at once, on any number of processors, as each request has a latency."""
 
 _LOOKED_AT_ONCE = 64
 _HEAD = 16  # bytes for recognising an object
@@ -80,7 +80,7 @@ class ObjectSource(Source):
         assert self.stamps is not None
         listed, etag = stamp_in(self.stamps, index), self.etags[index]
         size = listed[0]
-        known = size >= 0 and etag != ""  # otherwise it was missing, may be any other object, or has only a time
+        known = size >= 0 and etag != ""  # a missing object, or a time in place of an ETag, identifies no version
         try:
             version = Version(size, etag) if known else head(url)
             if version is None:
@@ -191,26 +191,23 @@ def prefix_source(
     names = sorted(versions) if unlabeled else sorted(versions, key=_in_tree)
     _account_for_hidden(names, account, unlabeled=unlabeled)
     account.left_out("image", "it lies outside of any class, as ImageFolder has it", sorted(outside))
-    labels, found = np.full(len(names), UNLABELED, np.int64), list[str]()
+    ids: dict[str, int] = {}
     if unlabeled:
         notes.insert(0, "the images are unlabeled: every label is -1, and there are no classes")
     else:
-        by_class: dict[str, list[str]] = {}
-        for name in names:
-            by_class.setdefault(name.partition("/")[0], []).append(name)
-        _refuse_splits(base, sorted(by_class), names)
+        by_class = {folder: list(images) for folder, images in itertools.groupby(names, _class)}
+        _refuse_splits(base, list(by_class), names)
         account_for_layout(account, by_class, "", "copy them to a disk, and convert")
         if classes is not None:
             by_class = in_known_classes(shown(base), by_class, classes, bad)
-            names = [name for some in by_class.values() for name in some]
-        ids = class_ids(sorted(by_class) if classes is None else classes)
-        labels, found = np.array([ids[name.partition("/")[0]] for name in names], np.int64), list(ids)
+            names = list(itertools.chain.from_iterable(by_class.values()))
+        ids = class_ids(list(by_class) if classes is None else classes)
     return ObjectSource(
         "files" if unlabeled else "imagefolder",
         user_path(base),
         Names.of(names),
-        labels,
-        found,
+        np.array([UNLABELED if unlabeled else ids[_class(name)] for name in names], np.int64),
+        list(ids),
         notes,
         stamps=np.array([stamp_of_version(versions[name]) for name in names], np.int64),
         others=others,
@@ -267,10 +264,14 @@ def _listed(base: str, bad: BadSamples) -> Iterator[tuple[str, Version]]:
         yield name, version
 
 
+def _class(name: str) -> str:
+    return name.partition("/")[0]
+
+
 def _in_tree(name: str) -> tuple[str, str, str]:
     """Return the sort key of a name: class, folder, and name in it, in ImageFolder's order."""
     folder, _, own = name.rpartition("/")
-    return name.partition("/")[0], folder, own
+    return _class(name), folder, own
 
 
 def _refuse_splits(base: str, folders: Sequence[str], names: Sequence[str]) -> None:

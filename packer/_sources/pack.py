@@ -315,7 +315,7 @@ def pack_source(
         reader.require_distinct_files()
     _require_same_meaning(readers)
     fields = same_fields(readers)
-    if any(prefixes):  # no template leads from such names to the files
+    if any(prefixes):  # templates do not lead from names with a prefix to the files
         fields = tuple(replace(field, file="") for field in fields)
     if classes is None:
         if class_map == "same":
@@ -460,7 +460,7 @@ def _prefixed(parts: Sequence[Names], prefixes: Sequence[str]) -> list[Names]:
 
 def _require_unique(names: Names, readers: Sequence[Reader], prefixes: Sequence[str]) -> None:
     for reader in readers:
-        deque(reader.names, maxlen=0)  # raises where a sample has none
+        deque(reader.names, maxlen=0)  # reading the names raises an error if one is damaged
     for index, _ in repeats(names):
         which = ", ".join(printable(reader.path) for reader in readers)
         example = option("prefixes", [printable(name) for name in _distinct_stems(readers)])

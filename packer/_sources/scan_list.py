@@ -15,7 +15,7 @@ are checked against the checksums of their blocks, so that a task reads only the
 An interrupted conversion, and the tasks of a job, use this list to detect files that have changed since.
 
 The JSON has the account of the source. Lists with fields have version 5, all others version 4. Lists of earlier
-versions, which hold less, are refused, because `packer scan` makes them again.
+versions contain less and are refused; `packer scan` makes new ones.
 
 Fields, each column beginning at a multiple of 8 bytes:
 

@@ -23,7 +23,7 @@ from packer.errors import OptionError, SourceError, option, printable
 
 _BY_SUFFIX = {".txt": "text", ".json": "json", ".npy": "array"}
 _SHOWN = 5
-_TRIED = 100  # files
+_TRIED = 100  # most files that are tried
 
 _GRAY, _PALETTE = 0, 3
 """The pixel types in byte 25 of a PNG whose pixels may be ids."""
@@ -111,20 +111,15 @@ def with_files(
         )
         for field in file_fields
     ]
-    return looked_up(source, columns, on_missing, skip=skip)
+    return with_columns(source, columns, on_missing, skip=skip)
 
 
 def with_columns(source: Source, columns: Sequence[Column], on_missing: str, *, skip: bool = False) -> Source:
-    """Return a source with more fields; values may be in files. Raises the same errors as `with_files`."""
+    """Return a source with more fields, after looking up their files. Raises the same errors as `with_files`."""
     files = [column for column in columns if isinstance(column, FileColumn)]
     source = source.having(*(column for column in columns if not isinstance(column, FileColumn)))
-    return looked_up(source, files, on_missing, skip=skip) if files else source
-
-
-def looked_up(source: Source, columns: Sequence[FileColumn], on_missing: str, *, skip: bool = False) -> Source:
-    """Return a source with fields, after looking up their files. Raises the same errors as `with_files`."""
     present, missing = Present(source.root), Missing(source, on_missing)
-    for column in columns:
+    for column in files:
         field, paths = column.field, [column.get(index) for index in range(len(column))]
         there = present.among(paths)
         if field.file and not there.any():
@@ -269,7 +264,7 @@ def _is_gray(column: FileColumn) -> bool:
     try:
         with open(open_regular(path), "rb") as file:
             head = file.read(26)
-    except OSError:  # which reading the value says
+    except OSError:  # reading the value reports the error
         return False
     return len(head) == 26 and head.startswith(SIGNATURE) and head[24] <= 8 and head[25] in (_GRAY, _PALETTE)
 
@@ -364,4 +359,4 @@ _PLACEHOLDERS: Mapping[str, Callable[[str], str]] = {
     "stem": lambda name: posixpath.splitext(_base(name))[0],
     "class": lambda name: name.partition("/")[0] if "/" in name else ".",
 }
-"""The text of each placeholder, made of an image's path; the directory of an image at the top is ``.``."""
+"""Functions that return a placeholder's text from an image's path; the directory of an image at the top is ``.``."""

@@ -44,7 +44,7 @@ from packer.errors import SourceError, option, printable
 
 Form = Callable[[str], str]
 
-_BARE = 0.5  # of the rows have to be found where directories before all names are left out
+_BARE = 0.5  # the share of names that must match files if directories before all names are dropped
 
 
 def _slashes(name: str) -> str:
@@ -58,7 +58,7 @@ _FORMS: tuple[tuple[str, Form], ...] = (
     ("without the quoting of URLs", urllib.parse.unquote),
     ("in upper or lower case", lambda name: unicodedata.normalize("NFC", name.casefold())),
 )
-"""Differences between names, in the order in which they are tried: each form is one of the form before it."""
+"""Differences between names, in the order in which they are tried; each form is applied to the one before it."""
 
 _WITH_SUFFIX = "with the suffix that the table leaves out"
 
@@ -89,7 +89,7 @@ class FileMatcher:
         self.several: dict[int, list[str]] = {}
         self._given = names
         self._names = dict(names)
-        self._files = {file: file for file in files}  # with their forms
+        self._files = {file: file for file in files}  # the form of each file's name
         self._how: dict[str, list[int]] = {}
         for how, form in _FORMS:
             self._names = {row: form(name) for row, name in self._names.items()}

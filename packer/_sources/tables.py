@@ -77,14 +77,14 @@ def what_else(data: bytes) -> str | None:
 
 
 Cells = Sequence[Any] | npt.NDArray[Any]
-"""The cells of a column: texts of a CSV file; else what Python has for them, or an array without missing values."""
+"""The cells of a column: texts from a CSV file, Python values from other files, or an array if none is missing."""
 
 _Row = TypeVar("_Row")
 _CHUNK = 16384  # rows
 _SHOWN = 20  # columns in a message
 _MOST_OF_A_CELL = 1 << 26  # characters
 _AT_ONCE = 64  # rows
-_LIMITING = Lock()
+_LIMIT_LOCK = Lock()
 
 
 @dataclass(frozen=True)
@@ -421,7 +421,7 @@ def some_columns(columns: Sequence[str]) -> str:
 def _rows_of(reader: Any) -> Iterator[tuple[list[str], int]]:
     """Yield the rows of a `csv` reader and their lines; the limit on cells is global, and is restored."""
     while True:
-        with _LIMITING:
+        with _LIMIT_LOCK:
             before = csv.field_size_limit(_MOST_OF_A_CELL)
             try:
                 some = [(row, reader.line_num) for row in islice(reader, _AT_ONCE)]
@@ -629,7 +629,7 @@ def _cast(numbers: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any] | None:
 
 
 class _Classes(TableReading):
-    """Cells that become ids: of a class, or of labels. Whole numbers are ids; names get ids when they are sorted."""
+    """Cells that become ids of classes, one or several a cell. Whole numbers are ids; names get ids in sorted order."""
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
@@ -775,7 +775,7 @@ _WIDER = {
     frozenset(("int64", "float64")): "float64",
     frozenset(("int64", _LARGE)): _LARGE,
 }
-"""The kind of a column that is of two kinds in two parts of a table; any other pair is JSON."""
+"""The kind of a column whose parts have two different kinds; for any other two it is JSON."""
 
 
 def kinds_of(table: LabelTable, header: Sequence[str]) -> dict[str, str]:
@@ -811,7 +811,7 @@ def _kind_of(cells: Cells, of_texts: bool) -> str:
 
 
 def _of_numbers(kind: str, whole: Iterable[int], exact: str) -> str:
-    """Return the kind of a column of numbers: `exact` if a whole number does not fit the kind otherwise."""
+    """Return the kind of a column of numbers: `exact` if `kind` would round one of the whole numbers."""
     most = max(map(abs, whole), default=0) if kind in ("int64", "float64") else 0
     if most <= _EXACT:
         return kind

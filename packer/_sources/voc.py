@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 import numpy as np
+import numpy.typing as npt
 
 from packer._account import BadSamples
 from packer._fields import MARGIN, Field
@@ -36,6 +37,7 @@ _DECLARED = re.compile(rb"""<\?xml[^>]{0,200}?\sencoding\s*=\s*["']([A-Za-z][A-Z
 _UTF_16 = {b"<\0?\0": "utf-16-le", b"\0<\0?": "utf-16-be"}  # without a byte order mark
 _WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs"}
 _NO_CHARSETS = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7")
+_NOT_SAID = -1
 _REMEDY = "Correct the file, or take the object out of it."
 
 
@@ -60,9 +62,9 @@ class Annotation:
     boxes: list[list[float]]
     switches: list[dict[str, int]]
 
-    def flags(self, name: str) -> list[int | None]:
-        """Return the value of a flag for each object; None for an object without it."""
-        return [one.get(name) for one in self.switches]
+    def flags(self, name: str) -> npt.NDArray[np.int8]:
+        """Return the value of a flag for each object; -1 for an object without it."""
+        return np.array([one.get(name, _NOT_SAID) for one in self.switches], np.int8)
 
 
 class _ProblemError(ValueError):
@@ -98,7 +100,7 @@ def _in_utf_8(data: bytes) -> bytes:
         encoding = _UTF_16.get(data[:4], marked)
     else:
         encoding = "utf-8" if declared is None else declared[1].decode("ascii")
-        if encoding.lower().startswith(("utf-16", "utf-32", "ucs-")):  # which the declaration itself is not in
+        if encoding.lower().startswith(("utf-16", "utf-32", "ucs-")):  # wrong, as the declaration could be read
             encoding = "utf-8"
     try:
         known = codecs.lookup(encoding).name
@@ -119,7 +121,7 @@ def _decoded(data: bytes, encoding: str) -> str:
     except UnicodeDecodeError:
         if encoding not in _WIDER:
             raise
-        return data.decode(_WIDER[encoding])  # which many tools write, and call by the older name
+        return data.decode(_WIDER[encoding])  # many tools write it under the older name
 
 
 def _parsed(data: bytes) -> ElementTree.Element:
@@ -199,7 +201,7 @@ def _number(text: str | None) -> float | None:
         number = float(text or "")
     except ValueError:
         return None
-    return number if abs(number) <= _FARTHEST else None  # which NaN is not
+    return number if abs(number) <= _FARTHEST else None  # NaN is refused, too
 
 
 _VOC = [
@@ -208,7 +210,6 @@ _VOC = [
 ]
 _FLAGS = ("difficult", "truncated", "occluded")
 _MASKS = {"mask": "SegmentationClass", "instance_mask": "SegmentationObject"}
-_NOT_SAID = -1
 
 
 def voc_source(
@@ -334,20 +335,14 @@ def _of_objects(
         _column(category, read, lambda one: one.names),
     ]
     for flag in _FLAGS:
-        if any(value is not None for one in read if one for value in one.flags(flag)):
-            field = Field(flag, "array", "int8", 1)
-            columns.append(
-                _column(field, read, lambda one, flag=flag: [_NOT_SAID if v is None else v for v in one.flags(flag)])
-            )
+        if any((one.flags(flag) != _NOT_SAID).any() for one in read if one):
+            columns.append(_column(Field(flag, "array", "int8", 1), read, lambda one, flag=flag: one.flags(flag)))
     return columns
 
 
-def _column(field: Field, read: Iterable[Annotation | None], value: Any) -> Column:
-    def stored(one: Annotation) -> Any:
-        rows = value(one)
-        return field.encode(np.array(rows, np.int8) if field.kind == "array" else rows)
-
-    return BlobColumn.of(field, (None if one is None else stored(one) for one in read))
+def _column(field: Field, read: Iterable[Annotation | None], value: Callable[[Annotation], Any]) -> Column:
+    stored: Iterable[Any] = (None if one is None else field.encode(value(one)) for one in read)
+    return BlobColumn.of(field, stored)
 
 
 def _classes(read: Iterable[Annotation | None], annotations: Path, present: Iterable[str], *, skip: bool) -> list[str]:

@@ -42,7 +42,7 @@ _TURNS = {
     7: ((0, -1), (-1, 0), (1, 1)),
     8: ((0, -1), (1, 0), (1, 0)),
 }
-"""By EXIF orientation: a matrix, row by row, and what is added, that take a place upright to its place in the file."""
+"""By EXIF orientation: the rows of a matrix and an offset, which turn points of the upright image into the file's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +157,11 @@ def _shape(numbers: list[float], keypoints: tuple[int, int] | None) -> tuple[Poi
     return box, polygon
 
 
-_TEXT = "yolo"  # the field of the files' own text
+_TEXT = "yolo"  # the field with the text of the label file
 _MOST_TEXT = 1 << 22  # characters of a data.yaml
 _MOST_POINTS = 10_000
 _MOST_CLASSES = 100_000
-_DECIMALS = 3  # of the pixels of polygons
+_DECIMALS = 3  # of the coordinates of polygons, in pixels
 
 
 def yolo_source(
@@ -270,7 +270,7 @@ def _stray_labels(root: Path, names: Iterable[str]) -> list[str]:
         expected.setdefault(folder, set()).add(file)
     stray = []
     for folder, files in expected.items():
-        if f"{os.sep}labels" in folder and os.path.isdir(folder):  # next to images lie other texts too
+        if f"{os.sep}labels" in folder and os.path.isdir(folder):  # other texts may lie next to images
             there = {file for file in os.listdir(folder) if file.endswith(".txt")} - files - {"classes.txt"}
             stray += [os.path.relpath(os.path.join(folder, file), root).replace(os.sep, "/") for file in there]
     return sorted(stray)
@@ -347,7 +347,7 @@ class _Description:
     def _bases(self) -> list[Path]:
         """Return the directories to which paths may be relative, as in ultralytics; that of `path` comes first."""
         own, dataset = self._path.parent, str(self._members.get("path") or "").replace("\\", "/")
-        # Last, where the directory of another machine is named, the place of the file itself.
+        # The directory of the file comes last, in case `path` is a directory of another machine.
         return [own / dataset, Path(dataset).expanduser(), own] if dataset else [own]
 
     def _existing(self, path: str) -> Path:
