@@ -6,12 +6,14 @@ into an error. Files of other types, which may be millions, are counted by `pack
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from packer._table import encode_name
 from packer.errors import SourceError, message_of, option, printable, recorded
+
+_T = TypeVar("_T")
 
 LEFT_OUT, UNLABELED, RENUMBERED = "left out", "unlabeled", "renumbered"
 TAKEN, NOT_LOOKED_AT = "taken", "not looked at"
@@ -321,6 +323,33 @@ class BadSamples:
         self.require_skip(error)
         self.found.append({"name": name, "reason": recorded(message_of(error))})
         return self.found[-1]
+
+    def usable(self, names: Mapping[str, str], read: Callable[[str], _T], where: str) -> dict[str, _T]:
+        """Read the annotations, or other values, of each sample; return those of usable samples.
+
+        Parameters
+        ----------
+        names : mapping
+            The name of each sample, by the argument of `read`.
+        read : callable
+            Raises SourceError for values that cannot be used.
+        where : str
+            The name in messages for the samples.
+
+        Raises
+        ------
+        SourceError
+            If no sample can be used.
+        """
+        values: dict[str, _T] = {}
+        for key, name in names.items():
+            try:
+                values[key] = read(key)
+            except SourceError as error:
+                self.add(name, error)
+        if not values:
+            raise SourceError(f"{where}: no image can be used: {self.found[0]['reason']}")
+        return values
 
     def require_skip(self, error: SourceError) -> None:
         """Raise `error` with a hint at the option that leaves such samples out, unless they are left out.

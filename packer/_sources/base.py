@@ -221,6 +221,10 @@ class NumberColumn:
         """Return the column of some rows."""
         return replace(self, values=self.values[rows], null=self.null[rows])
 
+    def with_missing(self, rows: npt.NDArray[np.bool_]) -> NumberColumn:
+        """Return the column without the values of some rows, a mask."""
+        return replace(self, null=self.null | rows)
+
     def get(self, index: int) -> Stored:
         """Return a value as stored in a pack."""
         return None if self.null[index] else self.values[index].item()
@@ -270,6 +274,10 @@ class BlobColumn:
         """Return the column of some rows."""
         return replace(self, starts=self.starts[rows], sizes=self.sizes[rows])
 
+    def with_missing(self, rows: npt.NDArray[np.bool_]) -> BlobColumn:
+        """Return the column without the values of some rows, a mask."""
+        return replace(self, sizes=np.where(rows, _NO_BYTES, self.sizes))
+
     def get(self, index: int) -> bytes | None:
         """Return a value as stored in a pack."""
         start, size = int(self.starts[index]), int(self.sizes[index])
@@ -309,6 +317,10 @@ class FileColumn:
     def taken(self, rows: Rows) -> FileColumn:
         """Return the column of some rows."""
         return replace(self, paths=self.paths.taken(rows))
+
+    def with_missing(self, rows: npt.NDArray[np.bool_]) -> FileColumn:
+        """Return the column without the values of some rows, a mask."""
+        return replace(self, paths=self.paths.with_missing(rows))
 
     def get(self, index: int) -> str | None:
         """Return the path of a value, relative to the root; None if the value is missing."""
@@ -384,23 +396,11 @@ def read_range(files: ForeignFiles, ranges: Ranges, copied: npt.NDArray[np.uint8
     return copied[offset : offset + size].tobytes() if file < 0 else files.read(file, offset, size)
 
 
-Column = NumberColumn | BlobColumn | FileColumn | RangeColumn
+TableColumn = NumberColumn | BlobColumn | FileColumn
+"""The values of one field, read from a table."""
+
+Column = TableColumn | RangeColumn
 """The values of one field, one for each image."""
-
-
-def joined(column: Column, rows: Ints) -> Column:
-    """Return the values of some rows; the value for row -1 is missing."""
-    if not (rows < 0).any():
-        return column.taken(rows)
-    there = column.taken(np.maximum(rows, 0))
-    if isinstance(there, NumberColumn):
-        return replace(there, null=there.null | (rows < 0))
-    if isinstance(there, RangeColumn):
-        sizes = np.where(rows < 0, _NO_BYTES, there.ranges.size)
-        return replace(there, ranges=replace(there.ranges, size=sizes))
-    blobs = there.paths if isinstance(there, FileColumn) else there
-    blobs = replace(blobs, sizes=np.where(rows < 0, _NO_BYTES, blobs.sizes))
-    return replace(there, paths=blobs) if isinstance(there, FileColumn) else blobs
 
 
 _BLOCK = 65536  # rows of a digest at a time
@@ -793,7 +793,7 @@ class Source:
             )
 
     def require_listable(self) -> None:
-        """Raise OptionError if a list of the images, as `packer scan` writes it, cannot hold all that the source has."""
+        """Raise OptionError if a list, as `packer scan` writes it, cannot hold everything in the source."""
         if self.computed is not None:
             names = ", ".join(field.name for field in self.computed.fields)
             raise OptionError(

@@ -23,8 +23,8 @@ from packer._fields import MARGIN, Field, Stored
 from packer._fields.coco import boxes_of, drawn, keypoints_of, segmentation_problem
 from packer._fields.encoding import is_text
 from packer._sources.base import SIZE_FIELDS, BlobColumn, Column, ComputedFields, NumberColumn, ReadBuffer, Source, some
+from packer._sources.file_matching import called_otherwise
 from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
-from packer._sources.table_source import called_otherwise
 from packer._sources.tables import file_text
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, stamp_at
@@ -66,6 +66,14 @@ class CocoImage:
         """Height and width of the image, if the entry has them."""
         height, width = self.members.get("height"), self.members.get("width")
         return None if height is None or width is None else (height, width)
+
+    def annotations(self, *, captions: bool) -> dict[Id, dict[str, Any]]:
+        """Return the captions, or the objects; from now on the image has them, even if there are none."""
+        if captions:
+            self.captions = self.captions or {}
+            return self.captions
+        self.objects = self.objects or {}
+        return self.objects
 
 
 @dataclass
@@ -144,10 +152,10 @@ class _File:
         of_objects = "annotations" in document and (captions < len(annotations) or not annotations)
         usable = (entry["id"] for entry in images if entry["id"] in self._joined.images)
         for image in map(self._joined.images.__getitem__, usable):
-            if captions and image.captions is None:
-                image.captions = {}
-            if of_objects and image.objects is None:
-                image.objects = {}
+            if captions:
+                image.annotations(captions=True)
+            if of_objects:
+                image.annotations(captions=False)
         self._join_annotations(annotations)
         members = {name: value for name, value in document.items() if name not in ("images", "annotations")}
         if members:
@@ -212,7 +220,9 @@ class _File:
                 raise self._refused(f"category {entry['id']} has no name")
             if (isinstance(entry["id"], int) and entry["id"] < 0) or not is_text(entry["name"]):
                 raise self._refused(f"category {entry['id']} ({entry['name']}): ids are 0 or more, and names are text")
-            self._join(self._joined.categories.setdefault(entry["id"], {}), entry, f"category {entry['id']}")
+            known = self._joined.categories.setdefault(entry["id"], {})
+            if error := self._join(known, entry, f"category {entry['id']}"):
+                raise error
 
     def _join_images(self, entries: list[dict[str, Any]]) -> None:
         for entry in entries:
@@ -226,7 +236,9 @@ class _File:
                 self._leave_out(entry["id"], entry["file_name"], error)
                 continue
             members = {name: value for name, value in entry.items() if name != "id"}
-            self._join(self._joined.images.setdefault(entry["id"], CocoImage({})).members, members, what)
+            image = self._joined.images.setdefault(entry["id"], CocoImage({}))
+            if contradiction := self._join(image.members, members, what):
+                self._leave_out(entry["id"], entry["file_name"], contradiction)
 
     def _join_annotations(self, entries: list[dict[str, Any]]) -> None:
         for entry in entries:
@@ -239,18 +251,11 @@ class _File:
                         what, self._refused(f"{what} is of the image {of!r}, which is none of the images. {_REMEDY}")
                     )
                 continue
-            problem = self._problem(entry, image)
+            name, problem = image.members["file_name"], self._problem(entry, image)
             if problem is not None:
-                self._leave_out(
-                    of, image.members["file_name"], self._refused(f"{what} of {image.members['file_name']}: {problem}")
-                )
-                continue
-            if _is_caption(entry):
-                image.captions = {} if image.captions is None else image.captions
-                self._join(image.captions.setdefault(id, {}), entry, what)
-                continue
-            image.objects = {} if image.objects is None else image.objects
-            self._join(image.objects.setdefault(id, {}), entry, what)
+                self._leave_out(of, name, self._refused(f"{what} of {name}: {problem}"))
+            elif error := self._join(image.annotations(captions=_is_caption(entry)).setdefault(id, {}), entry, what):
+                self._leave_out(of, name, error)
 
     def _problem(self, entry: dict[str, Any], image: CocoImage) -> str | None:
         """Return the problem of an annotation, if there is one."""
@@ -283,12 +288,13 @@ class _File:
             self._bad.add(name, error)
             self._joined.unusable[id] = error
 
-    def _join(self, known: dict[str, Any], more: dict[str, Any], what: str) -> None:
+    def _join(self, known: dict[str, Any], more: dict[str, Any], what: str) -> SourceError | None:
+        """Add members to the known ones; return the error if one contradicts an earlier file."""
         for name, value in more.items():
             if known.setdefault(name, value) != value:
-                raise self._refused(
-                    f"{what}: its {name} is another here than in a file before. Convert with one of the files."
-                )
+                problem = f"{what}: its {name} is another here than in a file before. Convert with one of the files."
+                return self._refused(problem)
+        return None
 
     def _refused(self, problem: str) -> SourceError:
         return SourceError(f"{printable(self._path)}: {printable(problem)}")
@@ -569,6 +575,8 @@ def coco_source(
     notes = walk.notes()
     ids = [id for id in sorted(joined.images) if id in there and id not in joined.unusable]
     ids = _with_all_boxes(ids, joined, names, shown, bad)
+    if masks:
+        ids = _with_sizes(ids, joined, names, shown, bad)
     if not ids:
         first = f" that can be used: {bad.found[0]['reason']}" if bad.found else " in it"
         raise SourceError(f"{shown}: no images{first}")
@@ -623,6 +631,15 @@ def _with_all_boxes(
         )
         bad.add(names[id], error)
     return [id for id in ids if id not in lacking]
+
+
+def _with_sizes(ids: Sequence[Id], joined: Joined, names: Mapping[Id, str], shown: str, bad: BadSamples) -> list[Id]:
+    """Return the images with a height and a width, into which masks can be drawn."""
+    without = {id: None for id in ids if joined.images[id].size is None}
+    for id in without:
+        drawn_by = f"{len(without):,} images have no height and width, and {option('masks', True)} draws by them"
+        bad.add(names[id], SourceError(f"{shown}: {drawn_by}"))
+    return [id for id in ids if id not in without]
 
 
 def _text_ids(joined: Joined) -> Iterator[str]:
@@ -697,10 +714,6 @@ def _masks(joined: Joined, images: Sequence[CocoImage], shown: str) -> tuple[Fie
                 f"{option('masks', True)}: 0 is where no "
                 f"annotation is, and {_MOST_MASKED} the most that a PNG holds. Give the category another id."
             )
-    if unknown := [image for image in images if image.size is None]:
-        raise SourceError(
-            f"{shown}: {len(unknown):,} images have no height and width, and {option('masks', True)} draws by them"
-        )
     return (Field("mask", "mask"),)
 
 

@@ -343,27 +343,18 @@ def imagefolder_source(
     bad = bad or BadSamples()
     if classes is not None:
         listed = in_known_classes(printable(root), listed, classes, bad)
-    folders = list(listed)
     counts = list(map(len, listed.values()))
     if not any(counts):
         others = "".join(f". {note}" for note in notes)
         raise SourceError(
-            f"{printable(root)}: no images ({rule or ImageRule()}) in its {counted(len(folders), 'directory')}{others}"
+            f"{printable(root)}: no images ({rule or ImageRule()}) in its {counted(len(listed), 'directory')}{others}"
             f"{files_to_name(root)}"
         )
-    if empty := [folder for folder, names in listed.items() if not names]:
-        if classes is None and not allow_empty:
-            raise _of_empty(root, empty)
-        if classes is None:
-            notes.append(f"classes without images, which keep their ids: {some(empty)}{_annotations(root, empty)}")
-    if classes is None:
-        account_for_layout(account, listed, f"{printable(root)}/", "convert")
-        _account_for_training(root, folders, account)
     account.left_out("image", "it lies outside of any class, as ImageFolder has it", outside)
-    ids = class_ids(folders if classes is None else classes)
     if classes is None:
-        notes += numbered_classes(folders)
-    labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), counts)
+        notes += _review_classes(root, listed, account, allow_empty=allow_empty)
+    ids = class_ids(list(listed) if classes is None else classes)
+    labels = np.repeat(np.array([ids[folder] for folder in listed], np.int64), counts)
     return Source(
         "imagefolder",
         root,
@@ -375,6 +366,23 @@ def imagefolder_source(
         account=account,
         doubts=tuple(bad.found),
     )
+
+
+def _review_classes(
+    root: Path, listed: Mapping[str, Sequence[str]], account: Account, *, allow_empty: bool
+) -> list[str]:
+    """Account for directories that are classes and look like something else; return notes on the classes.
+
+    Raises SourceError if a class has no image and must have one.
+    """
+    notes = []
+    if empty := [folder for folder, names in listed.items() if not names]:
+        if not allow_empty:
+            raise _of_empty(root, empty)
+        notes.append(f"classes without images, which keep their ids: {some(empty)}{_annotations(root, empty)}")
+    account_for_layout(account, listed, f"{printable(root)}/", "convert")
+    _account_for_training(root, list(listed), account)
+    return [*notes, *numbered_classes(list(listed))]
 
 
 def _account_for_training(root: Path, folders: Sequence[str], account: Account) -> None:

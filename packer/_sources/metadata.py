@@ -29,7 +29,7 @@ from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_of_images,
 from packer._containers.roles import NAMES, has_label_name
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field
 from packer._fields.encoding import parsed_json
-from packer._sources.base import BlobColumn, FileColumn, Source, joined
+from packer._sources.base import BlobColumn, FileColumn, Source
 from packer._sources.imagefolder import FilesOf, ImageRule, Walk, imagefolder_source, unlabeled_source
 from packer._sources.labels import unknown_classes
 from packer._sources.sidecar_files import Missing, with_columns
@@ -247,7 +247,7 @@ def metadata_source(
         notes.append(f"NaN is taken for a missing value, null, in these columns: {some_columns(nans)}")
     _account_for_columns(source, rows, unnamed)
     source = replace(source, notes=[*source.notes, *rows.notes, *notes], doubts=tuple(table.bad.found))
-    found = [joined(column, image_rows) for column in columns]
+    found = [column.taken(np.maximum(image_rows, 0)).with_missing(image_rows < 0) for column in columns]
     return with_columns(source, found, on_missing, skip=table.bad.skip)
 
 
@@ -315,9 +315,9 @@ def _matched(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, 
     lacking = np.flatnonzero(image_rows < 0)
     if len(lacking):
         shown = ", ".join(printable(source.names[at]) for at in lacking[:_SHOWN].tolist())
-        missing.lack(lacking, f"row in {table}", shown + (", …" if len(lacking) > _SHOWN else ""))
+        missing.record(lacking, f"row in {table}", shown + (", …" if len(lacking) > _SHOWN else ""))
     remaining = image_rows[image_rows >= 0] if on_missing == "skip" else image_rows
-    return missing.settled(source), remaining
+    return missing.applied_to(source), remaining
 
 
 def _labelled(source: Source, rows: TableRows, image_rows: Ints) -> Source:

@@ -371,7 +371,7 @@ class _UrlRows(TableRows):
 
     def __init__(self, base: str | None, table: LabelTable, options: TableOptions) -> None:
         super().__init__(Path(), table, options)
-        self._given = base
+        self._prefix = base
         self.base = ""
         self.urls: list[str] = []
 
@@ -385,9 +385,9 @@ class _UrlRows(TableRows):
         same = all((target.scheme, target.host) == (first.scheme, first.host) for target in parsed)
         folders = [posixpath.dirname(target.key) for target in parsed]
         above = posixpath.commonpath(folders) if same and all(folders) else ""
-        self.base = self._given or (str(Url(first.scheme, first.host, above)) if same else f"{first.scheme}://")
+        self.base = self._prefix or (str(Url(first.scheme, first.host, above)) if same else f"{first.scheme}://")
         self.root = user_path(self.base)
-        start = parse(self._given).key.strip("/") if self._given is not None else above
+        start = parse(self._prefix).key.strip("/") if self._prefix is not None else above
         for row, target in enumerate(parsed):
             name = target.key[len(start) :].lstrip("/") if same else f"{target.host}/{target.key}"
             name = urllib.parse.unquote(name) if target.scheme in ("http", "https") else name
@@ -415,13 +415,13 @@ class _UrlRows(TableRows):
         cell += self.options.suffix if not cell.endswith(self.options.suffix) else ""
         if is_url(cell):
             url = str(parse(cell))
-        elif self._given is not None and not name_problem(cell):
-            url = join(self._given, cell)
+        elif self._prefix is not None and not name_problem(cell):
+            url = join(self._prefix, cell)
         else:
             raise ValueError(
                 f"{printable(cell)} is no URL such as https://host/image.jpg or s3://bucket/image.jpg. For files on a "
                 f"disk, say their directory as SRC, and this table with {option('labels')}"
             )
-        if self._given is not None and not f"{parse(url)}".startswith(f"{self._given.rstrip('/')}/"):
+        if self._prefix is not None and not f"{parse(url)}".startswith(f"{self._prefix.rstrip('/')}/"):
             raise ValueError(f"{shown(url)} is not below SRC")
         return url

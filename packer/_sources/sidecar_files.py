@@ -129,13 +129,13 @@ def with_columns(source: Source, columns: Sequence[Column], on_missing: str, *, 
                 f"The first image is {printable(source.names[0])}, and {_shown(source.root, paths[0])} was looked for. "
                 f"The template is relative to {printable(source.root)}: correct it."
             )
-        missing.note(field.name, paths, there)
+        missing.record_files(field.name, paths, there)
         if KINDS[field.kind].file == "npy":
             found_paths = [paths[at] or "" for at in np.flatnonzero(there)[: _TRIED if skip else 1].tolist()]
             field = _as_first(field, (os.path.join(source.root, path) for path in found_paths or [""]))
         found = (path if is_there else None for path, is_there in zip(paths, there.tolist(), strict=True))
         source = source.having(FileColumn.of(field, source.root, found))
-    return missing.settled(source)
+    return missing.applied_to(source)
 
 
 def files_among(root: Path, fields: Sequence[FileField], names: Iterable[str]) -> dict[str, str]:
@@ -204,20 +204,20 @@ class Missing:
         self._names = source.names
         self._root = source.root
         self._on_missing = on_missing
-        self._kept = np.ones(len(source), bool)
+        self._remaining = np.ones(len(source), bool)
         self._account = Account()
         self._notes: list[str] = []
 
-    def note(self, field: str, paths: Sequence[str | None], there: npt.NDArray[np.bool_]) -> None:
+    def record_files(self, field: str, paths: Sequence[str | None], there: npt.NDArray[np.bool_]) -> None:
         """Record the missing files of a field; SourceError if not allowed. A value without a path is not missing."""
         lacking = np.flatnonzero(~there & np.array([path is not None for path in paths], bool))
         if not len(lacking):
             return
         named = [f"{printable(self._names[at])} ({_shown(self._root, paths[at])})" for at in lacking[:_SHOWN].tolist()]
         shown = ", ".join(named) + (", …" if len(lacking) > _SHOWN else "")
-        self.lack(lacking, f"{field} file", shown)
+        self.record(lacking, f"{field} file", shown)
 
-    def lack(self, lacking: npt.NDArray[np.int64], what: str, shown: str) -> None:
+    def record(self, lacking: npt.NDArray[np.int64], what: str, shown: str) -> None:
         """Record the images that lack a file or a row; SourceError if this is not allowed."""
         lack = f"{len(lacking)} of {len(self._names)} images {'has' if len(lacking) == 1 else 'have'} no {what}"
         if self._on_missing == "error":
@@ -230,20 +230,20 @@ class Missing:
             self._account.left_out(
                 "image", f"it has no {what}; {option('on_missing', 'skip')}", names, count=len(lacking), chosen=True
             )
-            self._kept[lacking] = False
+            self._remaining[lacking] = False
         else:
             self._notes.append(f"{lack} and null instead: {shown}")
 
-    def settled(self, source: Source) -> Source:
+    def applied_to(self, source: Source) -> Source:
         """Return a source without the images to leave out, with notes on missing files and rows."""
-        if not self._kept.any():
+        if not self._remaining.any():
             raise SourceError(
                 f"{printable(source.root)}: {option('on_missing', 'skip')} leaves no image: {self._account.lines()[0]}"
             )
         if source.account is not None:
             source.account.update(self._account)
         source = source.noting(*self._notes)
-        return source if self._kept.all() else source.taken(np.flatnonzero(self._kept))
+        return source if self._remaining.all() else source.taken(np.flatnonzero(self._remaining))
 
 
 def notes_on_gray_files(source: Source, texts: Iterable[str]) -> Iterator[str]:

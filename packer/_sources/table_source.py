@@ -1,21 +1,12 @@
-"""Tables that list images by path, with labels and fields, instead of directories.
-
-Tables may come from another system than the files: with backslashes, another Unicode form, other case, the directories
-of another machine, or ids in place of names. If exactly one file matches a name, the name refers to it. Otherwise the
-name stays unchanged, and reading it is an error.
-"""
+"""Tables that list images by path, with labels and fields, instead of directories."""
 
 from __future__ import annotations
 
-import itertools
 import os
-import posixpath
 import re
 import shlex
-import unicodedata
-import urllib.parse
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -25,7 +16,8 @@ import numpy as np
 from packer._account import Account
 from packer._codecs import IMAGE_SUFFIXES, UNLABELED
 from packer._containers.roles import has_label_name
-from packer._sources.base import Column, FileColumn, Source
+from packer._sources.base import Column, FileColumn, Source, TableColumn
+from packer._sources.file_matching import FileMatcher
 from packer._sources.imagefolder import FilesOf, ImageRule, Walk, class_directories
 from packer._sources.labels import LabelTexts, Meaning, class_ids, quoted
 from packer._sources.sidecar_files import paths_inside, with_columns
@@ -41,143 +33,6 @@ from packer._sources.tables import (
 from packer._storage.safe_open import name_problem
 from packer._table import Names
 from packer.errors import SourceError, option, printable
-
-Form = Callable[[str], str]
-
-_BARE = 0.5  # the share of names that must match files if directories before all names are dropped
-
-
-def _slashes(name: str) -> str:
-    return str(PurePosixPath(name.replace("\\", "/")))
-
-
-_FORMS: tuple[tuple[str, Form], ...] = (
-    ("with slashes for backslashes", _slashes),
-    ("without the blanks around them", lambda name: "/".join(map(str.strip, name.strip().split("/")))),
-    ("in the other Unicode form of accents (NFC, NFD)", lambda name: unicodedata.normalize("NFC", name)),
-    ("without the quoting of URLs", urllib.parse.unquote),
-    ("in upper or lower case", lambda name: unicodedata.normalize("NFC", name.casefold())),
-)
-"""Differences between names, in the order in which they are tried; each form is applied to the one before it."""
-
-_WITH_SUFFIX = "with the suffix that the table leaves out"
-
-
-class FileMatcher:
-    """Matches the names in a table with files.
-
-    Parameters
-    ----------
-    files : collection of str
-        The files without an exactly equal name, relative to the source.
-    names : mapping of int to str
-        The names without an exactly equal file, by row.
-    alone : bool
-        Whether the table has no other names. In that case all names may lack a common directory, or have additional
-        directories.
-
-    Attributes
-    ----------
-    found : dict of int to str
-        The files, by rows.
-    several : dict of int to list of str
-        The files that match a name, if there is more than one.
-    """
-
-    def __init__(self, files: Collection[str], names: Mapping[int, str], *, alone: bool) -> None:
-        self.found: dict[int, str] = {}
-        self.several: dict[int, list[str]] = {}
-        self._given = names
-        self._names = dict(names)
-        self._files = {file: file for file in files}  # the form of each file's name
-        self._how: dict[str, list[int]] = {}
-        for how, form in _FORMS:
-            self._names = {row: form(name) for row, name in self._names.items()}
-            self._files = {file: form(name) for file, name in self._files.items()}
-            self._match(how, str)
-        self._match_ids()
-        if alone and not self.found:
-            self._match_below()
-            self._match_by_name()
-
-    def notes(self) -> Iterator[str]:
-        """Yield remarks for the user on the names: how they differ from the files', with an example."""
-        for how, rows in self._how.items():
-            first = rows[0]
-            yield (
-                f"{len(rows):,} paths of the table are those of files {how}, such as "
-                f"{printable(self._given[first])!r} for {printable(self.found[first])!r}"
-            )
-
-    def _match(self, how: str, of_name: Form, of_file: Form | None = None) -> None:
-        """Match names with files of equal form, and remove the matched names."""
-        keys = {of_name(name) for name in self._names.values()}
-        fitting: dict[str, list[str]] = {}
-        for file, form in self._files.items():
-            key = (of_file or of_name)(form)
-            if key in keys:
-                fitting.setdefault(key, []).append(file)
-        for row, name in list(self._names.items()):
-            files = fitting.get(of_name(name), [])
-            if len(files) == 1:
-                self.found[row] = files[0]
-                self._how.setdefault(how, []).append(row)
-                self.several.pop(row, None)
-                del self._names[row]
-            elif files:
-                self.several.setdefault(row, sorted(files))
-
-    def _match_ids(self) -> None:
-        """Match names without a suffix."""
-        rest = self._names
-        self._names = {row: name for row, name in rest.items() if not name.endswith(IMAGE_SUFFIXES)}
-        self._match(_WITH_SUFFIX, str, _stem)
-        self._names = {row: name for row, name in rest.items() if row not in self.found}
-
-    def _match_below(self) -> None:
-        """Match names with a common prefix of directories, above the source or on another machine."""
-        if not self._names:
-            return
-        parts = {row: name.strip("/").split("/") for row, name in self._names.items()}
-        first, last = min(parts.values()), max(parts.values())
-        pairs = zip(first[:-1], last[:-1], strict=False)
-        common = [one for one, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]
-        keys, stems = set(self._files.values()), set(map(_stem, self._files.values()))
-        for count in range(1, len(common) + 1):
-            below = {row: "/".join(one[count:]) for row, one in parts.items()}
-            if sum(name in keys or name in stems for name in below.values()) >= _BARE * len(below):
-                self._names = below
-                how = f"without {printable('/'.join(common[:count]))!r} before them"
-                self._match(how, str)
-                self._match(f"{how}, {_WITH_SUFFIX}", str, _stem)
-                return
-
-    def _match_by_name(self) -> None:
-        """Match names without directories with files in any directory."""
-        if any("/" in name for name in self._names.values()):
-            return
-        how = "in the directories that the table leaves out"
-        self._match(how, posixpath.basename)
-        self._match(f"{how}, {_WITH_SUFFIX}", str, lambda name: _stem(posixpath.basename(name)))
-
-
-def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
-    """Return a hint on names without a file that nearly equal the name of an unused file; empty if there are none.
-
-    Parameters
-    ----------
-    files : collection of str
-        The files that no name matches.
-    names : sequence of str
-        The names that match no file.
-    """
-    note = next(FileMatcher(files, dict(enumerate(names)), alone=False).notes(), "")
-    return f" But {note.replace(' of the table', '')}." if note else ""
-
-
-def _stem(name: str) -> str:
-    return posixpath.splitext(name)[0]
-
 
 NO_COLUMN = "no --column takes it"
 """The reason in an account for a column that is not read."""
@@ -386,7 +241,7 @@ class TableRows:
             if self.names[row] in self._outside:
                 self.leave_out(row, _outside(self.names[row]))
 
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[TableColumn]:
         """Return the values of the fields; the paths of files are relative to the root."""
         columns = [reading.column(self.root) for reading in self.readings]
         if self._remaining is None:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from packer._account import BadSamples
 from packer._fields import DTYPES, KINDS, OF_SCALARS, Field, Stored
 from packer._fields.encoding import parsed_json, short
-from packer._sources.base import BlobColumn, Column, FileColumn, NumberColumn
+from packer._sources.base import BlobColumn, FileColumn, NumberColumn, TableColumn
 from packer._storage.safe_open import open_regular
 from packer._table import encode_name
 from packer.errors import MissingDependencyError, OptionError, SourceError, option, pip_install, printable
@@ -530,7 +530,7 @@ class TableReading(ABC):
         """Leave out the rows whose cells prove invalid when all cells are known, or raise SourceError."""
 
     @abstractmethod
-    def column(self, root: Path) -> Column:
+    def column(self, root: Path) -> TableColumn:
         """Return the field's values; the paths of files are relative to `root`."""
 
     def _refused(self, line: int, problem: object) -> SourceError:
@@ -573,7 +573,7 @@ class _Scalars(TableReading):
         self._parts.append(values)
         self._nulls.append(null)
 
-    def column(self, root: Path) -> Column:
+    def column(self, root: Path) -> TableColumn:
         return NumberColumn(self._field, np.concatenate(self._parts), np.concatenate(self._nulls))
 
     def _at_once(self, cells: Cells, null: npt.NDArray[np.bool_]) -> npt.NDArray[Any] | None:
@@ -662,7 +662,7 @@ class _Classes(TableReading):
     def _are_ids(self) -> bool:
         return all(map(_WHOLE.fullmatch, self._numbers))
 
-    def column(self, root: Path) -> Column:
+    def column(self, root: Path) -> TableColumn:
         names = [] if self._are_ids else sorted(self._numbers)
         ids = {name: number for number, name in enumerate(names)}
         if not names:
@@ -720,7 +720,7 @@ class _Blobs(TableReading):
             self._blob += stored or b""
             self._sizes.append(-1 if stored is None else len(stored))
 
-    def column(self, root: Path) -> Column:
+    def column(self, root: Path) -> TableColumn:
         return self._packed()
 
     def _packed(self) -> BlobColumn:
@@ -743,7 +743,7 @@ class _Blobs(TableReading):
 class _Paths(_Blobs):
     """Cells that are paths of images or masks."""
 
-    def column(self, root: Path) -> Column:
+    def column(self, root: Path) -> TableColumn:
         return FileColumn(self._field, root, self._packed())
 
     def _stored(self, cell: Any) -> Stored:

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from pathlib import Path, PurePosixPath
 from typing import Any
 from xml.etree import ElementTree
@@ -23,8 +24,8 @@ import numpy.typing as npt
 
 from packer._account import BadSamples
 from packer._fields import MARGIN, Field
-from packer._sources.annotations import account_for_split, read_each
 from packer._sources.base import BlobColumn, Column, FileColumn, Source
+from packer._sources.file_matching import account_for_split
 from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
 from packer._sources.tables import encoding_of, file_text
 from packer._storage.safe_open import open_regular
@@ -274,17 +275,18 @@ def voc_source(
     def annotation(stem: str) -> Annotation | None:
         return read_annotation(annotations / f"{stem}.xml") if f"{stem}.xml" in present else None
 
-    stems, read = read_each(names, annotation, printable(annotations), bad)
+    usable = bad.usable(names, annotation, printable(annotations))
+    stems, read = list(usable), list(usable.values())
     if not any(read):
         raise SourceError(f"{printable(annotations)}: none of the {len(stems):,} images has a file there")
-    without = [names[stem] for stem, one in zip(stems, read, strict=True) if one is None]
+    without = [names[stem] for stem, one in usable.items() if one is None]
     walk.account.unlabeled("they have no file in Annotations, and their fields are null", without, chosen=unlabeled)
     if any(one and one.boxes for one in read):
         notes.append("boxes are as the files have them: VOC counts pixels from 1, and xmax, ymax are the last inside")
     columns = _of_objects(read, annotations, present, skip=bad.skip)
     columns += _of_masks(directory, stems, inside=bool(folder))
-    usable = (names[stem] for stem in stems)
-    return images_without_labels("voc", root, usable, walk, notes, columns=columns, doubts=tuple(bad.found))
+    listed = map(names.__getitem__, stems)
+    return images_without_labels("voc", root, listed, walk, notes, columns=columns, doubts=tuple(bad.found))
 
 
 def _by_stem(names: Iterable[str], root: Path) -> dict[str, str]:
@@ -336,7 +338,7 @@ def _of_objects(
     ]
     for flag in _FLAGS:
         if any((one.flags(flag) != _NOT_SAID).any() for one in read if one):
-            columns.append(_column(Field(flag, "array", "int8", 1), read, lambda one, flag=flag: one.flags(flag)))
+            columns.append(_column(Field(flag, "array", "int8", 1), read, methodcaller("flags", flag)))
     return columns
 
 

@@ -7,7 +7,6 @@ followed by keypoints; or ``class x y x y x y ...``, a polygon. Positions are fr
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,8 +21,8 @@ from packer._account import BadSamples
 from packer._fields import MARGIN, Field, Stored
 from packer._fields.encoding import is_text, short
 from packer._images.probe import inspect
-from packer._sources.annotations import account_for_split, read_each
 from packer._sources.base import BlobColumn, ComputedFields, ReadBuffer, Source
+from packer._sources.file_matching import account_for_split
 from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
 from packer._sources.tables import file_text, text_of
 from packer._storage.safe_open import open_regular
@@ -221,45 +220,54 @@ def yolo_source(
     names.sort()
     bad = bad or BadSamples()
     keys = dict(zip(names, names, strict=True))
-    names, texts = read_each(keys, lambda name: _text(os.path.join(root, name), described), printable(root), bad)
+    usable = bad.usable(keys, lambda name: _text(os.path.join(root, name), described), printable(root))
+    names, texts = list(usable), list(usable.values())
     if not any(text is not None for text in texts):
         raise SourceError(
             f"{printable(root)}: none of the {len(names):,} images has a file of labels. That of {printable(names[0])} "
             f"would be {printable(_label_path(os.path.join(root, names[0])))}"
         )
-    without = [name for name, text in zip(names, texts, strict=True) if text is None]
+    without = [name for name, text in usable.items() if text is None]
     walk.account.unlabeled("they have no file of labels, and their fields are null", without, chosen=unlabeled)
     polygons = any(any(one is not None for one in described.read(text).polygons) for text in texts if text is not None)
-    derived = described.fields(polygons=polygons)
+    fields = described.fields(polygons=polygons)
     column = BlobColumn.of(Field(_TEXT, "text"), (None if text is None else text.encode("utf-8") for text in texts))
-    computed = ComputedFields(derived, functools.partial(_values_in_pixels, derived, described.keypoints))
+    computed = ComputedFields(fields, _ValuesInPixels(fields, described.keypoints))
     notes = [*described.notes, *notes]
     return images_without_labels(
         "yolo", root, names, walk, notes, columns=[column], computed=computed, doubts=tuple(bad.found)
     )
 
 
-def _values_in_pixels(  # noqa: PLR0917
-    derived: Sequence[Field],
-    keypoints: tuple[int, int] | None,
-    source: Source,
-    index: int,
-    stored: Mapping[str, Stored],
-    buffer: ReadBuffer,
-) -> Sequence[Stored]:
-    """Return the field values of an image; its size is needed to convert positions to pixels."""
-    text = stored[_TEXT]
-    if text is None:
-        return (None,) * len(derived)
-    assert isinstance(text, bytes)
-    label = read_label(text.decode("utf-8"), keypoints)
-    try:
-        info = inspect(source.read(index, buffer)[0])
-    except ImageError as error:
-        error.name = error.name or source.names[index]
-        raise
-    values = _in_pixels(label, info.width, info.height, info.orientation)
-    return tuple(field.encode(values[field.name]) for field in derived)
+@dataclass(frozen=True)
+class _ValuesInPixels:
+    """Computes the values of an image's fields from its label file and its size.
+
+    Attributes
+    ----------
+    fields : tuple of Field
+    keypoints : (int, int), optional
+        See `read_label`.
+    """
+
+    fields: tuple[Field, ...]
+    keypoints: tuple[int, int] | None
+
+    def __call__(
+        self, source: Source, index: int, stored: Mapping[str, Stored], buffer: ReadBuffer
+    ) -> Sequence[Stored]:
+        text = stored[_TEXT]
+        if text is None:
+            return (None,) * len(self.fields)
+        assert isinstance(text, bytes)
+        label = read_label(text.decode("utf-8"), self.keypoints)
+        try:
+            info = inspect(source.read(index, buffer)[0])
+        except ImageError as error:
+            error.name = error.name or source.names[index]
+            raise
+        values = _in_pixels(label, info.width, info.height, info.orientation)
+        return tuple(field.encode(values[field.name]) for field in self.fields)
 
 
 def _stray_labels(root: Path, names: Iterable[str]) -> list[str]:

@@ -204,7 +204,7 @@ def test_an_image_folder_imports_no_container_and_no_other_source(tmp_path: Path
         "from packer._containers import CONTAINERS\n"
         "targets = {row.target.partition(':')[0] for row in CONTAINERS.own.values()}\n"
         "assert len(targets) > 15\n"
-        "others = 'container', 'hf_metadata', 'stylegan', 'coco', 'voc', 'yolo', 'index'\n"
+        "others = 'container', 'metadata', 'coco', 'voc', 'yolo', 'index'\n"
         "targets |= {f'packer._sources.{name}' for name in others}\n"
         "print(sorted(targets & set(sys.modules)))"
     )

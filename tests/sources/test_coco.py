@@ -14,6 +14,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 import packer
+from packer._account import BadSamples
 from packer._fields.coco import drawn as painted
 from packer._sources.base import ReadBuffer, Source
 from packer._sources.coco import coco_source
@@ -247,6 +248,34 @@ def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     _, other = small(tmp_path / "other", also={"category_id": 1, "area": 3, "bbox": [1, 2, 3, 5]})
     with pytest.raises(SourceError, match="annotation 8: its bbox is another here than in a file before"):
         coco_source(images, [file, other])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "masks", "problem"),
+    [
+        (ONE, {**ONE, "bbox": [1, 2, 3, 5]}, False, "its bbox is another here"),
+        ({**IMAGE, "license": 1}, {**IMAGE, "license": 2}, False, "its license is another here"),
+        ({"id": 3, "file_name": "a.png"}, {"id": 3, "file_name": "a.png"}, True, "no height and width"),
+    ],
+)
+def test_an_image_that_files_contradict_or_leave_without_a_size_is_left_out(
+    first: dict[str, Any], second: dict[str, Any], masks: bool, problem: str, tmp_path: Path
+) -> None:
+    polygon = {"segmentation": [[1, 1, 5, 1, 5, 5]]}
+    files = []
+    for number, entry in enumerate((first, second)):
+        image, one = (IMAGE, entry) if "bbox" in entry else (entry, ONE)
+        annotations = [{**one, **polygon}, {**ONE, **polygon, "id": 9, "image_id": 4}]
+        (tmp_path / str(number)).mkdir()
+        entries = [image, {**IMAGE, "id": 4, "file_name": "b.png"}]
+        images, file = small(tmp_path / str(number), images=entries, annotations=annotations)
+        Image.new("RGB", (20, 10)).save(images / "b.png")
+        files.append(file)
+    with pytest.raises(SourceError, match=rf"{problem}.*on_error='skip'"):
+        coco_source(images, files, masks=masks)
+    bad = BadSamples(skip=True)
+    source = coco_source(images, files, masks=masks, bad=bad)
+    assert (list(source.names), [entry["name"] for entry in bad.found]) == (["b.png"], ["a.png"])
 
 
 def test_images_that_are_not_there_are_left_out_on_request_and_files_without_entry_are_counted(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from PIL import Image
 
 import packer
 from packer._account import Account
-from packer._sources.table_source import FileMatcher, csv_source
+from packer._sources.file_matching import FileMatcher
+from packer._sources.table_source import csv_source
 from packer._sources.tables import TableOptions
 from packer.errors import SourceError
 from tests.command import packer as run_packer

@@ -1,0 +1,189 @@
+"""Matching of names in tables and lists with the files below a directory.
+
+Tables and lists may come from another system than the files: with backslashes, another Unicode form, other case, the
+directories of another machine, or ids in place of names. If exactly one file matches a name, the name refers to it.
+Otherwise the name stays unchanged, and reading it is an error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+import unicodedata
+import urllib.parse
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from packer._account import Account
+from packer._codecs import IMAGE_SUFFIXES
+from packer._sources.base import some
+from packer.errors import SourceError, option, printable
+
+Form = Callable[[str], str]
+
+_BARE = 0.5  # the share of names that must match files if directories before all names are dropped
+
+
+def _slashes(name: str) -> str:
+    return str(PurePosixPath(name.replace("\\", "/")))
+
+
+_FORMS: tuple[tuple[str, Form], ...] = (
+    ("with slashes for backslashes", _slashes),
+    ("without the blanks around them", lambda name: "/".join(map(str.strip, name.strip().split("/")))),
+    ("in the other Unicode form of accents (NFC, NFD)", lambda name: unicodedata.normalize("NFC", name)),
+    ("without the quoting of URLs", urllib.parse.unquote),
+    ("in upper or lower case", lambda name: unicodedata.normalize("NFC", name.casefold())),
+)
+"""Differences between names, in the order in which they are tried; each form is applied to the one before it."""
+
+_WITH_SUFFIX = "with the suffix that the table leaves out"
+
+
+class FileMatcher:
+    """Matches the names in a table with files.
+
+    Parameters
+    ----------
+    files : collection of str
+        The files without an exactly equal name, relative to the source.
+    names : mapping of int to str
+        The names without an exactly equal file, by row.
+    alone : bool
+        Whether the table has no other names. In that case all names may lack a common directory, or have additional
+        directories.
+
+    Attributes
+    ----------
+    found : dict of int to str
+        The files, by rows.
+    several : dict of int to list of str
+        The files that match a name, if there is more than one.
+    """
+
+    def __init__(self, files: Collection[str], names: Mapping[int, str], *, alone: bool) -> None:
+        self.found: dict[int, str] = {}
+        self.several: dict[int, list[str]] = {}
+        self._original = names
+        self._names = dict(names)
+        self._files = {file: file for file in files}  # the form of each file's name
+        self._how: dict[str, list[int]] = {}
+        for how, form in _FORMS:
+            self._names = {row: form(name) for row, name in self._names.items()}
+            self._files = {file: form(name) for file, name in self._files.items()}
+            self._match(how, str)
+        self._match_ids()
+        if alone and not self.found:
+            self._match_below()
+            self._match_by_name()
+
+    def notes(self) -> Iterator[str]:
+        """Yield remarks for the user on the names: how they differ from the files', with an example."""
+        for how, rows in self._how.items():
+            first = rows[0]
+            yield (
+                f"{len(rows):,} paths of the table are those of files {how}, such as "
+                f"{printable(self._original[first])!r} for {printable(self.found[first])!r}"
+            )
+
+    def _match(self, how: str, of_name: Form, of_file: Form | None = None) -> None:
+        """Match names with files of equal form, and remove the matched names."""
+        keys = {of_name(name) for name in self._names.values()}
+        fitting: dict[str, list[str]] = {}
+        for file, form in self._files.items():
+            key = (of_file or of_name)(form)
+            if key in keys:
+                fitting.setdefault(key, []).append(file)
+        for row, name in list(self._names.items()):
+            files = fitting.get(of_name(name), [])
+            if len(files) == 1:
+                self.found[row] = files[0]
+                self._how.setdefault(how, []).append(row)
+                self.several.pop(row, None)
+                del self._names[row]
+            elif files:
+                self.several.setdefault(row, sorted(files))
+
+    def _match_ids(self) -> None:
+        """Match names without a suffix."""
+        rest = self._names
+        self._names = {row: name for row, name in rest.items() if not name.endswith(IMAGE_SUFFIXES)}
+        self._match(_WITH_SUFFIX, str, _stem)
+        self._names = {row: name for row, name in rest.items() if row not in self.found}
+
+    def _match_below(self) -> None:
+        """Match names with a common prefix of directories, above the source or on another machine."""
+        if not self._names:
+            return
+        parts = {row: name.strip("/").split("/") for row, name in self._names.items()}
+        first, last = min(parts.values()), max(parts.values())
+        pairs = zip(first[:-1], last[:-1], strict=False)
+        common = [one for one, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]
+        keys, stems = set(self._files.values()), set(map(_stem, self._files.values()))
+        for count in range(1, len(common) + 1):
+            below = {row: "/".join(one[count:]) for row, one in parts.items()}
+            if sum(name in keys or name in stems for name in below.values()) >= _BARE * len(below):
+                self._names = below
+                how = f"without {printable('/'.join(common[:count]))!r} before them"
+                self._match(how, str)
+                self._match(f"{how}, {_WITH_SUFFIX}", str, _stem)
+                return
+
+    def _match_by_name(self) -> None:
+        """Match names without directories with files in any directory."""
+        if any("/" in name for name in self._names.values()):
+            return
+        how = "in the directories that the table leaves out"
+        self._match(how, posixpath.basename)
+        self._match(f"{how}, {_WITH_SUFFIX}", str, lambda name: _stem(posixpath.basename(name)))
+
+
+def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
+    """Return a hint on names without a file that nearly equal the name of an unused file; empty if there are none.
+
+    Parameters
+    ----------
+    files : collection of str
+        The files that no name matches.
+    names : sequence of str
+        The names that match no file.
+    """
+    note = next(FileMatcher(files, dict(enumerate(names)), alone=False).notes(), "")
+    return f" But {note.replace(' of the table', '')}." if note else ""
+
+
+def account_for_split(  # noqa: PLR0917
+    account: Account, split: str, others: Collection[str], missing: Sequence[str], on_missing: str, where: str
+) -> None:
+    """Account for images that a split does not name, and for named images that do not exist.
+
+    Parameters
+    ----------
+    account : Account
+    split : str
+    others : collection of str
+        Existing images that the split does not name.
+    missing : sequence of str
+        Named images that do not exist.
+    on_missing : {"error", "skip"}
+    where : str
+        The directory or the file of the split, for messages.
+
+    Raises
+    ------
+    SourceError
+        If images are missing, with ``on_missing="error"``.
+    """
+    account.left_out("image", f"--split {split}", count=len(others), chosen=True)
+    if missing and on_missing != "skip":
+        named = [posixpath.basename(name.replace("\\", "/")) for name in missing]
+        otherwise = called_otherwise(set(map(posixpath.basename, others)), named)
+        raise SourceError(
+            f"{where}: {len(missing):,} images of split {printable(split)} are not there: {some(missing)}.{otherwise} "
+            f"{option('on_missing', 'skip')} leaves them out."
+        )
+    account.left_out("image", "the split names it, and it is not there; --on-missing", missing, chosen=True)
+
+
+def _stem(name: str) -> str:
+    return posixpath.splitext(name)[0]
