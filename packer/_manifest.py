@@ -28,9 +28,8 @@ TILED = "tiled"
 """The finding of samples that are tiled JPEGs."""
 
 
+_BEGINNING = re.compile(rb'\{"schema":[0-9]{1,3},"format":"[a-z0-9_.-]{1,41}","count":[0-9]{1,19},"classes":\[')
 _SEAL = b',"crc32c":"'
-
-
 _SEAL_LENGTH = len(_SEAL) + 8 + len(b'"}')
 _SEALED = re.compile(re.escape(_SEAL) + rb'[0-9a-f]{8}"\}')
 
@@ -110,9 +109,9 @@ class Manifest:
         return body + _SEAL + b"%08x" % google_crc32c.value(body) + b'"}'
 
     @staticmethod
-    def ends(text: bytes) -> bool:
-        """Tell whether a text ends as every manifest does, in a checksum, which may be wrong if the text is damaged."""
-        return _SEALED.fullmatch(text[-_SEAL_LENGTH:]) is not None
+    def is_recognisable(text: bytes) -> bool:
+        """Tell whether a text, which may be damaged, begins like every manifest, or ends like one, in a checksum."""
+        return _BEGINNING.match(text) is not None or _SEALED.fullmatch(text[-_SEAL_LENGTH:]) is not None
 
     @classmethod
     def from_json(cls, text: bytes, path: str) -> Manifest:

@@ -69,7 +69,7 @@ _HEAD = 64  # bytes
 _DIRECTORIES = (*(row for row in FORMATS.own.values() if row.files), INDEX, PARTS)
 _PLUGIN = re.compile(rb"packer:([a-z0-9][a-z0-9_.-]{0,40})\n")
 _PLUGIN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,40}")
-"""How files of others' formats begin, so that they can be refused by the format's name where its plug-in is missing."""
+"""The name of a plug-in's format, with which its files begin, so that an error can name the missing plug-in."""
 
 
 def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
@@ -263,10 +263,20 @@ def shows_mark(path: str | os.PathLike[str]) -> bool:
     place = place_of(path)
     try:
         row = recognise(place)
-    except NotAPackError:
-        return False
+    except NotAPackError as error:
+        return not isinstance(error.__cause__, StrangeFileError) and place.is_a_file() and _shows_mark_inside(place)
     match = _PLUGIN.match(_head(place) or b"")
     return (match is not None and match[1].decode() == row.name) or row.open_reader().shows_mark(place)
+
+
+def _shows_mark_inside(place: Place) -> bool:
+    """Tell whether a file whose beginning is damaged shows in another part that packer wrote it."""
+    for row in FORMATS.own.values():
+        if row.magic:  # a pack of this format is one file
+            with contextlib.suppress(MissingDependencyError):
+                if row.open_reader().shows_mark(place):
+                    return True
+    return False
 
 
 def _opened(place: Place, check: str) -> Reader:

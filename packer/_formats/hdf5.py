@@ -22,7 +22,7 @@ from packer._formats.contract import NOTHING, Contents, Locations, Placed, Write
 from packer._formats.reader import FileReader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
-from packer._storage.packfile import NOWHERE
+from packer._storage.packfile import NOWHERE, PackFile
 from packer._storage.place import Place
 from packer._table import Buffer, Ints, Sample, Table, blocks
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
@@ -33,8 +33,18 @@ _STRUCTURE = 8192  # bytes that libhdf5 takes for its structure at a time
 _MOST_STRUCTURE = 1 << 20  # bytes that libhdf5 reads at once: it looks at the structure only, of which all is small
 _BESIDE = 1 << 16  # bytes: the structure, and the manifest after it
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_HEADER = b"OHDR"  # begins the header of a group or a dataset
+_ROOT_AT = 48  # where libhdf5 puts the header of the root group
 _MARK = re.compile(rb"format\0\x13.{3}\x06\0{3}.{4}packer", re.DOTALL)
 """The attribute `format`, a text of 6 bytes, which libhdf5 puts at the beginning of the files that are made here."""
+
+_LINKS = tuple(
+    re.compile(b"\\x01\\0" + re.escape(bytes([len(name)])) + name + b"(.{8})", re.DOTALL)
+    for name in (b"manifest", b"crc32c", b"name_end")
+)
+"""Links of the root group to datasets that only packer's files have together; the group is the address of a header."""
+
+_LARGEST_END = 1 << 22  # bytes at the end of a file in which links are searched
 
 
 class HDF5Writer(Writer):
@@ -161,10 +171,17 @@ class HDF5Reader(FileReader):
 
     @classmethod
     def shows_mark(cls, place: Place) -> bool:
-        """Look for the attribute `format` without libhdf5, which does not open a file that was cut short."""
+        """Look for the attribute `format`, or for links to packer's datasets.
+
+        This does not need libhdf5, which does not open a damaged file. A position is compared too, because a file of
+        another kind, such as an archive, may contain a whole pack.
+        """
         with place.open() as file:
             head = file.read(0, min(_DATA_AT, file.size))
-        return _MARK.search(head) is not None or super().shows_mark(place)
+            begins = head.startswith(_SIGNATURE) or head.startswith(_HEADER, _ROOT_AT)
+            if (begins and _MARK.search(head)) or _links_to_columns(file):
+                return True
+        return super().shows_mark(place)
 
     def _open(self) -> tuple[Manifest, Table]:
         if not self.place.is_a_file():
@@ -216,3 +233,14 @@ class HDF5Reader(FileReader):
         if offset is None and dataset.size:
             raise CorruptPackError(f"the dataset {name!r} has no place in the file", self.path)
         return offset or 0, dataset.size
+
+
+def _links_to_columns(file: PackFile) -> bool:
+    """Tell whether the end of a file has the links that packer's files have, and headers at their addresses."""
+    begin = max(0, file.size - _LARGEST_END)
+    end = file.read(begin, file.size - begin)
+
+    def is_header(address: int) -> bool:
+        return address < file.size and file.read(address, min(len(_HEADER), file.size - address)) == _HEADER
+
+    return all(any(is_header(int.from_bytes(found[1], "little")) for found in link.finditer(end)) for link in _LINKS)

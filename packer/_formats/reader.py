@@ -85,8 +85,8 @@ class Reader(PackAccess):
     def shows_mark(cls, place: Place) -> bool:
         """Tell whether what is at a place shows that packer wrote it, even if it is damaged.
 
-        Nothing else is ever replaced by a pack. The default tries to open it, which does not recognise all damaged
-        packs: a format whose files have a mark that can be found without the rest of them looks for it here.
+        ``--overwrite`` replaces nothing else. The default opens the pack, which fails for many damaged packs. A format
+        whose files have a mark that can be found without the rest of the file should look for it here.
 
         Raises
         ------
@@ -693,7 +693,7 @@ def holds_manifest(directory: Place) -> bool:
     if not directory.holding([MANIFEST_FILE]):
         return False
     with directory.open(MANIFEST_FILE) as file:
-        return Manifest.ends(file.read(0, file.size))
+        return Manifest.is_recognisable(file.read(0, file.size))
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +20,11 @@ import numpy as np
 import pytest
 
 import packer
+from packer._table import Sample
 from packer.errors import DestinationError
 from tests.command import packer_many, without_root_powers
 from tests.containers.lmdbs import write_lmdb
-from tests.samples import content, noise
+from tests.samples import content, noise, write_pack
 
 
 @pytest.fixture(scope="module")
@@ -236,11 +238,24 @@ def value_like_a_pack(path: Path) -> None:
     cut(path, by=4096)
 
 
+def archive_of(format: str) -> Callable[[Path], None]:
+    def archive(path: Path) -> None:
+        packed = path.with_name("inner")
+        write_pack(packed, format, [Sample(f"c/{number}", 0, bytes(5000), 1, 1) for number in range(9)])
+        with tarfile.open(path, "w") as tar:
+            tar.add(packed)
+        packed.unlink()
+
+    return archive
+
+
 DOUBTFUL = {
     "an LMDB of another tool, cut short": cut_lmdb,
     "such an LMDB with packer's key in a value": value_like_a_pack,
     "an HDF5 file of another tool, cut short": cut_hdf5,
     "another directory with a manifest and a table": table_of_tensors,
+    "an archive with an LMDB pack": archive_of("lmdb"),
+    "an archive with an HDF5 pack": archive_of("hdf5"),
     "the name of a plug-in that is not installed": lambda path: path.write_text("packer:todo\n- milk\n"),
 }
 """Functions that make, at a path, a file or a directory that does not show who wrote it."""
@@ -279,11 +294,21 @@ def change(path: Path, old: bytes, new: bytes) -> None:
     path.write_bytes(data.replace(old, new))
 
 
+def zero(path: Path, size: int) -> None:
+    with open(path, "r+b") as file:
+        file.write(bytes(size))
+
+
 DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "LMDB without its last page": (".lmdb", lambda path: cut(path, by=4096)),
     "LMDB with a damaged manifest": (".lmdb", lambda path: change(path, b'"codec":"keep"', b'"codec":"kept"')),
+    "LMDB with a damaged beginning": (".lmdb", lambda path: zero(path, 8192)),
     "HDF5 without its second half": (".h5", lambda path: cut(path, by=path.stat().st_size // 2)),
     "HDF5 with a damaged manifest": (".h5", lambda path: change(path, b'"codec":"keep"', b'"codec":"kept"')),
+    "HDF5 with a damaged signature": (".h5", lambda path: zero(path, 8)),
+    "HDF5 with a damaged beginning": (".h5", lambda path: zero(path, 4096)),
+    "pth with a manifest that was cut short": (".pth", lambda path: cut(path / "manifest.json", by=20)),
+    "pth with a manifest that begins in zeros": (".pth", lambda path: zero(path / "manifest.json", 64)),
     "pth with a damaged manifest": (
         ".pth",
         lambda path: change(path / "manifest.json", b'"codec":"keep"', b'"codec":"kept"'),
