@@ -337,15 +337,12 @@ class GrowingFiles:
 
     def sync(self) -> None:
         """Return once the flushed bytes are on the disk; close complete files."""
-        growing, done = (
-            self._growing,
-            [],
-        )  # `flush` may continue: files that grew then may be among the complete ones below
+        growing, done = self._growing, list[AppendFile]()
         while self._flushed:
             done.append(self._flushed.pop(0))
             done[-1].sync()
         for file in growing:
-            if file not in done:
+            if file not in done:  # another thread may have finished and flushed it meanwhile
                 file.sync()
         for file in done:
             file.close()

@@ -35,7 +35,7 @@ from packer._table import Ints, Names, Sample, Table, column_checksum, encode_na
 from packer.errors import CorruptPackError, DestinationError, DestinationOptionError, PackError
 
 COPIED_FROM = 1 << 60
-"""The offset of the first byte in the index's own data: so that it is known before the end of the files is."""
+"""The offset of the first byte of the index's own data. It is fixed, because the files still grow when it is needed."""
 
 MAX_SHARD_SIZE = 1 << 60
 _MOST_OPEN = 64  # files
@@ -261,7 +261,7 @@ class FramedReader(IndexReader):
             damaged = True
             yield problem
         framing = self.manifest.layout.get("framing")
-        starts = self._data.starts.tolist()
+        starts = self._starts.tolist()
         if not isinstance(framing, list) or len(framing) != len(starts) - 2:
             yield "the manifest does not have a checksum of each file"
         elif not damaged:
@@ -269,9 +269,9 @@ class FramedReader(IndexReader):
                 yield from self._check_framing(number, expected, starts[number], starts[number + 1])
 
     def _check_framing(self, number: int, expected: object, start: int, stop: int) -> Iterable[str]:
-        name = self._data.name(number)
+        name = self._data_name(number)
         try:
-            file, _ = self._data.open_file(number)
+            file, _ = self._open_data_file(number)
             with file:
                 if framing_checksum(file, lying_in(self.table, start, stop)) != expected:
                     yield f"{name}: what lies around the samples does not fit its checksum, and other tools read it"

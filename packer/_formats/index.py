@@ -14,7 +14,7 @@ read, its size and time are compared with those in the list.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from packer._containers import ForeignFiles, PixelLayout
 from packer._formats.contract import Locations
-from packer._formats.parts import TABLE_FILE, SpreadData, SpreadReader, write_table
+from packer._formats.parts import TABLE_FILE, SpreadReader, write_table
 from packer._formats.reader import MANIFEST_FILE, holds_manifest, read_manifest, write_manifest
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, replacing
@@ -41,153 +41,6 @@ DATA_FILE = "data.bin"
 _CHANGED = "Index it again, or put back the file that it was"
 _MOVED = "If it was moved, say where it is: `packer index INDEX --base DIR`"
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd
-
-
-class ListedFiles(SpreadData):
-    """The files that an index lists, and its own data after them.
-
-    Parameters
-    ----------
-    place : Place
-        The directory of the index.
-    base : Place
-        The directory of the files.
-    names : Names
-    stamps : (F, 2) int64 array
-    data : int
-        Bytes of the index's own data.
-    data_at : int, optional
-        The offset of these bytes; by default after the files.
-    own : bool
-        Whether the files belong to the pack, and so must not be links; files of other tools may be links.
-    """
-
-    def __init__(  # noqa: PLR0917
-        self,
-        place: Place,
-        base: Place,
-        names: Names,
-        stamps: Stamps,
-        data: int,
-        data_at: int | None = None,
-        *,
-        own: bool = False,
-    ) -> None:
-        super().__init__(place, [])
-        self._base, self._names, self._own = base, names, own
-        self._stamps = stamps
-        if base.remote:  # where the time is that of the upload
-            self._stamps = np.stack([stamps[:, 0], np.full(len(stamps), ANY_TIME)], 1)
-        self._directory: Descriptor | None = None
-        sizes = np.maximum(stamps[:, 0], 0)
-        self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64), [0]])
-        if data_at is not None:  # larger than any file, so that offsets in the gap belong to no file
-            self.starts[-2] = max(data_at, self.starts[-2])
-        self.starts[-1] = self.starts[-2] + data
-
-    def name(self, number: int) -> str:
-        return DATA_FILE if number == len(self._names) else self._names[number]
-
-    def open_file(self, number: int) -> tuple[PackFile, int]:
-        if number == len(self._names):
-            return self.place.open(DATA_FILE), 0
-        self._require_name(number)
-        base, name = self._base, self._names[number]
-        where = base.path_of(name)
-        if not base.holds(name):
-            if not base.is_directory():
-                raise CorruptPackError(f"the directory of its files is gone, or cannot be reached. {_MOVED}", base.path)
-            raise CorruptPackError(f"is gone, or cannot be reached. {_CHANGED}", where)
-        file = base.open(name) if self._own else base.join(name).open()
-        before, now = stamp_in(self._stamps, number), (file.size, file.modified)
-        if not same_stamp(before, now):
-            file.close()
-            if before[1] == ANY_TIME:
-                when = "written" if self._own else "indexed"
-                raise CorruptPackError(f"it has {now[0]} bytes, and had {before[0]} when it was {when}", where)
-            raise CorruptPackError(f"changed since it was indexed: {what_changed(before, now)}. {_CHANGED}", where)
-        return file, 0
-
-    def _file(self, number: int) -> tuple[PackFile, int]:
-        """Open a file, or return it if it is open and unchanged."""
-        found = super()._file(number)
-        if not found[0].changed():
-            return found
-        self._open.pop(number, None)
-        return super()._file(number)  # the error describes the change
-
-    def locate(self, offset: Ints, size: Ints) -> Locations:
-        """Return where the bytes of samples are. A sample that is a whole file is not opened before it is read."""
-        numbers = np.clip(np.searchsorted(self.starts, offset, side="right") - 1, 0, len(self.starts) - 2)
-        whole = (offset == self.starts[numbers]) & (size == self.starts[numbers + 1] - offset) & (size > 0)
-        whole &= numbers < len(self._names)
-        by_path_of = _BY_DESCRIPTOR and not self._own and not self._base.remote  # otherwise C would follow links
-        if not by_path_of or not whole.any():
-            return super().locate(offset, size)
-        rest = super().locate(np.where(whole, -1, offset), size)
-        try:
-            directory, paths = self._open_base(), [self._path(number) for number in numbers[whole].tolist()]
-        except OSError:  # reading the sample reports it
-            return rest
-        position, held = by_path(directory.number, paths, self._stamps[numbers[whole]])
-        rest.file[whole], rest.position[whole] = BY_PATH, position
-        return Locations(rest.file, rest.position, (rest.held, held, directory))
-
-    def close(self) -> None:
-        super().close()
-        self._directory = None
-
-    def require_names(self) -> Sequence[str]:
-        """Return the names of the files that are listed; CorruptPackError if a name leads out of the base."""
-        for number in range(len(self._names)):
-            self._require_name(number)
-        return self._names
-
-    def files_below(self) -> Sequence[str]:
-        """Return the names of the files that are listed."""
-        return self._names
-
-    def wrong_names(self) -> Iterator[str]:
-        """Yield the names that lead outside, or are repeated."""
-        seen = set()
-        for name in self._names:
-            if problem := name_problem(name):
-                yield f"the list of files names {printable(name)}: {problem}"
-            elif name in seen:
-                yield f"the list of files names {printable(name)} twice"
-            seen.add(name)
-
-    def changed(self) -> Iterator[str]:
-        """Yield the files that are missing, or have changed."""
-        for number, name in enumerate(self._names):
-            if name_problem(name):
-                continue
-            before, now = stamp_in(self._stamps, number), self._base.stamp(name)
-            if not same_stamp(before, now):
-                self._base.holds(name)  # raises if the file cannot be inspected
-                where = self._base.path_of(name)
-                yield f"{printable(where)}: changed since it was indexed: {what_changed(before, now)}"
-
-    def _require_name(self, number: int) -> None:
-        name = self._names[number]
-        if problem := name_problem(name):
-            raise CorruptPackError(f"the list of files names {printable(name)}: {problem}", self.path)
-
-    def _open_base(self) -> Descriptor:
-        """Return the opened base, without taking a lock, for the reason that `SpreadData._file` gives."""
-        if self._closed:
-            raise ValueError(f"{printable(self.path)}: is closed")
-        found = self._directory
-        if found is None:
-            found = self._directory = Descriptor(os.open(self._base.path, os.O_RDONLY))
-        return found
-
-    def _path(self, number: int) -> bytes:
-        """Return the path of a file; a path that cannot exist if its name is damaged."""
-        try:
-            return self._names.encoded(number)
-        except CorruptPackError:
-            return b""
 
 
 FILES_FILE = "files.bin"
@@ -326,8 +179,8 @@ def _finish(file: AppendFile) -> None:
 class IndexReader(SpreadReader):
     """Reads the table of an index, and with it the files of other tools."""
 
-    _data: ListedFiles
     _pixels: PixelLayout | None = None
+    _directory: Descriptor | None = None
 
     @classmethod
     def shows_mark(cls, place: Place) -> bool:
@@ -336,8 +189,8 @@ class IndexReader(SpreadReader):
     def _open(self) -> tuple[Manifest, Table]:
         inner = self.place.join(INDEX_DIRECTORY)
         self._own = bool(inner.holding([FILES_FILE]))
-        self._directory = inner if self._own else self.place
-        manifest = read_manifest(self._directory)
+        self._index = inner if self._own else self.place
+        manifest = read_manifest(self._index)
         layout = manifest.layout
         try:
             names, files, file_names, data = (_count(layout[name]) for name in ("names", "files", "file_names", "data"))
@@ -353,8 +206,8 @@ class IndexReader(SpreadReader):
                 self.check = "never"  # there is nothing to compare with
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptPackError(f"the manifest does not say where the files are: {error}", self.path) from error
-        _, table = self._open_table(self._directory.open(TABLE_FILE), manifest, names)
-        self._files_file = self._directory.open(FILES_FILE)
+        _, table = self._open_table(self._index.open(TABLE_FILE), manifest, names)
+        self._files_file = self._index.open(FILES_FILE)
         if self._files_file.size != 24 * files + file_names:
             raise CorruptPackError("it is not as long as the manifest says", self._files_file.path)
         counts, starts = (files, files, files, file_names), [0, 8 * files, 16 * files, 24 * files]
@@ -364,15 +217,19 @@ class IndexReader(SpreadReader):
         size, modified = size.copy(), modified.copy()
         if (size < -1).any() or size.astype(float).sum() + data >= 1 << 62:
             raise CorruptPackError("files have no such sizes", self._files_file.path)
-        names_of_files, stamps = Names(blob, ends, self._files_file.path), np.stack([size, modified], 1)
-        self._base = self._base_of(base, names_of_files)
-        own = self._own or self._brings_files
-        self._data = ListedFiles(self._directory, self._base, names_of_files, stamps, data, data_at, own=own)
+        self._file_names = Names(blob, ends, self._files_file.path)
+        self._base = self._base_of(base)
+        if self._base.remote:  # where the time is that of the upload
+            modified = np.full(files, ANY_TIME)
+        self._stamps = np.stack([size, modified], 1)
+        self._spread(np.append(np.maximum(size, 0), data))
+        if data_at is not None:  # larger than any file, so that offsets in the gap belong to no file
+            self._starts[-2:] = max(data_at, self._starts[-2]) + np.array([0, data])
         return manifest, table
 
-    def _base_of(self, base: str, listed: Names) -> Place:
+    def _base_of(self, base: str) -> Place:
         """Return the base of the listed files: the one in the manifest, unless the files were copied with the index."""
-        first = listed.get(0) if len(listed) else ""
+        first = self.first_file()
         self._brings_files = not self._own and self.place.has_directory(COPIES, first)
         if self._brings_files:
             try:
@@ -381,7 +238,7 @@ class IndexReader(SpreadReader):
                 why = "it is a link, and the files of a copied index lie in it"
                 raise CorruptPackError(why, f"{self.path}/{COPIES}") from error
         try:
-            return self._directory.follow(COPIES if self._brings_files else base)
+            return self._index.follow(COPIES if self._brings_files else base)
         except ValueError as error:
             raise CorruptPackError(f"the manifest does not say where the files are: {error}", self.path) from error
 
@@ -398,6 +255,11 @@ class IndexReader(SpreadReader):
         return self._has_checksums
 
     @property
+    def _owns_files(self) -> bool:
+        """Whether the files belong to the pack, and so must not be links; files of other tools may be links."""
+        return self._own or self._brings_files
+
+    @property
     def brings_files(self) -> bool:
         """Whether the files are in the index itself, because it was copied together with them."""
         return self._brings_files
@@ -409,12 +271,11 @@ class IndexReader(SpreadReader):
 
     def files(self) -> list[str]:
         """Return the paths of the files."""
-        return [self._base.path_of(name) for name in self._data.files_below()]
+        return [self._base.path_of(name) for name in self._file_names]
 
     def first_file(self) -> str:
         """Return the path of the first file below the base; empty if there are no files."""
-        names = self._data.files_below()
-        return names[0] if names else ""
+        return self._file_names[0] if len(self._file_names) else ""
 
     def stored(self) -> Table:
         return as_stored(self.table, self._pixels)
@@ -427,27 +288,96 @@ class IndexReader(SpreadReader):
             raise CorruptPackError(f"{row.size} bytes are not those of {row.width} x {row.height} pixels", self.path)
         return self._pixels.rgb(self._fetch(row.offset, size), row.height, row.width).tobytes()
 
+    def _data_name(self, number: int) -> str:
+        return DATA_FILE if number == len(self._file_names) else self._file_names[number]
+
+    def _open_data_file(self, number: int) -> tuple[PackFile, int]:
+        if number == len(self._file_names):
+            return self._index.open(DATA_FILE), 0
+        self._require_name(number)
+        base, name = self._base, self._file_names[number]
+        where = base.path_of(name)
+        if not base.holds(name):
+            if not base.is_directory():
+                raise CorruptPackError(f"the directory of its files is gone, or cannot be reached. {_MOVED}", base.path)
+            raise CorruptPackError(f"is gone, or cannot be reached. {_CHANGED}", where)
+        file = base.open(name) if self._owns_files else base.join(name).open()
+        before, now = stamp_in(self._stamps, number), (file.size, file.modified)
+        if not same_stamp(before, now):
+            file.close()
+            if before[1] == ANY_TIME:
+                when = "written" if self._owns_files else "indexed"
+                raise CorruptPackError(f"it has {now[0]} bytes, and had {before[0]} when it was {when}", where)
+            raise CorruptPackError(f"changed since it was indexed: {what_changed(before, now)}. {_CHANGED}", where)
+        return file, 0
+
+    def _data_file(self, number: int) -> tuple[PackFile, int]:
+        """Open a file, or return it if it is open and unchanged."""
+        found = super()._data_file(number)
+        if not found[0].changed():
+            return found
+        self._opened.pop(number, None)
+        return super()._data_file(number)  # the error describes the change
+
+    def _require_name(self, number: int) -> None:
+        """Raise CorruptPackError if the name of a file leads out of the base."""
+        name = self._file_names[number]
+        if problem := name_problem(name):
+            raise CorruptPackError(f"the list of files names {printable(name)}: {problem}", self._index.path)
+
     def _locate(self, offset: Ints, size: Ints) -> Locations:
+        """Return the locations of samples. A sample that is a whole file is not opened before it is read."""
         if self._pixels is not None:  # not supported in C
             return Locations(np.full(len(offset), NOWHERE), offset, None)
-        return super()._locate(offset, size)
+        numbers = np.clip(np.searchsorted(self._starts, offset, side="right") - 1, 0, len(self._starts) - 2)
+        whole = (offset == self._starts[numbers]) & (size == self._starts[numbers + 1] - offset) & (size > 0)
+        whole &= numbers < len(self._file_names)
+        may_be_links = not self._owns_files  # C follows links
+        if not (_BY_DESCRIPTOR and may_be_links and whole.any()) or self._base.remote:
+            return super()._locate(offset, size)
+        rest = super()._locate(np.where(whole, -1, offset), size)
+        try:
+            directory, paths = self._open_base(), [self._path(number) for number in numbers[whole].tolist()]
+        except OSError:  # reading the sample reports it
+            return rest
+        position, held = by_path(directory.number, paths, self._stamps[numbers[whole]])
+        rest.file[whole], rest.position[whole] = BY_PATH, position
+        return Locations(rest.file, rest.position, (rest.held, held, directory))
+
+    def _open_base(self) -> Descriptor:
+        """Return the opened base, without taking a lock, for the reason that `SpreadReader._data_file` gives."""
+        if self._closed:
+            raise ValueError(f"{printable(self.path)}: is closed")
+        found = self._directory
+        if found is None:
+            found = self._directory = Descriptor(os.open(self._base.path, os.O_RDONLY))
+        return found
+
+    def _path(self, number: int) -> bytes:
+        """Return the path of a file; a path that cannot exist if its name is damaged."""
+        try:
+            return self._file_names.encoded(number)
+        except CorruptPackError:
+            return b""
 
     def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
         sizes = size if self._pixels is None else size // 3 * len(self._pixels.channels)
         super()._ahead(offset, sizes, urgent=urgent)
 
     def data_files(self) -> list[tuple[str, int, int]]:
-        return [(self._data.name(number), 0, size) for number, size in enumerate(np.diff(self._data.starts).tolist())]
+        return [(name, 0, size) for name, size in zip(self._data_names(), np.diff(self._starts).tolist(), strict=True)]
 
     def require_distinct_files(self) -> None:
         """Accept links: the files are the user's tree, and each is listed once."""
 
     def file_names(self) -> list[str]:
         """Return the index's own files, and the listed files under their paths in a copy of the index."""
-        own, listed = [MANIFEST_FILE, TABLE_FILE, FILES_FILE, DATA_FILE], self._data.require_names()
+        own = [MANIFEST_FILE, TABLE_FILE, FILES_FILE, DATA_FILE]
+        for number in range(len(self._file_names)):
+            self._require_name(number)
         if self.in_place:
-            return [*own, *(f"{COPIES}/{name}" for name in listed)]
-        return [*(f"{INDEX_DIRECTORY}/{name}" for name in own), *listed]
+            return [*own, *(f"{COPIES}/{name}" for name in self._file_names)]
+        return [*(f"{INDEX_DIRECTORY}/{name}" for name in own), *self._file_names]
 
     def place_of(self, name: str) -> Place | None:
         top, _, below = name.partition("/")
@@ -460,6 +390,7 @@ class IndexReader(SpreadReader):
     def close(self) -> None:
         super().close()
         self._files_file.close()
+        self._directory = None
 
     def check_structure(self) -> Iterable[str]:
         """Compare the list of files with its checksums, and check the names in it."""
@@ -467,10 +398,23 @@ class IndexReader(SpreadReader):
             if column_checksum(column) != expected:
                 yield f"the list of files: the column {name!r} does not fit its checksum"
                 return
-        yield from self._data.wrong_names()
+        seen = set()
+        for name in self._file_names:
+            if problem := name_problem(name):
+                yield f"the list of files names {printable(name)}: {problem}"
+            elif name in seen:
+                yield f"the list of files names {printable(name)} twice"
+            seen.add(name)
 
     def changed_files(self) -> Iterable[str]:
-        return self._data.changed()
+        for number, name in enumerate(self._file_names):
+            if name_problem(name):
+                continue
+            before, now = stamp_in(self._stamps, number), self._base.stamp(name)
+            if not same_stamp(before, now):
+                self._base.holds(name)  # raises if the file cannot be inspected
+                where = self._base.path_of(name)
+                yield f"{printable(where)}: changed since it was indexed: {what_changed(before, now)}"
 
 
 def _count(value: Any) -> int:

@@ -6,7 +6,7 @@
 ``manifest.json``        the manifest of the whole, written last
 
 In every format, a sample is a plain range of a file, and the manifest lists these files. So a part costs nothing until
-one of its samples is read; then its file is opened. `SpreadData` reads several files as if they were one.
+one of its samples is read; then its file is opened. `SpreadReader` is also the base of other readers of several files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -46,138 +46,34 @@ from packer.errors import CorruptPackError, PackError, PackNotFoundError, Unsupp
 _OPEN_FILES = 256
 
 
-class SpreadData(abc.ABC):
-    """The data of a pack in several files, opened on demand, a bounded number at a time.
+class SpreadReader(Reader):
+    """A reader of a pack with its samples in several files, and its table in one more.
 
-    The files from which C reads a batch are open in addition.
-
-    Parameters
-    ----------
-    place : Place
-        The pack.
-    sizes : sequence of int
-        Bytes of data in each file.
+    The files of the samples are numbered, and the table's offsets count through the data of all of them. A file is
+    opened when one of its samples is read, and a bounded number of files is open at a time; the files from which C
+    reads a batch are open in addition. `_open` calls `_spread`, and `_open_table` or something like it.
     """
 
-    def __init__(self, place: Place, sizes: Sequence[int]) -> None:
-        self.place, self.path = place, place.path
-        self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        self._open: dict[int, tuple[PackFile, int]] = {}
+    _table_file: PackFile
+    _starts: Ints
+
+    def _spread(self, sizes: Sequence[int] | Ints) -> None:
+        """Set the number of bytes of data in each file."""
+        self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        self._opened: dict[int, tuple[PackFile, int]] = {}
         self._closed = False
 
     @abc.abstractmethod
-    def name(self, number: int) -> str:
-        """Return the path of a file in the pack, with slashes."""
+    def _data_name(self, number: int) -> str:
+        """Return the path in the pack of a file with samples."""
 
     @abc.abstractmethod
-    def open_file(self, number: int) -> tuple[PackFile, int]:
-        """Open a file; return it, and the offset of its data."""
+    def _open_data_file(self, number: int) -> tuple[PackFile, int]:
+        """Open a file with samples; return it, and the offset of its data."""
 
-    def files(self) -> list[tuple[str, int, int]]:
-        """Return, for each file, its path in the pack, and the offset and size of its data."""
-        sizes = np.diff(self.starts).tolist()
-        return [(self.name(number), self.open_file(number)[1], size) for number, size in enumerate(sizes)]
-
-    def require_distinct(self) -> None:
-        """Raise CorruptPackError if two files are hard links of one file: a copy of a small pack could fill the disk.
-
-        Missing files share nothing; reading raises the error for each of their samples.
-        """
-        linked: dict[tuple[int, int], str] = {}
-        for number in range(len(self.starts) - 1):
-            try:
-                file, _ = self.open_file(number)
-            except CorruptPackError:
-                continue
-            if file.links > 1:
-                first = linked.setdefault(file.inode, file.path)
-                if first != file.path:
-                    raise CorruptPackError(f"is the same file as {printable(first)}", file.path)
-
-    def names(self) -> list[str]:
-        """Return the path of each file in the pack."""
-        return [self.name(number) for number in range(len(self.starts) - 1)]
-
-    def read(self, offset: int, size: int) -> Buffer:
-        """Return `size` bytes from `offset`, which counts through all files; CorruptPackError if there are none."""
-        number = int(np.searchsorted(self.starts, offset, side="right")) - 1
-        if not (0 <= number < len(self.starts) - 1 and 0 <= size <= self.starts[number + 1] - offset):
-            raise CorruptPackError("its row points outside the data", self.path)
-        file, begin = self._file(number)
-        return file.read(begin + offset - int(self.starts[number]), size)
-
-    def locate(self, offset: Ints, size: Ints) -> Locations:
-        """Return the file and position of the bytes from each `offset` on; NOWHERE if there are none."""
-        numbers = np.searchsorted(self.starts, offset, side="right") - 1
-        inside = (numbers >= 0) & (numbers < len(self.starts) - 1) & (size >= 0)
-        numbers[~inside] = 0
-        within = offset - self.starts[numbers]
-        files, positions, held = np.full(len(offset), NOWHERE), np.zeros(len(offset), np.int64), []
-        for number in np.unique(numbers[inside]).tolist():
-            chosen = inside & (numbers == number) & (size <= self.starts[number + 1] - offset)
-            try:
-                file, begin = self._file(number)
-            except PackError:  # reading says of which sample
-                continue
-            if not 0 <= begin <= file.size:
-                continue
-            files[chosen], positions[chosen], descriptor = file.locate(begin + within[chosen], size[chosen])
-            held.append(descriptor)
-        return Locations(files, positions, held)
-
-    def ahead(self, offset: Ints, size: Ints, *, urgent: bool = False) -> None:
-        """Prefetch bytes, without waiting; reading reports those that cannot be fetched."""
-        numbers = np.searchsorted(self.starts, offset, side="right") - 1
-        for number in dict.fromkeys(numbers.tolist()):
-            here = (numbers == number) & (size >= 0)
-            if not 0 <= number < len(self.starts) - 1:
-                continue
-            try:
-                file, begin = self._file(number)
-            except PackError:
-                continue
-            within = begin + offset[here] - int(self.starts[number])
-            file.ahead(zip(within.tolist(), size[here].tolist(), strict=True), urgent=urgent)
-
-    def close(self) -> None:
-        """Close the files that are open."""
-        self._closed = True
-        for file, _ in list(self._open.values()):
-            file.close()
-
-    def _file(self, number: int) -> tuple[PackFile, int]:
-        """Return a file and the offset of its data.
-
-        This takes no lock, which a fork on another thread could leave locked for ever; at worst a file is opened twice.
-        A file that is dropped from the dict is closed when the last read of it is done.
-        """
-        if self._closed:
-            raise ValueError(f"{printable(self.path)}: is closed")
-        found = self._open.get(number)
-        if found is None:
-            found = self._opened(number)
-            if len(self._open) >= _OPEN_FILES:
-                self._open = {}
-            self._open[number] = found
-        return found
-
-    def _opened(self, number: int) -> tuple[PackFile, int]:
-        """Open a file, and close the others if the process may have no more open."""
-        try:
-            return self.open_file(number)
-        except PackError as error:
-            full = isinstance(error.__cause__, OSError) and error.__cause__.errno in TOO_MANY_OPEN
-            if not full or not self._open:
-                raise
-        self._open = {}
-        return self.open_file(number)
-
-
-class SpreadReader(Reader):
-    """A reader with samples in several files and the table in one; `_open` opens both."""
-
-    _table_file: PackFile
-    _data: SpreadData
+    def _data_names(self) -> list[str]:
+        """Return the paths in the pack of all files with samples."""
+        return [self._data_name(number) for number in range(len(self._starts) - 1)]
 
     @classmethod
     def shows_mark(cls, place: Place) -> bool:
@@ -202,26 +98,98 @@ class SpreadReader(Reader):
         return rows, table_from(file.vectors(columns), manifest, self.path)
 
     def _fetch(self, offset: int, size: int) -> Buffer:
-        return self._data.read(offset, size)
+        number = int(np.searchsorted(self._starts, offset, side="right")) - 1
+        if not (0 <= number < len(self._starts) - 1 and 0 <= size <= self._starts[number + 1] - offset):
+            raise CorruptPackError("its row points outside the data", self.path)
+        file, begin = self._data_file(number)
+        return file.read(begin + offset - int(self._starts[number]), size)
 
     def _locate(self, offset: Ints, size: Ints) -> Locations:
-        return self._data.locate(offset, size)
+        numbers = np.searchsorted(self._starts, offset, side="right") - 1
+        inside = (numbers >= 0) & (numbers < len(self._starts) - 1) & (size >= 0)
+        numbers[~inside] = 0
+        within = offset - self._starts[numbers]
+        files, positions, held = np.full(len(offset), NOWHERE), np.zeros(len(offset), np.int64), []
+        for number in np.unique(numbers[inside]).tolist():
+            chosen = inside & (numbers == number) & (size <= self._starts[number + 1] - offset)
+            try:
+                file, begin = self._data_file(number)
+            except PackError:  # reading says of which sample
+                continue
+            if not 0 <= begin <= file.size:
+                continue
+            files[chosen], positions[chosen], descriptor = file.locate(begin + within[chosen], size[chosen])
+            held.append(descriptor)
+        return Locations(files, positions, held)
 
     def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
-        self._data.ahead(offset, size, urgent=urgent)
+        numbers = np.searchsorted(self._starts, offset, side="right") - 1
+        for number in dict.fromkeys(numbers.tolist()):
+            here = (numbers == number) & (size >= 0)
+            if not 0 <= number < len(self._starts) - 1:
+                continue
+            try:
+                file, begin = self._data_file(number)
+            except PackError:  # reading says of which sample
+                continue
+            within = begin + offset[here] - int(self._starts[number])
+            file.ahead(zip(within.tolist(), size[here].tolist(), strict=True), urgent=urgent)
 
     def data_files(self) -> list[tuple[str, int, int]]:
-        return self._data.files()
+        sizes = np.diff(self._starts).tolist()
+        return [(self._data_name(number), self._open_data_file(number)[1], size) for number, size in enumerate(sizes)]
 
     def require_distinct_files(self) -> None:
-        self._data.require_distinct()
+        """Raise CorruptPackError if two files are hard links of one file: a copy of a small pack could fill the disk.
+
+        Missing files share nothing; reading raises the error for each of their samples.
+        """
+        linked: dict[tuple[int, int], str] = {}
+        for number in range(len(self._starts) - 1):
+            try:
+                file, _ = self._open_data_file(number)
+            except CorruptPackError:
+                continue
+            if file.links > 1:
+                first = linked.setdefault(file.inode, file.path)
+                if first != file.path:
+                    raise CorruptPackError(f"is the same file as {printable(first)}", file.path)
 
     def require_table(self) -> None:
         self._table_file.require_whole()
 
     def close(self) -> None:
         self._table_file.close()
-        self._data.close()
+        self._closed = True
+        for file, _ in list(self._opened.values()):
+            file.close()
+
+    def _data_file(self, number: int) -> tuple[PackFile, int]:
+        """Return an open file with samples, and the offset of its data.
+
+        This takes no lock, which a fork on another thread could leave locked for ever; at worst a file is opened twice.
+        A file that is dropped from the dict is closed when the last read of it is done.
+        """
+        if self._closed:
+            raise ValueError(f"{printable(self.path)}: is closed")
+        found = self._opened.get(number)
+        if found is None:
+            found = self._open_within_limit(number)
+            if len(self._opened) >= _OPEN_FILES:
+                self._opened = {}
+            self._opened[number] = found
+        return found
+
+    def _open_within_limit(self, number: int) -> tuple[PackFile, int]:
+        """Open a file, and close the others if the process may have no more open."""
+        try:
+            return self._open_data_file(number)
+        except PackError as error:
+            full = isinstance(error.__cause__, OSError) and error.__cause__.errno in TOO_MANY_OPEN
+            if not full or not self._opened:
+                raise
+        self._opened = {}
+        return self._open_data_file(number)
 
 
 TABLE_FILE = "table.bin"
@@ -397,22 +365,33 @@ def column_offsets(rows: int, types: Mapping[str, str]) -> dict[str, int]:
     return dict(zip(order, starts, strict=False))
 
 
+class _ListedFile(NamedTuple):
+    """A file with samples, as the manifest lists it: its path in the pack and size, the offset and size of its data."""
+
+    path: str
+    size: int
+    begin: int
+    data: int
+
+
 class PartsReader(SpreadReader):
     """Reads the table of the whole, and through it the files of the parts."""
-
-    _data: _PartFiles
 
     def _open(self) -> tuple[Manifest, Table]:
         manifest = read_manifest(self.place)
         try:
             names = int(manifest.layout["names"])
             self._parts = [(str(part), int(count), str(seal)) for part, count, seal in manifest.layout["parts"]]
-            files = [(str(path), int(size), int(at), int(data)) for path, size, at, data in manifest.layout["files"]]
+            files = [
+                _ListedFile(str(path), int(size), int(begin), int(data))
+                for path, size, begin, data in manifest.layout["files"]
+            ]
             self._table_name = str(manifest.layout.get("table", TABLE_FILE))
             if self._table_name != TABLE_FILE and not _APPENDED_TABLE.fullmatch(self._table_name):
                 raise ValueError(f"{printable(self._table_name)} is no name of a table")
             _require_plain([part for part, _, _ in self._parts], files)
-            self._data = _PartFiles(self.place, files)
+            self._files = files
+            self._spread([file.data for file in files])
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise CorruptPackError(f"the manifest does not list the parts: {error}", self.path) from error
         rows, table = self._open_table(self.place.open(self._table_name), manifest, names)
@@ -422,16 +401,35 @@ class PartsReader(SpreadReader):
         return manifest, table
 
     def file_names(self) -> list[str]:
-        data = self._data.names()
+        data = self._data_names()
         listed = set(data)
         folders = [part for part, _, _ in self._parts if part not in listed]  # of a format whose packs are those
         sidecars = FORMATS[self.manifest.format].files if self.manifest.format in FORMATS else ()
         inner = [f"{folder}/{name}" for folder in folders for name in sidecars]
         return list(dict.fromkeys([*PARTS.files, self._table_name, *inner, *data]))
 
+    def _data_name(self, number: int) -> str:
+        return self._files[number].path
+
+    def _open_data_file(self, number: int) -> tuple[PackFile, int]:
+        listed = self._files[number]
+        file = self.place.open(listed.path)
+        if file.size != listed.size:
+            raise CorruptPackError(
+                f"it has {file.size} bytes, and had {listed.size} when the parts were joined", file.path
+            )
+        return file, listed.begin
+
+    def _begins(self) -> dict[str, int]:
+        """Return the offset of each part's data in the data of all parts; none for a part without files."""
+        found: dict[str, int] = {}
+        for file, start in zip(self._files, self._starts.tolist(), strict=False):
+            found.setdefault(file.path.partition("/")[0], start)
+        return found
+
     def check_structure(self) -> Iterable[str]:
         """Compare the whole's table with those of the parts, and check the parts' own structure."""
-        first, begins = 0, self._data.begins()
+        first, begins = 0, self._begins()
         for part, count, identity in self._parts:
             rows = range(first, first + count)
             try:
@@ -471,12 +469,12 @@ class PartsReader(SpreadReader):
             yield from reader.check_structure()
 
 
-def _require_plain(parts: Sequence[str], files: Sequence[tuple[str, int, int, int]]) -> None:
+def _require_plain(parts: Sequence[str], files: Sequence[_ListedFile]) -> None:
     """Raise ValueError if a manifest repeats a part or a file, or lists a file outside of the parts.
 
     Two names count as equal if a file system may treat them as equal.
     """
-    paths = [path for path, _, _, _ in files]
+    paths = [file.path for file in files]
     for path in [*parts, *paths]:
         if problem := path_problem(path):
             raise ValueError(f"{printable(path)}: {problem}")
@@ -490,36 +488,3 @@ def _require_plain(parts: Sequence[str], files: Sequence[tuple[str, int, int, in
             raise ValueError(f"{printable(path)} is in none of the parts")
         if not (0 <= begin <= size and 0 <= data <= size - begin):
             raise ValueError(f"{printable(path)} has {size} bytes, and data from {begin} to {begin + data}")
-
-
-class _PartFiles(SpreadData):
-    """The data of all parts.
-
-    Parameters
-    ----------
-    place : Place
-    files : sequence of (str, int, int, int)
-        Each file's path in the pack and size, and the offset and size of its data.
-    """
-
-    def __init__(self, place: Place, files: Sequence[tuple[str, int, int, int]]) -> None:
-        super().__init__(place, [int(data) for _, _, _, data in files])
-        self._names = [str(name) for name, _, _, _ in files]
-        self._places = [(int(size), int(begin)) for _, size, begin, _ in files]
-
-    def name(self, number: int) -> str:
-        return self._names[number]
-
-    def begins(self) -> dict[str, int]:
-        """Return the offset of each part's data in the data of all parts; none for a part without files."""
-        found: dict[str, int] = {}
-        for name, start in zip(self._names, self.starts.tolist(), strict=False):
-            found.setdefault(name.partition("/")[0], start)
-        return found
-
-    def open_file(self, number: int) -> tuple[PackFile, int]:
-        size, begin = self._places[number]
-        file = self.place.open(self.name(number))
-        if file.size != size:
-            raise CorruptPackError(f"it has {file.size} bytes, and had {size} when the parts were joined", file.path)
-        return file, begin

@@ -27,12 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._formats.contract import AGAIN, NOTHING, Contents, GrowingFiles, Placed, Writer, not_of_journal
-from packer._formats.parts import SpreadData, SpreadReader
+from packer._formats.parts import SpreadReader
 from packer._formats.reader import MANIFEST_FILE, read_manifest, table_from, write_manifest
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, TableBuilder
 from packer._storage.packfile import PackFile
-from packer._storage.place import Place
 from packer._table import COLUMNS, Buffer, Sample, Table, blocks, encode_name, spans
 from packer.errors import CorruptPackError, DestinationError, DestinationOptionError, PackError, option, printable
 
@@ -152,7 +151,7 @@ _STORAGES = {
     "<f8": "DoubleStorage",
 }
 _MOST_DIRECTORY = 1 << 17  # bytes: zipfile reads a directory at once, after a comment of up to 64 KiB
-_CHUNK = 1 << 16  # bytes
+_CHUNK, _BLOCK = 1 << 16, 1 << 20  # bytes that are checked at a time: of a member, of a file that is continued
 _MOST_PICKLE = 1 << 18  # bytes; a pickle of packer takes a few hundred, plus as many for each column
 _STORAGE = re.compile(rb"[A-Z][A-Za-z0-9]*Storage")
 # The names of `torch.save`'s members, below a directory of any name; there are fewer than 1000 vectors.
@@ -169,7 +168,7 @@ class TorchFile:
     The members are numbered in the order of the dict's keys, so that a reader finds them by number.
     """
 
-    def __init__(self, path: Path, written: int = 0, crc: int = 0, *, cached: bool = True) -> None:
+    def __init__(self, path: Path, written: int = 0, *, cached: bool = True) -> None:
         self._stem = path.stem
         self._members: list[tuple[bytes, int, int, int]] = []  # name, where its header is, size, CRC-32
         self._keys: dict[str, tuple[str, int]] = {}  # key of the dict: storage and length
@@ -178,18 +177,16 @@ class TorchFile:
         if not written:
             self.file.append(bytes(self._first))
         self.length = written
-        self._crc = crc
+        self._crc = 0
+        for start in range(0, written, _BLOCK):  # of the bytes that an earlier run wrote
+            block = self.file.read_at(self._first + start, min(_BLOCK, written - start))
+            self._crc = zlib.crc32(block, self._crc)
 
     def append(self, data: Buffer) -> None:
         """Add bytes to the first vector."""
         self.file.append(data)
         self._crc = zlib.crc32(data, self._crc)
         self.length += len(data)
-
-    def resume_checksum(self) -> None:
-        """Take the checksum of the bytes that an earlier run wrote."""
-        for start in range(0, self.length, 1 << 20):
-            self._crc = zlib.crc32(self.file.read_at(self._first + start, min(1 << 20, self.length - start)), self._crc)
 
     def finish(self, first: str, vectors: Mapping[str, npt.NDArray[Any]]) -> None:
         """Name the first vector, add the others, and write the zip's directory."""
@@ -325,7 +322,6 @@ class PthWriter(Writer):
             self._require_finished_shards()
             self._shard = TorchFile(self._shard_path(), written=length, cached=self._cached)
             self._files.grow(self._shard.file)
-            self._shard.resume_checksum()
             names = written.sample_names()
             for index in range(len(written) - count, len(written)):
                 self._add_row(written.label[index].item(), int(written.offset[index]), names.encoded(index))
@@ -440,7 +436,8 @@ class PthReader(SpreadReader):
             shards = np.array(manifest.layout["shards"], np.int64).reshape(-1, 2)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise CorruptPackError(f"the manifest does not list the shards: {error}", self.path) from error
-        self._data = _Shards(self.place, shards[:, 1].tolist())
+        self._spread(shards[:, 1])
+        self._begins: dict[int, int] = {}
         self._table_file = self.place.open(TABLE_FILE)
         path = self._table_file.path
         types = manifest.column_types
@@ -454,12 +451,25 @@ class PthReader(SpreadReader):
             ranges[name] = at, size // np.dtype(types[name]).itemsize, types[name]
         return manifest, table_from(self._table_file.vectors(ranges), manifest, path)
 
+    def _data_name(self, number: int) -> str:
+        return _shard_name(number)
+
+    def _open_data_file(self, number: int) -> tuple[PackFile, int]:
+        name = _shard_name(number)
+        file = self.place.open(name)
+        if number not in self._begins:
+            at, size = member_of(members_of(file), _member_of_samples(name), file.path)
+            if size != self._starts[number + 1] - self._starts[number]:
+                raise CorruptPackError("its data are not as long as the manifest says", file.path)
+            self._begins[number] = at
+        return file, self._begins[number]
+
     def file_names(self) -> list[str]:
-        return [MANIFEST_FILE, TABLE_FILE, *self._data.names()]
+        return [MANIFEST_FILE, TABLE_FILE, *self._data_names()]
 
     def check_structure(self) -> Iterable[str]:
         """Check, by the zips' CRC-32, the members that neither the table nor the checksums of samples cover."""
-        samples = {name: _member_of_samples(name) for name in self._data.names()}
+        samples = {name: _member_of_samples(name) for name in self._data_names()}
         for name in [TABLE_FILE, *samples]:
             try:
                 with self.place.open(name) as file:
@@ -475,23 +485,3 @@ def _shard_name(number: int) -> str:
 def _member_of_samples(shard: str) -> str:
     """Return the member of a shard with the samples, which have separate checksums."""
     return f"{Path(shard).stem}/data/0"
-
-
-class _Shards(SpreadData):
-    """The `data` of all shards."""
-
-    def __init__(self, place: Place, sizes: Sequence[int]) -> None:
-        super().__init__(place, sizes)
-        self._begins: dict[int, int] = {}
-
-    def name(self, number: int) -> str:
-        return _shard_name(number)
-
-    def open_file(self, number: int) -> tuple[PackFile, int]:
-        file = self.place.open(self.name(number))
-        if number not in self._begins:
-            at, size = member_of(members_of(file), _member_of_samples(self.name(number)), file.path)
-            if size != self.starts[number + 1] - self.starts[number]:
-                raise CorruptPackError("its data are not as long as the manifest says", file.path)
-            self._begins[number] = at
-        return file, self._begins[number]
