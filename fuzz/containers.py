@@ -38,7 +38,7 @@ from packer._formats import open_pack
 from packer._packs.verify import verify
 from packer._sources.base import ReadBuffer
 from packer._sources.container import ContainerSource, container_source
-from packer._storage.scratch import process_directory
+from packer._storage.files import process_directory
 from packer.errors import PackerError
 
 _SECONDS = 5

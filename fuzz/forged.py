@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz.findings import PACKAGE
-from packer._storage.scratch import process_directory
+from packer._storage.files import process_directory
 from packer.testing.photos import draw_imagefolder
 
 _SECONDS = 10  # of work

@@ -18,7 +18,7 @@ from packer._formats.reader import table_from
 from packer._images.probe import inspect
 from packer._manifest import Manifest
 from packer._packs.verify import verify
-from packer._storage.scratch import process_directory
+from packer._storage.files import process_directory
 from packer._table import COLUMNS
 from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, PackerError

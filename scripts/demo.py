@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from packer._storage.locks import held
+from packer._storage.files import held
 from packer._storage.system import available_cpus, interrupts_held
 from packer.testing.photos import draw_imagefolder
 

@@ -90,6 +90,11 @@ def test_the_hook_of_a_training_imports_nothing_that_the_training_imports() -> N
     assert not imported_after("import packer._measuring.train_hook") & {"torch", "numpy", "PIL"}
 
 
+@pytest.mark.parametrize("name", ["fetcher", "obstore"])
+def test_the_processes_that_run_obstore_start_without_numpy(name: str) -> None:
+    assert "numpy" not in imported_after(f"import packer._storage.remote.{name}")
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES.values())
 def test_keeping_files_needs_no_decoder_and_no_torch(tmp_path: Path, suffix: str) -> None:
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(16, 16))

@@ -54,6 +54,7 @@ from packer._sources.base import Source
 from packer._sources.scan_list import let_mend, listed_source, write_listing
 from packer._storage.files import (
     disk_size,
+    held,
     remove,
     replacing,
     sync_directory,
@@ -61,7 +62,6 @@ from packer._storage.files import (
     write_output,
     writing_to,
 )
-from packer._storage.locks import held
 from packer._storage.place import place_of
 from packer._storage.remote.s3 import UploadLog
 from packer._storage.remote.upload import SharedPrefix, require_writable

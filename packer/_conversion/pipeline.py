@@ -37,8 +37,7 @@ from packer._manifest import TILED
 from packer._sources.base import ReadBuffer, Source, StoredSample
 from packer._storage.packfile import BY_PATH, LARGEST_READ, NOWHERE, Descriptor, by_path
 from packer._storage.stamps import Stamp
-from packer._storage.system import available_cpus
-from packer._storage.threads import results
+from packer._storage.system import available_cpus, results
 from packer._table import Buffer, Ints, Sample, are_pixels, checksum, decode_name, encode_name, field_columns
 from packer.errors import CorruptPackError, ImageError, NotTileableError, recorded
 

@@ -25,7 +25,7 @@ from packer._manifest import Manifest
 from packer._sources.base import ReadBuffer, Source
 from packer._sources.scan_list import ListedSource, listed_source
 from packer._storage.stamps import Stamp, Stamps, same_stamp, stamp_at, stamp_in
-from packer._storage.threads import in_order
+from packer._storage.system import in_order
 from packer.errors import (
     ImageError,
     NotAPackError,

@@ -35,7 +35,7 @@ from packer._sources.base import ReadBuffer, Source
 from packer._sources.labels import class_ids
 from packer._storage.safe_open import cause_of, name_problem
 from packer._storage.stamps import ABOUT_THE_FILE
-from packer._storage.threads import results
+from packer._storage.system import results
 from packer._table import Buffer, Names
 from packer.errors import (
     ImageError,

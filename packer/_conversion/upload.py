@@ -29,8 +29,7 @@ from packer._conversion.resume import setting_differences, started_differently
 from packer._conversion.workspace import check_inputs, require_pack
 from packer._formats import open_pack
 from packer._formats.files import PackFiles
-from packer._storage.files import remove, write_output, writing_to
-from packer._storage.locks import held
+from packer._storage.files import held, remove, write_output, writing_to
 from packer._storage.place import place_of
 from packer._storage.remote.client import look
 from packer._storage.remote.s3 import UploadLog

@@ -42,16 +42,18 @@ from packer._manifest import TILED
 from packer._sources.base import Source, some
 from packer._sources.scan_list import let_mend, write_listing
 from packer._storage.files import (
+    SECONDS_BETWEEN_TRIES,
     Spool,
     TableBuilder,
+    is_at,
     remove,
     require_directory,
     require_output,
     sync_directory,
     synced_directory,
+    try_lock,
     writing_to,
 )
-from packer._storage.locks import SECONDS_BETWEEN_TRIES, is_at, try_lock
 from packer._storage.remote import urls
 from packer._storage.safe_open import KINDS, NO_LINK, open_regular
 from packer._storage.stamps import Stamp

@@ -25,12 +25,10 @@ from packer._sources.container import container_source
 from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, require_images_in_classes
 from packer._sources.index import build_index
 from packer._sources.metadata import stylegan_source
-from packer._storage.files import remove, writing_to
-from packer._storage.locks import held
+from packer._storage.files import held, process_directory, remove, writing_to
 from packer._storage.place import choose_reading, place_of
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, user_path
-from packer._storage.scratch import process_directory
 from packer.augment import Augmentation, View
 from packer.crops import Crop
 from packer.errors import (

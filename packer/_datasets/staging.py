@@ -20,8 +20,7 @@ import numpy as np
 
 from packer._formats import open_pack
 from packer._formats.files import PackFiles, ProgressCallback, copy_pack
-from packer._storage.files import disk_size, remove, require_directory, sync_directory, writing_to
-from packer._storage.locks import held
+from packer._storage.files import disk_size, held, remove, require_directory, sync_directory, writing_to
 from packer._storage.place import place_of
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import user_path

@@ -41,7 +41,7 @@ from packer._measuring.harness import (
     scratch_directory,
     since,
 )
-from packer._storage.scratch import SHARED_MEMORY
+from packer._storage.files import SHARED_MEMORY
 from packer.errors import ImageError
 
 Copies = dict[int, tuple[Any, Any]]

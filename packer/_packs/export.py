@@ -40,12 +40,10 @@ from packer._packs.export_layout import (
 )
 from packer._packs.safe_tree import SafeTree
 from packer._packs.walk import blobs_of, over_samples
-from packer._storage.files import sync_directory, writing_to
-from packer._storage.locks import held
+from packer._storage.files import held, sync_directory, writing_to
 from packer._storage.progress import shown_progress
 from packer._storage.safe_open import folded, longest_path, name_problem, path_problem
-from packer._storage.system import require_count
-from packer._storage.threads import in_order
+from packer._storage.system import in_order, require_count
 from packer._table import Buffer, Ints, are_pixels, blocks, encode_name, repeats, spans
 from packer.errors import CorruptPackError, DestinationError, PackLockedError, printable
 

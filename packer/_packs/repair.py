@@ -29,8 +29,7 @@ from packer._storage.files import PatchFile
 from packer._storage.remote.urls import local_path
 from packer._storage.safe_open import cause_of, name_problem
 from packer._storage.stamps import ABOUT_THE_FILE
-from packer._storage.system import require_count
-from packer._storage.threads import in_order
+from packer._storage.system import in_order, require_count
 from packer._table import Buffer, value_checksum
 from packer.errors import (
     CorruptPackError,

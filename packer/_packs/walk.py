@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from packer._formats import Reader
-from packer._storage.threads import in_order
+from packer._storage.system import in_order
 from packer._table import Buffer
 from packer.errors import CorruptPackError, PackError
 

@@ -30,7 +30,7 @@ from packer._sources.pack import PackSource
 from packer._storage.files import Spool, TableBuilder
 from packer._storage.packfile import BY_PATH, MEMORY, NOWHERE, Descriptor, by_path
 from packer._storage.stamps import Stamps, take_stamps
-from packer._storage.threads import in_order
+from packer._storage.system import in_order
 from packer._table import Buffer, Ints, Names, Table, checksum, column_types, decode_name, encode_name, field_columns
 from packer._version import __version__
 from packer.errors import ImageError, OptionError, PackError, SourceError, printable, recorded

@@ -1,8 +1,10 @@
-"""Writing files: appending, patching, atomic replacement, syncing; sizes on disk; spools for growing tables."""
+"""Writing files: appending, patching, atomic replacement, syncing; locks; temporary files.
+
+Temporary files are spools, for data that grow with a pack, and the scratch directory of a process.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import platform
@@ -12,9 +14,11 @@ import stat
 import struct
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import IO, Any
 
@@ -79,7 +83,7 @@ _COLLECT_PARTS = 500  # a system takes 1024 in one write
 class AppendFile:
     """A file that grows at its end and allows changes to bytes already written.
 
-    Appended data are collected and written together, by `flush` at the latest; they must not change before.
+    Appended data are collected and written together, at the latest by `flush`. Until then they must not change.
 
     Parameters
     ----------
@@ -367,7 +371,7 @@ def _sync(fd: int) -> None:
 
 
 PICTURES = {".png": (b"\x89png\r\n\x1a\n",), ".svg": (b"<?xml", b"<svg")}
-"""The kinds of pictures, and how their files begin; in lower case."""
+"""The suffixes of pictures, and the first bytes of their files, in lower case."""
 
 
 def require_output(
@@ -433,6 +437,78 @@ def write_output(path: str | os.PathLike[str], content: bytes) -> None:
         new.append(content)
 
 
+SECONDS_BETWEEN_TRIES = 0.2
+"""Seconds between two attempts to take a lock."""
+
+
+@contextmanager
+def held(path: Path, wait: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock on the file `path`, which exists only while a process holds the lock or waits for it.
+
+    Parameters
+    ----------
+    path : Path
+    wait : callable
+        Called repeatedly while another process holds the lock.
+
+    Raises
+    ------
+    DestinationError
+        If the file cannot be made or locked.
+    """
+    while True:
+        with writing_to(path):
+            lock = open(path, "ab", opener=_open_lock)  # noqa: SIM115 - closed below
+        with lock:
+            while not try_lock(lock):
+                wait()
+                time.sleep(SECONDS_BETWEEN_TRIES)
+            if not is_at(lock, path):  # its holder removed the file after we opened it and before we locked it
+                continue
+            try:
+                yield
+            finally:
+                if os.name == "nt":  # an open file cannot be removed there, here or by the next holder
+                    lock.close()
+                with suppress(OSError):
+                    os.unlink(path)
+            return
+
+
+def _open_lock(path: str, flags: int) -> int:
+    return open_regular(path, flags=flags | NO_LINK, mode=0o600)
+
+
+def is_at(file: IO[Any], path: Path) -> bool:
+    """Tell whether an open file is the one that `path` names now."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def try_lock(file: IO[Any]) -> bool:
+    """Lock an open file until it is closed or its process dies; False if another process holds it."""
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            file.seek(1 << 30)  # far beyond the text, so that others can still read it
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+            return False
+        raise DestinationError(
+            f"{printable(file.name)}: cannot be locked: {error.strerror}. This file system has no locks "
+            "(Lustre: mount it with -o flock); write to another disk, and copy what is complete."
+        ) from error
+    return True
+
+
 _SPOOL_BUFFER = 1 << 16  # bytes
 _CODES = {"<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b", "<u4": "I", "|u1": "B", "<f8": "d", "<f4": "f"}
 """The codes of `struct` for the dtypes of columns."""
@@ -481,7 +557,7 @@ class Spool:
 
 
 def _close(file: IO[bytes]) -> None:
-    with contextlib.suppress(OSError):  # the error of a full disk was already reported when the file was written
+    with suppress(OSError):  # the error of a full disk was already reported when the file was written
         file.close()
 
 
@@ -527,7 +603,7 @@ class TableBuilder:
         self._names.append(name)
 
     def extend(self, columns: Mapping[str, npt.NDArray[Any]], names: Names) -> None:
-        """Add rows; `columns` are all except the two of the names, and may have wider dtypes than the table."""
+        """Add rows; `columns` lacks ``name_end`` and ``names``, and its dtypes may be wider than the table's."""
         rows = np.empty(len(names), self._row_type)
         for name in rows.dtype.names or ():
             rows[name] = names.ends + self._name_end if name == "name_end" else columns[name]
@@ -546,3 +622,56 @@ class TableBuilder:
         """Close the files; tables that were built stay valid."""
         self._rows.close()
         self._names.close()
+
+
+SHARED_MEMORY = Path("/dev/shm")
+
+_LOCK = "lock"
+_ROOM = 1 << 30  # bytes that must be free in the memory
+_directories: dict[tuple[int, str, Path], Path] = {}
+"""The scratch directories by process, prefix and parent; a forked process makes its own."""
+
+
+def process_directory(prefix: str) -> Path:
+    """Return the scratch directory of this process whose name begins with `prefix`; its end removes the directory.
+
+    The directory is in memory if there is room, and has a locked file. If a process is killed, its directory stays, but
+    nobody holds the lock any more, so the next process removes the directory.
+    """
+    parent = Path(tempfile.gettempdir())
+    if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= _ROOM:
+        parent = SHARED_MEMORY
+    _remove_abandoned(parent, prefix)
+    key = os.getpid(), prefix, parent
+    if key not in _directories or not os.path.isdir(_directories[key]):  # some systems empty it when a user logs out
+        _directories[key] = _make_directory(parent, prefix)
+    return _directories[key]
+
+
+def _make_directory(parent: Path, prefix: str) -> Path:
+    made = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    lock = open(made / f"new-{_LOCK}", "wb")  # noqa: SIM115 - open as long as the process lives
+    try_lock(lock)
+    if os.name != "nt":  # where an open file cannot be renamed
+        os.rename(lock.name, made / _LOCK)
+    # Not atexit, which children of multiprocessing do not run. By this priority, this process's children end first.
+    Finalize(None, _remove_own, (made, lock), exitpriority=-100)
+    return made
+
+
+def _remove_own(directory: Path, lock: IO[bytes]) -> None:
+    lock.close()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove the directories of killed processes of this user."""
+    for path in parent.glob(f"{prefix}*/{_LOCK}"):
+        with suppress(OSError, DestinationError), open(path, "ab", opener=_open_existing_lock) as lock:
+            owner = os.lstat(path.parent)
+            if stat.S_ISDIR(owner.st_mode) and owner.st_uid == os.geteuid() and try_lock(lock):
+                shutil.rmtree(path.parent)
+
+
+def _open_existing_lock(path: str, flags: int) -> int:
+    return _open_lock(path, flags & ~os.O_CREAT)

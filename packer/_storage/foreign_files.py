@@ -6,9 +6,12 @@ https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from packer._table import Buffer
+if TYPE_CHECKING:  # importing it takes longer than the process that fetches objects has to start
+    from collections.abc import Callable
+
+    from packer._table import Buffer
 
 LARGEST_POINTER = 1023
 """Bytes that a pointer has at most."""
@@ -25,12 +28,12 @@ def is_pointer(head: Buffer) -> bool:
 
 
 MACOSX = "__MACOSX"
-"""The directory in which macOS puts such files when it makes a zip archive."""
+"""The directory in which macOS puts its own files when it makes a zip archive."""
 
 LEFT_BY_SYSTEM = "macOS or Windows leave it beside other files"
-"""The reason in the account of a source for leaving such files out."""
+"""The reason for leaving out files of macOS and Windows, in the account of a source."""
 
-_APPLE_DOUBLE = b"\0\x05\x16\x07"  # the beginning of macOS's files ._NAME where the file system has no attributes
+_APPLE_DOUBLE = b"\0\x05\x16\x07"  # begins macOS's files ._NAME, on disks without extended attributes
 _DOUBLE = "._"
 _NAMES = frozenset({".ds_store", "thumbs.db", "ehthumbs.db", "desktop.ini"})
 

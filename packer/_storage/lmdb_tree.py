@@ -190,7 +190,7 @@ class LMDBTree:
             )
 
     def end(self) -> tuple[int, int]:
-        """Return offset and size of the file's end, which has the branches of packer's packs, and some more bytes."""
+        """Return offset and size of the file's end, where packer's packs have their branches and their last leaves."""
         size = min((min(self._branches, self._last_page) + 1) * self._page_size + _BESIDE, self._file.size)
         return self._file.size - size, size
 

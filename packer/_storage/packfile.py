@@ -32,24 +32,25 @@ LOCATION = np.dtype(
 """The location of a sample's bytes, and the checksum that they are compared with, for C.
 
 ``file``, ``position``, ``size``
-    A file's descriptor, and where in it how many bytes lie. `MEMORY` for a file: the position is their address.
-    `BY_PATH`: they are a whole file, and the position is the address of its `LISTED`. `NOWHERE`: they are not where the
-    table says, or C shall not read them.
+    The descriptor of a file, and the position and the number of the bytes in it. Instead of a descriptor: `MEMORY`, if
+    the position is an address; `BY_PATH`, if the bytes are a whole file, and the position is the address of its
+    `LISTED`; `NOWHERE`, if the file does not have these bytes, or C must not read them.
 ``raw``, ``height``, ``width``
     Whether the bytes are pixels; the image's size.
 ``checked``, ``crc32c``, ``label``, ``name``, ``name_size``
-    Whether they are compared with a checksum, which one, and the other bytes in it; `name` is an address.
+    Whether the bytes are compared with a checksum, the checksum, and the other values that it covers; `name` is an
+    address.
 """
 
 MEMORY, NOWHERE, BY_PATH = -1, -2, -3
 
 LISTED = np.dtype([(name, np.int64) for name in ("directory", "path", "size", "modified")])
-"""A file that C opens by its path, and reads where its size and time are those that were listed.
+"""A file that C opens by its path, and reads only if its size and time are still those in this record.
 
 ``directory``, ``path``
     A directory's descriptor, and the address of a path below it, with a NUL after it.
 ``size``, ``modified``
-    Bytes; when the file was changed last, in nanoseconds.
+    Bytes; the time of the last change, in nanoseconds.
 """
 
 
@@ -82,12 +83,12 @@ def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints,
 
 
 LARGEST_READ = 2 << 30
-"""Bytes that are read at once at most, and so the most that a sample has: a file with holes fills no memory."""
+"""The most bytes of one read, and so of one sample: a small file with holes must not fill the memory."""
 
 _CHECKED = 1 << 20  # bytes read at a time, only for their checksum
-_BEGINNING = 1 << 16  # bytes that are there when a file was opened, wherever it lies
+_BEGINNING = 1 << 16  # bytes at the beginning of a file, which arrive when it is opened, even from a URL
 MOST_HELD = 256 << 20
-"""Bytes of a table that are read into memory, such as those of 3 million samples; larger tables are mapped."""
+"""Bytes of the largest table that is read into memory, of about 3 million samples; larger tables are mapped."""
 
 _seek_lock = threading.Lock()
 
@@ -221,10 +222,6 @@ class PackFile:
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset`; CorruptPackError if they do not lie inside the file."""
         self._require(offset, size)
-        if size > LARGEST_READ:
-            raise CorruptPackError(
-                f"{size} bytes are wanted at once, of which there are {LARGEST_READ} at most", self.path
-            )
         return self._require_open().read(offset, size)
 
     def crc32(self, offset: int, size: int) -> int:
@@ -272,12 +269,12 @@ class PackFile:
         ranges : mapping of str to (int, int, str)
             For each vector the offset of its first byte, the number of its elements, and their dtype.
         """
-        opened = self._require_open()
-        sizes = {name: count * np.dtype(dtype).itemsize for name, (_, count, dtype) in ranges.items()}
-        for name, (offset, _, _) in ranges.items():
-            self._require(offset, sizes[name])
-        held = sum(sizes.values()) <= MOST_HELD
-        return {name: Vector(opened, *one, held=held) for name, one in ranges.items()}
+        total = sum(count * np.dtype(dtype).itemsize for _, count, dtype in ranges.values())
+        return {name: self._vector(*one, held=total <= MOST_HELD) for name, one in ranges.items()}
+
+    def _vector(self, offset: int, count: int, dtype: str, *, held: bool) -> Vector | npt.NDArray[Any]:
+        self._require(offset, count * np.dtype(dtype).itemsize, most=self.size)
+        return Vector(self._require_open(), offset, count, dtype, held=held)
 
     def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
         """Return a read-only array of `count` elements from byte `offset`; see `Vector.array`."""
@@ -338,12 +335,15 @@ class PackFile:
             raise ValueError(f"{printable(self.path)}: is closed")
         return found
 
-    def _require(self, offset: int, size: int) -> None:
+    def _require(self, offset: int, size: int, most: int = LARGEST_READ) -> None:
+        """Raise CorruptPackError for a range that is not in the file, or has more than `most` bytes."""
         if offset < 0 or size < 0 or offset + size > self.size:
             raise CorruptPackError(
                 f"bytes {offset} to {offset + size} of {self.size} are wanted: the file was cut short or changed",
                 self.path,
             )
+        if size > most:
+            raise CorruptPackError(f"{size} bytes are wanted at once, of which there are {most} at most", self.path)
 
 
 class _Stream(io.RawIOBase):

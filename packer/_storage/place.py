@@ -77,7 +77,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def follow(self, way: str) -> Place:
-        """Return the place at a path from here, which may be absolute or go up; ValueError if it is invalid."""
+        """Return the place at a path, which may be absolute, or relative with ``..``; ValueError if it is invalid."""
 
     @abc.abstractmethod
     def head(self, size: int) -> bytes | None:
@@ -99,7 +99,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def is_directory(self) -> bool:
-        """Tell whether this is a directory, as far as a search for files in it showed."""
+        """Tell whether this is a directory; in an object store, whether an object below it was found earlier."""
 
     @abc.abstractmethod
     def holding(self, names: Iterable[str]) -> set[str]:
@@ -111,7 +111,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def has_directory(self, inside: str, first: str) -> bool:
-        """Tell whether a directory exists below this one; in an object store, whether it contains a file."""
+        """Tell whether a directory exists below this one; in an object store, whether it has the file `first`."""
 
     @abc.abstractmethod
     def files(self, names: Sequence[str]) -> dict[str, FoundFile]:
@@ -193,7 +193,7 @@ class LocalPlace(Place):
             os.lstat(self._below(inside))
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError as error:  # of the disk, or of a directory that is closed: the file may well be there
+        except OSError as error:  # of the disk, or of a directory without permission: the file may exist
             raise PackError(f"{printable(self._below(inside))}: cannot be looked for: {error.strerror}") from error
         return True
 

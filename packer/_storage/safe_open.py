@@ -97,7 +97,7 @@ KINDS = {
 
 
 def cause_of(error: OSError) -> str:
-    """Return the system's text of an error, with the remedy if the cause is not the file."""
+    """Return the system's text of an error, and the remedy if too many files are open."""
     if error.errno not in TOO_MANY_OPEN:
         return str(error.strerror)
     return (

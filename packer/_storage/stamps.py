@@ -10,10 +10,8 @@ import errno
 import os
 import stat
 import struct
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -22,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._storage.safe_open import cause_of, open_regular
+from packer._storage.system import in_order
 from packer._table import Names, decode_name
 from packer.errors import SourceError, printable
 
@@ -29,20 +28,20 @@ Stamp = tuple[int, int]
 """Size in bytes and time of the last change in nanoseconds."""
 
 Stamps = npt.NDArray[np.int64]
-"""(N, 2) int64 array: a stamp a file."""
+"""(N, 2) int64 array: one stamp for each file."""
 
 NO_STAMP: Stamp = (-1, -1)
 """The stamp of a file that is not there, and of anything that is no regular file."""
 
 ANY_TIME = -(1 << 63)
-"""In place of a time: a file with this stamp is known by its size alone, as copying it may change its time."""
+"""A time that equals every other: of a file with this stamp only the size is compared, because copies change times."""
 
 MENDABLE: Stamp = (-2, -2)
-"""The stamp of a file that stopped a conversion and may be replaced: the same as every later stamp."""
+"""The stamp of a file that stopped a conversion and may be replaced. It equals every later stamp."""
 
 _BY_THE_SYSTEM = "ENOENT", "EACCES", "EPERM", "ENAMETOOLONG", "ELOOP", "ENOTDIR", "EISDIR", "ENXIO"
 ABOUT_THE_FILE = frozenset([0, *(getattr(errno, name) for name in _BY_THE_SYSTEM)])
-"""Errors that say something about a file, and not about the disk; 0 is the number of those that no system raised."""
+"""The numbers of errors that concern a file, and not the disk; 0 stands for errors that packer itself raised."""
 
 _GRANULARITIES = (100, 10**3, 10**6, 10**9)  # ns: the resolution of times in protocols, on disks and in archives
 _CHUNK = 256  # files
@@ -98,31 +97,15 @@ def take_stamps(root: Path, names: Names) -> Stamps:
         If the disk fails.
     """
     stamps = np.empty((len(names), 2), np.int64)
-    starts = range(0, len(names), _CHUNK)
-    for number, start in enumerate(starts):
+    starts = iter(range(0, len(names), _CHUNK))
+    for start in starts:
         began = time.perf_counter()
         _take_chunk(root, names, start, stamps)
         if time.perf_counter() - began > _SLOW * _CHUNK:  # threads would only delay answers from memory
-            _take_on_threads(root, names, starts[number + 1 :], stamps)
             break
+    for _ in in_order(lambda start: _take_chunk(root, names, start, stamps), starts, _THREADS):
+        pass
     return stamps
-
-
-def _take_on_threads(root: Path, names: Names, starts: range, stamps: Stamps) -> None:
-    stopped = threading.Event()
-
-    def take(own: range) -> None:
-        for start in own:
-            if stopped.is_set():
-                return
-            _take_chunk(root, names, start, stamps)
-
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="packer-stat") as pool:
-        try:
-            for future in [pool.submit(take, starts[number::_THREADS]) for number in range(_THREADS)]:
-                future.result()
-        finally:
-            stopped.set()
 
 
 def _take_chunk(root: Path, names: Names, start: int, stamps: Stamps) -> None:

@@ -1,4 +1,4 @@
-"""System resources and processes: CPUs and memory that this process may use, Ctrl-C, and starting Python processes.
+"""System resources, threads and processes: CPUs and memory that this process may use, Ctrl-C, starting Python.
 
 A started process finds packer where this process found it. ``sys.path`` alone is not enough for that: an editable
 installation is found by a finder that ``site`` adds, and the program may have left the directory that the empty entry
@@ -16,8 +16,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from packer.errors import OptionError, OptionTypeError
 
@@ -134,6 +137,49 @@ def _words(directory: Path, *names: str) -> list[str]:
         except OSError:
             continue
     return []
+
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+def in_order(work: Callable[[_T], _R], items: Iterable[_T], workers: int | None = None) -> Iterator[_R]:
+    """Yield ``work(item)`` for every item, in order; threads run a bounded number of items ahead.
+
+    Parameters
+    ----------
+    work : callable
+        Called on several threads at once.
+    items : iterable
+        Iterated on this thread, while the work continues.
+    workers : int, optional
+        Number of threads; by default the number from `available_cpus`.
+    """
+    workers = workers or available_cpus()
+    with ThreadPoolExecutor(workers, thread_name_prefix="packer") as pool:
+        yield from results((pool.submit(work, item) for item in items), 2 * workers + 1)
+
+
+def results(futures: Iterable[Future[_R]], ahead: int) -> Iterator[_R]:
+    """Yield the results of futures, in order, with up to `ahead` in progress; on an error, cancel the others.
+
+    Parameters
+    ----------
+    futures : iterable
+        Iterated on this thread, one future for each consumed result.
+    ahead : int
+    """
+    pending: deque[Future[_R]] = deque()
+    try:
+        for future in futures:
+            pending.append(future)
+            if len(pending) >= ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()
 
 
 @contextlib.contextmanager

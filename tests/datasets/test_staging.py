@@ -35,7 +35,7 @@ from packer._formats import files as copying, open_pack
 from packer._formats.parts import join_parts
 from packer._packs.repair import repair
 from packer._sources.imagefolder import imagefolder_source
-from packer._storage.locks import try_lock
+from packer._storage.files import try_lock
 from packer._table import Sample
 from packer.errors import DestinationError, NotAPackError, PackError
 from tests.command import without_root_powers

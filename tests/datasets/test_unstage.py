@@ -111,7 +111,7 @@ def test_in_a_shared_directory_it_is_ones_own_that_goes(pack: Path, tmp_path: Pa
 def test_a_copy_that_is_being_made_stays(pack: Path, tmp_path: Path) -> None:
     copy = stage(pack, tmp_path / "disk")
     hold = (
-        "import sys; from packer._storage.locks import try_lock\n"
+        "import sys; from packer._storage.files import try_lock\n"
         "file = open(sys.argv[1], 'ab'); assert try_lock(file); "
         "print('held', flush=True); sys.stdin.read()"
     )

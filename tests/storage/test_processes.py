@@ -42,7 +42,7 @@ url = sys.argv[1]
 dataset = packer.open_dataset(url, output="numpy", cache_dir="")
 found = {"fetched": dataset[0][0].shape}
 if "upload" in sys.argv:
-    from packer._storage.remote.obstore import ObstoreBucket
+    from packer._storage.remote.upload import ObstoreBucket
     from packer._storage.remote.urls import RemoteSettings
 
     found["uploaded"] = ObstoreBucket("s3", "bucket", RemoteSettings.of()).find("nothing")

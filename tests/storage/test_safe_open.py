@@ -302,16 +302,14 @@ def test_a_manifest_that_says_another_format(tmp_path: Path, said: str) -> None:
 OPENERS = {"open", "os.open", "io.open", "os.fdopen", "np.memmap", "np.fromfile", "zipfile.ZipFile", "Path.open"}
 OPEN_BY_PATH = {
     "_storage/safe_open.py": "the one place where files of packs are opened",
-    "_storage/files.py": "directories, to sync them; reports and pictures, which a person names; files without a name",
+    "_storage/files.py": "directories, to sync them; reports, which a person names; files without a name; locks",
     "_storage/place.py": "what `open_regular` has opened",
     "_storage/remote/cache.py": "what `open_regular` has opened, and files of the cache, which it makes",
     "_storage/remote/fetcher.py": "nothing, in the place of what a process has open",
     "_storage/remote/obstore.py": "pieces of a scratch directory, to upload them",
     "_storage/remote/upload.py": "what `open_regular` has opened",
-    "_storage/remote/tables.py": "locks of the cache",
+    "_storage/remote/blocks.py": "locks of the cache",
     "_storage/stamps.py": "what `open_regular` has opened",
-    "_storage/scratch.py": "locks, by `open_regular`",
-    "_storage/locks.py": "by `open_regular`",
     "_containers/contract.py": "what `open_regular` has opened",
     "_containers/pickle_lmdb.py": "what `open_regular` has opened",
     "_containers/recordio.py": "what `open_regular` has opened",

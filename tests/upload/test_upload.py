@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from packer._storage.remote import s3 as multipart
-from packer._storage.remote.obstore import ObstoreBucket
 from packer._storage.remote.s3 import PART, UploadLog, part_size
-from packer._storage.remote.upload import Upload, require_writable
+from packer._storage.remote.upload import ObstoreBucket, Upload, require_writable
 from packer._storage.remote.urls import RemoteSettings
 from packer.errors import DestinationError, PackLockedError, RemoteError
 from tests.upload.stores import CutError, Proxy

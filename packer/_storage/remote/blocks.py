@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import array
+import contextlib
+import mmap
 import os
 import threading
 import time
@@ -10,11 +12,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from packer._storage.files import try_lock
+from packer._storage.packfile import Descriptor, FileBytes
 from packer._storage.remote import client
-from packer._storage.remote.cache import BLOCK, DATA_AT, SEGMENT, Home, Segment, prepare, touch, trusted_cache
+from packer._storage.remote.cache import (
+    BLOCK,
+    DATA_AT,
+    SEGMENT,
+    CachedTable,
+    Home,
+    Segment,
+    crc32c_of,
+    prepare,
+    tables_with,
+    touch,
+    trusted_cache,
+)
 from packer._storage.remote.client import SMALL, Message, Version
 from packer._storage.remote.urls import RemoteSettings, identity, shown
-from packer.errors import RemoteError
+from packer._storage.safe_open import NO_LINK, open_regular
+from packer.errors import PackerError, RemoteError
 
 _PER_SEGMENT = SEGMENT // BLOCK
 _OPEN = 256  # segments, of all objects together
@@ -49,7 +66,7 @@ class _FetchOrder:
     Attributes
     ----------
     blocks : list of int
-        The blocks that are not in another order.
+        The blocks that no earlier order fetches.
     hastened : list of int
         Blocks in another order that was not urgent.
     failures : dict
@@ -217,7 +234,33 @@ class Blocks:
         """Order ranges, in this order, without waiting for them; before others if they are urgent."""
         self._fetch_missing([self._run(*one) for one in ranges], urgent=urgent)
 
-    def order(self, do: str, **more: object) -> Message:
+    def whole(self, begin: int, size: int) -> tuple[FileBytes | mmap.mmap, int]:
+        """Return the cache file, or the memory, with a range of the object, and the position of the range in it.
+
+        The range, such as a table, is fetched once on each node, into one file of the cache.
+
+        Raises
+        ------
+        RemoteError
+            If the range cannot be fetched.
+        """
+        if self.home is not None:
+            found = _cached_table(self.home.directory, begin, size)
+            if found is None:
+                with _alone(self.home, begin, size, self.settings.timeout):
+                    found = _cached_table(self.home.directory, begin, size) or self._fetch_table(begin, size)
+            if found is not None:
+                return found[0], begin - found[1]
+        data = mmap.mmap(-1, size)  # no disk can store it
+        data.write(client.get(self.url, begin, begin + size, self.version, self.settings))
+        return data, 0
+
+    def _fetch_table(self, begin: int, size: int) -> tuple[FileBytes, int] | None:
+        answer = client.ask_about(self._order("table", begin=begin, size=size), self.url)
+        path = answer["path"]
+        return _cached_table(os.path.dirname(path), begin, size) if path else None
+
+    def _order(self, do: str, **more: object) -> Message:
         """Return a message to the fetcher about this object."""
         return {
             "do": do,
@@ -266,7 +309,7 @@ class Blocks:
                 orders = self._remember(order, runs, again)
                 if order.blocks or order.hastened:
                     new, hastened = (array.array("q", _ends(some)) for some in (order.blocks, order.hastened))
-                    message = self.order("fill", urgent=urgent, again=again, new=len(new) // 2)
+                    message = self._order("fill", urgent=urgent, again=again, new=len(new) // 2)
                     client.order(message, (new + hastened).tobytes(), heard)
         except BaseException as error:  # otherwise other threads would wait for blocks that nobody fetches
             heard(({"failed": client.ENDED, "why": str(error)}, memoryview(b"")))
@@ -379,3 +422,49 @@ def _ends(blocks: Iterable[int]) -> Iterator[int]:
         end = block + 1
     if end is not None:
         yield end
+
+
+_LOOK_AGAIN = 0.05  # seconds between two looks, while another process fetches the same table
+
+
+def _cached_table(directory: str, begin: int, size: int) -> tuple[FileBytes, int] | None:
+    """Open an intact table of the cache that contains a range, and return its offset in the object."""
+    for table in tables_with(directory, begin, size):
+        found = _open_table(table)
+        if found is not None:
+            touch(table.path)
+            return found, table.begin
+        with contextlib.suppress(OSError):
+            os.unlink(table.path)
+    return None
+
+
+def _open_table(table: CachedTable) -> FileBytes | None:
+    """Open a table; None if it is gone or damaged."""
+    try:
+        descriptor = Descriptor(open_regular(table.path, flags=os.O_RDONLY | NO_LINK))
+        fd = descriptor.number
+        intact = os.fstat(fd).st_size == table.size and crc32c_of(fd, table.size) == table.checksum
+    except OSError:
+        return None
+    return FileBytes(descriptor, table.path, table.size) if intact else None
+
+
+@contextlib.contextmanager
+def _alone(home: Home, begin: int, size: int, seconds: float) -> Iterator[None]:
+    """Wait while another process fetches a table, up to a time limit, and only while that process is alive."""
+    path = os.path.join(home.directory, f"{begin}-{size}.lock")
+    try:
+        home.make()
+        lock = open(open_regular(path, flags=os.O_RDWR | os.O_CREAT | NO_LINK), "ab")  # noqa: SIM115 - closed below
+    except OSError:
+        yield
+        return
+    until = time.monotonic() + seconds
+    with lock:
+        with contextlib.suppress(PackerError):  # a file system without locks: then each process fetches it
+            while not try_lock(lock) and time.monotonic() < until and not any(tables_with(home.directory, begin, size)):
+                time.sleep(_LOOK_AGAIN)
+        yield
+    with contextlib.suppress(OSError):
+        os.unlink(path)

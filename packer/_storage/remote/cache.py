@@ -210,7 +210,84 @@ def _make_segment(path: str, size: int) -> None:
 
 
 TABLE = ".table"
-"""The suffix of a part of an object in one file."""
+"""The suffix of the file with a table."""
+
+_TABLE_NAME = re.compile(rf"(\d+)-(\d+)-([0-9a-f]{{8}}){re.escape(TABLE)}")
+_STEP = 1 << 20  # bytes of one step of a checksum
+
+
+class CachedTable(NamedTuple):
+    """A file of the cache with one range of an object, such as a table, and the range's checksum.
+
+    Attributes
+    ----------
+    path : str
+    begin, size : int
+        The range, in bytes of the object.
+    checksum : int
+        The CRC-32C of these bytes, from the file's name.
+    """
+
+    path: str
+    begin: int
+    size: int
+    checksum: int
+
+
+def tables_with(directory: str, begin: int, size: int) -> Iterator[CachedTable]:
+    """Yield the tables in an object's directory that contain a range of the object."""
+    names = list[str]()
+    with contextlib.suppress(OSError):
+        names = os.listdir(directory)
+    for name in names:
+        found = _TABLE_NAME.fullmatch(name)
+        if found is None:
+            continue
+        table = CachedTable(os.path.join(directory, name), int(found[1]), int(found[2]), int(found[3], 16))
+        if table.begin <= begin and begin + size <= table.begin + table.size:
+            yield table
+
+
+class TableFile:
+    """A table that is being written. When it is complete, the file is renamed to a name with its checksum.
+
+    OSError if the disk cannot store it.
+    """
+
+    def __init__(self, home: Home, begin: int, size: int) -> None:
+        home.make()
+        self._begin, self._size, self._directory = begin, size, home.directory
+        self._new = new_name(os.path.join(self._directory, f"{begin}-{size}"))
+        self._fd = open_regular(self._new, flags=os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK)
+
+    def __enter__(self) -> TableFile:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        fd, self._fd = self._fd, -1  # a request under way may still write to it
+        os.close(fd)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._new)
+
+    def write(self, position: int, data: memoryview) -> None:
+        """Write bytes that begin at a position of the object."""
+        write_at(self._fd, data, position - self._begin)
+
+    def finish(self) -> str:
+        """Give the file its name, and return its path."""
+        name = f"{self._begin}-{self._size}-{crc32c_of(self._fd, self._size):08x}{TABLE}"
+        path = os.path.join(self._directory, name)
+        os.replace(self._new, path)
+        return path
+
+
+def crc32c_of(fd: int, size: int) -> int:
+    """Return the CRC-32C of the first `size` bytes of a file, or of the whole file if it is shorter."""
+    found = 0
+    for position in range(0, size, _STEP):
+        found = google_crc32c.extend(found, os.pread(fd, min(_STEP, size - position), position))
+    return found
+
 
 _ABOUT, _ABOUT_ALL = "about.json", "packer-cache.txt"
 _TEXT = (
@@ -222,7 +299,7 @@ _OURS = re.compile(
     rf"\d+{re.escape(SUFFIX)}|\d+-\d+-[0-9a-f]{{8}}{re.escape(TABLE)}|\d+-\d+\.lock|{re.escape(_ABOUT)}"
     rf"|({_WRITTEN})\.[0-9a-f]{{12}}{re.escape(NEW)}"
 )
-"""The names of our files, all of them: another one's file is never removed."""
+"""The names of all files that packer writes into a cache; no other file is ever removed."""
 
 _ABANDONED = 3600  # seconds after which an incomplete file is abandoned
 _TOUCHED = 60  # seconds between two marks of use

@@ -23,7 +23,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from packer._storage.remote.urls import RemoteSettings, chosen, join, parse, shown
 from packer._storage.system import available_memory, python_command
@@ -78,7 +78,7 @@ def _read(fd: int, size: int) -> memoryview | None:
 
 
 SMALL = 4 << 10
-"""Bytes of a block in memory alone: neighbours are fetched apart there, and share the bytes between them."""
+"""Bytes of a block that is kept in memory only: few, so that few bytes of neighbouring samples come with it."""
 
 _SHARE, _MOST, _LEAST = 16, 4 << 30, 64 << 20
 
@@ -142,7 +142,7 @@ ENDED = "ended"
 """The failure of an order whose fetcher ended; another fetcher may carry it out."""
 
 LOOK_AGAIN = 1.0
-"""Seconds of waiting, after which a thread looks whether the fetcher still gives signs of life."""
+"""Seconds after which a waiting thread checks whether the fetcher still gives signs of life."""
 
 Reply = tuple[Message, memoryview]
 Heard = Callable[[Reply], object]
@@ -322,17 +322,17 @@ def require_signs() -> None:
         _state.fetcher.require_signs()
 
 
-def ask(message: Message, payload: bytes = b"") -> Reply:
+def ask(message: Message) -> Reply:
     """Send the fetcher an order and wait for the response; RemoteError if two fetchers died while serving it."""
-    return next(pages(message, payload))
+    return next(pages(message))
 
 
-def pages(message: Message, payload: bytes = b"") -> Iterator[Reply]:
+def pages(message: Message) -> Iterator[Reply]:
     """Send the fetcher an order with several responses, and yield them."""
     begun, why = False, ""
     for _ in range(STARTS):
         answers: queue.SimpleQueue[Reply] = queue.SimpleQueue()
-        order(message, payload, answers.put)
+        order(message, b"", answers.put)
         while True:
             try:
                 answer = answers.get(timeout=LOOK_AGAIN)
@@ -432,11 +432,8 @@ def head(url: str, settings: RemoteSettings | None = None) -> Version | None:
 
 def look(url: str, size: int, settings: RemoteSettings | None = None) -> tuple[Version, bytes] | None:
     """Return the version of an object and at most its first `size` bytes; None if there is no object."""
-    message, payload = ask(_get(url, 0, size, None, settings))
-    if message.get("failed") == "missing":
-        return None
-    _require(message, url)
-    return Version(*message["version"]), bytes(payload)
+    found = _get(url, 0, size, None, settings)
+    return found and (Version(*found[0]["version"]), bytes(found[1]))
 
 
 def get(
@@ -469,11 +466,10 @@ def get(
     """
     if end is not None and begin >= end:
         return b""
-    message, payload = ask(_get(url, begin, end, version, settings))
-    if message.get("failed") == "missing":
+    found = _get(url, begin, end, version, settings)
+    if found is None:
         raise FileNotFoundError(f"{shown(url)}: there is no such object")
-    _require(message, url)
-    return bytes(payload)
+    return bytes(found[1])
 
 
 def list_objects(url: str) -> Iterator[RemoteObject]:
@@ -527,22 +523,27 @@ def _folders_of(url: str) -> list[str]:
     return [] if has_objects else [folder[len(prefix) :].rstrip("/") for folder in folders]
 
 
-def ask_about(message: Message, url: str) -> dict[str, Any]:
+def ask_about(message: Message, url: str) -> Message:
     """Send the fetcher an order about an object, and return its response; RemoteError if it failed."""
-    answer, _ = ask(message, b"")
+    answer, _ = ask(message)
     _require(answer, url)
     return answer
 
 
-def _get(url: str, begin: int, end: int | None, version: Version | None, settings: RemoteSettings | None) -> Message:
+def _get(
+    url: str, begin: int, end: int | None, version: Version | None, settings: RemoteSettings | None
+) -> Reply | None:
+    """Return the response with bytes of an object and its version; None if there is no object."""
     seconds = (settings or chosen(url)).timeout
-    return {"do": "get", "url": url, "begin": begin, "end": end, "version": version, "seconds": seconds}
+    message = {"do": "get", "url": url, "begin": begin, "end": end, "version": version, "seconds": seconds}
+    answer, payload = ask(message)
+    if answer.get("failed") == "missing":
+        return None
+    _require(answer, url)
+    return answer, payload
 
 
 def _require(answer: Message, url: str) -> None:
+    """Raise RemoteError if a response says that its order failed."""
     if "failed" in answer:
-        _refuse(answer, url)
-
-
-def _refuse(answer: Message, url: str) -> NoReturn:
-    raise RemoteError(f"{shown(url)}: {answer['why']}")
+        raise RemoteError(f"{shown(url)}: {answer['why']}")

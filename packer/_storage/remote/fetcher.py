@@ -15,33 +15,32 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from packer._storage.remote.cache import BLOCK, SEGMENT, Bound, Home, Segment, segment_name
+from packer._storage.remote.cache import BLOCK, SEGMENT, Bound, Home, Segment, TableFile, segment_name
 from packer._storage.remote.client import Message, Version, receive, send
 from packer._storage.remote.http import Plain, UnplainError
 from packer._storage.remote.obstore import REPLACED, StoreError, error_of, store_of
-from packer._storage.remote.tables import TableFile
 from packer._storage.remote.urls import server_of
 
 if TYPE_CHECKING:
     from obstore import GetOptions
 
 MOST_AT_ONCE = 32
-"""Requests that are under way at a time."""
+"""The number of requests that may be under way at a time."""
 
-_RESERVED = 8  # of them, for pieces that a thread waits for
-_WAITING = 2 * MOST_AT_ONCE  # pieces
+_RESERVED = 8  # of them, for requests that a thread waits for
+_WAITING = 2 * MOST_AT_ONCE  # requests
 _CHUNK = 256 << 10  # bytes that are sent together
 _SLOWEST = 16 << 10  # bytes a second; a slower server is given up
 _ATTEMPTS = 4  # attempts that share the time limit, so that one silent connection does not use up all of it
 _PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts, twice as long each time
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TRIES = {"missing": 1, "changed": 1, "outside": 1, "refused": 1, "denied": 2, "partial": 3, "length": 8}
-"""The number of attempts after failures that are likely to last."""
+"""The number of attempts, by kind of failure, for failures that are likely to last."""
 
 
 class Target(NamedTuple):
@@ -51,7 +50,7 @@ class Target(NamedTuple):
     ----------
     url : str
     version : Version or None
-        None: the current version, which later pieces must then have too.
+        None: the current version, which later requests must then have too.
     seconds : float
     """
 
@@ -61,7 +60,7 @@ class Target(NamedTuple):
 
 
 class RangeRequest:
-    """A range of an object, fetched by one request.
+    """A request for a range of an object.
 
     Parameters
     ----------
@@ -92,7 +91,7 @@ class RangeRequest:
 
 
 class RequestQueue:
-    """Fetches pieces. Pieces that a thread waits for take priority over prefetched ones."""
+    """Sends requests, a bounded number at a time. Those that a thread waits for take priority over prefetches."""
 
     def __init__(self) -> None:
         self._urgent: deque[RangeRequest] = deque()
@@ -103,22 +102,22 @@ class RequestQueue:
         self._reached: set[str] = set()
         self._plain = Plain(self._store)
 
-    def add(self, piece: RangeRequest, *, urgent: bool) -> RangeRequest:
-        """Fetch a piece when the number of requests permits."""
-        (self._urgent if urgent else self._later).append(piece)
+    def add(self, request: RangeRequest, *, urgent: bool) -> RangeRequest:
+        """Send a request as soon as few enough others are under way."""
+        (self._urgent if urgent else self._later).append(request)
         self._start()
-        return piece
+        return request
 
     async def room(self) -> None:
-        """Wait until few prefetched pieces are queued."""
+        """Wait until few prefetched requests are queued."""
         while len(self._later) >= _WAITING:
             self._taken.clear()
             await self._taken.wait()
 
-    def hasten(self, piece: RangeRequest) -> None:
+    def hasten(self, request: RangeRequest) -> None:
         """Send a request before others, because a thread waits for it now."""
-        if not piece.started:
-            self._urgent.append(piece)
+        if not request.started:
+            self._urgent.append(request)
             self._start()
 
     def forget_stores(self) -> None:
@@ -129,15 +128,15 @@ class RequestQueue:
     def _start(self) -> None:
         while True:
             if self._urgent and len(self._running) < MOST_AT_ONCE:
-                piece = self._urgent.popleft()
+                request = self._urgent.popleft()
             elif self._later and len(self._running) < MOST_AT_ONCE - _RESERVED:
-                piece = self._later.popleft()
+                request = self._later.popleft()
                 self._taken.set()
             else:
                 return
-            if not piece.started:
-                piece.started = True
-                task = asyncio.create_task(self._run(piece))
+            if not request.started:
+                request.started = True
+                task = asyncio.create_task(self._run(request))
                 self._running.add(task)
                 task.add_done_callback(self._ended)
 
@@ -145,23 +144,23 @@ class RequestQueue:
         self._running.discard(task)
         self._start()
 
-    async def _run(self, piece: RangeRequest) -> None:
+    async def _run(self, request: RangeRequest) -> None:
         try:
-            await (self.request(piece) if piece.fetch is None else piece.fetch())
-            piece.done.set_result(None)
+            await (self.send(request) if request.fetch is None else request.fetch())
+            request.done.set_result(None)
         except Exception as error:
-            piece.done.set_exception(error)
-            piece.done.exception()  # perhaps nothing waits for it
+            request.done.set_exception(error)
+            request.done.exception()  # perhaps nothing waits for it
 
-    async def request(self, piece: RangeRequest) -> None:
-        """Request a range immediately, with retries; StoreError if it cannot be fetched within its time limit."""
-        piece.progressed = begun = time.monotonic()
+    async def send(self, request: RangeRequest) -> None:
+        """Send a request now, with retries; StoreError if its range cannot be fetched within the time limit."""
+        request.progressed = begun = time.monotonic()
         tries = 0
         while True:
-            size = (piece.end or piece.at + (64 << 20)) - piece.at
-            left = begun + piece.seconds + size / _SLOWEST - time.monotonic()
+            size = (request.end or request.at + (64 << 20)) - request.at
+            left = begun + request.seconds + size / _SLOWEST - time.monotonic()
             try:
-                await asyncio.wait_for(self._attempt(piece), max(left, 0.01))
+                await asyncio.wait_for(self._attempt(request), max(left, 0.01))
                 return
             except asyncio.TimeoutError:
                 failure = StoreError("again", "the server was too slow")
@@ -170,71 +169,71 @@ class RequestQueue:
             tries += 1
             pause = min(_LONGEST_PAUSE, _PAUSE * 2**tries) * (0.5 + os.urandom(1)[0] / 512)
             if tries >= _TRIES.get(failure.kind, 1 << 30) or (
-                failure.kind == "away" and server_of(piece.url) not in self._reached
+                failure.kind == "away" and server_of(request.url) not in self._reached
             ):
                 raise failure
-            late = time.monotonic() + pause - piece.progressed > piece.seconds
+            late = time.monotonic() + pause - request.progressed > request.seconds
             if late or left <= 0:
                 raise StoreError(
                     failure.kind,
-                    f"nothing came within {piece.seconds:g} s ({failure}). timeout= or PACKER_TIMEOUT waits longer",
+                    f"nothing came within {request.seconds:g} s ({failure}). timeout= or PACKER_TIMEOUT waits longer",
                 )
             if failure.kind == "denied":  # credentials may have been renewed in their file meanwhile
                 self.forget_stores()
             await asyncio.sleep(pause)
 
-    async def _attempt(self, piece: RangeRequest) -> None:
-        """Request a piece and pass it on; StoreError if it is incomplete."""
-        plainly = piece.plainly and piece.end is not None and self._plain.may_ask(piece.url)
-        piece.plainly = False  # after a failure obstore fetches it, because its errors name causes
+    async def _attempt(self, request: RangeRequest) -> None:
+        """Send a request once, and pass the bytes on; StoreError if they are incomplete."""
+        plainly = request.plainly and request.end is not None and self._plain.may_ask(request.url)
+        request.plainly = False  # after a failure obstore fetches it, because its errors name causes
         if plainly:
             try:
-                await self._ask_plainly(piece)
+                await self._ask_plainly(request)
             except UnplainError:
-                await self._ask_obstore(piece)
-                if piece.end:  # an object without bytes is refused by any server
-                    self._plain.leave(piece.url)
+                await self._ask_obstore(request)
+                if request.end:  # an object without bytes is refused by any server
+                    self._plain.leave(request.url)
         else:
-            await self._ask_obstore(piece)
+            await self._ask_obstore(request)
 
-    async def _ask_plainly(self, piece: RangeRequest) -> None:
-        assert piece.end is not None
-        then, seconds = piece.version, piece.seconds / _ATTEMPTS
+    async def _ask_plainly(self, request: RangeRequest) -> None:
+        assert request.end is not None
+        then, seconds = request.version, request.seconds / _ATTEMPTS
         etag = _strong(then)
         try:
-            answer, connection = await self._plain.ask(piece.url, piece.at, piece.end, etag, seconds)
+            answer, connection = await self._plain.ask(request.url, request.at, request.end, etag, seconds)
         except StoreError as failure:
-            piece.progressed = max(piece.progressed, failure.heard)
+            request.progressed = max(request.progressed, failure.heard)
             raise
         now = Version(answer.size, answer.etag, answer.modified)
         if then is not None and _is_another(now, then):
             connection.close()
             raise UnplainError
-        self._reached.add(server_of(piece.url))
+        self._reached.add(server_of(request.url))
         if then is None:
-            piece.version, piece.end = now, piece.at + len(answer.data)
-        piece.progressed = time.monotonic()
+            request.version, request.end = now, request.at + len(answer.data)
+        request.progressed = time.monotonic()
         try:
-            piece.sink(piece.at, answer.data)
+            request.sink(request.at, answer.data)
         finally:
             self._plain.put_back(connection)
 
-    async def _ask_obstore(self, piece: RangeRequest) -> None:
+    async def _ask_obstore(self, request: RangeRequest) -> None:
         import obstore
         import obstore.exceptions
 
         try:
-            store, path = self._store(piece.url, piece.seconds / _ATTEMPTS)
-            result = await obstore.get_async(store, path, options=_options(piece))
-            self._reached.add(server_of(piece.url))
-            _compare(piece, result)
-            await _hand_on(piece, result)
+            store, path = self._store(request.url, request.seconds / _ATTEMPTS)
+            result = await obstore.get_async(store, path, options=_options(request))
+            self._reached.add(server_of(request.url))
+            _compare(request, result)
+            await _hand_on(request, result)
         except (obstore.exceptions.BaseError, FileNotFoundError, ValueError) as error:
-            failure = error_of(error, piece.url)
-            if failure.kind != "outside" or piece.version is not None or piece.at:
+            failure = error_of(error, request.url)
+            if failure.kind != "outside" or request.version is not None or request.at:
                 raise failure from None
-            piece.end = None  # an object without bytes has no range of them
-            await self._ask_obstore(piece)
+            request.end = None  # an object without bytes has no range of them
+            await self._ask_obstore(request)
 
     def _store(self, url: str, seconds: float) -> tuple[Any, str]:
         key = url, seconds
@@ -251,13 +250,13 @@ def version_of(meta: dict[str, Any]) -> Version:
     return Version(meta["size"], meta.get("e_tag") or "", (written - _EPOCH) // timedelta(microseconds=1) * 1000)
 
 
-def _options(piece: RangeRequest) -> GetOptions:
+def _options(request: RangeRequest) -> GetOptions:
     options: GetOptions = {}
-    if piece.end is not None:
-        options["range"] = (piece.at, piece.end)
-    elif piece.at:
-        options["range"] = {"offset": piece.at}
-    if etag := _strong(piece.version):
+    if request.end is not None:
+        options["range"] = (request.at, request.end)
+    elif request.at:
+        options["range"] = {"offset": request.at}
+    if etag := _strong(request.version):
         options["if_match"] = etag
     return options
 
@@ -267,15 +266,15 @@ def _strong(version: Version | None) -> str:
     return "" if version is None or version.etag.startswith("W/") else version.etag
 
 
-def _compare(piece: RangeRequest, result: Any) -> None:
+def _compare(request: RangeRequest, result: Any) -> None:
     """Compare the response with the request."""
     now = version_of(result.meta)
-    if piece.version is None:
-        piece.version = now
-        piece.end = now.size if piece.end is None else min(piece.end, now.size)
-    if _is_another(now, piece.version):
+    if request.version is None:
+        request.version = now
+        request.end = now.size if request.end is None else min(request.end, now.size)
+    if _is_another(now, request.version):
         raise StoreError("changed", REPLACED)
-    if tuple(result.range) != (piece.at, piece.end):
+    if tuple(result.range) != (request.at, request.end):
         raise StoreError("again", "the server sent another range than was asked for")
 
 
@@ -283,19 +282,19 @@ def _is_another(now: Version, then: Version) -> bool:
     return now.size != then.size or now.etag != then.etag or (not then.etag and now.modified != then.modified)
 
 
-async def _hand_on(piece: RangeRequest, result: Any) -> None:
+async def _hand_on(request: RangeRequest, result: Any) -> None:
     """Pass on a body once it is complete, because a body of another length may differ from its first byte on."""
-    assert piece.end is not None
-    parts, size, expected = [], 0, piece.end - piece.at
+    assert request.end is not None
+    parts, size, expected = [], 0, request.end - request.at
     async for chunk in result.stream(min_chunk_size=_CHUNK):
         parts.append(bytes(chunk))
         size += len(parts[-1])
-        piece.progressed = time.monotonic()
+        request.progressed = time.monotonic()
         if size > expected:
             raise StoreError("length", "the server sent more bytes than were asked for")
     if size < expected:
         raise StoreError("length", "the server sent fewer bytes than were asked for")
-    piece.sink(piece.at, memoryview(b"".join(parts)))
+    request.sink(request.at, memoryview(b"".join(parts)))
 
 
 Runs = Sequence[tuple[int, int]]
@@ -314,39 +313,28 @@ class BlockFetcher:
 
     Parameters
     ----------
-    target : Target
-    requests : RequestQueue
-    home : Home or None
-        The version's directory in the cache; None without a cache.
+    order : Message
+        The first order of blocks of this version.
+    queue : RequestQueue
     bound : Bound
         The limit of the cache.
     send : callable
         Called with the first block, and the bytes of blocks that the cache cannot store.
-    block : int
-        Bytes of a block; `BLOCK` if there is a cache.
-    mark : int
-        The mark of the process that reads.
     """
 
-    def __init__(  # noqa: PLR0917
-        self,
-        target: Target,
-        requests: RequestQueue,
-        home: Home | None,
-        bound: Bound,
-        send: Callable[[int, memoryview], None],
-        block: int,
-        mark: int,
+    def __init__(
+        self, order: Message, queue: RequestQueue, bound: Bound, send: Callable[[int, memoryview], None]
     ) -> None:
-        assert target.version is not None
-        self._target, self._size = target, target.version.size
-        self._requests, self._home, self._bound, self._send = requests, home, bound, send
-        self._block, self._mark = block, mark
-        self._most = _REQUEST // block
+        self._target, self._home = _target(order), _home(order)
+        assert self._target.version is not None
+        self._size = self._target.version.size
+        self._queue, self._bound, self._send = queue, bound, send
+        self._block, self._mark = order["block"], order["mark"]
+        self._most = _REQUEST // self._block
         self._under_way: dict[int, tuple[RangeRequest, range]] = {}
         self._segments: dict[int, Segment] = {}
         self._not_before = 0.0
-        self._expected: set[int] = set()  # ordered blocks that are not yet divided into pieces
+        self._expected: set[int] = set()  # ordered blocks that are not yet divided into requests
 
     @property
     def idle(self) -> bool:
@@ -358,40 +346,40 @@ class BlockFetcher:
         self._expected.update(block for run in runs for block in range(*run))
 
     def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[tuple[RangeRequest, range]]:
-        """Fetch missing blocks; return the pieces under way with blocks of `runs`, and all blocks of each piece.
+        """Fetch missing blocks; return the requests under way with blocks of `runs`, and all blocks of each request.
 
         A block is fetched only if it is still expected: otherwise an earlier order has fetched and sent it. With
         `again`, existing blocks are fetched again.
         """
-        pieces: dict[RangeRequest, range] = {}
+        requests: dict[RangeRequest, range] = {}
         for run in runs:
             new = list[int]()
             for block in self._lacking(*run, again=again):
                 under_way = self._under_way.get(block)
                 if under_way is not None:
-                    pieces[under_way[0]] = under_way[1]
+                    requests[under_way[0]] = under_way[1]
                     if urgent:
-                        self._requests.hasten(under_way[0])
+                        self._queue.hasten(under_way[0])
                 elif again or block in self._expected:
                     new.append(block)
             self._expected.difference_update(range(*run))
             for blocks in _runs_of(new, self._most):
-                pieces[self._fetch(blocks, urgent=urgent, again=again)] = blocks
-        return list(pieces.items())
+                requests[self._fetch(blocks, urgent=urgent, again=again)] = blocks
+        return list(requests.items())
 
     def _fetch(self, blocks: range, *, urgent: bool, again: bool) -> RangeRequest:
         fetch = None if self._home is None else partial(self._share, blocks, again)
-        piece = self._piece(blocks, fetch)
-        self._under_way.update(dict.fromkeys(blocks, (piece, blocks)))
+        request = self._range_request(blocks, fetch)
+        self._under_way.update(dict.fromkeys(blocks, (request, blocks)))
 
         def ended(_: object) -> None:
             for block in blocks:
                 self._under_way.pop(block, None)
 
-        piece.done.add_done_callback(ended)
-        return self._requests.add(piece, urgent=urgent)
+        request.done.add_done_callback(ended)
+        return self._queue.add(request, urgent=urgent)
 
-    def _piece(self, blocks: range, fetch: Callable[[], Coroutine[Any, Any, None]] | None = None) -> RangeRequest:
+    def _range_request(self, blocks: range, fetch: Callable[[], Awaitable[None]] | None = None) -> RangeRequest:
         begin, end = blocks.start * self._block, min(blocks.stop * self._block, self._size)
         return RangeRequest(self._target, begin, end, self._keep, fetch)
 
@@ -421,7 +409,7 @@ class BlockFetcher:
 
     async def _request(self, blocks: Sequence[int]) -> None:
         """Request blocks, one request for each run; raise the first failure when all requests have ended."""
-        requests = [self._requests.request(self._piece(run)) for run in _runs_of(blocks, self._most)]
+        requests = [self._queue.send(self._range_request(run)) for run in _runs_of(blocks, self._most)]
         if len(requests) == 1:
             await requests[0]
             return
@@ -520,8 +508,8 @@ def _runs_of(blocks: Sequence[int], most: int) -> Iterator[range]:
 BEAT = 2.0
 """Seconds between two signs of life, while a thread waits."""
 
-_PART = 4 << 20  # bytes of one request, of several at once
-_STEP = 128  # runs that become pieces at a time
+_PART = 4 << 20  # bytes of each request, if a range is fetched by several at once
+_STEP = 128  # runs that become requests at a time
 _PAGE = 1000  # objects in one answer
 _OBJECTS = 64  # versions of objects that are remembered
 
@@ -547,7 +535,7 @@ class _Fetcher:
 
     def __init__(self, answers: int) -> None:
         self._answers = answers
-        self._requests = RequestQueue()
+        self._queue = RequestQueue()
         self._block_fetchers: dict[tuple[Any, ...], BlockFetcher] = {}
         self._bounds: dict[tuple[str, int | None], Bound] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -604,14 +592,14 @@ class _Fetcher:
             await self._fetch_all(target, begin, end, sink)
             self._answer({"id": order["id"], "version": target.version}, found)
             return
-        piece = RangeRequest(target, begin, end, lambda _, data: parts.append(bytes(data)))
-        await self._requests.add(piece, urgent=True).done
-        self._answer({"id": order["id"], "version": piece.version}, b"".join(parts))
+        request = RangeRequest(target, begin, end, lambda _, data: parts.append(bytes(data)))
+        await self._queue.add(request, urgent=True).done
+        self._answer({"id": order["id"], "version": request.version}, b"".join(parts))
 
     async def _fetch_all(self, target: Target, begin: int, end: int, sink: Callable[[int, memoryview], None]) -> None:
-        """Fetch a range in several pieces."""
+        """Fetch a range in several requests."""
         await _all(
-            self._requests.add(RangeRequest(target, at, min(at + _PART, end), sink), urgent=True)
+            self._queue.add(RangeRequest(target, at, min(at + _PART, end), sink), urgent=True)
             for at in range(begin, end, _PART)
         )
 
@@ -619,25 +607,25 @@ class _Fetcher:
         """Fetch blocks into the cache, or send them; respond as they arrive, and when all have arrived."""
         blocks = payload.cast("q").tolist()
         runs = list(zip(blocks[::2], blocks[1::2], strict=True))
-        filling, pieces = self._block_fetcher(order), list[RangeRequest]()
+        filling, requests = self._block_fetcher(order), list[RangeRequest]()
 
         def want(some: Runs) -> None:
-            for piece, blocks in filling.want(some, urgent=order["urgent"], again=order["again"]):
-                pieces.append(piece)
-                piece.done.add_done_callback(partial(self._answer_piece, order["id"], blocks))
+            for request, blocks in filling.want(some, urgent=order["urgent"], again=order["again"]):
+                requests.append(request)
+                request.done.add_done_callback(partial(self._answer_blocks, order["id"], blocks))
 
         filling.expect(runs[: order["new"]])
         if order["urgent"]:
             want(runs)
         else:
-            async with self._in_turn:  # pieces that are fetched ahead are made when there is room for them
+            async with self._in_turn:  # the requests of a prefetch are made when the queue has room for them
                 for begin in range(0, len(runs), _STEP):
-                    await self._requests.room()
+                    await self._queue.room()
                     want(runs[begin : begin + _STEP])
-        await asyncio.gather(*(piece.done for piece in pieces), return_exceptions=True)
+        await asyncio.gather(*(request.done for request in requests), return_exceptions=True)
         self._answer({"id": order["id"]})
 
-    def _answer_piece(self, number: int, blocks: range, done: asyncio.Future[None]) -> None:
+    def _answer_blocks(self, number: int, blocks: range, done: asyncio.Future[None]) -> None:
         """Respond that some blocks of an order arrived or failed."""
         failure = done.exception()
         self._answer({"id": number, "more": True, "blocks": [blocks.start, blocks.stop], **_failed(failure)})
@@ -651,9 +639,7 @@ class _Fetcher:
             def give(first: int, data: memoryview) -> None:
                 self._answer({"object": identity, "first": first, "size": size}, data)
 
-            home = _home(order) if order["cache_dir"] is not None else None
-            bound, sizes = self._bound(order), (order["block"], order["mark"])
-            found = BlockFetcher(_target(order), self._requests, home, bound, give, *sizes)
+            found = BlockFetcher(order, self._queue, self._bound(order), give)
         self._block_fetchers[key] = found
         if len(self._block_fetchers) > _OBJECTS:
             for one in [one for one, filling in self._block_fetchers.items() if filling.idle and one != key][:1]:
@@ -666,9 +652,10 @@ class _Fetcher:
 
     async def _do_table(self, order: Message, payload: memoryview) -> None:
         """Store a range of an object in a separate file; respond with its name, or with none if that fails."""
-        begin, size = order["begin"], order["size"]
+        home, begin, size = _home(order), order["begin"], order["size"]
+        assert home is not None
         try:
-            with TableFile(_home(order), begin, size) as table:
+            with TableFile(home, begin, size) as table:
                 await self._fetch_all(_target(order), begin, begin + size, table.write)
                 path = table.finish()
         except OSError:
@@ -682,7 +669,7 @@ class _Fetcher:
         for name in order["unset"]:
             os.environ.pop(name, None)
         os.environ.update(order["set"])
-        self._requests.forget_stores()
+        self._queue.forget_stores()
 
     async def _do_list(self, order: Message, payload: memoryview) -> None:
         """Respond with the objects below a URL, in pages."""
@@ -704,13 +691,14 @@ def _target(order: Message) -> Target:
     return Target(order["url"], Version(*order["version"]) if order["version"] else None, order["seconds"])
 
 
-def _home(order: Message) -> Home:
-    return Home(order["cache_dir"], order["identity"], order["about"])
+def _home(order: Message) -> Home | None:
+    """Return the directory of the object's version in the cache; None without a cache."""
+    return None if order["cache_dir"] is None else Home(order["cache_dir"], order["identity"], order["about"])
 
 
-async def _all(pieces: Any) -> None:
-    """Wait for all pieces; raise the first failure."""
-    await asyncio.gather(*(asyncio.shield(piece.done) for piece in list(pieces)))
+async def _all(requests: Any) -> None:
+    """Wait for all requests; raise the first failure."""
+    await asyncio.gather(*(asyncio.shield(request.done) for request in list(requests)))
 
 
 async def _listed(url: str, seconds: float) -> AsyncIterator[list[list[Any]]]:

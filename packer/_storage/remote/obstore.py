@@ -1,11 +1,7 @@
-"""Object stores through obstore: stores for reading a URL, their errors, and buckets for writing.
+"""Object stores through obstore: the store of a URL, its errors, and requests for writing.
 
-The threads of obstore do not survive a fork, so only the process that fetches reads through it. For writing to buckets
-of Google Cloud and containers of Azure, each request runs `main` in a separate process, with JSON on its standard input
-and lines of JSON on its standard output.
-
-An object appears when all of it has arrived. obstore cannot resume an upload: an interrupted object is sent again. The
-parts that had arrived are orphaned; Azure drops them after a week, and Google by a lifecycle rule.
+The threads of obstore do not survive a fork, so it runs in separate processes: the process that fetches reads through
+it, and `ObstoreBucket` runs `main` in a new process for each request. Both start faster without NumPy.
 """
 
 from __future__ import annotations
@@ -15,18 +11,14 @@ import contextlib
 import json
 import os
 import re
-import subprocess
 import sys
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-from packer._storage.remote.s3 import StoredObject, UploadLog, exists_already, finish_upload, part_size
-from packer._storage.remote.urls import RemoteSettings, Url, parse
-from packer._storage.system import python_command
-from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
+from packer._storage.remote.urls import Url, parse
+from packer.errors import printable
 
 _CONNECT = 10.0  # seconds until a silent host counts as unreachable
 
@@ -235,111 +227,19 @@ def _profile() -> dict[str, str]:
     return found
 
 
-_PROGRAM = "from packer._storage.remote.obstore import main; main()"
-
 _REQUEST = 5  # how many times longer a request with a part may take than one wait
 _RETRIES = 8
-_PUT_REMEDIES = {
-    "NotFoundError": "there is no such bucket or container. Make it first.",
-    "PermissionDeniedError": "access is refused. Writing needs the rights to read, list, write and delete objects.",
-    "UnauthenticatedError": "there are no credentials, or they have expired. The same command continues.",
-    "UnknownConfigurationKeyError": "a variable of the environment says what obstore does not know.",
-}
-
-
-class ObstoreBucket:
-    """A bucket or a container for writing.
-
-    Parameters
-    ----------
-    scheme : {"gs", "az"}
-    name : str
-    settings : RemoteSettings
-        Time limits.
-    """
-
-    def __init__(self, scheme: str, name: str, settings: RemoteSettings) -> None:
-        self._base = f"{scheme}://{name}"
-        self._settings = settings
-
-    def shown(self, key: str) -> str:
-        """Return the name of an object in messages."""
-        return printable(f"{self._base}/{key}")
-
-    def find(self, key: str) -> StoredObject | None:
-        """Return size and ETag of an object; None if there is none."""
-        found = self._ask("find", key)
-        return None if found is None else StoredObject(found["size"], found["etag"])
-
-    def keys_below(self, prefix: str, most: int | None = None) -> list[str]:
-        """Return the keys that begin with `prefix`, which ends in a slash, in their order."""
-        return list(self._ask("list", prefix))[:most]
-
-    def delete(self, keys: list[str]) -> None:
-        """Delete objects."""
-        for key in keys:
-            self._ask("delete", key)
-
-    def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None:
-        """Upload a file as an object, like `S3Bucket.send`, except that a partial upload is not continued."""
-        size, found = path.stat().st_size, self.find(key)
-        if log.has_sent(key, found, size):
-            progress(size)
-            return
-        if found is not None and not replace:
-            raise exists_already(self.shown(key))
-        etag = self._ask("put", key, progress, path=os.fspath(path), part=part_size(size))
-        finish_upload(self, log, key, size, etag)
-
-    def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
-        """Return nothing: these stores list no unfinished uploads that obstore could abort."""
-        return []
-
-    def _ask(self, verb: str, key: str, progress: Callable[[int], None] | None = None, **more: Any) -> Any:
-        """Send a request to a separate process, and return the answer; RemoteError if it fails."""
-        request = {"verb": verb, "base": self._base, "key": key, "timeout": self._settings.timeout, **more}
-        try:
-            command = python_command(_PROGRAM, "obstore")
-        except ModuleNotFoundError:
-            raise self._failed(key, "ImportError") from None
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-            try:
-                assert child.stdin is not None
-                assert child.stdout is not None
-                child.stdin.write(json.dumps(request))
-                child.stdin.close()
-                for line in child.stdout:
-                    answer = json.loads(line)
-                    if "sent" in answer:
-                        if progress is not None:
-                            progress(answer["sent"])
-                    elif "error" in answer:
-                        raise self._failed(key, answer["error"])
-                    else:
-                        return answer["result"]
-            finally:
-                child.kill()
-        raise RemoteError(f"{self.shown(key)}: the process that writes it ended. The same command tries again.")
-
-    def _failed(self, key: str, kind: str) -> Exception:
-        if kind == "ImportError":
-            return MissingDependencyError(f"writing to {self._base} needs obstore: {pip_install('remote')}")
-        why = _PUT_REMEDIES.get(
-            kind, f"obstore says {printable(kind)}. Look at the network; the same command tries again."
-        )
-        # Without the text of the error, which may contain a URL with its signature.
-        return RemoteError(f"{self.shown(key)}: {why}")
 
 
 def main() -> None:
-    """Answer the request on standard input."""
+    """Read a request from standard input, as JSON, and write the responses to standard output, one on each line."""
     request = json.load(sys.stdin)
     try:
-        _answer({"result": _result(request)})
+        _respond({"result": _result(request)})
     except ImportError:
-        _answer({"error": "ImportError"})
+        _respond({"error": "ImportError"})
     except Exception as error:  # regardless of its type, the parent raises it
-        _answer({"error": type(error).__name__})
+        _respond({"error": type(error).__name__})
 
 
 def _result(request: dict[str, Any]) -> Any:
@@ -375,9 +275,9 @@ def _result(request: dict[str, Any]) -> Any:
 
 def _pieces(file: Any, size: int) -> Iterator[bytes]:
     while piece := file.read(size):
-        _answer({"sent": len(piece)})
+        _respond({"sent": len(piece)})
         yield piece
 
 
-def _answer(answer: dict[str, Any]) -> None:
-    print(json.dumps(answer), flush=True)  # noqa: T201 - its standard output is read by its parent alone
+def _respond(response: dict[str, Any]) -> None:
+    print(json.dumps(response), flush=True)  # noqa: T201 - its standard output is read by its parent alone

@@ -5,16 +5,16 @@ from __future__ import annotations
 import mmap
 import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from packer._storage.packfile import LARGEST_READ, MEMORY, MOST_HELD, NOWHERE, Descriptor, FileBytes, PackFile
+from packer._storage.packfile import LARGEST_READ, MEMORY, NOWHERE, Descriptor, FileBytes, PackFile
 from packer._storage.place import FoundFile, Place
-from packer._storage.remote import client, tables
+from packer._storage.remote import client
 from packer._storage.remote.blocks import Blocks
 from packer._storage.remote.cache import trusted_cache
 from packer._storage.remote.client import Version
@@ -98,10 +98,6 @@ class RemoteFile(PackFile):
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset`; CorruptPackError if they do not lie inside the object."""
         self._require(offset, size)
-        if size > LARGEST_READ:
-            raise CorruptPackError(
-                f"{size} bytes are wanted at once, of which there are {LARGEST_READ} at most", self.path
-            )
         self._require_open()
         return self._blocks.read(offset, size)
 
@@ -151,25 +147,20 @@ class RemoteFile(PackFile):
         if not any(size >= _WHOLE_FROM for _, size in ranges):
             return
         begin, end = min(ranges)[0], max(map(sum, ranges))
-        self._require(begin, end - begin)
+        self._require(begin, end - begin, most=self.size)
         if end - begin <= sum(size for _, size in ranges) + _BETWEEN * len(ranges):
-            found, at = tables.whole(self._blocks, begin, end - begin)
+            found, at = self._blocks.whole(begin, end - begin)
             self._together = found, begin - at
 
-    def vectors(self, ranges: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
-        """Return vectors like `PackFile.vectors`; they are fetched now, and cached if there is a cache."""
-        self._require_open()
-        sizes = {name: count * np.dtype(dtype).itemsize for name, (_, count, dtype) in ranges.items()}
-        held = sum(sizes.values()) <= MOST_HELD
-        return {name: self._vector(*one, held=held) for name, one in ranges.items()}
-
     def _vector(self, offset: int, count: int, dtype: str, *, held: bool) -> Vector | npt.NDArray[Any]:
+        """Fetch a vector now, into the cache if there is one."""
+        self._require_open()
         size = count * np.dtype(dtype).itemsize
-        self._require(offset, size)
+        self._require(offset, size, most=self.size)
         together = self._in_together(offset, size)
         if together is None and size < _WHOLE_FROM:
             return np.frombuffer(self.read(offset, size), dtype)
-        found, begin = together or tables.whole(self._blocks, offset, size)
+        found, begin = together or self._blocks.whole(offset, size)
         if isinstance(found, FileBytes):
             return Vector(found, begin, count, dtype, held=held)
         values = np.frombuffer(found, dtype, count, begin)

@@ -34,7 +34,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from packer._storage.files import AppendFile, writing_to
 from packer._storage.packfile import pread
@@ -52,7 +52,8 @@ from packer.errors import (
 )
 
 PART = 8 << 20
-"""Bytes of a part; also, of an object that is sent in one piece, at most."""
+"""Bytes of a part, and of the largest object that is sent in one piece."""
+
 _ATTEMPTS = 8
 _MOST_CONNECTIONS = 16
 _SECONDS_TO_CONNECT = 20.0
@@ -293,7 +294,8 @@ class S3Bucket:
                 etag = upload.at_once(replace=replace) if upload.is_small else upload.in_parts(replace=replace)
             except FileExistsError:
                 raise exists_already(self.shown(key)) from None
-            finish_upload(self, log, key, upload.size, etag)
+            require_uploaded(self.find(key), upload.size, etag, self.shown(key))
+            log.finished(key, etag)
 
     def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
         """Abort the uploads of an object, and of objects below it, that are not in the log; return a note for each.
@@ -531,14 +533,6 @@ class _ObjectUpload:
         return bytes(data)
 
 
-class Findable(Protocol):
-    """A bucket in which an upload can find its object."""
-
-    def shown(self, key: str) -> str: ...
-
-    def find(self, key: str) -> StoredObject | None: ...
-
-
 class UploadLog:
     """The log of one pack's upload. Safe in many threads at once.
 
@@ -638,17 +632,10 @@ def same_object(found: StoredObject | None, size: int, etag: str) -> bool:
     return found is not None and found.size == size and (not etag or found.etag == etag)
 
 
-def finish_upload(bucket: Findable, log: UploadLog, key: str, size: int, etag: str) -> None:
-    """Compare an object with the uploaded file, and record that it is complete.
-
-    Raises
-    ------
-    RemoteError
-        If the object differs from the file.
-    """
-    if not same_object(bucket.find(key), size, etag):
-        raise RemoteError(f"{bucket.shown(key)}: is not what was uploaded. Does somebody else write there?")
-    log.finished(key, etag)
+def require_uploaded(found: StoredObject | None, size: int, etag: str, shown: str) -> None:
+    """Raise RemoteError, which names the object `shown`, if it is not the uploaded one."""
+    if not same_object(found, size, etag):
+        raise RemoteError(f"{shown}: is not what was uploaded. Does somebody else write there?")
 
 
 def exists_already(shown: str) -> DestinationError:

@@ -6,29 +6,41 @@ pack that the new one does not have are deleted at the end. Files below a shared
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from packer._storage.remote import client
-from packer._storage.remote.obstore import ObstoreBucket
-from packer._storage.remote.s3 import S3Bucket, StoredObject, UploadLog, exists_already
-from packer._storage.remote.urls import chosen, join, parse
+from packer._storage.remote.s3 import (
+    S3Bucket,
+    StoredObject,
+    UploadLog,
+    exists_already,
+    part_size,
+    require_uploaded,
+)
+from packer._storage.remote.urls import RemoteSettings, chosen, join, parse
 from packer._storage.safe_open import open_regular
-from packer.errors import DestinationError, DestinationOptionError
+from packer._storage.system import python_command
+from packer.errors import (
+    DestinationError,
+    DestinationOptionError,
+    MissingDependencyError,
+    RemoteError,
+    pip_install,
+    printable,
+)
 
 MANIFESTS = ("manifest.json", ".packer.index/manifest.json")
-"""The names of the manifest in a pack of several files, which is uploaded last."""
+"""The possible names of the manifest in a pack of several files; the manifest is uploaded last."""
 
-
-_WRITTEN = ("s3", "gs", "az")
-
-
+_WRITTEN = ("s3", "gs", "az")  # the schemes to which packs can be written
 _PIECE = 8 << 20  # bytes that are compared at a time
-
-
 _PAUSES = 0.2, 1.0, 4.0  # seconds before an object is sent again
 
 
@@ -69,7 +81,7 @@ class Upload:
             If the store cannot be reached or refuses.
         """
         if self._log.empty:
-            self._refuse_what_is_there()
+            self._refuse_existing()
         return self._store.abort_others(self._key, self._log, even_alive=fresh)
 
     def run(self, files: Sequence[tuple[str, Path]], progress: Callable[[int, int], None] | None = None) -> list[str]:
@@ -113,7 +125,7 @@ class Upload:
     def _key_of(self, name: str) -> str:
         return f"{self._key}/{name}" if name else self._key
 
-    def _refuse_what_is_there(self) -> None:
+    def _refuse_existing(self) -> None:
         shown = self._store.shown(self._key)
         if self._store.find(self._key) is not None and not self._overwrite:
             raise exists_already(shown)
@@ -255,6 +267,103 @@ class WritableStore(Protocol):
     def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None: ...
 
     def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]: ...
+
+
+_PROGRAM = "from packer._storage.remote.obstore import main; main()"
+_PUT_REMEDIES = {
+    "NotFoundError": "there is no such bucket or container. Make it first.",
+    "PermissionDeniedError": "access is refused. Writing needs the rights to read, list, write and delete objects.",
+    "UnauthenticatedError": "there are no credentials, or they have expired. The same command continues.",
+    "UnknownConfigurationKeyError": "a variable of the environment says what obstore does not know.",
+}
+
+
+class ObstoreBucket:
+    """A bucket of Google Cloud or a container of Azure. obstore writes to it, in a new process for each request.
+
+    An object appears when all of it has arrived. obstore cannot resume an upload: an interrupted object is sent again.
+    The parts that had arrived are orphaned; Azure drops them after a week, and Google by a lifecycle rule.
+
+    Parameters
+    ----------
+    scheme : {"gs", "az"}
+    name : str
+    settings : RemoteSettings
+        Time limits.
+    """
+
+    def __init__(self, scheme: str, name: str, settings: RemoteSettings) -> None:
+        self._base = f"{scheme}://{name}"
+        self._settings = settings
+
+    def shown(self, key: str) -> str:
+        """Return the name of an object in messages."""
+        return printable(f"{self._base}/{key}")
+
+    def find(self, key: str) -> StoredObject | None:
+        """Return size and ETag of an object; None if there is none."""
+        found = self._ask("find", key)
+        return None if found is None else StoredObject(found["size"], found["etag"])
+
+    def keys_below(self, prefix: str, most: int | None = None) -> list[str]:
+        """Return the keys that begin with `prefix`, which ends in a slash, in their order."""
+        return list(self._ask("list", prefix))[:most]
+
+    def delete(self, keys: list[str]) -> None:
+        """Delete objects."""
+        for key in keys:
+            self._ask("delete", key)
+
+    def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None:
+        """Upload a file as an object, like `S3Bucket.send`, except that a partial upload is not continued."""
+        size, found = path.stat().st_size, self.find(key)
+        if log.has_sent(key, found, size):
+            progress(size)
+            return
+        if found is not None and not replace:
+            raise exists_already(self.shown(key))
+        etag = self._ask("put", key, progress, path=os.fspath(path), part=part_size(size))
+        require_uploaded(self.find(key), size, etag, self.shown(key))
+        log.finished(key, etag)
+
+    def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
+        """Return nothing: these stores list no unfinished uploads that obstore could abort."""
+        return []
+
+    def _ask(self, verb: str, key: str, progress: Callable[[int], None] | None = None, **more: Any) -> Any:
+        """Send a request to a new process, and return its result; RemoteError if it fails."""
+        request = {"verb": verb, "base": self._base, "key": key, "timeout": self._settings.timeout, **more}
+        try:
+            command = python_command(_PROGRAM, "obstore")
+        except ModuleNotFoundError:
+            raise self._failed(key, "ImportError") from None
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+            try:
+                assert child.stdin is not None
+                assert child.stdout is not None
+                child.stdin.write(json.dumps(request))
+                child.stdin.close()
+                for line in child.stdout:
+                    response = json.loads(line)
+                    if "sent" in response:
+                        if progress is not None:
+                            progress(response["sent"])
+                    elif "error" in response:
+                        raise self._failed(key, response["error"])
+                    else:
+                        return response["result"]
+            finally:
+                child.kill()
+        raise RemoteError(f"{self.shown(key)}: the process that writes it ended. The same command tries again.")
+
+    def _failed(self, key: str, kind: str) -> Exception:
+        if kind == "ImportError":
+            return MissingDependencyError(f"writing to {self._base} needs obstore: {pip_install('remote')}")
+        why = _PUT_REMEDIES.get(
+            kind, f"obstore says {printable(kind)}. Look at the network; the same command tries again."
+        )
+        # Without the text of the error, which may contain a URL with its signature.
+        return RemoteError(f"{self.shown(key)}: {why}")
 
 
 def writable_store(url: str | Path) -> WritableStore:
