@@ -62,7 +62,7 @@ def of_pack(items: PackItems) -> Iterator[Block]:
     is_class = manifest.label_type == "class"
     labels = counted(len(classes), "class") if is_class else f"{manifest.label_type} labels"
     content = f"{count(len(items))}{selected} sample{'s' * (whole != 1)}, {labels}"
-    yield f"{items.name}({items.reader.place.given!r}): {content}"
+    yield f"{items.name}({items.reader.place.as_written!r}): {content}"
     rows = [("pack", _pack(items.reader))]
     if manifest.classes:
         rows.append(("classes", some(classes)))

@@ -660,7 +660,7 @@ class PackItems(TorchDataset):
         self.name, self.reader, self.library = name, reader, library
         self.seed, self.threads, self.replaced = seed, threads, replaced
         self.view, self.pool = SampleView(reader), Pool()
-        self.epochs = Epochs(len(reader), printable(reader.place.given))
+        self.epochs = Epochs(len(reader), printable(reader.place.as_written))
         self.item_settings = compiled.settings
         self._own_steps: Compiled | None = compiled
         self._loaders_steps: Compiled | None = None
@@ -1036,7 +1036,7 @@ def warn_of_lost_numbers(reader: Reader, mode: str) -> None:
     lost = remark(reader.manifest, mode)
     if lost is not None:
         warn(
-            f"{printable(reader.base if isinstance(reader, IndexReader) else reader.place.given)}: {lost}",
+            f"{printable(reader.base if isinstance(reader, IndexReader) else reader.place.as_written)}: {lost}",
             LostNumbersWarning,
         )
 

@@ -110,11 +110,11 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
     if row is not None:
         return row
     if head is None and not place.is_directory():
-        raise PackNotFoundError(f"{printable(place.given)}: no object and no pack with this name exists.")
+        raise PackNotFoundError(f"{printable(place.as_written)}: no object and no pack with this name exists.")
     _refuse_of_plugin(place, head)
     known = ", ".join(FORMATS)
     reason = f"not a pack of any format that this packer reads ({known}), or damaged at its beginning"
-    raise NotAPackError(_kind_of_directory(place) if head is None else reason, place.given)
+    raise NotAPackError(_kind_of_directory(place) if head is None else reason, place.as_written)
 
 
 def _what_else(place: Place) -> str:
@@ -126,7 +126,7 @@ def _what_else(place: Place) -> str:
         )
     from packer._containers import CONTAINERS, find_container
 
-    path, name = Path(os.path.abspath(place.given)), os.path.join(place.given, "").rstrip("/" + os.sep)
+    path, name = Path(os.path.abspath(place.as_written)), os.path.join(place.as_written, "").rstrip("/" + os.sep)
     src = shlex.quote(printable(name))
     try:
         found = find_container([path])
@@ -176,8 +176,10 @@ def _refuse_of_plugin(place: Place, head: bytes | None) -> None:
 def _missing(place: Place, format: str) -> PackError | MissingDependencyError:
     """Return the error for an unknown format; a name that no plug-in can have indicates damage."""
     if not _PLUGIN_NAME.fullmatch(format):
-        return CorruptPackError(f"the manifest says that the format is {printable(format)!r}", place.given)
-    return MissingDependencyError(f"{printable(place.given)}: is a pack of {printable(FORMATS.why_missing(format))}")
+        return CorruptPackError(f"the manifest says that the format is {printable(format)!r}", place.as_written)
+    return MissingDependencyError(
+        f"{printable(place.as_written)}: is a pack of {printable(FORMATS.why_missing(format))}"
+    )
 
 
 def _kind_of_directory(place: Place) -> str:
@@ -190,11 +192,11 @@ def _kind_of_directory(place: Place) -> str:
 
 def _is_part_of_pack(place: Place) -> bool:
     """Tell whether a directory that is not a pack has the name or a file of one."""
-    name = os.path.join(place.given, "").rstrip("/" + os.sep)
+    name = os.path.join(place.as_written, "").rstrip("/" + os.sep)
     try:
         held = place.names()
     except OSError as error:
-        raise PackError(f"{printable(place.given)}: cannot be read: {error.strerror}") from error
+        raise PackError(f"{printable(place.as_written)}: cannot be read: {error.strerror}") from error
     return name.endswith(FORMATS["pth"].suffixes) or any(file in held for row in _DIRECTORIES for file in row.files)
 
 
@@ -202,11 +204,11 @@ def _head(place: Place) -> bytes | None:
     try:
         return place.head(_HEAD)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise PackNotFoundError(f"{printable(place.given)}: {reason_of(error)}.{place.why_missing()}") from None
+        raise PackNotFoundError(f"{printable(place.as_written)}: {reason_of(error)}.{place.why_missing()}") from None
     except StrangeFileError as error:
-        raise NotAPackError(str(error.strerror), place.given) from error
+        raise NotAPackError(str(error.strerror), place.as_written) from error
     except OSError as error:
-        raise PackError(f"{printable(place.given)}: cannot be read: {error.strerror}") from error
+        raise PackError(f"{printable(place.as_written)}: cannot be read: {error.strerror}") from error
 
 
 def open_pack(
@@ -235,7 +237,9 @@ def open_pack(
     try:
         return _opened(place, check)
     except NotAPackError as error:
-        if os.path.abspath(error.path) != os.path.abspath(place.given) or isinstance(error.__cause__, StrangeFileError):
+        if os.path.abspath(error.path) != os.path.abspath(place.as_written) or isinstance(
+            error.__cause__, StrangeFileError
+        ):
             raise
         raise NotAPackError(f"{error.reason}{_what_else(place)}", error.path) from error.__cause__
 
@@ -290,7 +294,7 @@ def _opened(place: Place, check: str) -> Reader:
     if known is None or (row is not PARTS and known.reader != row.reader and known.open_reader() is not type(reader)):
         reader.close()
         raise CorruptPackError(
-            f"the manifest has the format {format!r}, but the files are a pack of {row.name}", place.given
+            f"the manifest has the format {format!r}, but the files are a pack of {row.name}", place.as_written
         )
     return reader
 

@@ -111,7 +111,7 @@ def verify(
         if library is not None and not damage:  # the library could crash on a damaged pack
             damage += disagreements(reader, library, progress)
         found = sorted(damage, key=lambda item: item.index is not None)
-        return Verification(found, reader.place.given, [] if found else notes_of(reader, quick=quick))
+        return Verification(found, reader.place.as_written, [] if found else notes_of(reader, quick=quick))
 
 
 @dataclass(frozen=True)

@@ -47,14 +47,14 @@ class Place(abc.ABC):
     ----------
     path : str
         The user's name for it: an absolute path, or a URL without secrets.
-    given : str
+    as_written : str
         The path or URL as the user wrote it.
     remote : bool
         Whether it is on another machine.
     """
 
     path: str
-    given: str
+    as_written: str
     remote: ClassVar[bool] = False
 
     @property
@@ -158,7 +158,7 @@ class LocalPlace(Place):
     """A place on a disk of this machine."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.given, self.path = os.fspath(path), os.path.abspath(path)
+        self.as_written, self.path = os.fspath(path), os.path.abspath(path)
 
     @property
     def name(self) -> str:

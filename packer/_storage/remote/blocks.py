@@ -91,7 +91,7 @@ class _Due:
         self.lock = threading.Lock()
         self.orders: dict[tuple[str, int], _FetchOrder] = {}
 
-    def heard(self, order: _FetchOrder, answer: client.Reply) -> None:
+    def received(self, order: _FetchOrder, answer: client.Reply) -> None:
         """Handle a response to an order: some of its blocks, or all remaining ones, arrived or failed."""
         message, _ = answer
         failed, more = "failed" in message, "more" in message
@@ -303,16 +303,16 @@ class Blocks:
         If the order is urgent, outstanding blocks that were not urgent before are hastened.
         """
         order = _FetchOrder(self._key, urgent)
-        heard = partial(_due.heard, order)
+        callback = partial(_due.received, order)
         try:
             with _due.sending:
                 orders = self._remember(order, runs, again)
                 if order.blocks or order.hastened:
                     new, hastened = (array.array("q", _ends(some)) for some in (order.blocks, order.hastened))
                     message = self._order("fill", urgent=urgent, again=again, new=len(new) // 2)
-                    client.order(message, (new + hastened).tobytes(), heard)
+                    client.order(message, (new + hastened).tobytes(), callback)
         except BaseException as error:  # otherwise other threads would wait for blocks that nobody fetches
-            heard(({"failed": client.ENDED, "why": str(error)}, memoryview(b"")))
+            callback(({"failed": client.ENDED, "why": str(error)}, memoryview(b"")))
             raise
         return orders
 

@@ -145,10 +145,10 @@ LOOK_AGAIN = 1.0
 """Seconds after which a waiting thread checks whether the fetcher still gives signs of life."""
 
 Reply = tuple[Message, memoryview]
-Heard = Callable[[Reply], object]
+Callback = Callable[[Reply], object]
 
 
-class _Fetcher:
+class _FetcherProcess:
     """A process that fetches, and the thread that listens to it."""
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ class _Fetcher:
         assert self._process.stdout is not None
         self._orders, self._answers = self._process.stdin.fileno(), self._process.stdout.fileno()
         self._sending = threading.Lock()
-        self._waiting: dict[int, Heard] = {}
+        self._waiting: dict[int, Callback] = {}
         self._numbers = itertools.count(1)
         self._heard = time.monotonic()
         self._silent = False
@@ -171,10 +171,10 @@ class _Fetcher:
         self._listening = threading.Thread(target=self._listen, name="packer remote", daemon=True)
         self._listening.start()
 
-    def order(self, message: Message, payload: bytes, heard: Heard) -> None:
-        """Send an order; `heard` receives its responses on the listening thread; the last one has no key "more"."""
+    def order(self, message: Message, payload: bytes, callback: Callback) -> None:
+        """Send an order, and call `callback` with each response, on the listening thread; see `order`."""
         number = next(self._numbers)
-        self._waiting[number] = heard
+        self._waiting[number] = callback
         with self._sending:
             self._tell_environment()
             self._send({**message, "id": number}, payload)
@@ -211,9 +211,9 @@ class _Fetcher:
                     memory().put(message["object"], message["first"], payload, message["size"])
                     continue
                 number = message.get("id", 0)
-                heard = self._waiting.get(number) if message.get("more") else self._waiting.pop(number, None)
-                if heard is not None:
-                    heard(answer)
+                callback = self._waiting.get(number) if message.get("more") else self._waiting.pop(number, None)
+                if callback is not None:
+                    callback(answer)
         self.ended = True
         self._end_orders(list(self._waiting))
 
@@ -221,9 +221,9 @@ class _Fetcher:
         """Notify the waiting threads that their orders have failed."""
         why = self._last_words() if numbers else ""
         for number in numbers:
-            heard = self._waiting.pop(number, None)
-            if heard is not None:
-                heard(({"failed": ENDED, "why": why}, memoryview(b"")))
+            callback = self._waiting.pop(number, None)
+            if callback is not None:
+                callback(({"failed": ENDED, "why": why}, memoryview(b"")))
 
     def _last_words(self) -> str:
         if self._silent:
@@ -289,7 +289,7 @@ class _State:
     def __init__(self) -> None:
         self.starting = threading.Lock()
         self.ending = False
-        self.fetcher: _Fetcher | None = None
+        self.fetcher: _FetcherProcess | None = None
         self.memory = Memory(default_limit())
         self.mark = int.from_bytes(os.urandom(4), "little") or 1
 
@@ -307,13 +307,13 @@ def mark() -> int:
     return _state.mark
 
 
-def order(message: Message, payload: bytes, heard: Heard) -> None:
-    """Send the fetcher an order, without waiting; `heard` is called with each response, on another thread.
+def order(message: Message, payload: bytes, callback: Callback) -> None:
+    """Send the fetcher an order, without waiting; `callback` is called with each response, on another thread.
 
     The last response does not have the key "more". It has the key "failed" if the order failed, with the value `ENDED`
     if the fetcher died.
     """
-    _fetcher().order(message, payload, heard)
+    _fetcher().order(message, payload, callback)
 
 
 def require_signs() -> None:
@@ -356,7 +356,7 @@ def ended(why: str) -> RemoteError:
     return RemoteError(f"the process that fetches objects ended twice ({why})")
 
 
-def _fetcher() -> _Fetcher:
+def _fetcher() -> _FetcherProcess:
     with _state.starting:
         found = _state.fetcher
         if _state.ending:
@@ -364,7 +364,7 @@ def _fetcher() -> _Fetcher:
         if found is None or found.ended:
             if found is not None:
                 found.close()
-            found = _state.fetcher = _Fetcher()
+            found = _state.fetcher = _FetcherProcess()
         return found
 
 

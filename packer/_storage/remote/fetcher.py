@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packer._storage.remote.cache import BLOCK, SEGMENT, Bound, Home, Segment, TableFile, segment_name
 from packer._storage.remote.client import Message, Version, receive, send
-from packer._storage.remote.http import Plain, UnplainError
+from packer._storage.remote.http import PlainClient, PlainRequestError
 from packer._storage.remote.obstore import REPLACED, StoreError, error_of, store_of
 from packer._storage.remote.urls import server_of
 
@@ -100,7 +100,7 @@ class RequestQueue:
         self._running: set[asyncio.Task[None]] = set()
         self._stores: dict[tuple[str, float], tuple[Any, str]] = {}
         self._reached: set[str] = set()
-        self._plain = Plain(self._store)
+        self._plain = PlainClient(self._store)
 
     def add(self, request: RangeRequest, *, urgent: bool) -> RangeRequest:
         """Send a request as soon as few enough others are under way."""
@@ -189,7 +189,7 @@ class RequestQueue:
         if plainly:
             try:
                 await self._ask_plainly(request)
-            except UnplainError:
+            except PlainRequestError:
                 await self._ask_obstore(request)
                 if request.end:  # an object without bytes is refused by any server
                     self._plain.leave(request.url)
@@ -203,12 +203,12 @@ class RequestQueue:
         try:
             answer, connection = await self._plain.ask(request.url, request.at, request.end, etag, seconds)
         except StoreError as failure:
-            request.progressed = max(request.progressed, failure.heard)
+            request.progressed = max(request.progressed, failure.last_received)
             raise
         now = Version(answer.size, answer.etag, answer.modified)
         if then is not None and _is_another(now, then):
             connection.close()
-            raise UnplainError
+            raise PlainRequestError
         self._reached.add(server_of(request.url))
         if then is None:
             request.version, request.end = now, request.at + len(answer.data)

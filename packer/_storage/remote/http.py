@@ -35,8 +35,8 @@ _LENGTH = re.compile(r"\d{1,18}")
 _BUSY = (408, 429)  # these, and 500 and above: the server is busy, and is not asked again immediately
 
 
-class UnplainError(Exception):
-    """The server does not send the plain response, so that a full client has to take over."""
+class PlainRequestError(Exception):
+    """A plain request is not enough: obstore, a complete client, has to make it."""
 
 
 class Response(NamedTuple):
@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
     ----------
     host : Host
         The server at its other end.
-    heard : float
+    last_received : float
         Time of the last received data, by the clock of the event loop.
     reusable : bool
         Whether another request may follow.
@@ -74,7 +74,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.heard = 0.0
+        self.last_received = 0.0
         self.reusable = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -93,14 +93,14 @@ class Connection(asyncio.BufferedProtocol):
         ------
         ConnectionResetError
             If the connection was closed before any data arrived.
-        UnplainError
+        PlainRequestError
             If the response does not fit the request.
         StoreError
             If the body is incomplete, nothing arrives within `seconds`, or the server is overloaded.
         """
         assert self._transport is not None
         self.reusable, self._answer, self._free = False, None, self._head
-        self._range, self.heard = (begin, end), self._loop.time()
+        self._range, self.last_received = (begin, end), self._loop.time()
         self._whole = self._loop.create_future()
         self._watch(seconds)
         try:
@@ -111,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         except BaseException as error:
             self.close()
             if isinstance(error, StoreError):
-                error.heard = self.heard
+                error.last_received = self.last_received
             raise
         finally:
             self._watching.cancel()
@@ -144,12 +144,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._whole is None or self._whole.done():  # without a request
             self.close()
             return
-        self.heard = self._loop.time()
+        self.last_received = self._loop.time()
         self._free = self._free[nbytes:]
         try:
             if self._answer is None and not self._take_head():
                 return
-        except (UnplainError, StoreError) as error:
+        except (PlainRequestError, StoreError) as error:
             self._free = self._head  # room for bytes that come until the connection is closed
             self._whole.set_exception(error)
             return
@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _watch(self, seconds: float) -> None:
         """Schedule the next check for the time at which the connection would have been silent for too long."""
-        left = self.heard + seconds - self._loop.time()
+        left = self.last_received + seconds - self._loop.time()
         if left > 0:
             self._watching = self._loop.call_later(left, self._watch, seconds)
         elif self._whole is not None and not self._whole.done():
@@ -179,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         end = self._begun.find(b"\r\n\r\n", 0, len(came))
         if end < 0:
             if not self._free:
-                raise UnplainError
+                raise PlainRequestError
             return False
         first, *lines = str(came[:end], "latin-1").split("\r\n")
         version, _, status = first.partition(" ")
@@ -200,11 +200,11 @@ class Connection(asyncio.BufferedProtocol):
         found, length = _RANGE.fullmatch(headers.get("content-range", "")), headers.get("content-length", "")
         encoded = "transfer-encoding" in headers or headers.get("content-encoding", "identity") != "identity"
         if status != "206" or found is None or _LENGTH.fullmatch(length) is None or encoded:
-            raise UnplainError
+            raise PlainRequestError
         begin, last, size = map(int, found.groups())
         expected = min(self._range[1], size) - self._range[0]
         if begin != self._range[0] or last + 1 - begin != expected:
-            raise UnplainError
+            raise PlainRequestError
         if int(length) != expected:
             raise StoreError(
                 "length", f"the server sent {'more' if int(length) > expected else 'fewer'} bytes than were asked for"
@@ -234,15 +234,15 @@ _HOST = re.compile(r"[\w.:%\[\]-]+", re.ASCII)
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
-class _Where(NamedTuple):
-    """How to request an object: server name, port and TLS; the request without its end; the time of expiry."""
+class _PreparedRequest(NamedTuple):
+    """The request for an object, without its last lines; its server; and the time until which it is valid."""
 
     host: Host
     request: bytes
     until: float
 
 
-class Plain:
+class PlainClient:
     """Requests objects from servers without obstore.
 
     Parameters
@@ -254,7 +254,7 @@ class Plain:
     def __init__(self, store_of: Callable[[str, float], tuple[Any, str]]) -> None:
         self._store_of = store_of
         self._idle: dict[Host, list[Connection]] = {}
-        self._known: dict[str, _Where] = {}
+        self._known: dict[str, _PreparedRequest] = {}
         self._not_before: dict[str, float] = {}
         self._context: ssl.SSLContext | None = None
         self._proxied = _proxied()
@@ -278,28 +278,28 @@ class Plain:
 
         Raises
         ------
-        UnplainError
+        PlainRequestError
             If obstore has to make the request.
         StoreError
             For the same reasons as `Connection.ask`.
         """
-        where = await self._where(url, seconds)
+        prepared = await self._prepared(url, seconds)
         match = f"If-Match: {etag}\r\n" if etag else ""
         try:
-            request = where.request + f"Range: bytes={begin}-{end - 1}\r\n{match}\r\n".encode("latin-1")
+            request = prepared.request + f"Range: bytes={begin}-{end - 1}\r\n{match}\r\n".encode("latin-1")
         except UnicodeEncodeError:
-            raise UnplainError from None
-        idle = self._connections_to(where.host)
+            raise PlainRequestError from None
+        idle = self._connections_to(prepared.host)
         while True:
             reused = idle.pop() if idle else None
             if reused is not None and not reused.reusable:
                 continue
-            connection = reused or await self._connected(where.host, seconds)
+            connection = reused or await self._connected(prepared.host, seconds)
             try:
                 return await connection.ask(request, begin, end, seconds), connection
             except ConnectionResetError:
                 if reused is None:
-                    raise UnplainError from None
+                    raise PlainRequestError from None
 
     def put_back(self, connection: Connection) -> None:
         """Keep a connection for the next request to its server, even if an object's URL now leads elsewhere."""
@@ -327,16 +327,16 @@ class Plain:
         try:
             return (await asyncio.wait_for(opening, min(seconds, _CONNECT)))[1]
         except (OSError, ValueError, asyncio.TimeoutError):  # such as an unknown host name; obstore reports the cause
-            raise UnplainError from None
+            raise PlainRequestError from None
 
-    async def _where(self, url: str, seconds: float) -> _Where:
+    async def _prepared(self, url: str, seconds: float) -> _PreparedRequest:
         found = self._known.get(url)
         if found is None or found.until < time.monotonic():
             if len(self._known) >= _MOST_URLS:
                 self._known.clear()
             until = time.monotonic() + _SIGNED / 2
             web = url if url.startswith("http") else await self._signed(url, seconds)
-            found = self._known[url] = _where_of(web, until)
+            found = self._known[url] = _prepare(web, until)
         return found
 
     async def _signed(self, url: str, seconds: float) -> str:
@@ -346,15 +346,15 @@ class Plain:
         try:
             return await obstore.sign_async(store, "GET", path, timedelta(seconds=_SIGNED))
         except Exception:  # such as a public bucket, for which there is nothing to sign with
-            raise UnplainError from None
+            raise PlainRequestError from None
 
 
-def _where_of(url: str, until: float) -> _Where:
-    """Return how to request an object at an HTTP URL."""
+def _prepare(url: str, until: float) -> _PreparedRequest:
+    """Return the request for an object at an HTTP URL."""
     try:
         parts = parse(url)
         if _HOST.fullmatch(parts.host) is None:
-            raise UnplainError
+            raise PlainRequestError
         tls = parts.scheme == "https"
         target = urllib.parse.quote(f"/{parts.key}{parts.query and '?'}{parts.query}", safe="/%?#[]@!$&'()*+,;=:~")
         lines = [f"GET {target} HTTP/1.1", f"Host: {parts.host}", "User-Agent: packer", "Accept: */*"]
@@ -362,9 +362,9 @@ def _where_of(url: str, until: float) -> _Where:
             lines.append(f"Authorization: {parts.authorization()}")
         server = urllib.parse.urlsplit(f"//{parts.host}")
         host = server.hostname or "", server.port or (443 if tls else 80), tls
-        return _Where(host, "".join(f"{line}\r\n" for line in lines).encode("ascii"), until)
+        return _PreparedRequest(host, "".join(f"{line}\r\n" for line in lines).encode("ascii"), until)
     except (RemoteError, ValueError):  # such as an endpoint with an empty part, or an invalid port
-        raise UnplainError from None
+        raise PlainRequestError from None
 
 
 def _proxied() -> bool:

@@ -63,11 +63,11 @@ class StoreError(Exception):
         "missing", "changed" and "denied" are permanent; "outside" is a range beyond the object, "partial" a server that
         sends only whole objects, "length" another number of bytes than requested, "refused" another permanent failure,
         "away" an unreachable host, and "again" a temporary failure.
-    heard : float
+    last_received : float
         Time of the last received byte before the error, by the monotonic clock; 0 if unknown.
     """
 
-    heard = 0.0
+    last_received = 0.0
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)

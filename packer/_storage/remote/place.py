@@ -216,7 +216,7 @@ class RemotePlace(Place):
     def __init__(self, url: str | os.PathLike[str], settings: RemoteSettings | None = None) -> None:
         parts = parse(url)
         self.url = str(parts)
-        self.path = self.given = parts.shown()
+        self.path = self.as_written = parts.shown()
         self._secret = bool(parts.query or parts.user)
         if self._secret:
             os.environ[_URL_OF + identity(self.url)] = self.url

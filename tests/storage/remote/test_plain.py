@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer._storage.remote.http import Connection, Plain
+from packer._storage.remote.http import Connection, PlainClient
 from packer._storage.remote.place import RemoteFile
 from packer._storage.remote.urls import RemoteSettings
 from packer.errors import RemoteError
@@ -156,13 +156,13 @@ def test_a_connection_serves_the_host_that_it_leads_to(server: ObjectServer) -> 
 
     connections = list[Connection]()
 
-    async def ask(plain: Plain) -> bytes:
+    async def ask(plain: PlainClient) -> bytes:
         answer, connection = await plain.ask(f"s3://{NAME}", 0, 9, "", 5.0)
         connections.append(connection)
         return bytes(answer.data)
 
     async def move(other: ObjectServer) -> None:
-        plain = Plain(store_of)
+        plain = PlainClient(store_of)
         assert await ask(plain) == DATA[:9]
         endpoints.append(other.url)
         plain.forget()
