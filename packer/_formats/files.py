@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from packer._formats import open_pack
+from packer._formats.reader import require_distinct
 from packer._storage.files import AppendFile, remove, sync_directory, writing_to
 from packer._storage.foreign_files import is_system_file
 from packer._storage.packfile import PackFile
-from packer._storage.place import FoundFile, Place
+from packer._storage.place import Place
 from packer._storage.system import in_units
-from packer.errors import CorruptPackError, DestinationError, PackError, printable
+from packer.errors import DestinationError, PackError, printable
 
 _CHUNK = 16 << 20
 
@@ -60,7 +61,7 @@ class PackFiles:
             place, names, identity = reader.place, reader.file_names(), reader.manifest.identity()
             elsewhere = {name: where for name in names if (where := reader.place_of(name)) is not None}
         own = place.files([name for name in names if name not in elsewhere])
-        _require_distinct(place, own)
+        require_distinct((place.path_of(name), file) for name, file in own.items())
         found = {name: own[name] if name in own else elsewhere[name].files([""])[""] for name in names}
         sizes = {name: file.size for name, file in found.items()}
         return cls(place, identity, sizes, {name: file.modified for name, file in found.items()}, elsewhere)
@@ -203,15 +204,6 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
                 os.utime(target, ns=(pack.modified[name], pack.modified[name]))
     for folder in {above for name in pack.sizes if name for above in PurePosixPath(name).parents}:
         sync_directory(copy / folder)
-
-
-def _require_distinct(place: Place, found: Mapping[str, FoundFile]) -> None:
-    """Raise CorruptPackError if two files are hard links of one file: the copy of a small pack could fill a disk."""
-    linked: dict[tuple[int, int], str] = {}
-    for name, file in found.items():
-        first = linked.setdefault(file.inode, name) if file.links > 1 else name
-        if first != name:
-            raise CorruptPackError(f"is the same file as {printable(place.path_of(first))}", place.path_of(name))
 
 
 def _is_own(status: os.stat_result, size: int) -> bool:

@@ -132,7 +132,7 @@ class ForeignWriter(Writer):
         self._files.close()
 
     def _open_copies(self, keep: Collection[str]) -> None:
-        """Continue after the known copies, and remove all other files except those to keep."""
+        """Open the file of copied bytes behind those of earlier rows, and remove all other files except `keep`."""
         self._copies = AppendFile(self._index / DATA_FILE, keep=self._copied)
         self._files.grow(self._copies)
         own = {self._index, self._index / DATA_FILE, *(self._path / name for name in keep)}
@@ -284,7 +284,10 @@ DEFAULT_SHARD_SIZE = 512 << 20
 
 @dataclass
 class _Shard:
-    """The shard being written; `framing` is the checksum of the `framed` bytes after its head outside of samples."""
+    """The shard being written.
+
+    `framing` is the checksum of the bytes around its samples, except its head; `framed` is the number of these bytes.
+    """
 
     lines: Spool
     size: int

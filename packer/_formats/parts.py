@@ -12,6 +12,7 @@ one of its samples is read; then its file is opened. `SpreadReader` is also the 
 from __future__ import annotations
 
 import abc
+import contextlib
 import itertools
 import os
 import re
@@ -32,6 +33,7 @@ from packer._formats.reader import (
     Reader,
     holds_manifest,
     read_manifest,
+    require_distinct,
     table_from,
     write_manifest,
 )
@@ -140,20 +142,13 @@ class SpreadReader(Reader):
         return [(self._data_name(number), self._open_data_file(number)[1], size) for number, size in enumerate(sizes)]
 
     def require_distinct_files(self) -> None:
-        """Raise CorruptPackError if two files are hard links of one file: a copy of a small pack could fill the disk.
+        def files() -> Iterator[tuple[str, PackFile]]:
+            for number in range(len(self._starts) - 1):
+                with contextlib.suppress(CorruptPackError):  # reading raises the error for each sample of the file
+                    file, _ = self._open_data_file(number)
+                    yield file.path, file
 
-        Missing files share nothing; reading raises the error for each of their samples.
-        """
-        linked: dict[tuple[int, int], str] = {}
-        for number in range(len(self._starts) - 1):
-            try:
-                file, _ = self._open_data_file(number)
-            except CorruptPackError:
-                continue
-            if file.links > 1:
-                first = linked.setdefault(file.inode, file.path)
-                if first != file.path:
-                    raise CorruptPackError(f"is the same file as {printable(first)}", file.path)
+        require_distinct(files())
 
     def require_table(self) -> None:
         self._table_file.require_whole()

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from packer._formats.contract import Locations, PackAccess
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, sync_directory
 from packer._storage.packfile import LOCATION, MEMORY, NOWHERE, Descriptor, PackFile
-from packer._storage.place import Place, place_of
+from packer._storage.place import FoundFile, Place, place_of
 from packer._table import LONGEST_NAME, Buffer, Ints, Labels, Names, Row, Table, Vector, value_checksum
 from packer.errors import (
     CorruptPackError,
@@ -694,6 +694,21 @@ def holds_manifest(directory: Place) -> bool:
         return False
     with directory.open(MANIFEST_FILE) as file:
         return Manifest.is_recognisable(file.read(0, file.size))
+
+
+def require_distinct(files: Iterable[tuple[str, FoundFile | PackFile]]) -> None:
+    """Raise CorruptPackError if two files of a pack are hard links of one file: the copy of a pack could fill a disk.
+
+    Parameters
+    ----------
+    files : iterable of (str, FoundFile or PackFile)
+        The path of each file, and its status.
+    """
+    linked: dict[tuple[int, int], str] = {}
+    for path, file in files:
+        first = linked.setdefault(file.inode, path) if file.links > 1 else path
+        if first != path:
+            raise CorruptPackError(f"is the same file as {printable(first)}", path)
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

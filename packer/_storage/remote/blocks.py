@@ -204,11 +204,7 @@ class Blocks:
 
     def read(self, begin: int, size: int) -> bytes:
         """Return bytes of the object, from the cache or the store; RemoteError if they cannot be fetched."""
-        return self.read_many([(begin, size)])[0]
-
-    def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes of several ranges; missing ones are fetched together."""
-        return self._found(ranges, self.cached)
+        return self._found([(begin, size)], self.cached)[0]
 
     def locate(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[Segment, int] | bytes]:
         """Return the positions of several ranges in segments, or their bytes; missing ones are fetched together."""

@@ -597,11 +597,11 @@ class _Fetcher:
         self._answer({"id": order["id"], "version": request.version}, b"".join(parts))
 
     async def _fetch_all(self, target: Target, begin: int, end: int, sink: Callable[[int, memoryview], None]) -> None:
-        """Fetch a range in several requests."""
-        await _all(
-            self._queue.add(RangeRequest(target, at, min(at + _PART, end), sink), urgent=True)
-            for at in range(begin, end, _PART)
-        )
+        """Fetch a range in several requests; raise the first failure."""
+        parts = [RangeRequest(target, at, min(at + _PART, end), sink) for at in range(begin, end, _PART)]
+        for part in parts:
+            self._queue.add(part, urgent=True)
+        await asyncio.gather(*(asyncio.shield(part.done) for part in parts))
 
     async def _do_fill(self, order: Message, payload: memoryview) -> None:
         """Fetch blocks into the cache, or send them; respond as they arrive, and when all have arrived."""
@@ -694,11 +694,6 @@ def _target(order: Message) -> Target:
 def _home(order: Message) -> Home | None:
     """Return the directory of the object's version in the cache; None without a cache."""
     return None if order["cache_dir"] is None else Home(order["cache_dir"], order["identity"], order["about"])
-
-
-async def _all(requests: Any) -> None:
-    """Wait for all requests; raise the first failure."""
-    await asyncio.gather(*(asyncio.shield(request.done) for request in list(requests)))
 
 
 async def _listed(url: str, seconds: float) -> AsyncIterator[list[list[Any]]]:
