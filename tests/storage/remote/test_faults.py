@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from packer._storage.packfile import FileBytes
-from packer._storage.remote import blocks, cache, client, client as fetcherprocess, tables
+from packer._storage.remote import blocks, cache, client, client as fetcherprocess
 from packer._storage.remote.cache import BLOCK, DATA_AT, SEGMENT, Segment
 from packer._storage.remote.place import RemoteFile
 from packer._storage.remote.urls import RemoteSettings, choose
@@ -385,7 +385,7 @@ def test_a_lock_that_is_a_fifo_is_not_waited_for(server: ObjectServer, kept: str
     assert file._blocks.home is not None
     file._blocks.home.make()
     os.mkfifo(Path(file._blocks.home.directory) / "0-100000.lock")
-    found, begin = tables.whole(file._blocks, 0, 100_000)
+    found, begin = file._blocks.whole(0, 100_000)
     assert isinstance(found, FileBytes)
     assert found.read(begin, 100_000) == DATA[:100_000]
 
@@ -395,7 +395,7 @@ def test_a_lock_that_is_a_link_makes_nothing_elsewhere(server: ObjectServer, kep
     assert file._blocks.home is not None
     file._blocks.home.make()
     (Path(file._blocks.home.directory) / "0-100000.lock").symlink_to(tmp_path / "elsewhere")
-    found, begin = tables.whole(file._blocks, 0, 100_000)
+    found, begin = file._blocks.whole(0, 100_000)
     assert isinstance(found, FileBytes)
     assert found.read(begin, 100_000) == DATA[:100_000]
     assert not (tmp_path / "elsewhere").exists()
