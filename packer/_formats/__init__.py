@@ -177,9 +177,8 @@ def _missing(place: Place, format: str) -> PackError | MissingDependencyError:
     """Return the error for an unknown format; a name that no plug-in can have indicates damage."""
     if not _PLUGIN_NAME.fullmatch(format):
         return CorruptPackError(f"the manifest says that the format is {printable(format)!r}", place.as_written)
-    return MissingDependencyError(
-        f"{printable(place.as_written)}: is a pack of {printable(FORMATS.why_missing(format))}"
-    )
+    why = FORMATS.why_missing(format)
+    return MissingDependencyError(f"{printable(place.as_written)}: is a pack of {printable(why)}")
 
 
 def _kind_of_directory(place: Place) -> str:
@@ -237,9 +236,8 @@ def open_pack(
     try:
         return _opened(place, check)
     except NotAPackError as error:
-        if os.path.abspath(error.path) != os.path.abspath(place.as_written) or isinstance(
-            error.__cause__, StrangeFileError
-        ):
+        is_about_pack = os.path.abspath(error.path) == os.path.abspath(place.as_written)
+        if not is_about_pack or isinstance(error.__cause__, StrangeFileError):
             raise
         raise NotAPackError(f"{error.reason}{_what_else(place)}", error.path) from error.__cause__
 

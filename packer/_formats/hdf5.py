@@ -171,17 +171,17 @@ class HDF5Reader(FileReader):
 
     @classmethod
     def shows_mark(cls, place: Place) -> bool:
-        """Look for the attribute `format`, or for links to packer's datasets.
+        """Look for the attribute `format`, or if the signature is damaged, for links to packer's datasets.
 
-        This does not need libhdf5, which does not open a damaged file. A position is compared too, because a file of
-        another kind, such as an archive, may contain a whole pack.
+        This does not need libhdf5, which does not open a damaged file. Without the signature, positions are compared
+        too, because a file of another kind, such as an archive, may contain a whole pack.
         """
         with place.open() as file:
             head = file.read(0, min(_DATA_AT, file.size))
-            begins = head.startswith(_SIGNATURE) or head.startswith(_HEADER, _ROOT_AT)
-            if (begins and _MARK.search(head)) or _links_to_columns(file):
-                return True
-        return super().shows_mark(place)
+            marked = _MARK.search(head) is not None
+            if not head.startswith(_SIGNATURE):
+                marked = (marked and head.startswith(_HEADER, _ROOT_AT)) or _links_to_columns(file)
+        return marked or super().shows_mark(place)
 
     def _open(self) -> tuple[Manifest, Table]:
         if not self.place.is_a_file():
