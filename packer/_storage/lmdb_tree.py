@@ -135,6 +135,18 @@ _PAGES_HELD = 512
 _BESIDE = 1 << 17  # bytes before the branches: leaves and a manifest
 
 
+class _Meta(NamedTuple):
+    """The values of a meta page that describe the main database."""
+
+    transaction: int
+    page_size: int
+    flags: int
+    root: int
+    entries: int
+    branches: int
+    last_page: int
+
+
 class LMDBTree:
     """The main database of an LMDB file, according to the newer of its two meta pages.
 
@@ -159,31 +171,34 @@ class LMDBTree:
         self._file = file
         if file.size < PAGE_HEADER.size + META_SIZE:
             raise NotAPackError(f"not an LMDB file ({file.size} bytes)", file.path)
-        best = None
-        for start in (0, self._first_page_size()):
-            if start + PAGE_HEADER.size + META_SIZE > file.size:
-                continue
-            meta = file.read(start + PAGE_HEADER.size, META_SIZE)
-            magic, version, _, _ = META.unpack_from(meta, 0)
-            page_size = DB.unpack_from(meta, META.size)[0]
-            _, flags, _, branches, _, _, entries, root = DB.unpack_from(meta, META.size + DB.size)
-            last_page, transaction = META_END.unpack_from(meta, META_SIZE - META_END.size)
-            if magic == MAGIC and version != VERSION:
-                raise NotAPackError(f"LMDB data version {version}, and packer reads {VERSION}", file.path)
-            if magic == MAGIC and (best is None or transaction > best[0]):
-                best = (transaction, page_size, root, last_page, entries, flags, branches)
-        if best is None:
+        meta = max(self._meta_pages(), key=lambda meta: meta.transaction, default=None)
+        if meta is None:
             raise NotAPackError("not an LMDB file", file.path)
-        _, self._page_size, self.root, self._last_page, self.entries, self._flags, self._branches = best
+        self._meta, self._page_size, self.root, self.entries = meta, meta.page_size, meta.root, meta.entries
         if self._page_size not in PAGE_SIZES:
             raise CorruptPackError(f"pages of {self._page_size} bytes", file.path)
         if self.root == NO_PAGE:
             raise NotAPackError("an empty LMDB file", file.path)
         self._held: dict[int, tuple[bool, list[Node], list[bytes]]] = {}
 
+    def _meta_pages(self) -> Iterator[_Meta]:
+        """Yield the meta pages that the file has; NotAPackError if one is of another data version."""
+        for start in (0, self._first_page_size()):
+            if start + PAGE_HEADER.size + META_SIZE > self._file.size:
+                continue
+            meta = self._file.read(start + PAGE_HEADER.size, META_SIZE)
+            magic, version, _, _ = META.unpack_from(meta, 0)
+            page_size = DB.unpack_from(meta, META.size)[0]
+            _, flags, _, branches, _, _, entries, root = DB.unpack_from(meta, META.size + DB.size)
+            last_page, transaction = META_END.unpack_from(meta, META_SIZE - META_END.size)
+            if magic == MAGIC and version != VERSION:
+                raise NotAPackError(f"LMDB data version {version}, and packer reads {VERSION}", self._file.path)
+            if magic == MAGIC:
+                yield _Meta(transaction, page_size, flags, root, entries, branches, last_page)
+
     def require_whole(self) -> None:
         """Raise CorruptPackError if the file does not have all pages that the meta page counts."""
-        whole = (self._last_page + 1) * self._page_size
+        whole = (self._meta.last_page + 1) * self._page_size
         if whole > self._file.size:
             raise CorruptPackError(
                 f"the file has {self._file.size} bytes of {whole}: it was cut short", self._file.path
@@ -191,12 +206,13 @@ class LMDBTree:
 
     def end(self) -> tuple[int, int]:
         """Return offset and size of the file's end, where packer's packs have their branches and their last leaves."""
-        size = min((min(self._branches, self._last_page) + 1) * self._page_size + _BESIDE, self._file.size)
+        branches = min(self._meta.branches, self._meta.last_page) + 1
+        size = min(branches * self._page_size + _BESIDE, self._file.size)
         return self._file.size - size, size
 
     def require_plain(self) -> None:
         """Raise CorruptPackError if keys have a custom order, or several values each."""
-        if self._flags & (_REVERSED | _SORTED_VALUES | _INTEGERS):
+        if self._meta.flags & (_REVERSED | _SORTED_VALUES | _INTEGERS):
             raise CorruptPackError("its keys are no texts with a value each, but numbers or sets", self._file.path)
 
     def walk(self, first: bytes = b"") -> Iterator[tuple[bytes, int, int]]:
