@@ -106,7 +106,7 @@ class StoredObject:
 
 
 @dataclass(frozen=True)
-class UploadPiece:
+class UploadedPart:
     """A part of an upload that has arrived; numbers count from 1."""
 
     number: int
@@ -224,11 +224,11 @@ class S3Bucket:
             begun = self._client.create_multipart_upload(Bucket=self.name, Key=key)
         return str(begun["UploadId"])
 
-    def parts(self, key: str, upload: str) -> list[UploadPiece] | None:
+    def parts(self, key: str, upload: str) -> list[UploadedPart] | None:
         """Return the parts of an upload that have arrived, in their order; None if there is no such upload."""
         with self._calling(key, "asked for its parts"), self._without(*_NO_UPLOAD):
             return [
-                UploadPiece(int(part["PartNumber"]), int(part["Size"]), _plain(part["ETag"]), part["LastModified"])
+                UploadedPart(int(part["PartNumber"]), int(part["Size"]), _plain(part["ETag"]), part["LastModified"])
                 for page in self._pages("list_parts", Key=key, UploadId=upload)
                 for part in page.get("Parts", ())
             ]
