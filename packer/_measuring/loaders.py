@@ -46,6 +46,7 @@ from packer._images.operations import parted
 from packer._images.rectangle import RectangleDecoder
 from packer._loader.loader import Loader
 from packer._measuring.harness import run_together, timed_calls
+from packer._sources.base import spread_indices
 from packer._table import Ints
 from packer.crops import RandomResizedCrop
 from packer.errors import OptionError, PackerError, SourceError, printable
@@ -224,7 +225,7 @@ class RepeatedEpochs:
         self._limit: DecodeLimit | None = None
         self._dataset = None if way == "recipe" else _dataset(way, path, self._recipe)
         if self._dataset is not None:
-            self._indices = spread(len(self._dataset), images)
+            self._indices = spread_indices(images, len(self._dataset))
 
     def describe(self) -> tuple[int, int]:
         """Read all samples once, so that they are in memory; return the number of samples and of bytes."""
@@ -298,11 +299,6 @@ def read_for(loader: Iterable[Any], settle: int, seconds: float) -> tuple[int, f
 def _length(batch: Any) -> int:
     """Return the number of samples in a batch."""
     return len(next(iter(batch.values())) if isinstance(batch, dict) else batch[-1])
-
-
-def spread(length: int, count: int) -> Ints:
-    """Return `count` evenly spaced numbers below `length`, or all numbers if there are fewer."""
-    return np.unique(np.linspace(0, length - 1, min(length, count)).astype(np.int64))
 
 
 def _dataset(way: str, path: str, recipe: TrainingRecipe) -> Any:
@@ -414,7 +410,7 @@ class RecipeSteps:
         _prepare_process()
         self._side, self._path, self._batch = side, path, batch
         self._steps = _RECIPES[recipe]
-        self._indices = spread(len(self._dataset(0)), images)
+        self._indices = spread_indices(images, len(self._dataset(0)))
 
     def describe(self) -> tuple[int, int]:
         """Read all samples once, so that they are in memory; return the number of samples and of bytes."""

@@ -618,7 +618,7 @@ class Source:
 
     def sampled(self, count: int) -> Source:
         """Return a source of `count` images, evenly spread over the list and in its order, with the same classes."""
-        return self if count >= len(self) else self.taken(spread(count, len(self)))
+        return self if count >= len(self) else self.taken(spread_indices(count, len(self)))
 
     def sizes(self) -> Ints | None:
         """Return the size of each image in bytes; None if the sizes are not known yet."""
@@ -830,8 +830,9 @@ def _rows_of(values: Any, rows: Rows) -> Any:
     return None if values is None else values.taken(rows)
 
 
-def spread(count: int, length: int) -> Ints:
-    """Return `count` of `length` indices, in ascending order and evenly spread."""
+def spread_indices(count: int, length: int) -> Ints:
+    """Return `count` of the indices below `length`, in ascending order and evenly spread; all if there are fewer."""
+    count = min(count, length)
     return (2 * np.arange(count, dtype=np.int64) + 1) * length // (2 * count)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 import packer
 from packer import open_pack
-from packer._sources.base import spread
+from packer._sources.base import spread_indices
 from tests.command import packer_many
 from tests.samples import SUFFIXES, noise
 
@@ -19,7 +19,7 @@ from tests.samples import SUFFIXES, noise
 @given(st.integers(1, 10**9), st.integers(1, 500))
 def test_what_is_chosen_is_evenly_spread(length: int, count: int) -> None:
     count = min(count, length)
-    chosen = spread(count, length)
+    chosen = spread_indices(count, length)
     assert 0 <= chosen[0] < length
     assert chosen[-1] < length
     gaps = {*np.diff(chosen).tolist(), int(chosen[0] + length - chosen[-1])}
