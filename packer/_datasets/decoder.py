@@ -74,7 +74,7 @@ class SampleDecoder:
         known = reader.manifest.codec in ("keep", "jpeg", "png")
         self.in_c = native.PREFERRED if self.raw else self._rectangles.native and known
         self._whole_in_c = self.in_c and not self.raw and native.WHOLE_JPEGS and mode == "RGB"
-        self._cuts_in_c = self.in_c and mode == "RGB"
+        self._crops_in_c = self.in_c and mode == "RGB"
 
     def choose(
         self, crop: Crop, augment: Augmentation | None, row: Row, random: npt.NDArray[np.float64] | None
@@ -110,7 +110,7 @@ class SampleDecoder:
             raise self.named(row.number, error) from error
         return box, operations
 
-    def whole(self, row: Row, data: Buffer) -> Pixels:
+    def decode_whole(self, row: Row, data: Buffer) -> Pixels:
         """Decode the stored bytes of a whole image to a writable (height, width, channels) array of the mode.
 
         Raises
@@ -132,7 +132,7 @@ class SampleDecoder:
         except ImageError as error:
             raise self.named(row.number, error) from error
 
-    def cut(self, row: Row, data: Buffer, box: Box, operations: Operations | None = None) -> Pixels:
+    def decode_crop(self, row: Row, data: Buffer, box: Box, operations: Operations | None = None) -> Pixels:
         """Decode, crop and resize one image to a (height, width, channels) array of the mode, and augment it.
 
         Parameters
@@ -146,16 +146,16 @@ class SampleDecoder:
             The same as for ``dataset[index]``.
         """
         if self.mode != "RGB":
-            return self._cut_in_mode(row, data, box)
+            return self._decode_crop_in_mode(row, data, box)
         out = np.empty((box.out_height, box.out_width, 3), np.uint8)
-        if self._cuts_in_c:
+        if self._crops_in_c:
             size = row.height, row.width
             if native.decode_one(data, size, box, out.ctypes.data, self.raw, operations):
                 return out
-        self.cut_into(row, data, box, operations, torch.from_numpy(out).permute(2, 0, 1))
+        self.decode_crop_into(row, data, box, operations, torch.from_numpy(out).permute(2, 0, 1))
         return out
 
-    def cut_into(  # noqa: PLR0917
+    def decode_crop_into(  # noqa: PLR0917
         self,
         row: Row,
         data: Buffer,
@@ -166,7 +166,7 @@ class SampleDecoder:
     ) -> None:
         """Decode an image that C does not support into a (3, height, width) tensor, with operations and numbers."""
         pixels = out if numbers is None else torch.empty(*box.out, 3, dtype=torch.uint8).permute(2, 0, 1)
-        self._cut_by_library(row, data, box, pixels[None])
+        self._decode_crop_by_library(row, data, box, pixels[None])
         if operations is not None and native.PREFERRED:
             native.augment(pixels.permute(1, 2, 0).numpy(), operations.reshape(-1))
         elif operations is not None:
@@ -186,7 +186,7 @@ class SampleDecoder:
         """Return the error for pixels whose number differs from that in their row of the table."""
         return self.reader.corrupt(row.number, f"{size} bytes are not {row.width} x {row.height} pixels")
 
-    def _cut_in_mode(self, row: Row, data: Buffer, box: Box) -> Pixels:
+    def _decode_crop_in_mode(self, row: Row, data: Buffer, box: Box) -> Pixels:
         """Decode, crop and resize an image to another mode than RGB."""
         try:
             if self.raw:
@@ -195,7 +195,7 @@ class SampleDecoder:
         except ImageError as error:
             raise self.named(row.number, error) from error
 
-    def _cut_by_library(self, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
+    def _decode_crop_by_library(self, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
         """Use a library to decode an image that C did not decode into a (1, 3, height, width) tensor."""
         try:
             if self.raw:
@@ -232,17 +232,17 @@ class BatchDecoder:
 
     Attributes
     ----------
-    one : SampleDecoder
+    sample_decoder : SampleDecoder
         Decodes single images.
     """
 
     def __init__(self, reader: Reader, decoder: str = "auto", mode: str = "RGB") -> None:
         self.reader, self.mode = reader, mode
-        self.one = SampleDecoder(reader, decoder, mode)
+        self.sample_decoder = SampleDecoder(reader, decoder, mode)
 
     @functools.cached_property
     def _task_builder(self) -> TaskBuilder:
-        return TaskBuilder(self.reader.table, raw=self.one.raw, checked=self.reader.check == "always")
+        return TaskBuilder(self.reader.table, raw=self.sample_decoder.raw, checked=self.reader.check == "always")
 
     def choose_crops(  # noqa: PLR0917
         self,
@@ -276,11 +276,11 @@ class BatchDecoder:
         heights, widths = table.height[rows].astype(np.int64), table.width[rows].astype(np.int64)
         shorter = np.minimum(heights, widths)
         if shorter.min(initial=1) < 1:  # a damaged table may contain this, and a crop would divide by it
-            raise self.one.impossible_size(table.row(int(rows[shorter.argmin()])))
-        if self.one.raw:
+            raise self.sample_decoder.impossible_size(table.row(int(rows[shorter.argmin()])))
+        if self.sample_decoder.raw:
             for wrong in np.flatnonzero(~are_pixels(table.size[rows], heights, widths))[:1]:
                 row = table.row(int(rows[wrong]))
-                raise self.one.other_size(row, row.size)
+                raise self.sample_decoder.other_size(row, row.size)
         random = rest = None
         if seed is not None:
             randoms = crop.randoms + (0 if augment is None else augment.randoms)
@@ -291,12 +291,12 @@ class BatchDecoder:
             if augment is not None:
                 crops = with_operations(crops, augment.choose(crops["out_height"], crops["out_width"], rest))
         except ImageError as error:  # its `index` is the position in the batch
-            raise self.one.named(int(rows[error.index or 0]), error) from error
+            raise self.sample_decoder.named(int(rows[error.index or 0]), error) from error
         for refused in np.flatnonzero(~affordable(crops))[:1]:  # before memory for it is allocated
             try:
                 require_affordable(Box(*crops[refused].item()))
             except ImageError as error:
-                raise self.one.named(int(rows[refused]), error) from error
+                raise self.sample_decoder.named(int(rows[refused]), error) from error
         return crops
 
     def choose_views(
@@ -366,11 +366,11 @@ class BatchDecoder:
             raise ValueError(f"{len(rows)} images are to be decoded, and there are crops for {len(crops)}")
         of_views = crops if crops.ndim == 2 else crops[:, None]
         tasks = None
-        if self.one.in_c:
+        if self.sample_decoder.in_c:
             tasks = NativeTasks(self.reader, self._task_builder, rows, of_views, max(batch, 1), max(step, 1), numbers)
         return PreparedImages(self, rows, of_views, crops.ndim == 2, numbers, tasks)
 
-    def cut(self, rows: Ints, crops: Crops) -> Sequence[Any] | npt.NDArray[np.uint8]:
+    def decode_crops(self, rows: Ints, crops: Crops) -> Sequence[Any] | npt.NDArray[np.uint8]:
         """Read, decode, crop and resize N images to (height, width, channels) arrays of the dataset's mode.
 
         Parameters
@@ -394,7 +394,10 @@ class BatchDecoder:
         of_views = crops if crops.ndim == 2 else crops[:, None]
         if self.mode != "RGB":
             found = zip(self.reader.table.rows(rows), of_views.tolist(), self.reader.read_many(rows), strict=True)
-            made = [tuple(self.one.cut(row, data, Box(*crop)) for crop in views) for row, views, data in found]
+            made = [
+                tuple(self.sample_decoder.decode_crop(row, data, Box(*crop)) for crop in views)
+                for row, views, data in found
+            ]
             return made if crops.ndim == 2 else [image for (image,) in made]
         by_view, outs = zip(*(memory_of(view) for view in of_views.T), strict=True)
         self.decode_into(rows, of_views, outs)
@@ -466,7 +469,9 @@ class PreparedImages(NamedTuple):
             for view in views_of[images[number]]:
                 some = None if operations is None else operations[number, view]
                 out = outs[view][images[number] - first]
-                self.decoder.one.cut_into(row, data, Box(*crops[number, view].item()), some, out, self.numbers)
+                self.decoder.sample_decoder.decode_crop_into(
+                    row, data, Box(*crops[number, view].item()), some, out, self.numbers
+                )
 
 
 class NativeTasks:

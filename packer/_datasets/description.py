@@ -154,7 +154,7 @@ def thumbnails(decoder: BatchDecoder, rows: Ints, side: int, quality: int = SMAL
     a RuntimeError; the others are still shown.
     """
     try:
-        images = decoder.cut(rows, _fitting(decoder, rows, side))
+        images = decoder.decode_crops(rows, _fitting(decoder, rows, side))
         return [Picture(0, encode(image, "jpeg", quality)) for image in images]
     except (PackerError, OSError, ValueError, MemoryError, RuntimeError) as error:
         if len(rows) == 1:

@@ -525,7 +525,7 @@ class ImageDataset(ItemDataset):
                 f"which has {row.width} x {row.height}"
             )
         box = Box.of((top, left, height, width), (height, width))
-        return in_form(output, self._items.decoder.one.cut(row, self.reader.read_row(row), box))
+        return in_form(output, self._items.decoder.sample_decoder.decode_crop(row, self.reader.read_row(row), box))
 
     def loader(self, path: str) -> Image.Image:
         """Return the image of the sample named `path`, without a transform, as ImageFolder's loader does.
@@ -538,7 +538,9 @@ class ImageDataset(ItemDataset):
             If the sample is damaged.
         """
         row = self.reader.row(row_of(self.reader.names, path))
-        image: Image.Image = in_form("pil", self._items.decoder.one.whole(row, self.reader.read_row(row)))
+        image: Image.Image = in_form(
+            "pil", self._items.decoder.sample_decoder.decode_whole(row, self.reader.read_row(row))
+        )
         return image
 
     def __repr__(self) -> str:
@@ -737,7 +739,7 @@ class PackItems(TorchDataset):
         try:
             row = self.reader.row(number)
             label = self.view.label_of(index, row.label)
-            return pipeline.sample(self.reader, self.decoder.one, row, label, random)
+            return pipeline.sample(self.reader, self.decoder.sample_decoder, row, label, random)
         except BAD:
             if self.replaced is None:
                 raise

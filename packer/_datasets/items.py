@@ -172,7 +172,7 @@ class ItemMaker:
         """Yield images in the form that the transforms expect."""
         decoder, pipeline = self._decoder, self._pipeline
         if crops is not None:
-            pixels = decoder.cut(rows, crops)
+            pixels = decoder.decode_crops(rows, crops)
             if pipeline.views:
                 for views in pixels:
                     yield tuple(map(pipeline.shown, views))
@@ -183,7 +183,11 @@ class ItemMaker:
             return
         data_of = decoder.reader.read_many(rows)
         for row, data in zip(decoder.reader.table.rows(rows), data_of, strict=True):
-            yield bytes(data) if pipeline.output == "bytes" else pipeline.shown(decoder.one.whole(row, data))
+            yield (
+                bytes(data)
+                if pipeline.output == "bytes"
+                else pipeline.shown(decoder.sample_decoder.decode_whole(row, data))
+            )
 
 
 _of_thread = threading.local()

@@ -132,10 +132,10 @@ class Pipeline:
         if self.output == "bytes":
             image: Any = bytes(reader.read_row(row))
         elif not self.crops:
-            image = self.shown(decoder.whole(row, reader.read_row(row)))
+            image = self.shown(decoder.decode_whole(row, reader.read_row(row)))
         else:
             box, operations = decoder.choose(self.crops[0], self.augment, row, random)
-            image = self.shown(decoder.cut(row, reader.read_row(row), box, operations))
+            image = self.shown(decoder.decode_crop(row, reader.read_row(row), box, operations))
         return self.item(image, label)
 
     def shown(self, pixels: npt.NDArray[Any]) -> Any:

@@ -100,7 +100,7 @@ class Pictures:
         for number, epoch in enumerate(epochs):
             crops[number] = decoder.choose_crops(crop, [row], epoch, own)[0]
         with self.turn:
-            images = decoder.cut(rows, crops)
+            images = decoder.decode_crops(rows, crops)
         return [
             Cut(epoch, *Box(*chosen).rectangle, encode(image, "jpeg", _QUALITY))
             for epoch, chosen, image in zip(epochs, crops.tolist(), images, strict=True)

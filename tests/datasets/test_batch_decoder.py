@@ -71,7 +71,7 @@ def test_a_batch_is_decoded_by_c_alone(codec: str, photo_tree: Path, packs: Pack
     decoder = BatchDecoder(reader)
     images, indices = torch.empty((4, 8, 8, 3), dtype=torch.uint8).permute(0, 3, 1, 2), np.arange(4)
     crops = decoder.choose_crops(RandomResizedCrop(8), indices, 0, 0)
-    assert decoder.one.in_c
+    assert decoder.sample_decoder.in_c
     offer = NativeTasks(reader, decoder._task_builder, indices, crops[:, None], 4, 3, None)
     offer.aim(0, 4, [images])
     assert offer.decode(0, 3) == offer.decode(3, 4) == []
