@@ -151,7 +151,7 @@ class ConcatImageDataset(ItemDataset):
 
         def items_in(share: Share) -> list[Any]:
             items = self._each[share.number]
-            return items.own_items(share.indices % len(items), self._own_seed(share.number))
+            return items.items_of_current_epoch(share.indices % len(items), self._own_seed(share.number))
 
         return self._in_order(normalized_indices(indices, len(self)), items_in)
 

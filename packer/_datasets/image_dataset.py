@@ -22,7 +22,7 @@ from packer._datasets import staging
 from packer._datasets.decoder import BatchDecoder
 from packer._datasets.description import of_pack, pictures
 from packer._datasets.fields import FieldDecoder, FieldOptions, Values, in_form, tensor_dtype
-from packer._datasets.items import BAD, ItemMaker, Pool, Replaced, replaced_from
+from packer._datasets.items import SAMPLE_ERRORS, ItemMaker, Pool, Replaced, replaced_from
 from packer._datasets.pipeline import (
     OUTPUTS,
     Compiled,
@@ -357,7 +357,7 @@ class ImageDataset(ItemDataset):
         """Return a batch of items, in the order of `indices`; DataLoader calls this."""
         if type(self).__getitem__ is not ImageDataset.__getitem__:  # a subclass changes the items
             return [self[index] for index in indices]
-        return self._items.own_items(indices, self.seed)
+        return self._items.items_of_current_epoch(indices, self.seed)
 
     def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
         """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
@@ -733,14 +733,14 @@ class PackItems(TorchDataset):
         """Return an item. Its crop depends on `seed` and the epoch; without a seed, torch's generator draws it."""
         pipeline = self.pipeline
         if not pipeline.takes_one:
-            return self.own_items([index], seed)[0]
+            return self.items_of_current_epoch([index], seed)[0]
         number = self.view.row_of(index)
         random = None if seed is None or not pipeline.randoms else self._random(number, seed, pipeline.randoms)
         try:
             row = self.reader.row(number)
             label = self.view.label_of(index, row.label)
             return pipeline.sample(self.reader, self.decoder.sample_decoder, row, label, random)
-        except BAD:
+        except SAMPLE_ERRORS:
             if self.replaced is None:
                 raise
         return self.replaced_items(np.array([index % len(self)]), seed)[0]
@@ -839,37 +839,40 @@ class PackItems(TorchDataset):
         rows, keys = self.view.rows_and_keys(indices)
         labels = self.view.labels_of(np.asarray(indices, np.int64))
         before = seeder(seed, epoch, keys) if seeding else None
-        return self._made(rows, keys, labels, epoch, seed, self.pipeline_with(transform), before)
+        return self._make_items(rows, keys, labels, epoch, seed, self.pipeline_with(transform), before)
 
-    def own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[Any]:
-        """Return items; crops depend on `seed` and the epoch, or are drawn from torch's generator without a seed."""
+    def items_of_current_epoch(self, indices: Sequence[int] | Ints, seed: int | None) -> list[Any]:
+        """Return items with the crops of the dataset's current epoch.
+
+        The crops depend on `seed` and the epoch; without a seed they are drawn from torch's generator.
+        """
         pipeline, indices = self.pipeline, normalized_indices(indices, len(self))
         rows = self.view.rows_in_turns(indices)
         if seed is not None and pipeline.randoms:
             self.epochs.read(rows)
         try:
-            return self._made(rows, rows, self.view.labels_of(indices), self.epochs.epoch, seed, pipeline)
-        except BAD:
+            return self._make_items(rows, rows, self.view.labels_of(indices), self.epochs.epoch, seed, pipeline)
+        except SAMPLE_ERRORS:
             if self.replaced is None:
                 raise
         return self.replaced_items(indices, seed)
 
     def replaced_items(self, indices: Ints, seed: int | None) -> list[Any]:
-        """Return items of samples like `own_items`, but replace samples that cannot be read."""
+        """Return items of samples like `items_of_current_epoch`, but replace samples that cannot be read."""
         view, epoch = self.view, self.epochs.epoch
         chosen = self._readable(indices, epoch, seed)
         rows, keys = view.rows_and_keys(chosen)
         keys = np.where(chosen == indices, rows, keys)
-        return self._made(rows, keys, view.labels_of(chosen), epoch, seed, self.pipeline)
+        return self._make_items(rows, keys, view.labels_of(chosen), epoch, seed, self.pipeline)
 
     def replacements(self, indices: Ints, epoch: int, seed: int) -> Ints | None:
         return None if self.replaced is None else self._readable(indices, epoch, seed)
 
     def require_readable(self, index: int, epoch: int, seed: int | None) -> None:
-        """Make an item without transforms; raises one of the errors in `BAD` if the sample cannot be read."""
+        """Make an item without transforms; raises one of the errors in `SAMPLE_ERRORS` if the sample cannot be read."""
         view, indices = self.view, np.array([index])
         rows, keys = view.rows_and_keys(indices)
-        self._made(rows, keys, view.labels_of(indices), epoch, seed, self.pipeline.without_transforms())
+        self._make_items(rows, keys, view.labels_of(indices), epoch, seed, self.pipeline.without_transforms())
 
     def fetching(self, block: int) -> Fetching | None:
         reader = self.reader
@@ -912,7 +915,7 @@ class PackItems(TorchDataset):
         assert self.replaced is not None
         return self.replaced.substitutes(indices, len(self), lambda index: self.require_readable(index, epoch, seed))
 
-    def _made(  # noqa: PLR0917
+    def _make_items(  # noqa: PLR0917
         self,
         rows: Ints,
         keys: Ints,

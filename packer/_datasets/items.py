@@ -235,7 +235,7 @@ class Pool:
         return Pool, ()
 
 
-BAD = CorruptPackError, ImageError
+SAMPLE_ERRORS = CorruptPackError, ImageError
 """The errors that a sample raises if it cannot be read, and nothing else raises."""
 
 _TURN_OF_REPLACEMENT = 1 << 20
@@ -275,7 +275,7 @@ class Replaced:
         length : int
             The number of samples in the dataset.
         require : callable
-            Takes an index, and raises one of the errors in `BAD` if the sample cannot be read.
+            Takes an index, and raises one of the errors in `SAMPLE_ERRORS` if the sample cannot be read.
 
         Raises
         ------
@@ -289,7 +289,7 @@ class Replaced:
             candidate = index if step == 0 else (index + step) % length + _TURN_OF_REPLACEMENT * length
             try:
                 require(candidate)
-            except BAD as error:
+            except SAMPLE_ERRORS as error:
                 self._note(error, length)
             else:
                 return candidate

@@ -127,15 +127,15 @@ def index_of(
         return None
     if path is None:
         directory = Path(tempfile.mkdtemp(dir=process_directory(_PREFIX)))
-        return _made(directory / f"{paths[0].stem}.index", source, container, options, progress)
+        return _make_index(directory / f"{paths[0].stem}.index", source, container, options, progress)
     index = Path(os.path.abspath(os.path.expanduser(path)))
     with held(index.with_name(f"{index.name}.lock"), _wait):  # other processes wait, and use the same index
         if os.path.lexists(index) and _is_of(index, source, container, options):
             return index
-        return _made(index, source, container, options, progress)
+        return _make_index(index, source, container, options, progress)
 
 
-def _made(
+def _make_index(
     index: Path,
     source: Source | None,
     container: Container | None,

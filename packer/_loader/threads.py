@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packer._datasets.items import BAD
+from packer._datasets.items import SAMPLE_ERRORS
 from packer._datasets.pipeline import Transform
 from packer._datasets.protocol import ALIGNMENT, Fetching, Layout, LoaderDataset, Tensors
 from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Postprocess, SliceFunction, split
@@ -165,7 +165,7 @@ class Workers(abc.ABC):
         plan = job.plan
         try:
             results = job.results()
-        except BAD:
+        except SAMPLE_ERRORS:
             job.wait()  # until no worker writes into the memory, which is used again
             other = plan.replacement(job)
             if other is None:
