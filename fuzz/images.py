@@ -12,7 +12,7 @@ from fuzz.campaign import disagreement
 from fuzz.sections import sealed_chunks, sealed_tiles
 from packer._images import jpeg_tiles, native, turbojpeg
 from packer._images.decode import decode, installed_decoders
-from packer._images.geometry import Box, Rectangle, shown
+from packer._images.geometry import Box, Rectangle, visible_part
 from packer._images.jpeg import read_header
 from packer._images.jpeg_tiles import Tiles, cut_out, cut_out_in_python, first_rows, first_rows_in_python, read_tiles
 from packer._images.masks import cut_mask, nearest
@@ -146,7 +146,7 @@ def draw(data: bytes) -> None:
 
 def _expected(whole: npt.NDArray[np.uint8], box: Box) -> npt.NDArray[np.uint8]:
     """Return the window that torch draws of an image, padded by numpy."""
-    part, (top, left, height, width) = shown(box)._replace(flip=0), box.rectangle
+    part, (top, left, height, width) = visible_part(box)._replace(flip=0), box.rectangle
     pixels = whole[top : top + height, left : left + width]
     if box.scaled == (height, width):  # then torch is given the window alone
         pixels = pixels[part.cut_top :, part.cut_left :][: part.out_height, : part.out_width]

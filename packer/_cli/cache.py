@@ -67,7 +67,7 @@ def clear_command(directory: Path | None, url: str | None, quiet: bool) -> None:
     missing data again. Removed files that a program has open take up space until it ends.
     """
     from packer._storage.remote.cache import clear
-    from packer._storage.remote.urls import shown
+    from packer._storage.remote.urls import redacted
 
     place = _directory(directory)
     with output.ProgressDisplay(Path(place).name, quiet=quiet) as display:
@@ -79,7 +79,7 @@ def clear_command(directory: Path | None, url: str | None, quiet: bool) -> None:
         what = counted(len(removed), "object")
         click.echo(f"{printable(place)}: {in_units(sum(one.size for one in removed))} removed, {what}")
     else:
-        click.echo(f"{printable(place)}: nothing {'' if url is None else f'of {shown(url)} '}is cached")
+        click.echo(f"{printable(place)}: nothing {'' if url is None else f'of {redacted(url)} '}is cached")
 
 
 def _directory(given: Path | None) -> str:

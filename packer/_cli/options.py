@@ -29,7 +29,7 @@ from packer._conversion.options import (
     SourceOptions,
     options_of,
 )
-from packer._storage.remote.urls import is_url, shown, user_path
+from packer._storage.remote.urls import is_url, redacted, user_path
 from packer.errors import DestinationOptionError, OptionError, OptionTypeError, flag
 from packer.plugins import PluginDescriptor
 
@@ -180,7 +180,7 @@ class UserPath(click.Path):
             self.fail("the path is empty. Is a shell variable not set?", param, ctx)
         if is_url(value):
             self.fail(
-                f"{shown(value)} is a URL, and this takes only paths on this machine. `packer stage URL DIRECTORY` "
+                f"{redacted(value)} is a URL, and this takes only paths on this machine. `packer stage URL DIRECTORY` "
                 "copies a pack here",
                 param,
                 ctx,

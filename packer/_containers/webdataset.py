@@ -657,7 +657,7 @@ class FirstSamples:
             for extension in extensions
         }
 
-    def shown(self) -> str:
+    def printable_extensions(self) -> str:
         """Return extensions for a message."""
         return ", ".join(f".{printable(one)}" for one in list(self.members)[:10])
 
@@ -765,7 +765,7 @@ def _images(first: FirstSamples) -> tuple[tuple[str, ...], str]:
     small = [one for one, member in first.members.items() if member.size <= _LARGEST_LOOKED_AT]
     likely = [one for one in small if suffix_of(first.content(one)[:IMAGE_HEAD])]
     way = f". Say which is the image: --key image={printable(likely[0])}" if likely else ""
-    raise SourceError(f"{where}: no images in it: the first samples have {first.shown()}{way}")
+    raise SourceError(f"{where}: no images in it: the first samples have {first.printable_extensions()}{way}")
 
 
 def _roles_by_keys(tar: Tar, first: FirstSamples, chosen: Chosen) -> None:
@@ -777,7 +777,9 @@ def _roles_by_keys(tar: Tar, first: FirstSamples, chosen: Chosen) -> None:
     for key in chosen.all_keys():
         extensions = [key.partition(":")[0]] if key == chosen.label else key.split(";")
         if not (directories and key == chosen.label) and not any(one in there for one in extensions):
-            raise SourceError(f"{first.where}: the first samples have no .{printable(key)}; they have {first.shown()}")
+            raise SourceError(
+                f"{first.where}: the first samples have no .{printable(key)}; they have {first.printable_extensions()}"
+            )
     tar.directories_are_classes, tar.others_left_out = directories, True
     if chosen.label is not None and not directories:
         extension = chosen.label.partition(":")[0]

@@ -26,7 +26,7 @@ from packer._sources.labels import with_given_classes
 from packer._sources.scan_list import is_listing
 from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
-from packer._storage.remote.urls import is_url, shown, user_path
+from packer._storage.remote.urls import is_url, redacted, user_path
 from packer._table import Names, repeats
 from packer.errors import DestinationError, OptionError, OptionTypeError, SourceError, option, printable
 
@@ -78,7 +78,7 @@ def append(
     values, progress = _values(options), shown_progress(progress, pack)
     if is_url(pack):
         raise DestinationError(
-            f"{shown(pack)}: a pack at a URL cannot be changed. Append to a copy on a disk, and "
+            f"{redacted(pack)}: a pack at a URL cannot be changed. Append to a copy on a disk, and "
             "convert the copy to a URL"
         )
     pack, src = Path(os.path.abspath(os.path.expanduser(pack))), user_path(src)

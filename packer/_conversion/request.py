@@ -59,7 +59,7 @@ from packer._sources.sidecar_files import FileField, files_among, notes_on_gray_
 from packer._sources.table_source import csv_source
 from packer._sources.tables import ColumnSpec, TableOptions, default_delimiter
 from packer._storage.place import place_of
-from packer._storage.remote.urls import is_url, parse, shown
+from packer._storage.remote.urls import is_url, parse, redacted
 from packer._storage.system import require_count
 from packer.errors import (
     NotAPackError,
@@ -104,7 +104,7 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
     if at_url and request.labels is None:
         if parse(request.src).scheme in ("http", "https"):
             raise SourceError(
-                f"{shown(request.src)}: a server of HTTP does not list what it has. Convert a table of URLs: "
+                f"{redacted(request.src)}: a server of HTTP does not list what it has. Convert a table of URLs: "
                 "`packer convert urls.csv DST`, with a column `url`"
             )
         return prefix_source(
@@ -122,7 +122,7 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
 
 
 def _shown(src: Path) -> str:
-    return shown(src) if is_url(src) else printable(src)
+    return redacted(src) if is_url(src) else printable(src)
 
 
 def refuse_of_container(src: Path, mention: str, error: SourceError | None = None) -> None:
@@ -536,7 +536,7 @@ class SourceRequest(SourceOptions):
             for name, declared in options_of(SourceOptions)
             if (word := recorded_as(name, declared))
         }
-        return {**values, "src": shown(src) if is_url(src := place_of(self.src).path) else src}
+        return {**values, "src": redacted(src) if is_url(src := place_of(self.src).path) else src}
 
     def _recorded(self, name: str) -> Any:
         """Return the value of an option for a record; None or a false value if the option is not set."""
@@ -620,7 +620,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
     def format_row(self) -> Format:
         """The format of the pack; DestinationOptionError if neither `format` nor the suffix of `dst` names one."""
         advice = f"Change the name, or say {option('format')}."
-        name = shown(self.dst) if is_url(self.dst) else self.dst
+        name = redacted(self.dst) if is_url(self.dst) else self.dst
         return format_for(name, advice) if self.format is None else require_format(self.format)
 
     @property

@@ -206,10 +206,10 @@ class Stream:
                 values = prepare_values(fields, own.values, prepared.change, self.recipe)
                 made = sample_of(own.name(), own.label(), prepared, own.stamp(), fields, values)
             except ImageError as error:
-                error.name = error.name or own.shown()
+                error.name = error.name or own.display_name()
                 if self._on_error == "fail":
                     raise
-                batch.append((RecordEntry(own.shown(), stamp=own.stamp(), reason=recorded(error.args[0])), None))
+                batch.append((RecordEntry(own.display_name(), stamp=own.stamp(), reason=recorded(error.args[0])), None))
             else:
                 batch.append(made)
         return batch
@@ -248,7 +248,7 @@ class StreamSample:
             raise SourceError(f"sample {self._index}: the name {name!r} {reason}")
         return name
 
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """Return a name for messages, even for a sample with an invalid name."""
         try:
             return self.name()
@@ -261,7 +261,7 @@ class StreamSample:
         if label_type == "class":
             return UNLABELED if label is None else self._class_id(label)
         if label is None:
-            raise ImageError(f"it has no label, and label_type is {label_type!r}", self.shown())
+            raise ImageError(f"it has no label, and label_type is {label_type!r}", self.display_name())
         try:
             stored = Field("label_", "scalar", "int64" if label_type == "int" else "float64").encode(label)
         except ValueError as error:
@@ -300,7 +300,7 @@ class StreamSample:
             )
 
     def _no_label(self, reason: str) -> ImageError:
-        return ImageError(f"its label{reason}", self.shown())
+        return ImageError(f"its label{reason}", self.display_name())
 
     @cached_property
     def values(self) -> tuple[Stored, ...]:
@@ -313,7 +313,7 @@ class StreamSample:
                     value = _encoded_image(value, field.name)
                 stored.append(field.encode(value))
             except ValueError as error:
-                raise ImageError(f"field {field.name!r}: {error}", self.shown()) from error
+                raise ImageError(f"field {field.name!r}: {error}", self.display_name()) from error
         return tuple(stored)
 
     def stamp(self) -> tuple[int, int]:

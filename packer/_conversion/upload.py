@@ -136,7 +136,7 @@ class UploadedConversion:
         return replace(summary, destination=self._url, seconds=seconds)
 
     def _refuse_to_wait(self) -> None:
-        raise PackLockedError(f"{parse(self._url).shown()}: another process is making it in {printable(self.room)}")
+        raise PackLockedError(f"{parse(self._url).redacted()}: another process is making it in {printable(self.room)}")
 
     def _start_over(self) -> None:
         """Drop the work of an earlier run."""

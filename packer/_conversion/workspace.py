@@ -651,8 +651,8 @@ def require_pack(destination: str | os.PathLike[str], files: Iterable[str]) -> N
     found = list(files)
     if found and (others := files_of_others(destination, found)):
         raise DestinationError(
-            f"{urls.shown(destination)}: holds files that do not belong to the pack, and {option('overwrite', True)} "
-            f"would delete them: {some(others)}. Move them away, or choose another name."
+            f"{urls.redacted(destination)}: holds files that do not belong to the pack, and "
+            f"{option('overwrite', True)} would delete them: {some(others)}. Move them away, or choose another name."
         )
 
 
@@ -668,7 +668,7 @@ def _require_mark(destination: str | os.PathLike[str]) -> None:
     except (PackError, MissingDependencyError) as error:
         problem, cause = f"cannot be recognised as a pack ({message_of(error)})", error
     raise DestinationError(
-        f"{urls.shown(destination)}: exists, and {problem}, so {option('overwrite', True)} does not replace it. "
+        f"{urls.redacted(destination)}: exists, and {problem}, so {option('overwrite', True)} does not replace it. "
         "Choose another name, or delete it yourself first."
     ) from cause
 
@@ -694,7 +694,7 @@ def check_place(destination: Path) -> None:
     """Raise DestinationError if no pack can be created at a path."""
     if urls.is_url(destination):
         raise DestinationOptionError(
-            f"{urls.shown(destination)}: is written by `packer convert` alone, without {option('split')}, "
+            f"{urls.redacted(destination)}: is written by `packer convert` alone, without {option('split')}, "
             "--part and --cluster. Make the pack on a disk, and then convert that to the URL."
         )
     shown, parent = printable(destination), destination.parent
@@ -742,7 +742,9 @@ def check_inputs(destination: Path, inputs: Iterable[str | os.PathLike[str]]) ->
 
 
 def _replaces(destination: Path, path: str | os.PathLike[str]) -> DestinationError:
-    replaced, read = (urls.shown(one) if urls.is_url(one) else printable(os.fspath(one)) for one in (destination, path))
+    replaced, read = (
+        urls.redacted(one) if urls.is_url(one) else printable(os.fspath(one)) for one in (destination, path)
+    )
     problem = f"would replace {read}, which is read"
     if os.path.abspath(destination) == os.path.abspath(path):
         problem = "cannot be both read and replaced"

@@ -89,14 +89,14 @@ class Parts:
         return "image" in self.names
 
     @property
-    def shown(self) -> dict[str, Field]:
+    def item_fields(self) -> dict[str, Field]:
         """The fields in `names`."""
         return {name: self.fields[name] for name in self.names if name in self.fields}
 
     @property
     def masks(self) -> tuple[str, ...]:
         """The mask fields in `names`."""
-        return tuple(name for name, field in self.shown.items() if KINDS[field.kind].pixels == "ids")
+        return tuple(name for name, field in self.item_fields.items() if KINDS[field.kind].pixels == "ids")
 
     @property
     def cropped(self) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ class Parts:
         It cannot be applied to segmentations. It cannot be applied to lists either if the step may remove boxes and
         `per_box` does not specify whether each list has an entry for each box.
         """
-        kinds = {name: KINDS[field.kind] for name, field in self.shown.items()}
+        kinds = {name: KINDS[field.kind] for name, field in self.item_fields.items()}
         drawn = [name for name, kind in kinds.items() if kind.is_spatial and not kind.is_cropped]
         if drawn and not self.is_target:
             changes = "cut" if isinstance(step, Crop) else "move"

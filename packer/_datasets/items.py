@@ -175,19 +175,18 @@ class ItemMaker:
             pixels = decoder.decode_crops(rows, crops)
             if pipeline.views:
                 for views in pixels:
-                    yield tuple(map(pipeline.shown, views))
+                    yield tuple(map(pipeline.transform_input, views))
             elif isinstance(pixels, np.ndarray) and pipeline.output == "tensor" and pipeline.lookup is None:
                 yield from torch.from_numpy(pixels).permute(0, 3, 1, 2).unbind(0)
             else:
-                yield from map(pipeline.shown, pixels)
+                yield from map(pipeline.transform_input, pixels)
             return
         data_of = decoder.reader.read_many(rows)
         for row, data in zip(decoder.reader.table.rows(rows), data_of, strict=True):
-            yield (
-                bytes(data)
-                if pipeline.output == "bytes"
-                else pipeline.shown(decoder.sample_decoder.decode_whole(row, data))
-            )
+            if pipeline.output == "bytes":
+                yield bytes(data)
+            else:
+                yield pipeline.transform_input(decoder.sample_decoder.decode_whole(row, data))
 
 
 _of_thread = threading.local()

@@ -132,13 +132,13 @@ class Pipeline:
         if self.output == "bytes":
             image: Any = bytes(reader.read_row(row))
         elif not self.crops:
-            image = self.shown(decoder.decode_whole(row, reader.read_row(row)))
+            image = self.transform_input(decoder.decode_whole(row, reader.read_row(row)))
         else:
             box, operations = decoder.choose(self.crops[0], self.augment, row, random)
-            image = self.shown(decoder.decode_crop(row, reader.read_row(row), box, operations))
+            image = self.transform_input(decoder.decode_crop(row, reader.read_row(row), box, operations))
         return self.item(image, label)
 
-    def shown(self, pixels: npt.NDArray[Any]) -> Any:
+    def transform_input(self, pixels: npt.NDArray[Any]) -> Any:
         """Return (height, width, channels) pixels in the form that the transforms expect."""
         return in_form(self.output, pixels) if self.lookup is None else self.lookup(pixels)
 

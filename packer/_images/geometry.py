@@ -159,7 +159,7 @@ def is_padded(box: Box) -> bool:
     return not inside or box.cut_left < 0 or box.cut_left + box.out_width > box.scaled_width
 
 
-def shown(box: Box) -> Box:
+def visible_part(box: Box) -> Box:
     """Return a box whose window is the part of the resized rectangle that is visible in the window of `box`.
 
     The part has at most as many rows and columns as the window. If nothing of the rectangle is visible, the part
@@ -217,7 +217,7 @@ def _extent(mode: str, first: int, count: int, side: int) -> tuple[int, int]:
 
 def touched(box: Box) -> Rectangle:
     """Return the part of a box's rectangle that its window depends on."""
-    box = shown(box)
+    box = visible_part(box)
     if box.scaled == box.out:
         return box.rectangle
     if box.scaled == box.crop:

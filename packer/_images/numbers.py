@@ -196,7 +196,7 @@ Numbers = NumberFormat | Lookup
 
 
 def lookup_of(
-    conversions: Sequence[Callable[[Any], Any]], shown: Callable[[npt.NDArray[np.uint8]], Any]
+    conversions: Sequence[Callable[[Any], Any]], to_input: Callable[[npt.NDArray[np.uint8]], Any]
 ) -> Lookup | None:
     """Return a Lookup equivalent to some conversions, one after the other; None if no table is equivalent.
 
@@ -204,12 +204,12 @@ def lookup_of(
     ----------
     conversions : sequence of callable
         Each converts a number independently of its position and neighbours; see `packer.crops._fuse.pointwise`.
-    shown : callable
+    to_input : callable
         Converts pixels to the form that the first conversion expects.
     """
     levels = np.repeat(np.arange(_LEVELS, dtype=np.uint8)[None, :, None], 3, 2)
     try:
-        image = shown(levels)
+        image = to_input(levels)
         for convert in conversions:
             image = convert(image)
     except Exception:  # the conversion of an image will raise it again, with the image's name

@@ -31,9 +31,9 @@ from packer._images.geometry import (
     outside,
     require_affordable,
     scratch,
-    shown,
     sources,
     touched,
+    visible_part,
 )
 from packer._images.jpeg_tiles import cut_out, first_rows
 from packer._images.resize import resize_batch
@@ -53,7 +53,7 @@ def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
     pixels : (part.out_height, part.out_width, 3) uint8 array
         Not mirrored.
     part : Box
-        The result of `packer._images.geometry.shown` for the box.
+        The result of `packer._images.geometry.visible_part` for the box.
     out : (box.out_height, box.out_width, 3) uint8 array
         The window, mirrored if the box is.
     """
@@ -262,7 +262,7 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
         If resizing needs too much memory: see `packer._images.geometry.affordable` and `resize_by_torch`.
     """
     if is_padded(box):
-        part = shown(box)
+        part = visible_part(box)
         require_channels_last(out)
         pad_into(_resized(pixels, part._replace(flip=0)), part, box, out[0].permute(1, 2, 0).numpy())
         return

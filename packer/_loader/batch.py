@@ -377,7 +377,7 @@ def _has_other_images(parts: Parts | None) -> bool:
     """Tell whether items have fields whose tensors may look like images, so that they are converted to numbers too."""
     if parts is None:
         return False
-    kinds = [KINDS[field.kind] for field in parts.shown.values()]
+    kinds = [KINDS[field.kind] for field in parts.item_fields.values()]
     return any(kind.pixels == "colours" or kind.form == "array" for kind in kinds)
 
 

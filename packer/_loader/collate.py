@@ -203,7 +203,7 @@ class Collation:
 
 def _lengths(parts: Parts, pad: Pad) -> dict[str, int | None]:
     """Return the length to which each field is padded; None for arrays that become lists."""
-    forms = {name: KINDS[field.kind].form for name, field in parts.shown.items()}
+    forms = {name: KINDS[field.kind].form for name, field in parts.item_fields.items()}
     paddable = [name for name, form in forms.items() if form == "rows" or (form == "array" and parts.fields[name].rank)]
     if pad is None:
         return {}

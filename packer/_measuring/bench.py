@@ -38,7 +38,7 @@ from packer._measuring.machine import processor, version_of
 from packer._sources.imagefolder import ImageRule, Walk, class_directories, refuse_splits
 from packer._storage.files import PICTURES, require_output, write_output
 from packer._storage.progress import shown_progress
-from packer._storage.remote.urls import chosen, is_url, name as last_part, shown
+from packer._storage.remote.urls import chosen, is_url, name as last_part, redacted
 from packer._storage.system import available_cpus, in_units, require_count, require_seconds
 from packer.errors import (
     MissingDependencyError,
@@ -342,7 +342,7 @@ def _reasons(skipped: dict[str, str]) -> Iterator[str]:
 
 def _public_path(path: str) -> str:
     """Return a path for display: a URL without its secrets."""
-    return shown(path) if is_url(path) else path
+    return redacted(path) if is_url(path) else path
 
 
 @contextlib.contextmanager
@@ -433,7 +433,7 @@ def named(paths: list[str]) -> dict[str, str]:
             advice = index if glob.has_magic(path) else ""
             raise PackNotFoundError(printable(f"{path}: no such file or directory{advice}"))
     bare = [last_part(path) if is_url(path) else Path(os.path.abspath(path)).name for path in paths]
-    names = bare if len(set(bare)) == len(bare) else [shown(path) if is_url(path) else path for path in paths]
+    names = bare if len(set(bare)) == len(bare) else [redacted(path) if is_url(path) else path for path in paths]
     if len(set(names)) < len(names):
         raise OptionError("a pack or tree is passed twice")
     return {printable(name): path for name, path in zip(names, paths, strict=True)}
@@ -443,7 +443,7 @@ def ways(by_name: dict[str, str], recipe: str | None) -> Iterator[Way]:
     """Yield the ways of reading the packs and trees in `by_name`."""
     if recipe is not None and (url := next(filter(is_url, by_name.values()), None)):
         raise OptionError(
-            f"{shown(url)}: a recipe is measured only on a disk; copy the pack to one with `packer stage`"
+            f"{redacted(url)}: a recipe is measured only on a disk; copy the pack to one with `packer stage`"
         )
     kinds = {path: _kind(path) for path in by_name.values()}  # raises errors before torch is imported
     if recipe in RECIPES:

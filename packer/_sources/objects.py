@@ -29,7 +29,7 @@ from packer._sources.tables import Cells, LabelTable, TableOptions, open_table
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file, may_be_system_file
 from packer._storage.packfile import LARGEST_READ
 from packer._storage.remote.client import Version, get, head, list_in_parallel
-from packer._storage.remote.urls import Url, is_url, join, parse, shown, user_path
+from packer._storage.remote.urls import Url, is_url, join, parse, redacted, user_path
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_in
 from packer._table import Names
@@ -84,7 +84,7 @@ class ObjectSource(Source):
         try:
             version = Version(size, etag) if known else head(url)
             if version is None:
-                raise FileNotFoundError(shown(url))
+                raise FileNotFoundError(redacted(url))
             if version.size > LARGEST_READ:
                 reason = f"has {version.size} bytes, and a sample has {LARGEST_READ} at most"
                 raise ImageError(reason, self.names[index])
@@ -92,7 +92,7 @@ class ObjectSource(Source):
         except FileNotFoundError:
             self._require_as_listed(index, NO_STAMP)
             named = "" if self.lines is None else f", which line {self.lines[index]} of the table names"
-            reason = f"cannot be read: there is no such object{named}: {shown(url)}"
+            reason = f"cannot be read: there is no such object{named}: {redacted(url)}"
             raise ImageError(reason, self.names[index]) from None
         except RemoteError as error:
             self._require_as_listed(index, self.stamp(index))
@@ -185,8 +185,9 @@ def prefix_source(
     notes = others.notes()
     if not versions:
         raise SourceError(
-            f"{shown(base)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}. Images are expected "
-            f"as {shown(base).rstrip('/')}/CLASS/IMAGE; for images without labels, say {option('unlabeled', True)}."
+            f"{redacted(base)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}. Images are "
+            f"expected as {redacted(base).rstrip('/')}/CLASS/IMAGE; for images without labels, say "
+            f"{option('unlabeled', True)}."
         )
     names = sorted(versions) if unlabeled else sorted(versions, key=_in_tree)
     _account_for_hidden(names, account, unlabeled=unlabeled)
@@ -199,7 +200,7 @@ def prefix_source(
         _refuse_splits(base, list(by_class), names)
         account_for_layout(account, by_class, "", "copy them to a disk, and convert")
         if classes is not None:
-            by_class = in_known_classes(shown(base), by_class, classes, bad)
+            by_class = in_known_classes(redacted(base), by_class, classes, bad)
             names = list(itertools.chain.from_iterable(by_class.values()))
         ids = class_ids(list(by_class) if classes is None else classes)
     return ObjectSource(
@@ -232,7 +233,7 @@ def _system_files(base: str, listed: Mapping[str, Version]) -> list[str]:
         try:
             return list(itertools.compress(likely, pool.map(is_one, likely)))
         except (RemoteError, FileNotFoundError) as error:
-            raise SourceError(f"{shown(base)}: {error}") from error
+            raise SourceError(f"{redacted(base)}: {error}") from error
 
 
 def _account_for_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) -> None:
@@ -258,7 +259,9 @@ def _listed(base: str, bad: BadSamples) -> Iterator[tuple[str, Version]]:
         if problem := name_problem(name):
             bad.add(
                 name,
-                SourceError(f"{shown(base)}: the object {printable(name)} cannot be a sample: {problem}. Rename it."),
+                SourceError(
+                    f"{redacted(base)}: the object {printable(name)} cannot be a sample: {problem}. Rename it."
+                ),
             )
             continue
         yield name, version
@@ -280,8 +283,8 @@ def _refuse_splits(base: str, folders: Sequence[str], names: Sequence[str]) -> N
     splits = [folder for folder in folders if folder.lower() in SPLITS and folder in deep]
     if len(splits) > 1 or (splits and len(splits) == len(folders)):
         raise SourceError(
-            f"{shown(base)} holds splits ({', '.join(splits)}), not classes. Convert each by itself, from "
-            f"{shown(join(base, splits[0]))}, and the others with {option('classes_from')} the first one's pack."
+            f"{redacted(base)} holds splits ({', '.join(splits)}), not classes. Convert each by itself, from "
+            f"{redacted(join(base, splits[0]))}, and the others with {option('classes_from')} the first one's pack."
         )
 
 
@@ -352,8 +355,8 @@ def _require_url_header(table: LabelTable, header: Sequence[str]) -> None:
     """Raise SourceError if the first line of a table without a header would be lost as a header."""
     if table.has_header and table.of_texts and (first := next(filter(is_url, header), None)):
         raise SourceError(
-            f"{printable(table.path)}: the first line looks like a row and not like a header: {shown(first)} is a URL, "
-            f"which would be lost. Where there is no header, say {option('no_header', True)}: columns are "
+            f"{printable(table.path)}: the first line looks like a row and not like a header: {redacted(first)} is a "
+            f"URL, which would be lost. Where there is no header, say {option('no_header', True)}: columns are "
             "called by their numbers, "
             f"{option('path_column', str(header.index(first) + 1))}"
         )
@@ -392,7 +395,7 @@ class _UrlRows(TableRows):
             name = target.key[len(start) :].lstrip("/") if same else f"{target.host}/{target.key}"
             name = urllib.parse.unquote(name) if target.scheme in ("http", "https") else name
             if problem := name_problem(name):
-                self.leave_out(row, f"{target.shown()} names no image: {problem}")
+                self.leave_out(row, f"{target.redacted()} names no image: {problem}")
             self.names.append(name)
 
     def _keep(self, rows: Sequence[int]) -> None:
@@ -423,5 +426,5 @@ class _UrlRows(TableRows):
                 f"disk, say their directory as SRC, and this table with {option('labels')}"
             )
         if self._prefix is not None and not f"{parse(url)}".startswith(f"{self._prefix.rstrip('/')}/"):
-            raise ValueError(f"{shown(url)} is not below SRC")
+            raise ValueError(f"{redacted(url)} is not below SRC")
         return url

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from packer._display import in_notebook
-from packer._storage.remote.urls import is_url, shown
+from packer._storage.remote.urls import is_url, redacted
 from packer.errors import OptionTypeError, printable
 
 _C = TypeVar("_C", bound=Callable[..., None])
@@ -41,7 +41,7 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
     if progress is True:
         if not in_notebook() and not sys.stderr.isatty():  # a log would get a line for each step
             return None
-        name = shown(what) if is_url(what) else os.path.normpath(what)
+        name = redacted(what) if is_url(what) else os.path.normpath(what)
         return cast(_C, _Bar(os.path.basename(name), unit))
     if not callable(progress):
         raise OptionTypeError(f"progress is True, False or a callable, not {progress!r}")

@@ -291,7 +291,7 @@ def test_padding_in_python_takes_little_more_memory_than_its_window() -> None:
     program = """
 import resource
 import numpy as np
-from packer._images.geometry import PADDINGS, Box, shown
+from packer._images.geometry import PADDINGS, Box, visible_part
 from packer._images.rectangle import pad_into
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
@@ -300,7 +300,7 @@ for mode in ("constant", "reflect"):
     for size in ((1, 10_000_000), (10_000_000, 1)):
         box = Box.of((0, 0, 8, 8), (8, 8), (-3, -5), size)._replace(padding=PADDINGS.index(mode), fill=7)
         out = np.ones((*size, 3), np.uint8)
-        part = shown(box)
+        part = visible_part(box)
         pad_into(np.zeros((*part.out, 3), np.uint8), part, box, out)
         del out
 print(peak() - before)

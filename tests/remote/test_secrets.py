@@ -17,7 +17,7 @@ import packer
 from packer._conversion.convert import convert
 from packer._formats import open_pack
 from packer._sources.imagefolder import imagefolder_source
-from packer._storage.remote.urls import UrlPath, parse, shown, user_path
+from packer._storage.remote.urls import UrlPath, parse, redacted, user_path
 from packer.errors import PackerError
 from packer.testing.photos import draw_imagefolder
 from tests.command import packer_many
@@ -64,10 +64,10 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_url_as_it_is_shown(scheme: str, shape: str) -> None:
     url = with_shape(f"{scheme}://host:8080/dir/t.lmdb", shape)
-    once = shown(url)
+    once = redacted(url)
     assert SECRET not in once
     assert once.startswith(f"{scheme}://host:8080/dir/t.lmdb")
-    assert shown(once) == once
+    assert redacted(once) == once
     for text in (
         repr(parse(url)),
         str(user_path(url)),
@@ -80,12 +80,12 @@ def test_a_url_as_it_is_shown(scheme: str, shape: str) -> None:
 
 def test_what_is_harmless_is_shown() -> None:
     assert (
-        shown("https://h/t.lmdb?versionId=3&sig=x&X-Amz-Date=y")
+        redacted("https://h/t.lmdb?versionId=3&sig=x&X-Amz-Date=y")
         == "https://h/t.lmdb?versionId=...&sig=...&X-Amz-Date=..."
     )
-    assert shown("https://h/t.lmdb?sig=x&token&a=b") == "https://h/t.lmdb?sig=...&..."
-    assert shown("s3://bucket/a b/t.lmdb") == "s3://bucket/a b/t.lmdb"
-    assert shown("s3://bucket/image #3.jpg") == "s3://bucket/image #3.jpg"
+    assert redacted("https://h/t.lmdb?sig=x&token&a=b") == "https://h/t.lmdb?sig=...&..."
+    assert redacted("s3://bucket/a b/t.lmdb") == "s3://bucket/a b/t.lmdb"
+    assert redacted("s3://bucket/image #3.jpg") == "s3://bucket/image #3.jpg"
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
@@ -93,8 +93,8 @@ def test_what_is_harmless_is_shown() -> None:
 def test_what_follows_the_key_of_a_bucket(scheme: str, shape: str) -> None:
     """A signature behind the URL of Azure, which is none of packer's: it is a part of the key, and hidden."""
     url = f"{scheme}://bucket/dir/t.lmdb{shape}"
-    assert SECRET not in shown(url) + repr(parse(url)) + str(user_path(url))
-    assert shown(url).startswith(f"{scheme}://bucket/dir/t.lmdb")
+    assert SECRET not in redacted(url) + repr(parse(url)) + str(user_path(url))
+    assert redacted(url).startswith(f"{scheme}://bucket/dir/t.lmdb")
 
 
 @pytest.mark.parametrize("url", [
@@ -104,7 +104,7 @@ def test_what_follows_the_key_of_a_bucket(scheme: str, shape: str) -> None:
 ])  # fmt: skip
 def test_a_url_that_is_none_is_refused_without_its_secret(url: str) -> None:
     with contextlib.suppress(PackerError):
-        assert SECRET not in shown(url)
+        assert SECRET not in redacted(url)
     for read in (parse, packer.open_dataset, partial(packer.convert, dst="out.lmdb"), packer.estimate, packer.doctor):
         with pytest.raises((PackerError, OSError)) as refused:
             read(url)

@@ -347,7 +347,7 @@ prepare(Workspace *workspace, const Task *tasks, View *views, ptrdiff_t count, i
         views[i] = (View){.task = &tasks[i], .resizing = workspace->resizing[i], .window = window, .part = window};
         levels += with_levels ? bytes_of(&window) : 0;
         if (is_padded(&window)) {
-            views[i].part = shown(&window, &padding);
+            views[i].part = visible_part(&window, &padding);
             size += bytes_of(&views[i].part);
         }
     }

@@ -29,7 +29,7 @@ from packer._storage.remote.cache import (
     trusted_cache,
 )
 from packer._storage.remote.client import SMALL, Message, Version
-from packer._storage.remote.urls import RemoteSettings, identity, shown
+from packer._storage.remote.urls import RemoteSettings, identity, redacted
 from packer._storage.safe_open import NO_LINK, open_regular
 from packer.errors import PackerError, RemoteError
 
@@ -157,7 +157,7 @@ class Blocks:
         self.url, self.version, self.settings = url, version, settings
         unnamed = [] if version.etag or version.modified else [os.urandom(16).hex()]  # it may change unnoticed
         self.identity = identity(url, version.etag or version.modified, version.size, *unnamed)
-        about = {"url": shown(url), "size": version.size, "etag": version.etag, "modified": version.modified}
+        about = {"url": redacted(url), "size": version.size, "etag": version.etag, "modified": version.modified}
         directory = None if unnamed else trusted_cache(settings.cache_dir)
         self.home = None if directory is None else Home(directory, self.identity, about)
         self._directory = "" if self.home is None else self.home.directory
@@ -287,7 +287,7 @@ class Blocks:
         if failed is not None and failed["failed"] == client.ENDED:
             raise client.ended(failed["why"])
         if failed is not None:
-            raise RemoteError(f"{shown(self.url)}: {failed['why']}")
+            raise RemoteError(f"{redacted(self.url)}: {failed['why']}")
         for number in {block // _PER_SEGMENT for run in runs for block in (run[0], run[-1])}:
             opened = _opened.get((self._directory, number))
             if opened is not None and not opened.segment.is_named():  # it was removed, and made again

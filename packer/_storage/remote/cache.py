@@ -428,7 +428,7 @@ class CachedObject:
 
     def is_at(self, url: str) -> bool:
         """Tell whether this is the object at a URL, or one below it; signatures do not count."""
-        url, own = (one.partition("?")[0].rstrip("/") for one in (parse(url).shown(), self.url))
+        url, own = (one.partition("?")[0].rstrip("/") for one in (parse(url).redacted(), self.url))
         return own == url or own.startswith(f"{url}/")
 
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from packer._storage.remote.urls import RemoteSettings, chosen, join, parse, shown
+from packer._storage.remote.urls import RemoteSettings, chosen, join, parse, redacted
 from packer._storage.system import available_memory, python_command
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
 
@@ -468,7 +468,7 @@ def get(
         return b""
     found = _get(url, begin, end, version, settings)
     if found is None:
-        raise FileNotFoundError(f"{shown(url)}: there is no such object")
+        raise FileNotFoundError(f"{redacted(url)}: there is no such object")
     return bytes(found[1])
 
 
@@ -481,7 +481,7 @@ def list_objects(url: str) -> Iterator[RemoteObject]:
         If the store does not list them; servers of HTTP never do.
     """
     if parse(url).scheme in ("http", "https"):
-        raise RemoteError(f"{shown(url)}: a server of HTTP does not list what it has. Give a list of URLs")
+        raise RemoteError(f"{redacted(url)}: a server of HTTP does not list what it has. Give a list of URLs")
     for message, _ in pages({"do": "list", "url": url, "seconds": chosen(url).timeout}):
         _require(message, url)
         for name, *version in message.get("page", ()):
@@ -546,4 +546,4 @@ def _get(
 def _require(answer: Message, url: str) -> None:
     """Raise RemoteError if a response says that its order failed."""
     if "failed" in answer:
-        raise RemoteError(f"{shown(url)}: {answer['why']}")
+        raise RemoteError(f"{redacted(url)}: {answer['why']}")

@@ -28,7 +28,7 @@ from packer._storage.remote.urls import (
     name as last_part,
     parent,
     parse,
-    shown,
+    redacted,
 )
 from packer._storage.stamps import NO_STAMP, Stamp
 from packer._table import Vector
@@ -79,7 +79,7 @@ class RemoteFile(PackFile):
         self, url: str, inside: str = "", *, version: Version | None = None, settings: RemoteSettings | None = None
     ) -> None:
         self.url = join(url, inside) if inside else os.fspath(url)
-        self.path = shown(self.url)
+        self.path = redacted(self.url)
         settings = settings or chosen(self.url)
         first = b""
         if version is None:
@@ -216,7 +216,7 @@ class RemotePlace(Place):
     def __init__(self, url: str | os.PathLike[str], settings: RemoteSettings | None = None) -> None:
         parts = parse(url)
         self.url = str(parts)
-        self.path = self.as_written = parts.shown()
+        self.path = self.as_written = parts.redacted()
         self._secret = bool(parts.query or parts.user)
         if self._secret:
             os.environ[_URL_OF + identity(self.url)] = self.url
@@ -315,7 +315,7 @@ class RemotePlace(Place):
         return path == self.path or path.startswith(f"{self.path}/")
 
     def path_of(self, inside: str) -> str:
-        return parse(join(self.url, inside)).shown() if inside else self.path
+        return parse(join(self.url, inside)).redacted() if inside else self.path
 
     def _version(self, inside: str) -> Version | None:
         found = self._versions.get(inside)

@@ -162,7 +162,7 @@ class S3Bucket:
         with self._calling("", "used"):
             self._client: Any = boto3.session.Session().client("s3", config=how)
 
-    def shown(self, key: str) -> str:
+    def display_name(self, key: str) -> str:
         """Return the name of an object in messages."""
         return printable(f"s3://{self.name}/{key}")
 
@@ -293,8 +293,8 @@ class S3Bucket:
                     raise FileExistsError(key)
                 etag = upload.at_once(replace=replace) if upload.is_small else upload.in_parts(replace=replace)
             except FileExistsError:
-                raise exists_already(self.shown(key)) from None
-            require_uploaded(self.find(key), upload.size, etag, self.shown(key))
+                raise exists_already(self.display_name(key)) from None
+            require_uploaded(self.find(key), upload.size, etag, self.display_name(key))
             log.finished(key, etag)
 
     def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
@@ -325,7 +325,7 @@ class S3Bucket:
             if silent < timedelta(seconds=_SECONDS_OF_LIFE) and not even_alive:
                 seconds = max(0, round(silent.total_seconds()))
                 raise PackLockedError(
-                    f"{self.shown(upload.key)}: another process may be uploading it: of an upload that began at "
+                    f"{self.display_name(upload.key)}: another process may be uploading it: of an upload that began at "
                     f"{upload.begun:%Y-%m-%d %H:%M:%S} UTC something came {seconds} s ago. "
                     f"Wait until {_SECONDS_OF_LIFE // 60} minutes without a part have passed, or abort it "
                     f"with {option('fresh', True)}."
@@ -333,7 +333,7 @@ class S3Bucket:
             self.abort(upload.key, upload.id)
             size = sum(part.size for part in parts)
             notes.append(
-                f"an abandoned upload of {self.shown(upload.key)} was aborted: begun at "
+                f"an abandoned upload of {self.display_name(upload.key)} was aborted: begun at "
                 f"{upload.begun:%Y-%m-%d %H:%M:%S} UTC, {len(parts)} parts, {size / 1e6:,.1f} MB"
             )
         return notes
@@ -357,9 +357,9 @@ class S3Bucket:
             yield
         except self._client.exceptions.ClientError as error:
             if _code(error) in ("PreconditionFailed", "412", "ConditionalRequestConflict", "409"):
-                raise FileExistsError(self.shown(key)) from error
+                raise FileExistsError(self.display_name(key)) from error
             if _code(error) == "NoSuchUpload":
-                raise FileNotFoundError(self.shown(key)) from error
+                raise FileNotFoundError(self.display_name(key)) from error
             raise
 
     @contextlib.contextmanager
@@ -389,7 +389,7 @@ class S3Bucket:
         else:
             return
         # Without the original error, which may show the endpoint with credentials before its `@`.
-        raise RemoteError(f"{self.shown(key)}: cannot be {verb}: {why}") from None
+        raise RemoteError(f"{self.display_name(key)}: cannot be {verb}: {why}") from None
 
 
 class _SentPart(NamedTuple):
@@ -450,7 +450,7 @@ class _ObjectUpload:
         except FileNotFoundError:  # the request had succeeded, and was repeated because the first response was lost
             if not self._is_there(expected):
                 raise RemoteError(
-                    f"{self._bucket.shown(self._key)}: its upload was aborted by somebody else. "
+                    f"{self._bucket.display_name(self._key)}: its upload was aborted by somebody else. "
                     "The same command uploads it again."
                 ) from None
             return expected

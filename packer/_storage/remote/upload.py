@@ -126,7 +126,7 @@ class Upload:
         return f"{self._key}/{name}" if name else self._key
 
     def _refuse_existing(self) -> None:
-        shown = self._store.shown(self._key)
+        shown = self._store.display_name(self._key)
         if self._store.find(self._key) is not None and not self._overwrite:
             raise exists_already(shown)
         if not self._store.keys_below(f"{self._key}/", 1):
@@ -256,7 +256,7 @@ class SharedPrefix:
 class WritableStore(Protocol):
     """A bucket or a container for writing; keys are relative to it."""
 
-    def shown(self, key: str) -> str: ...
+    def display_name(self, key: str) -> str: ...
 
     def find(self, key: str) -> StoredObject | None: ...
 
@@ -296,7 +296,7 @@ class ObstoreBucket:
         self._base = f"{scheme}://{name}"
         self._settings = settings
 
-    def shown(self, key: str) -> str:
+    def display_name(self, key: str) -> str:
         """Return the name of an object in messages."""
         return printable(f"{self._base}/{key}")
 
@@ -321,9 +321,9 @@ class ObstoreBucket:
             progress(size)
             return
         if found is not None and not replace:
-            raise exists_already(self.shown(key))
+            raise exists_already(self.display_name(key))
         etag = self._ask("put", key, progress, path=os.fspath(path), part=part_size(size))
-        require_uploaded(self.find(key), size, etag, self.shown(key))
+        require_uploaded(self.find(key), size, etag, self.display_name(key))
         log.finished(key, etag)
 
     def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
@@ -354,7 +354,7 @@ class ObstoreBucket:
                         return response["result"]
             finally:
                 child.kill()
-        raise RemoteError(f"{self.shown(key)}: the process that writes it ended. The same command tries again.")
+        raise RemoteError(f"{self.display_name(key)}: the process that writes it ended. The same command tries again.")
 
     def _failed(self, key: str, kind: str) -> Exception:
         if kind == "ImportError":
@@ -363,7 +363,7 @@ class ObstoreBucket:
             kind, f"obstore says {printable(kind)}. Look at the network; the same command tries again."
         )
         # Without the text of the error, which may contain a URL with its signature.
-        return RemoteError(f"{self.shown(key)}: {why}")
+        return RemoteError(f"{self.display_name(key)}: {why}")
 
 
 def writable_store(url: str | Path) -> WritableStore:
@@ -380,9 +380,9 @@ def require_writable(destination: str | Path) -> None:
     url = parse(destination)
     if url.scheme not in _WRITTEN:
         raise DestinationOptionError(
-            f"{url.shown()}: a server of HTTP is read only. Write to s3://, gs:// or az://, or to a file."
+            f"{url.redacted()}: a server of HTTP is read only. Write to s3://, gs:// or az://, or to a file."
         )
     if not url.key.strip("/"):
         raise DestinationOptionError(
-            f"{url.shown()}: names a bucket, and no pack in it, such as {url.shown()}train.lmdb"
+            f"{url.redacted()}: names a bucket, and no pack in it, such as {url.redacted()}train.lmdb"
         )

@@ -61,9 +61,9 @@ class Url:
         return f"{self.scheme}://{self.user and self.user + '@'}{self.host}/{self.key}{query}"
 
     def __repr__(self) -> str:
-        return f"Url({self.shown()!r})"
+        return f"Url({self.redacted()!r})"
 
-    def shown(self) -> str:
+    def redacted(self) -> str:
         """Return the URL without possible secrets: the user, and the query.
 
         Of a query, only well-known names are shown. In the URL of a bucket, text that looks like a query or a fragment
@@ -76,7 +76,7 @@ class Url:
         else:
             found = _TAIL.search(self.key)
             key, mark, query = found.groups() if found else (self.key, "", "")
-        return printable(f"{self.scheme}://{host}/{key}{mark}{_shown_query(query) if mark else ''}")
+        return printable(f"{self.scheme}://{host}/{key}{mark}{_redacted_query(query) if mark else ''}")
 
     def authorization(self) -> str:
         """Return the authorization header."""
@@ -118,9 +118,9 @@ def parse(path: str | os.PathLike[str]) -> Url:
         raise RemoteError(f"{scheme}://...@...: a bucket has no user. Credentials stand in variables and files.")
     url = Url(scheme, host, key, query, user)
     if not _HOST.fullmatch(host):
-        raise RemoteError(f"{url.shown()}: has no host. In a password, / is %2F, ? is %3F, # is %23 and @ is %40")
+        raise RemoteError(f"{url.redacted()}: has no host. In a password, / is %2F, ? is %3F, # is %23 and @ is %40")
     if not host or any(part in (".", "..") for part in key.split("/")) or "//" in f"/{key}" or "\0" in text:
-        raise RemoteError(f"{url.shown()}: has parts that the URL of an object has not: an empty one, `.` or `..`")
+        raise RemoteError(f"{url.redacted()}: has parts that the URL of an object has not: an empty one, `.` or `..`")
     return url
 
 
@@ -150,10 +150,10 @@ def name(path: str | os.PathLike[str]) -> str:
     return urllib.parse.unquote(last) if url.scheme in ("http", "https") else last
 
 
-def shown(path: str | os.PathLike[str]) -> str:
+def redacted(path: str | os.PathLike[str]) -> str:
     """Return a URL for errors and logs, without credentials and query; return a path unchanged."""
     text = _text(path)
-    return parse(path).shown() if _URL.match(text) else _hidden(text) if is_url(text) else printable(text)
+    return parse(path).redacted() if _URL.match(text) else _hidden(text) if is_url(text) else printable(text)
 
 
 def identity(path: str | os.PathLike[str], *more: object) -> str:
@@ -172,7 +172,7 @@ def identity(path: str | os.PathLike[str], *more: object) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def _shown_query(query: str) -> str:
+def _redacted_query(query: str) -> str:
     """Return the well-known names in a query, and ``...`` for everything else."""
     parts = [part.partition("=") for part in query.split("&")]
     known = [f"{name}=..." if equal and _WELL_KNOWN.fullmatch(name) else "..." for name, equal, _ in parts]
@@ -331,7 +331,7 @@ class UrlPath(PurePosixPath):
 
     def __str__(self) -> str:
         url = self.__fspath__()
-        return shown(url) if is_url(url) else url
+        return redacted(url) if is_url(url) else url
 
     def __reduce__(self) -> tuple[type[UrlPath], tuple[str]]:
         return UrlPath, (self.__fspath__(),)
@@ -359,7 +359,7 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     """
     if is_url(path):
         raise OptionError(
-            f"{shown(path)} is a URL, and this works with paths of this machine. `packer stage URL DIRECTORY` copies a "
-            "pack here"
+            f"{redacted(path)} is a URL, and this works with paths of this machine. `packer stage URL DIRECTORY` "
+            "copies a pack here"
         )
     return user_path(path)

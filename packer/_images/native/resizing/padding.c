@@ -29,7 +29,7 @@ source(Mode mode, int64_t place, int64_t side)
 }
 
 static void
-set_shown(Mode mode, ptrdiff_t side, ptrdiff_t *cut, ptrdiff_t *out)
+set_visible(Mode mode, ptrdiff_t side, ptrdiff_t *cut, ptrdiff_t *out)
 {
     int64_t first = side, last = 0, begin = *cut, end = begin + *out;
     for (int64_t place = begin; place < end; place++) {
@@ -42,11 +42,11 @@ set_shown(Mode mode, ptrdiff_t side, ptrdiff_t *cut, ptrdiff_t *out)
 }
 
 Wanted
-shown(const Wanted *window, const Padding *padding)
+visible_part(const Wanted *window, const Padding *padding)
 {
     Wanted part = *window;
-    set_shown(padding->mode, part.scaled_height, &part.cut_top, &part.out_height);
-    set_shown(padding->mode, part.scaled_width, &part.cut_left, &part.out_width);
+    set_visible(padding->mode, part.scaled_height, &part.cut_top, &part.out_height);
+    set_visible(padding->mode, part.scaled_width, &part.cut_left, &part.out_width);
     return part;
 }
 

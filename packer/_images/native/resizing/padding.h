@@ -19,7 +19,7 @@ int is_padded(const Wanted *window);
 
 /* Returns which part of the resized rectangle a window shows; of one that shows none, the nearest pixels, so that damage of
    the image is found all the same. The part has no more rows and no more columns than the window. */
-Wanted shown(const Wanted *window, const Padding *padding);
+Wanted visible_part(const Wanted *window, const Padding *padding);
 
 /* Makes the window of that part's pixels, which are mirrored where the window is. */
 void pad(const Wanted *window, const Wanted *part, const Padding *padding, const uint8_t *pixels, uint8_t *out);
