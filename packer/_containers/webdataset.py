@@ -51,9 +51,9 @@ from packer._containers.roles import NAMES, add_candidates, one_hot, whole
 from packer._containers.tar import TarMember, TarWalk, begins_tar
 from packer._fields import KINDS, MOST_FIELDS, OF_SCALARS, Field, Stored, declared_field
 from packer._fields.encoding import parsed_json
-from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
+from packer._storage.stray_files import LEFT_BY_SYSTEM, is_system_file
 from packer.errors import OptionError, SourceError, printable
 
 IMAGES = NAMES["webdataset"].images

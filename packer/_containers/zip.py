@@ -35,9 +35,9 @@ from packer._containers.contract import Container, Entry, Packed, Piece, Seal, n
 from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_of_images, dataset_labels, label_vector
 from packer._containers.discovery import above_classes, account_for_layout, by_class, numbered_classes, splits_among
 from packer._containers.roles import LABEL_SUFFIXES, is_label_name
-from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
+from packer._storage.stray_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._table import Buffer, Names
 from packer.errors import PackError, SourceError, option, printable
 

@@ -18,9 +18,9 @@ from pathlib import Path, PurePosixPath
 from packer._formats import open_pack
 from packer._formats.reader import require_distinct
 from packer._storage.files import AppendFile, remove, sync_directory, writing_to
-from packer._storage.foreign_files import is_system_file
 from packer._storage.packfile import PackFile
 from packer._storage.place import Place
+from packer._storage.stray_files import is_system_file
 from packer._storage.system import in_units
 from packer.errors import DestinationError, PackError, printable
 

@@ -25,7 +25,7 @@ from PIL import Image, UnidentifiedImageError
 
 from packer._images import tiff
 from packer._images.tiff import require_few_bands, require_modest, require_modest_exif, unreadable
-from packer._storage.foreign_files import IS_POINTER, is_pointer
+from packer._storage.stray_files import IS_POINTER, is_pointer
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 

@@ -29,8 +29,8 @@ from packer._containers.discovery import SPLITS, TRAINING_SPLITS
 from packer._images.signatures import is_image
 from packer._sources.base import Column, ComputedFields, OtherFiles, Source, some
 from packer._sources.labels import class_ids, in_known_classes
-from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._storage.safe_open import PointerError, StrangeFileError, open_regular
+from packer._storage.stray_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._table import Names
 from packer.errors import OptionError, OptionTypeError, SourceError, option, printable
 

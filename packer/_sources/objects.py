@@ -26,12 +26,12 @@ from packer._sources.imagefolder import HIDDEN_CLASS, HIDDEN_IMAGES, ImageRule, 
 from packer._sources.labels import class_ids, in_known_classes
 from packer._sources.table_source import UNNAMED, TableRows
 from packer._sources.tables import Cells, LabelTable, TableOptions, open_table
-from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file, may_be_system_file
 from packer._storage.packfile import LARGEST_READ
 from packer._storage.remote.client import Version, get, head, list_in_parallel
 from packer._storage.remote.urls import Url, is_url, join, parse, redacted, user_path
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_in
+from packer._storage.stray_files import LEFT_BY_SYSTEM, is_system_file, may_be_system_file
 from packer._table import Names
 from packer.errors import ImageError, OptionError, RemoteError, SourceError, option, printable
 

@@ -12,7 +12,7 @@ import os
 import stat
 import unicodedata
 
-from packer._storage.foreign_files import IS_POINTER, LARGEST_POINTER, is_pointer
+from packer._storage.stray_files import IS_POINTER, LARGEST_POINTER, is_pointer
 
 _LONGEST = 255  # bytes, or on Windows UTF-16 units: the longest name that file systems accept
 _PORTS = "123456789\u00b9\u00b2\u00b3"  # Windows takes raised digits for digits

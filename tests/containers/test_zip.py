@@ -17,7 +17,7 @@ import packer
 from packer._containers import Listing, list_samples
 from packer._containers.zip import Zip
 from packer._sources.imagefolder import imagefolder_source
-from packer._storage.foreign_files import LEFT_BY_SYSTEM
+from packer._storage.stray_files import LEFT_BY_SYSTEM
 from packer.errors import ImageError, OptionError, SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.containers.samples import images, labels, stored, values
