@@ -97,10 +97,11 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
         return None
     if refused := next(request.given(_OF_A_DISK), None):
         raise OptionError(
-            f"{request.mention(refused)} is for files on a disk, and {_shown(request.src)} is or names objects at URLs"
+            f"{request.mention(refused)} is for files on a disk, and {_printable_source(request.src)} is or names "
+            "objects at URLs"
         )
     if request.in_place:
-        raise OptionError(f"{_shown(request.src)}: objects at URLs are converted, and not indexed")
+        raise OptionError(f"{_printable_source(request.src)}: objects at URLs are converted, and not indexed")
     if at_url and request.labels is None:
         if parse(request.src).scheme in ("http", "https"):
             raise SourceError(
@@ -121,7 +122,7 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
     )
 
 
-def _shown(src: Path) -> str:
+def _printable_source(src: Path) -> str:
     return redacted(src) if is_url(src) else printable(src)
 
 
