@@ -11,11 +11,11 @@ import torch
 from fuzz.campaign import disagreement
 from fuzz.sections import sealed_chunks, sealed_tiles
 from packer._images import jpeg_tiles, native, turbojpeg
+from packer._images.cropping import crop_mask, nearest
 from packer._images.decode import decode, installed_decoders
 from packer._images.geometry import Box, Rectangle, visible_part
 from packer._images.jpeg import read_header
 from packer._images.jpeg_tiles import Tiles, cut_out, cut_out_in_python, first_rows, first_rows_in_python, read_tiles
-from packer._images.masks import cut_mask, nearest
 from packer._images.modes import decode_unchanged
 from packer._images.pillow import opened
 from packer._images.probe import inspect
@@ -196,7 +196,7 @@ def unchanged(data: bytes) -> None:
 def _require_same_mask(data: bytes, whole: npt.NDArray[Any], box: Box) -> None:
     """Assert that a window of an encoded mask is that of the decoded one."""
     if whole.shape[2] == 1 and whole.dtype.kind != "f":
-        window = cut_mask(data, (whole.shape[0], whole.shape[1]), box, fill=9)
+        window = crop_mask(data, (whole.shape[0], whole.shape[1]), box, fill=9)
         assert np.array_equal(window, nearest(whole[..., 0], box, 9))
 
 

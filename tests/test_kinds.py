@@ -187,7 +187,7 @@ def test_a_value_of_another_image_is_refused(kind: str, tmp_path: Path) -> None:
         packed(tmp_path / "misplaced.lmdb", kind, EXAMPLES[kind].misplaced)
 
 
-@pytest.mark.parametrize("table", [fields._DECODERS, fields._MOVERS])
+@pytest.mark.parametrize("table", [fields._DECODERS, fields._WARPERS])
 def test_every_kind_that_is_cropped_has_its_way(table: dict[str, Any]) -> None:
     assert table.keys() == {name for name, kind in KINDS.items() if kind.is_cropped}
 

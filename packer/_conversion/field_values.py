@@ -18,11 +18,11 @@ from PIL import Image
 from packer._conversion.recipe import Change, Recipe
 from packer._fields import KINDS, MARGIN, Field, Stored
 from packer._fields.coco import counts_of_mask, mask_of, runs_of, text_of
-from packer._images.boxes import move_boxes, move_keypoints, move_points, turn_boxes, turn_keypoints, turn_points
+from packer._images.boxes import crop_boxes, crop_keypoints, crop_points, turn_boxes, turn_keypoints, turn_points
+from packer._images.cropping import decode_mask, nearest, smooth
 from packer._images.decode import apply_orientation
 from packer._images.encode import encode, encode_png
 from packer._images.geometry import Box, is_padded
-from packer._images.masks import decode_mask, nearest, smooth
 from packer._images.modes import decode_unchanged, holds_ids
 from packer._images.pillow import opened
 from packer._images.png import encode_deep
@@ -101,7 +101,7 @@ def _moved_boxes(boxes: npt.NDArray[np.float32], change: Change) -> npt.NDArray[
         boxes = turn_boxes(boxes, change.orientation, change.size)
     if change.box is None:
         return boxes
-    moved = move_boxes(boxes, change.box, min_size=0.0)
+    moved = crop_boxes(boxes, change.box, min_size=0.0)
     if not moved.kept.all():
         raise ImageError(
             f"box {int(np.flatnonzero(~moved.kept)[0])} has no area, or lies outside of what "
@@ -122,7 +122,7 @@ def _moved_keypoints(keypoints: npt.NDArray[np.float32], change: Change) -> npt.
         return keypoints
     if change.orientation != 1:
         keypoints = turn_keypoints(keypoints, change.orientation, change.size)
-    return keypoints if change.box is None else move_keypoints(keypoints, change.box)
+    return keypoints if change.box is None else crop_keypoints(keypoints, change.box)
 
 
 def _segmentation(field: Field, stored: Stored, change: Change, recipe: Recipe) -> Stored:
@@ -217,7 +217,7 @@ def _moved_polygon(shape: Sequence[float], change: Change) -> list[float]:
     if change.orientation != 1:
         corners = turn_points(corners, change.orientation, change.size)
     if change.box is not None:
-        corners = move_points(corners, change.box)
+        corners = crop_points(corners, change.box)
         if is_padded(change.box):
             corners = _inside_the_image(corners, change.box)
     moved: list[float] = corners.ravel().round(_DECIMALS).tolist()

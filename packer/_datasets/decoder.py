@@ -22,10 +22,10 @@ from packer._codecs import MAX_PIXELS
 from packer._formats import Reader
 from packer._formats.reader import TaskFiles
 from packer._images import native
+from packer._images.cropping import crop_image, smooth
 from packer._images.decode import decode
 from packer._images.extension import _native
 from packer._images.geometry import Box, Crops, affordable, from_corner, require_affordable, touched
-from packer._images.masks import cut_image, smooth
 from packer._images.modes import decode_as
 from packer._images.native import LEVELS
 from packer._images.native.records import Results, TaskBuilder
@@ -191,7 +191,7 @@ class SampleDecoder:
         try:
             if self.raw:
                 return smooth(self._in_mode(self._raw_pixels(row, data)), box)
-            return cut_image(data, (row.height, row.width), box, self.mode, exif=self._exif)
+            return crop_image(data, (row.height, row.width), box, self.mode, exif=self._exif)
         except ImageError as error:
             raise self.named(row.number, error) from error
 

@@ -18,9 +18,9 @@ from packer._fields import KINDS, Field, Stored
 from packer._fields.coco import mask_of, runs_of
 from packer._fields.field import BOXES, fields_of_boxes, names_of_boxes
 from packer._formats import Reader
-from packer._images.boxes import Moved, move_boxes, move_keypoints, moved_boxes, moved_keypoints
+from packer._images.boxes import KeptBoxes, crop_boxes, crop_keypoints, warp_boxes, warp_keypoints
+from packer._images.cropping import crop_image, crop_mask, decode_mask, nearest, warp_pixels
 from packer._images.geometry import Box, Crops
-from packer._images.masks import cut_image, cut_mask, decode_mask, moved, nearest
 from packer._images.modes import MODES, decode_as
 from packer._images.operations import AFFINE, Operations
 from packer._table import Ints
@@ -507,7 +507,7 @@ _SEARCHED = 1000  # samples that are searched for a first mask
 _Decode = Callable[["FieldDecoder", Field, Any, tuple[int, int], Box | None], Any]
 
 
-class _Motion(NamedTuple):
+class _Warps(NamedTuple):
     """Operations that move N images.
 
     Attributes
@@ -524,7 +524,7 @@ class _Motion(NamedTuple):
     sizes: Ints
 
 
-_MoveValues = Callable[["FieldDecoder", Field, Sequence[Any], _Motion], Sequence[Any]]
+_WarpValues = Callable[["FieldDecoder", Field, Sequence[Any], _Warps], Sequence[Any]]
 
 
 class FieldDecoder:
@@ -614,7 +614,7 @@ class FieldDecoder:
                     box = Box(*crops[number].item())
                     masks = [nearest(mask, box) for mask in masks]
                 if operations is not None:
-                    masks = [moved(mask, operations[number], 0) for mask in masks]
+                    masks = [warp_pixels(mask, operations[number], 0) for mask in masks]
                 target["masks"] = torch.from_numpy(np.array(masks, np.uint8).reshape(-1, *after))
             targets.append(target_in_form(target, after) if self.parts.wrapped else target)
         return targets
@@ -657,7 +657,7 @@ class FieldDecoder:
                     raise self._error(int(rows[number]), name, error) from error
                 found[number][name] = value
         if operations is not None and (operations["kind"] == AFFINE).any():
-            self._move(found, _Motion(rows, operations, np.array(self.sizes(rows, crops))))
+            self._warp(found, _Warps(rows, operations, np.array(self.sizes(rows, crops))))
         for row, values in zip(rows.tolist(), found, strict=True):
             self._remove_entries(row, values)
         return found
@@ -674,17 +674,17 @@ class FieldDecoder:
             numbers = zip(values.tolist(), present.tolist(), strict=True)
             yield [value if there else None for value, there in numbers]
 
-    def _move(self, found: list[Values], motion: _Motion) -> None:
+    def _warp(self, found: list[Values], warps: _Warps) -> None:
         """Apply the operations that move images to the values that a crop changes as well."""
         for name in self.parts.cropped:
             field = self.parts.fields[name]
-            values = _MOVERS[field.kind](self, field, [of_sample[name] for of_sample in found], motion)
+            values = _WARPERS[field.kind](self, field, [of_sample[name] for of_sample in found], warps)
             for of_sample, value in zip(found, values, strict=True):
                 of_sample[name] = value
 
     def _remove_entries(self, row: int, values: Values) -> None:
         """Remove the entries of removed boxes, and split keypoints into positions and visibilities."""
-        kept = {name: one.kept for name, one in values.items() if isinstance(one, Moved)}
+        kept = {name: one.kept for name, one in values.items() if isinstance(one, KeptBoxes)}
         for name, of in (self.parts.per_box or {}).items():
             if values.get(name) is None or of not in kept:
                 continue
@@ -741,7 +741,7 @@ class FieldDecoder:
             return None if fill is None else np.full(shape, fill, np.min_scalar_type(fill))
         if box is None:
             return decode_mask(stored, size=size)
-        return cut_mask(stored, size, box, fill=fill or 0)
+        return crop_mask(stored, size, box, fill=fill or 0)
 
     def _image(self, field: Field, stored: Any, size: tuple[int, int], box: Box | None) -> Any:
         mode = self.parts.modes[field.name]
@@ -749,36 +749,36 @@ class FieldDecoder:
             return None
         if box is None:
             return decode_as(stored, mode, exif=self._exif, decoder=self._library)
-        return cut_image(stored, size, box, mode, exif=self._exif)
+        return crop_image(stored, size, box, mode, exif=self._exif)
 
     def _boxes(self, field: Field, stored: Stored, size: tuple[int, int], box: Box | None) -> Any:
         boxes = self._plain(field, stored, size, box)
         if boxes is None:
             return None
         if box is None:
-            return Moved(boxes, np.ones(len(boxes), bool))
-        return move_boxes(boxes, box, min_visible=self.parts.min_visible)
+            return KeptBoxes(boxes, np.ones(len(boxes), bool))
+        return crop_boxes(boxes, box, min_visible=self.parts.min_visible)
 
     def _keypoints(self, field: Field, stored: Stored, size: tuple[int, int], box: Box | None) -> Any:
         points = self._plain(field, stored, size, box)
-        return points if points is None or box is None else move_keypoints(points, box)
+        return points if points is None or box is None else crop_keypoints(points, box)
 
-    def _moved_pixels(self, field: Field, images: Sequence[Any], motion: _Motion) -> Sequence[Any]:
+    def _warp_pixels(self, field: Field, images: Sequence[Any], warps: _Warps) -> Sequence[Any]:
         """Move masks and images; without a fill value, images are filled with the colour of each operation."""
         fill = (self.parts.fill.get(field.name) or 0) if KINDS[field.kind].pixels == "ids" else None
         made = []
-        for row, pixels, operations in zip(motion.rows.tolist(), images, motion.operations, strict=True):
+        for row, pixels, operations in zip(warps.rows.tolist(), images, warps.operations, strict=True):
             try:
-                made.append(None if pixels is None else moved(pixels, operations, fill))
+                made.append(None if pixels is None else warp_pixels(pixels, operations, fill))
             except ValueError as error:
                 raise self._error(row, field.name, error) from error
         return made
 
-    def _moved_boxes(self, field: Field, boxes: Sequence[Any], motion: _Motion) -> Sequence[Any]:
-        return moved_boxes(boxes, motion.operations, motion.sizes, min_visible=self.parts.min_visible)
+    def _warp_boxes(self, field: Field, boxes: Sequence[Any], warps: _Warps) -> Sequence[Any]:
+        return warp_boxes(boxes, warps.operations, warps.sizes, min_visible=self.parts.min_visible)
 
-    def _moved_keypoints(self, field: Field, points: Sequence[Any], motion: _Motion) -> Sequence[Any]:
-        return moved_keypoints(points, motion.operations, motion.sizes)
+    def _warp_keypoints(self, field: Field, points: Sequence[Any], warps: _Warps) -> Sequence[Any]:
+        return warp_keypoints(points, warps.operations, warps.sizes)
 
 
 _DECODERS: Mapping[str, _Decode] = {
@@ -789,11 +789,11 @@ _DECODERS: Mapping[str, _Decode] = {
 }
 """The methods that decode a value and crop it, for each kind that is cropped."""
 
-_MOVERS: Mapping[str, _MoveValues] = {
-    "mask": FieldDecoder._moved_pixels,
-    "image": FieldDecoder._moved_pixels,
-    "boxes": FieldDecoder._moved_boxes,
-    "keypoints": FieldDecoder._moved_keypoints,
+_WARPERS: Mapping[str, _WarpValues] = {
+    "mask": FieldDecoder._warp_pixels,
+    "image": FieldDecoder._warp_pixels,
+    "boxes": FieldDecoder._warp_boxes,
+    "keypoints": FieldDecoder._warp_keypoints,
 }
 """The methods that move the values of N samples like their images, for each kind that is cropped."""
 

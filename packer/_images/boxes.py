@@ -25,13 +25,13 @@ Points = npt.NDArray[np.float64]
 _Float = TypeVar("_Float", np.float32, np.float64)
 
 
-class Moved(NamedTuple):
-    """Boxes in the window of a crop.
+class KeptBoxes(NamedTuple):
+    """The boxes that remain in an image after a crop or an operation.
 
     Attributes
     ----------
     boxes : (M, 4) float32 array
-        The boxes that are kept, in their order: left, top, right, bottom, from 0 to the width and height of the window.
+        The boxes that are kept, in their order: left, top, right, bottom, from 0 to the width and height of the image.
     kept : (K,) bool array
         Whether each of the original boxes was kept.
     """
@@ -40,7 +40,7 @@ class Moved(NamedTuple):
     kept: npt.NDArray[np.bool_]
 
 
-def move_boxes(boxes: Coordinates, box: Box, *, min_visible: float = 0.0, min_size: float = 1.0) -> Moved:
+def crop_boxes(boxes: Coordinates, box: Box, *, min_visible: float = 0.0, min_size: float = 1.0) -> KeptBoxes:
     """Return the positions of boxes in the window of a crop, clipped to the visible part of the image.
 
     The positions equal the results of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and
@@ -60,7 +60,7 @@ def move_boxes(boxes: Coordinates, box: Box, *, min_visible: float = 0.0, min_si
 
     Returns
     -------
-    Moved
+    KeptBoxes
 
     Raises
     ------
@@ -77,10 +77,10 @@ def move_boxes(boxes: Coordinates, box: Box, *, min_visible: float = 0.0, min_si
     result = clipped - (box.cut_left, box.cut_top)
     if box.flip:
         result[..., 0] = box.out_width - result[:, ::-1, 0]
-    return Moved(result[kept].reshape(-1, 4).astype(np.float32), kept)
+    return KeptBoxes(result[kept].reshape(-1, 4).astype(np.float32), kept)
 
 
-def move_keypoints(keypoints: Coordinates, box: Box) -> Coordinates:
+def crop_keypoints(keypoints: Coordinates, box: Box) -> Coordinates:
     """Return the positions of an image's keypoints in the window of a crop.
 
     The positions equal the results of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and
@@ -102,7 +102,7 @@ def move_keypoints(keypoints: Coordinates, box: Box) -> Coordinates:
     Raises
     ------
     ValueError
-        The same as for `move_boxes`.
+        The same as for `crop_boxes`.
     """
     keypoints = np.asarray(keypoints, np.float32)
     placed = _placed(keypoints[..., :2].astype(np.float64), box)
@@ -115,7 +115,7 @@ def move_keypoints(keypoints: Coordinates, box: Box) -> Coordinates:
     return np.concatenate([places, np.where(seen, keypoints[..., 2], 0)[..., None]], -1, dtype=np.float32)
 
 
-def move_points(points: Points, box: Box) -> Points:
+def crop_points(points: Points, box: Box) -> Points:
     """Return the positions of points between pixels, such as corners of polygons, in the window of a crop.
 
     Parameters
@@ -134,7 +134,7 @@ def move_points(points: Points, box: Box) -> Points:
     Raises
     ------
     ValueError
-        The same as for `move_boxes`.
+        The same as for `crop_boxes`.
     """
     places = _placed(points, box) - (box.cut_left, box.cut_top)
     if box.flip:
@@ -204,9 +204,9 @@ def _turned(points: npt.NDArray[_Float], orientation: int, size: tuple[int, int]
     return np.stack([x, y], -1)
 
 
-def moved_boxes(
-    boxes: Sequence[Moved | None], operations: Operations, sizes: Ints, *, min_visible: float = 0.0
-) -> list[Moved | None]:
+def warp_boxes(
+    boxes: Sequence[KeptBoxes | None], operations: Operations, sizes: Ints, *, min_visible: float = 0.0
+) -> list[KeptBoxes | None]:
     """Return the positions of the boxes of N images after operations, clipped to the image.
 
     The positions equal the results of torchvision's ``affine_bounding_boxes`` and ``rotate_bounding_boxes``: the
@@ -215,7 +215,7 @@ def moved_boxes(
 
     Parameters
     ----------
-    boxes : N Moved, or None for an image without boxes
+    boxes : N KeptBoxes, or None for an image without boxes
     operations : (N, M) array of OPERATION
     sizes : (N, 2) array
         Heights and widths.
@@ -241,7 +241,7 @@ def moved_boxes(
         left[ours] = (sides >= 1).all(1) & (after >= min_visible * before)
 
     _each(operations, move)
-    made: list[Moved | None] = []
+    made: list[KeptBoxes | None] = []
     for one, start, count in zip(boxes, np.cumsum([0, *counts]).tolist(), counts, strict=False):
         if one is None or count == 0:
             made.append(one)
@@ -249,11 +249,11 @@ def moved_boxes(
         own = left[start : start + count]
         kept = one.kept.copy()
         kept[np.flatnonzero(kept)[~own]] = False
-        made.append(Moved(places[start : start + count][own].astype(np.float32), kept))
+        made.append(KeptBoxes(places[start : start + count][own].astype(np.float32), kept))
     return made
 
 
-def moved_keypoints(
+def warp_keypoints(
     keypoints: Sequence[Coordinates | None], operations: Operations, sizes: Ints
 ) -> list[Coordinates | None]:
     """Return the positions of the keypoints of N images after operations.
@@ -266,7 +266,7 @@ def moved_keypoints(
     keypoints : N (K, P, 3) float32 arrays, or None for an image without keypoints
         x, y, visibility. Keypoints that move outside the image get the visibility 0.
     operations, sizes
-        The same as for `moved_boxes`.
+        The same as for `warp_boxes`.
     """
     points = [np.empty((0, 3)) if one is None else one.reshape(-1, 3) for one in keypoints]
     counts = [len(one) for one in points]

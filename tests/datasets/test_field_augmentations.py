@@ -11,9 +11,9 @@ import torch
 
 from packer import CenterCrop, Loader, RandomResizedCrop, augment, open_dataset
 from packer._datasets.concat import readable
-from packer._images.boxes import Moved, moved_boxes, moved_keypoints
+from packer._images.boxes import KeptBoxes, warp_boxes, warp_keypoints
+from packer._images.cropping import warp_pixels
 from packer._images.extension import _native
-from packer._images.masks import moved
 from packer._images.operations import KINDS, Operations, parted
 from packer.augment import Chain
 from packer.augment._affine import inverse_matrices
@@ -68,36 +68,38 @@ def operation_of(given: dict[str, Any], **fields: Any) -> Operations:
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32])
 def test_masks_have_the_pixels_of_torchvision(dtype: Any, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
-        monkeypatch.setattr("packer._images.masks._native", None)
+        monkeypatch.setattr("packer._images.cropping._native", None)
     rng = np.random.default_rng(0)
     for number, (height, width) in enumerate(sizes_of(60).tolist()):
         given, fill = drawn_affine(rng), number % 3
         mask = rng.integers(0, 200, (height, width)).astype(dtype)
         expected = by_torchvision(tv_tensors.Mask(torch.from_numpy(mask.astype(np.int32))), given, fill).numpy()
-        np.testing.assert_array_equal(moved(mask, operation_of(given), fill), expected)
+        np.testing.assert_array_equal(warp_pixels(mask, operation_of(given), fill), expected)
 
 
 def test_moved_masks_keep_numbers_that_no_float32_holds() -> None:
     mask = np.full((9, 9), 2**24 + 1, np.int32)
-    assert (moved(mask, operation_of({"angle": 45, "translate": (0, 0), "scale": 3, "shear": (0, 0)}), 0) == mask).all()
+    assert (
+        warp_pixels(mask, operation_of({"angle": 45, "translate": (0, 0), "scale": 3, "shear": (0, 0)}), 0) == mask
+    ).all()
 
 
 def test_all_channels_of_a_pixel_are_moved_however_many() -> None:
     one = operation_of({"angle": 30, "translate": (3, 2), "scale": 0.5, "shear": (0, 0)})
     pixels = np.random.default_rng(0).random((20, 31, 101), np.float32)
-    expected = np.stack([moved(np.ascontiguousarray(pixels[..., k]), one, 0) for k in range(101)], axis=-1)
-    np.testing.assert_array_equal(moved(pixels, one, 0), expected)
+    expected = np.stack([warp_pixels(np.ascontiguousarray(pixels[..., k]), one, 0) for k in range(101)], axis=-1)
+    np.testing.assert_array_equal(warp_pixels(pixels, one, 0), expected)
 
 
 def test_further_images_are_filled_with_the_colour_of_the_operation() -> None:
     given = {"angle": 30, "translate": (3, 2), "scale": 0.5, "shear": (0, 0)}
     coloured, grey = operation_of(given, fill=200 + 256 * 90), operation_of(given, fill=7 + 256 * 7 + 65536 * 7)
     pixels = np.random.default_rng(0).integers(0, 256, (20, 31, 3), np.uint8)
-    np.testing.assert_array_equal(moved(pixels, coloured), operated(pixels, coloured))
+    np.testing.assert_array_equal(warp_pixels(pixels, coloured), operated(pixels, coloured))
     depth = pixels[..., :1].astype(np.uint16) * 256
-    np.testing.assert_array_equal(moved(depth, grey), moved(depth, grey, 7))
+    np.testing.assert_array_equal(warp_pixels(depth, grey), warp_pixels(depth, grey, 7))
     with pytest.raises(ValueError, match="cannot be filled with the colour"):
-        moved(depth, coloured)
+        warp_pixels(depth, coloured)
 
 
 def test_boxes_and_keypoints_go_where_torchvision_puts_them() -> None:
@@ -120,32 +122,32 @@ def test_boxes_and_keypoints_go_where_torchvision_puts_them() -> None:
             operations[number, place] = operation_of(given)[0]
             put, dots = by_torchvision(put, given), by_torchvision(dots, given)
             kept &= np.asarray((put[:, 2:] - put[:, :2] >= 1).all(1))
-        boxes.append(Moved(own, np.ones(len(own), bool)))
+        boxes.append(KeptBoxes(own, np.ones(len(own), bool)))
         points.append(keypoints)
         expected.append((put.numpy(), kept, dots.numpy()))
-    found = moved_boxes(boxes, operations, sizes)
-    for one, dots, (put, kept, places) in zip(found, moved_keypoints(points, operations, sizes), expected, strict=True):
+    found = warp_boxes(boxes, operations, sizes)
+    for one, dots, (put, kept, places) in zip(found, warp_keypoints(points, operations, sizes), expected, strict=True):
         assert one is not None
         assert dots is not None
         np.testing.assert_array_equal(one.kept, kept)
         np.testing.assert_allclose(one.boxes, put[kept], atol=1e-3)
         np.testing.assert_allclose(dots[..., :2], places, atol=1e-3)
     assert 0 < sum(len(one.boxes) for one in found if one is not None) < sum(len(one.boxes) for one in boxes)
-    assert moved_boxes([None, boxes[1]], operations[:2], sizes[:2])[0] is None
+    assert warp_boxes([None, boxes[1]], operations[:2], sizes[:2])[0] is None
 
 
 def test_the_visibility_of_a_keypoint_that_leaves_the_image_becomes_0() -> None:
     given = {"angle": 0, "translate": (10, 0), "scale": 1, "shear": (0, 0)}
     points = np.array([[[5, 5, 2], [25, 5, 2]]], np.float32)
-    (made,) = moved_keypoints([points], operation_of(given)[None], np.array([[20, 30]]))
+    (made,) = warp_keypoints([points], operation_of(given)[None], np.array([[20, 30]]))
     np.testing.assert_allclose(made, [[[15, 5, 2], [29, 5, 0]]], atol=1e-5)
 
 
 def test_a_box_of_which_too_little_is_left_is_dropped() -> None:
     given = {"angle": 0, "translate": (15, 0), "scale": 1, "shear": (0, 0)}
-    boxes = Moved(np.array([[0, 0, 20, 10], [10, 0, 20, 10]], np.float32), np.array([True, False, True]))
+    boxes = KeptBoxes(np.array([[0, 0, 20, 10], [10, 0, 20, 10]], np.float32), np.array([True, False, True]))
     for min_visible, kept in ((0.4, [True, False, True]), (0.6, [True, False, False])):
-        (made,) = moved_boxes([boxes], operation_of(given)[None], np.array([[20, 30]]), min_visible=min_visible)
+        (made,) = warp_boxes([boxes], operation_of(given)[None], np.array([[20, 30]]), min_visible=min_visible)
         assert made is not None
         np.testing.assert_array_equal(made.kept, kept)
         np.testing.assert_allclose(made.boxes[0], [15, 0, 30, 10], atol=1e-5)
@@ -163,10 +165,10 @@ def test_fields_of_a_dataset_are_moved_as_the_image(rule: Any, pack: Path) -> No
         item, before, own = dataset[number], plain[number], operations[number]
         image, depth = (before[name].permute(1, 2, 0).contiguous().numpy() for name in ("image", "depth"))
         np.testing.assert_array_equal(item["image"].permute(1, 2, 0), operated(image, own))
-        np.testing.assert_array_equal(item["depth"].permute(1, 2, 0), moved(depth, own))
-        np.testing.assert_array_equal(item["mask"][0], moved(before["mask"][0].numpy(), own, 9))
-        alone = Moved(before["boxes"].numpy(), np.ones(len(before["boxes"]), bool))
-        (boxes,) = moved_boxes([alone], own[None], sizes)
+        np.testing.assert_array_equal(item["depth"].permute(1, 2, 0), warp_pixels(depth, own))
+        np.testing.assert_array_equal(item["mask"][0], warp_pixels(before["mask"][0].numpy(), own, 9))
+        alone = KeptBoxes(before["boxes"].numpy(), np.ones(len(before["boxes"]), bool))
+        (boxes,) = warp_boxes([alone], own[None], sizes)
         assert boxes is not None
         np.testing.assert_array_equal(item["boxes"].numpy(), boxes.boxes)
         assert item["category"].tolist() == before["category"][boxes.kept].tolist()
@@ -209,7 +211,9 @@ def test_whole_images_and_their_fields_are_moved_without_a_crop(pack: Path) -> N
     for number, size in enumerate(sizes):
         item = dataset[number]
         assert item["mask"].shape[1:] == item["image"].shape[1:] == size
-        np.testing.assert_array_equal(item["mask"][0], moved(plain[number]["mask"][0].numpy(), operations[number], 0))
+        np.testing.assert_array_equal(
+            item["mask"][0], warp_pixels(plain[number]["mask"][0].numpy(), operations[number], 0)
+        )
 
 
 def test_what_cannot_be_moved_is_refused(pack: Path) -> None:

@@ -10,13 +10,13 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from packer._images.boxes import move_boxes, move_keypoints, turn_boxes, turn_keypoints
+from packer._images.boxes import crop_boxes, crop_keypoints, turn_boxes, turn_keypoints
 from packer._images.decode import apply_orientation
 from packer._images.geometry import PADDINGS, Box
 from packer._images.resize import ResizeSpec
 from packer.crops import Compose, Pad, RandomHorizontalFlip, RandomResizedCrop, ResizeCenterCrop
 from packer.testing.reference import torchvision
-from tests.images.test_windows import boxes as records
+from tests.images.test_cropping import boxes as records
 
 torchvision()
 from torchvision import tv_tensors  # noqa: E402
@@ -60,7 +60,7 @@ def test_boxes_lie_where_torchvision_puts_them(data: st.DataObject, size: tuple[
     box = data.draw(records(size))._replace(padding=0)
     boxes = drawn_boxes(size, seed)
     expected = boxes_by_torchvision(boxes, size, box)
-    moved, kept = move_boxes(boxes, box, min_size=0)
+    moved, kept = crop_boxes(boxes, box, min_size=0)
     assert moved.dtype == np.float32
     sides = expected[:, 2:] - expected[:, :2]
     assert np.allclose(moved, expected[kept], atol=1e-3)
@@ -80,18 +80,18 @@ def test_boxes_are_dropped_as_torchvision_sanitizes(
     if (sides - least).abs().min() < 1e-3:
         return  # so near to the least size that rounding decides
     _, valid = functional.sanitize_bounding_boxes(expected, "XYXY", box.out, min_size=least)
-    assert np.array_equal(move_boxes(boxes, box, min_size=least).kept, valid)
+    assert np.array_equal(crop_boxes(boxes, box, min_size=least).kept, valid)
 
 
 def test_boxes_are_dropped_below_the_visible_share_that_one_sets() -> None:
     boxes = np.array([[0, 0, 10, 10], [10, 0, 30, 10], [40, 5, 44, 6], [15, 5, 15, 9]], np.float32)
     box = Box.of((0, 0, 10, 20), (20, 40))
     for share, kept in ((0, [1, 1, 0, 0]), (0.5, [1, 1, 0, 0]), (0.51, [1, 0, 0, 0]), (1, [1, 0, 0, 0])):
-        moved = move_boxes(boxes, box, min_visible=share)
+        moved = crop_boxes(boxes, box, min_visible=share)
         assert moved.kept.tolist() == [bool(number) for number in kept]
         assert moved.boxes.tolist() == [[[0, 0, 20, 20], [20, 0, 40, 20]][number] for number in range(sum(kept))]
-    assert move_boxes(boxes, box, min_size=0).kept.tolist() == [True, True, False, False]
-    none = move_boxes(np.zeros((0, 4), np.float32), box)
+    assert crop_boxes(boxes, box, min_size=0).kept.tolist() == [True, True, False, False]
+    none = crop_boxes(np.zeros((0, 4), np.float32), box)
     assert (none.boxes.shape, none.kept.shape) == ((0, 4), (0,))
 
 
@@ -102,7 +102,7 @@ def test_keypoints_lie_where_torchvision_puts_them(data: st.DataObject, size: tu
     keypoints = drawn_keypoints(size, seed)
     value = tv_tensors.KeyPoints(torch.from_numpy(keypoints[..., :2].copy()), canvas_size=size)  # type: ignore[call-overload]
     expected = np.asarray(functional.clamp_keypoints(executed(value, box)))
-    moved = move_keypoints(keypoints, box)
+    moved = crop_keypoints(keypoints, box)
     assert moved.dtype == np.float32
     assert np.allclose(moved[..., :2], expected, atol=1e-3)
     unflipped = np.asarray(executed(value, box._replace(flip=0)))
@@ -113,27 +113,27 @@ def test_keypoints_lie_where_torchvision_puts_them(data: st.DataObject, size: tu
 def test_keypoints_that_leave_the_window_are_not_visible() -> None:
     keypoints = np.array([[[9.5, 2, 2], [10, 2, 2], [3, 2, 1], [2.9, 2, 2], [5, 5, 0]]], np.float32)
     box = Box.of((0, 3, 10, 7), (10, 7), (0, -2), (10, 11), flip=True)
-    moved = move_keypoints(keypoints, box)
+    moved = crop_keypoints(keypoints, box)
     assert moved[0, :, 2].tolist() == [2, 0, 1, 0, 0]
     assert np.allclose(moved[0, :, 0], [1.5, 1, 8, 8.1, 6])
-    assert move_keypoints(np.zeros((0, 0, 3), np.float32), box).shape == (0, 0, 3)
+    assert crop_keypoints(np.zeros((0, 0, 3), np.float32), box).shape == (0, 0, 3)
 
 
 def test_the_last_column_of_a_shrunk_image_stays_visible() -> None:
     keypoints = np.array([[[99, 99, 2]]], np.float32)
     for flip in (False, True):
-        moved = move_keypoints(keypoints, Box.of((0, 0, 100, 100), (10, 10), flip=flip))
+        moved = crop_keypoints(keypoints, Box.of((0, 0, 100, 100), (10, 10), flip=flip))
         assert moved[0, 0].tolist() == [0 if flip else 9, 9, 2]
 
 
 @pytest.mark.parametrize("mode", PADDINGS[1:])
 def test_padding_with_the_images_own_pixels_is_refused(mode: str) -> None:
     padded = Box.of((0, 0, 9, 9), (9, 9), (-1, 0), (11, 9))._replace(padding=PADDINGS.index(mode))
-    for move in (lambda: move_boxes(np.zeros((1, 4), np.float32), padded), lambda: move_keypoints(KEYPOINTS, padded)):
+    for move in (lambda: crop_boxes(np.zeros((1, 4), np.float32), padded), lambda: crop_keypoints(KEYPOINTS, padded)):
         with pytest.raises(ValueError, match=f"{mode} padding"):
             move()
     inside = padded._replace(cut_top=0, out_height=9)
-    assert move_keypoints(KEYPOINTS, inside).shape == KEYPOINTS.shape
+    assert crop_keypoints(KEYPOINTS, inside).shape == KEYPOINTS.shape
 
 
 KEYPOINTS = drawn_keypoints((9, 9), 0)
@@ -162,10 +162,10 @@ def test_the_transforms_of_torchvision_move_boxes_and_keypoints_so(crop: Any, tr
             tv_tensors.BoundingBoxes(torch.from_numpy(boxes), format="XYXY", canvas_size=size),  # type: ignore[call-overload]
             tv_tensors.KeyPoints(torch.from_numpy(keypoints[..., :2].copy()), canvas_size=size),  # type: ignore[call-overload]
         )
-        found, kept = move_boxes(boxes, box)
+        found, kept = crop_boxes(boxes, box)
         assert np.allclose(found, np.asarray(functional.clamp_bounding_boxes(moved))[kept], atol=1e-3)
         clamped = np.asarray(functional.clamp_keypoints(points))
-        assert np.allclose(move_keypoints(keypoints, box)[..., :2], clamped, atol=1e-3)
+        assert np.allclose(crop_keypoints(keypoints, box)[..., :2], clamped, atol=1e-3)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -186,6 +186,6 @@ def test_turned_boxes_and_keypoints_show_the_same_pixels(orientation: int) -> No
 
 def test_what_is_resized_while_packing_moves_boxes_too() -> None:
     boxes = np.array([[10, 5, 20, 15]], np.float32)
-    assert move_boxes(boxes, ResizeSpec(20, "short").box(40, 80)).boxes.tolist() == [[5, 2.5, 10, 7.5]]
-    assert move_boxes(boxes, ResizeSpec(40, "pad").box(40, 80)).boxes.tolist() == [[5, 12.5, 10, 17.5]]
-    assert move_boxes(boxes, ResizeSpec(40, "crop").box(40, 80)).kept.tolist() == [False]
+    assert crop_boxes(boxes, ResizeSpec(20, "short").box(40, 80)).boxes.tolist() == [[5, 2.5, 10, 7.5]]
+    assert crop_boxes(boxes, ResizeSpec(40, "pad").box(40, 80)).boxes.tolist() == [[5, 12.5, 10, 17.5]]
+    assert crop_boxes(boxes, ResizeSpec(40, "crop").box(40, 80)).kept.tolist() == [False]

@@ -12,9 +12,9 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from packer._codecs import RESIZE_MODES
-from packer._images import masks, png
+from packer._images import cropping, png
+from packer._images.cropping import crop_image, crop_mask, decode_mask, gather, nearest, smooth, source_pixels
 from packer._images.geometry import INTERPOLATIONS, PADDINGS, Box
-from packer._images.masks import cut_image, cut_mask, decode_mask, gather, nearest, smooth, source_pixels
 from packer._images.resize import ResizeSpec, resize
 from packer.errors import ImageError, ImageTooLargeError
 from packer.testing.reference import torchvision
@@ -69,7 +69,7 @@ def by_torchvision(pixels: npt.NDArray[Any], box: Box, fill: float) -> npt.NDArr
 @pytest.fixture(params=[True, False], ids=["in C", "in NumPy"])
 def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr(masks, "_native", None)
+        monkeypatch.setattr(cropping, "_native", None)
 
 
 def test_nearest_neighbours_are_torchs_for_thousands_of_sizes() -> None:
@@ -125,11 +125,11 @@ def test_c_and_numpy_gather_the_same(data: st.DataObject, size: tuple[int, int],
     shape = (size[0] + 3, size[1] + 5, *([channels] if channels else []))
     pixels = np.random.default_rng(channels).integers(0, 255, shape).astype(dtype)[3:, 2:-3]
     expected = nearest(pixels, box, 7)
-    native, masks._native = masks._native, None  # type: ignore[assignment]
+    native, cropping._native = cropping._native, None  # type: ignore[assignment]
     try:
         assert np.array_equal(nearest(pixels, box, 7), expected)
     finally:
-        masks._native = native
+        cropping._native = native
     assert np.array_equal(
         nearest(pixels[:, :, ..., ::-1] if channels else pixels, box, 7), expected[..., ::-1] if channels else expected
     )
@@ -159,7 +159,7 @@ def test_encoded_masks_are_cut_as_decoded_ones(data: st.DataObject) -> None:
     pixels, box = MASK, data.draw(boxes(MASK.shape))
     kind = data.draw(st.sampled_from(sorted(ENCODED)))
     expected = nearest(pixels, box, 9)
-    found = cut_mask(ENCODED[kind], MASK.shape, box, fill=9)
+    found = crop_mask(ENCODED[kind], MASK.shape, box, fill=9)
     assert np.array_equal(found, expected)
 
 
@@ -176,22 +176,22 @@ ENCODED = {
 def test_masks_of_another_kind_or_size_are_refused() -> None:
     box = Box.of((0, 0, 33, 47), (8, 8))
     with pytest.raises(ImageError, match="47 x 33 pixels, and 33 x 47 are expected"):
-        cut_mask(ENCODED["palette"], (47, 33), Box.of((0, 0, 33, 33), (8, 8)))
+        crop_mask(ENCODED["palette"], (47, 33), Box.of((0, 0, 33, 33), (8, 8)))
     with pytest.raises(ImageError, match="one id a pixel, and this image has 3 channels"):
         decode_mask(encoded(photo(9, 9), "PNG"))
     with pytest.raises(ImageError, match="1 channels of floats"):
         decode_mask(encoded(np.ones((4, 4), np.float32), "TIFF"))
     with pytest.raises(ImageError):
-        cut_mask(ENCODED["palette"][:-40], MASK.shape, box)
+        crop_mask(ENCODED["palette"][:-40], MASK.shape, box)
     with pytest.raises(ValueError, match="no rectangle"):
-        cut_mask(ENCODED["palette"], MASK.shape, Box.of((0, 0, 34, 47), (8, 8)))
+        crop_mask(ENCODED["palette"], MASK.shape, Box.of((0, 0, 34, 47), (8, 8)))
 
 
 def test_of_a_mask_no_more_than_its_upper_rows_is_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int | None, ...]] = []
     decode = png.decode
     monkeypatch.setattr(png, "decode", lambda found, *rows: asked.append(rows) or decode(found, *rows))  # type: ignore[func-returns-value]
-    cut_mask(ENCODED["palette"], MASK.shape, Box.of((5, 0, 10, 47), (10, 47)))
+    crop_mask(ENCODED["palette"], MASK.shape, Box.of((5, 0, 10, 47), (10, 47)))
     assert asked == [(5, 15)]
 
 
@@ -255,21 +255,21 @@ def test_encoded_images_are_cut_in_their_mode() -> None:
     box = Box.of((3, 4, 20, 30), (11, 13), flip=True)
     rgb = photo(33, 47)
     for mode, image in (("RGB", rgb), ("L", np.asarray(Image.fromarray(rgb).convert("L"))[..., None])):
-        assert np.array_equal(cut_image(encoded(rgb, "PNG"), (33, 47), box, mode), smooth(image, box))
+        assert np.array_equal(crop_image(encoded(rgb, "PNG"), (33, 47), box, mode), smooth(image, box))
     deep = MASK.astype(np.uint16) * 999
-    found = cut_image(encoded(deep, "PNG"), MASK.shape, box, "unchanged")
+    found = crop_image(encoded(deep, "PNG"), MASK.shape, box, "unchanged")
     assert found.dtype == np.uint16
     assert np.array_equal(found, smooth(deep[..., None], box))
     with pytest.raises(ImageError, match="are expected"):
-        cut_image(encoded(rgb, "PNG"), (40, 47), box, "RGB")
+        crop_image(encoded(rgb, "PNG"), (40, 47), box, "RGB")
 
 
 def test_indices_of_a_palette_are_never_mixed() -> None:
     box = Box.of((3, 4, 20, 30), (41, 53))
-    found = cut_image(ENCODED["palette"], MASK.shape, box, "unchanged")
+    found = crop_image(ENCODED["palette"], MASK.shape, box, "unchanged")
     assert np.array_equal(found[..., 0], nearest(MASK, box))
     copied = Box.of((3, 4, 20, 30), (20, 30))
-    assert np.array_equal(cut_image(ENCODED["palette"], MASK.shape, copied, "unchanged")[..., 0], MASK[3:23, 4:34])
+    assert np.array_equal(crop_image(ENCODED["palette"], MASK.shape, copied, "unchanged")[..., 0], MASK[3:23, 4:34])
 
 
 @pytest.mark.parametrize("mode", RESIZE_MODES)

@@ -163,7 +163,7 @@ def decode_mask(
     return pixels[..., 0]
 
 
-def cut_mask(data: Buffer, size: tuple[int, int], box: Box, *, fill: int = 0) -> Pixels:
+def crop_mask(data: Buffer, size: tuple[int, int], box: Box, *, fill: int = 0) -> Pixels:
     """Decode the part of a mask that a box needs, and return the window, resized to the nearest pixel.
 
     Parameters
@@ -173,7 +173,7 @@ def cut_mask(data: Buffer, size: tuple[int, int], box: Box, *, fill: int = 0) ->
     size : (height, width)
         The size of the image that the mask belongs to; the box's rectangle lies inside of it.
     box, fill
-        As for `packer._images.masks.nearest`.
+        As for `packer._images.cropping.nearest`.
 
     Returns
     -------
@@ -195,7 +195,7 @@ def cut_mask(data: Buffer, size: tuple[int, int], box: Box, *, fill: int = 0) ->
     return gather(pixels, np.where(rows >= 0, rows - first, -1), columns, fill)
 
 
-def cut_image(data: Buffer, size: tuple[int, int], box: Box, mode: str, *, exif: str = "ignore") -> Pixels:
+def crop_image(data: Buffer, size: tuple[int, int], box: Box, mode: str, *, exif: str = "ignore") -> Pixels:
     """Decode an image to a mode, and return the window of a box, resized as `smooth` does.
 
     In the mode "unchanged", palette indices and single bits are resized to the nearest pixel, as in Pillow.
@@ -273,7 +273,7 @@ def _colour_for(pixels: Pixels, fill: int, refusal: str) -> Fill:
     return colour[0]
 
 
-def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> Pixels:
+def warp_pixels(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> Pixels:
     """Apply geometric operations to pixels, one after the other; other operations are skipped.
 
     The pixels equal those of torchvision's ``affine_mask`` and ``rotate_mask``, and of ``affine_image`` with nearest
@@ -301,7 +301,7 @@ def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> P
         colour = colour_of(_own_fill(operation, pixels) if fill is None else fill, pixels)
         matrix = np.ascontiguousarray(operation["matrix"], np.float64)
         if _native is None:
-            pixels = _moved(pixels, matrix, colour)
+            pixels = _warp(pixels, matrix, colour)
             continue
         source, out = np.ascontiguousarray(pixels), np.empty(pixels.shape, pixels.dtype)
         begin, height, width, item = source.ctypes.data, len(source), source.shape[1], colour.nbytes
@@ -310,8 +310,8 @@ def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> P
     return pixels
 
 
-def _moved(pixels: Pixels, matrix: npt.NDArray[np.float64], colour: Pixels) -> Pixels:
-    """Do the same as `moved` for one operation, with the roundings of torchvision's affine and torch's grid_sample."""
+def _warp(pixels: Pixels, matrix: npt.NDArray[np.float64], colour: Pixels) -> Pixels:
+    """Apply one operation to pixels, with the roundings of torchvision's affine and torch's grid_sample."""
     height, width = sides = pixels.shape[:2]
     half_height, half_width = (np.float32(side) * np.float32(0.5) for side in sides)
     x, y = (np.arange(side, dtype=np.float32) + np.float32(1 - side) * np.float32(0.5) for side in (width, height))
