@@ -64,7 +64,7 @@ def _deflate(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _inflate(codec: str, data: memoryview, size: int, unpacked: bytearray) -> int:
-    """Add the unpacked bytes of one frame, up to `size` bytes in total; return the length of the frame.
+    """Append the unpacked bytes of one frame, up to `size` bytes in total; return the length of the compressed frame.
 
     The input is fed in blocks: zlib copies the input that follows a frame; with many short frames, it would copy all
     remaining frames each time.

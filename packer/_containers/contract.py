@@ -373,9 +373,9 @@ class Ranges:
     Attributes
     ----------
     file, offset, size : (N,) int64 arrays
-        The number of a file; the offset of the value in it; its size, -1 if there is no value. Numbers after the last
-        file are those of compressed ranges. A negative number ``~n`` stands for a value of file n that is not a range
-        of it, and was copied to `Listing.copied`.
+        The number of the file; the offset of the value in this file; the size of the value, or -1 if there is none.
+        Numbers after the last file are those of compressed ranges. A negative number ``~n`` stands for a value of
+        file n that is not a range of it, and was copied to `Listing.copied`.
     """
 
     file: Ints

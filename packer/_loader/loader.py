@@ -51,9 +51,9 @@ class Loader(Displayable):
         Whether to shuffle all samples in every epoch, each time in a new order.
     sampler : OrderSampler or iterable of int, optional
         The order of the samples, instead of `shuffle`. If `torch.distributed` is initialised, packer's samplers, such
-        as `packer.BlockShuffleSampler`, give each rank its share. If the sampler is any other iterable, the indices on
-        rank 0 are divided among the ranks in each epoch, unless the iterable itself divides them, as
-        `DistributedSampler` does. The order of an iterable that is not one of packer's samplers cannot be resumed.
+        as `packer.BlockShuffleSampler`, give each rank its share. With any other iterable, the ranks divide the
+        indices of rank 0 among themselves; an iterable that divides them itself, such as `DistributedSampler`, is used
+        unchanged. The order of an iterable that is not one of packer's samplers cannot be resumed.
     threads : int or "auto", optional
         The number of decoding threads; by default the number of CPUs that affinity, cgroup and SLURM allow. "auto"
         finds the number that the training needs during the first pass; see Notes.
@@ -93,7 +93,7 @@ class Loader(Displayable):
         `device` is a CPU, the threads are faster.
     batch_transform : callable, optional
         A function, such as one of torchvision's v2 transforms, that the threads apply to each (N, 3, H, W) uint8 batch
-        before `normalize` and `mix`. It must return as many uint8 images of the same size, and may change its input.
+        before `normalize` and `mix`. It must return a uint8 batch of the same shape, and may change its input.
     pad : int, or dict of str to int or None, optional
         For a dataset with `fields`: boxes, labels, keypoints, arrays, and fields with an entry for each box are padded
         with 0 to this number of entries, so that they become (N, pad, ...) tensors; ``NAME_count`` is then an (N,)

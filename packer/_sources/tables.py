@@ -629,7 +629,7 @@ def _cast(numbers: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any] | None:
 
 
 class _Classes(TableReading):
-    """Cells that become ids of classes, one or several a cell. Whole numbers are ids; names get ids in sorted order."""
+    """Cells that each name one or more classes. Whole numbers are class ids; names get ids in sorted order."""
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)

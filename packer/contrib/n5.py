@@ -19,8 +19,8 @@ The container recognises images in four layouts. A group is a directory of array
 
 ==================  ===========================================================================================
 ``data`` (uint8)    encoded images one after the other, and ``offsets`` (N integers): where each one begins in it.
-                    With ``sizes`` (N integers) there may be gaps between them; packer's own groups leave the
-                    rest of a block empty if the next image would not fit into it. Without ``sizes`` there are N + 1
+                    With ``sizes`` (N integers) there may be gaps between images; packer leaves the end of a
+                    block empty if the next image does not fit there. Without ``sizes`` there are N + 1
                     offsets. Names may be in ``names`` (uint8, UTF-8) and ``name_ends`` (N integers).
 N blocks of 1       (uint8) the bytes of an encoded image each, in mode 1
 N x H x W x 3       (uint8) pixels; also N x 3 x H x W

@@ -280,10 +280,10 @@ def resize(pixels: Pixels, box: Box, address: int) -> bool:
     Parameters
     ----------
     pixels : (H, W, 3) uint8 array
-        The pixels from the rectangle's upper left corner on, at least the part that `packer._images.geometry.touched`
-        returns.
+        Pixels that begin at the upper left corner of the rectangle, and cover at least the area that
+        `packer._images.geometry.touched` returns.
     address : int
-        The address of the window's memory, of (out_height, out_width, 3) uint8.
+        The address of an output array, (out_height, out_width, 3) uint8.
 
     Returns
     -------

@@ -500,7 +500,7 @@ def default_limit(cache_dir: str) -> int:
 
 
 class Bound:
-    """Keeps a cache within its limit, as far as a single writing process can.
+    """Keeps a cache within its limit. If several processes write, they may exceed it for a while.
 
     Parameters
     ----------

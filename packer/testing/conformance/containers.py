@@ -143,7 +143,7 @@ class ContainerConformance:
 
 
 def _images(listing: Listing) -> list[bytes]:
-    """Return the bytes of the images, which must lie in the files."""
+    """Return the bytes of the images, read from the container's files."""
     container, ranges = listing.container, listing.images
     files = [(container.root / name).read_bytes() for name in container.files]
     images = []
