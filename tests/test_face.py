@@ -7,7 +7,7 @@ import re
 import sys
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import click
 
@@ -184,3 +184,12 @@ def test_what_is_public_is_explained_in_public_words() -> None:
         for member, what in [(name, value), *own]:
             if member == name or not member.startswith("_"):
                 assert not re.search(r"packer\._|`available_cpus`", getattr(what, "__doc__", "") or ""), member
+
+
+def test_type_hints_of_public_functions_resolve() -> None:
+    """Tools that read them, such as those for command lines and notebooks, evaluate them outside of the module."""
+    for name in packer.__all__:
+        value = getattr(packer, name)
+        own = [*vars(value).values()] if isinstance(value, type) else [value]
+        for function in filter(inspect.isfunction, own):
+            get_type_hints(function)

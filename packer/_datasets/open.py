@@ -419,7 +419,11 @@ def _with_settings(signature: inspect.Signature) -> inspect.Signature:
     return signature.replace(parameters=[*own[:end], *settings, *own[end:]])
 
 
-vars(open_dataset)["__signature__"] = _with_settings(inspect.signature(open_dataset))
+_signature = _with_settings(inspect.signature(open_dataset))
+vars(open_dataset)["__signature__"] = _signature
+open_dataset.__annotations__ = {one.name: one.annotation for one in _signature.parameters.values()} | {
+    "return": _signature.return_annotation
+}
 if open_dataset.__doc__ and ImageDataset.__doc__:  # `python -OO` removes docstrings
     _, _, _rest = ImageDataset.__doc__.partition("The pack.\n")
     open_dataset.__doc__ = open_dataset.__doc__.rstrip() + "\n" + _rest  # parameters, errors and notes are the same

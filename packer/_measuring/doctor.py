@@ -453,10 +453,12 @@ class _DiskTest:
                         break
                     some = ranges.pop()
                 try:
-                    readings.read += reader.read(some)
+                    size = reader.read(some)
                 except OSError:
                     readings.unreadable += 1
                     continue
+                with lock:
+                    readings.read += size
                 counts[number] += 1
 
         run_together(work, threads)
