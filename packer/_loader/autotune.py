@@ -1,4 +1,4 @@
-"""The choice of a Loader's number of threads while training runs (``threads="auto"``), and races of settings.
+"""Chooses a Loader's number of threads while training runs (``threads="auto"``); `Race` compares any settings.
 
 The measure is the time from one batch to the next, whatever causes it. So if two threads keep up with the training, the
 Loader gets no more threads. The number of threads does not change any batch.
@@ -36,7 +36,7 @@ class ThreadTuner:
     Parameters
     ----------
     cpus : int
-        The number of threads at first, and if nothing is chosen.
+        The number of threads at the beginning; it stays if the tuner makes no choice.
     least : int
         The minimum number of threads.
 
@@ -122,8 +122,8 @@ class ThreadTuner:
 def thread_counts(cpus: int, least: int = 1) -> list[int]:
     """Return the numbers of threads to choose from, in ascending order, each `least` or more.
 
-    With few CPUs, these are all numbers; with many CPUs, shares of their number. More threads than CPUs help if threads
-    wait for a disk.
+    With few CPUs, these are all possible numbers; with many CPUs, fractions of the number of CPUs. More threads than
+    CPUs help if threads wait for a disk.
     """
     some = range(1, cpus + 1) if cpus <= 4 else [round(cpus * share) for share in (1 / 4, 1 / 2, 3 / 4, 1)]
     return sorted({max(count, least) for count in (*some, round(1.5 * cpus), 2 * cpus)})
@@ -152,7 +152,7 @@ class Race(Generic[Setting]):
     Attributes
     ----------
     costs : list of list of float
-        The cost of each setting in each round in which it was measured.
+        For each setting, its cost in each round that measured it.
     """
 
     def __init__(self, settings: Sequence[Setting]) -> None:
@@ -178,7 +178,7 @@ class Race(Generic[Setting]):
         return self.settings[self._turns[-1]]
 
     def note(self, cost: float) -> None:
-        """Record the cost of the next setting in this round; it is more than 0, in any unit."""
+        """Record the cost of the next setting in this round: a number above 0, in any unit."""
         self.costs[self._turns.pop()].append(cost)
         if not self._turns:
             self._end_round()

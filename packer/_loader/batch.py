@@ -61,11 +61,11 @@ class BatchPlan:
     dataset : LoaderDataset
     normalizer : Normalizer
     layout : Layout, optional
-        The layout of batches into which images are decoded directly; None if items are made and collated.
+        The memory layout of batches into which images are decoded directly; None if batches are collated from items.
     parts : Parts, optional
         The keys of items that are dicts; see `Traits`.
     epoch, seed : int
-        The epoch and the seed on which crops and the random numbers of whole batches depend.
+        The epoch and the seed that determine the crops and the random numbers of whole batches.
     transform : callable, optional
         A transform for each image, instead of the dataset's own.
     batch_transform : callable, optional
@@ -79,9 +79,9 @@ class BatchPlan:
     pinned : bool
         Whether batches into which images are decoded directly are page-locked.
     on_device : bool
-        Whether images are converted to numbers on a device other than the CPU.
+        Whether a device other than the CPU converts images to the numbers that the network expects.
     augments_on_device : bool
-        Whether images are also augmented there.
+        Whether that device also augments the images.
     """
 
     dataset: LoaderDataset
@@ -102,7 +102,7 @@ class BatchPlan:
     def with_layout(self) -> BatchPlan:
         """Return the plan with the layout of its batches, if images can be decoded directly into batches.
 
-        The plan keeps the present settings and labels of one of packer's datasets.
+        If the dataset is one of packer's, the plan keeps its present settings and labels.
 
         Raises
         ------
@@ -130,7 +130,7 @@ class BatchPlan:
         return replace(self, dataset=dataset, layout=layout, parts=traits.parts)
 
     def _with_numbers(self, layout: Layout, parts: Parts | None) -> Layout:
-        """Return a layout in which workers write images as numbers, if they can."""
+        """Return a layout in which workers also convert images to the numbers that the network expects, if they can."""
         normalizer, mix = self.normalizer, self.mix
         if normalizer.channels != 3:
             raise OptionError(
@@ -253,7 +253,7 @@ class BatchFuture(Protocol):
         """Wait for the work; return its error or None."""
 
     def cancel(self) -> bool:
-        """Cancel the work that has not begun; return True if that was all of it, so that no wait is needed."""
+        """Cancel the work that has not begun; return True if no work had begun, so that no wait is needed."""
 
 
 @dataclass(eq=False)
@@ -264,7 +264,7 @@ class BatchJob:
     ----------
     plan : BatchPlan
     indices : (N,) int64 array
-        The samples, as indices with turns.
+        The samples, as indices with turns; see `SampleView`.
     choices : (N, ...) array, optional
         The random choices of the dataset for the samples, such as crops; None if items are made.
     labels : tensor or sequence, optional
@@ -276,12 +276,12 @@ class BatchJob:
     operations : Operations, optional
         The augmentations that run on the device.
     decoder_into : callable, optional
-        Takes the memory of the batch and returns the function that decodes a slice of the batch into it, if this was
-        prepared for several batches.
+        Takes the batch's memory, and returns a function that decodes a slice of the batch into this memory. None if
+        decoding was not prepared for several batches.
     memory : dict of str to tensor, optional
         The memory into which images are decoded; workers allocate it.
     futures : sequence of BatchFuture
-        The work, once workers have begun it.
+        The futures of the work, once workers have begun it.
     """
 
     plan: BatchPlan
@@ -318,7 +318,8 @@ class Postprocess(NamedTuple):
     Attributes
     ----------
     mixture : Mixture, optional
-        The weights of a mixture, and the image that each image is mixed with, after conversion to the output's dtype.
+        The weights of a mixture, and the partner of each image. Images are mixed after conversion to the output's
+        dtype.
     seed : int, optional
         The seed for the random numbers of the batch transform; None without a batch transform.
     """
@@ -333,7 +334,7 @@ class Postprocess(NamedTuple):
         return None if on_cpu is None and seed is None else cls(on_cpu, seed)
 
     def slices(self, count: int, step: int) -> list[slice]:
-        """Return slices of the work; with a batch transform there is one slice, and other threads do later batches."""
+        """Return slices of the work; with a batch transform there is only one, and other threads process later batches."""
         return split(count, step if self.seed is None else count)
 
     def function(self, layout: Layout, memory: Tensors, transform: BatchTransform) -> SliceFunction:
@@ -374,7 +375,7 @@ def _as_batch(targets: Labels | Sequence[Any]) -> Any:
 
 
 def _has_other_images(parts: Parts | None) -> bool:
-    """Tell whether items have fields whose tensors may look like images, so that they are converted to numbers too."""
+    """Tell whether items have fields with tensors that look like images, and that are therefore converted too."""
     if parts is None:
         return False
     kinds = [KINDS[field.kind] for field in parts.item_fields.values()]

@@ -1,4 +1,4 @@
-"""A Loader's collation: it makes a batch from items by stacking values, in lists, or with padding and counts."""
+"""A Loader's collation: makes a batch from items by stacking, listing, or padding and counting their values."""
 
 from __future__ import annotations
 

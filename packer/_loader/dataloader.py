@@ -1,4 +1,4 @@
-"""torch's DataLoader; packer's threads make its batches if no step remains for each single image.
+"""torch's DataLoader; packer's threads make its batches if no transform has to run in Python for single images.
 
 torch draws a base seed when a pass begins, and the order when the first indices are taken. All passes here inherit from
 torch's iterators, so they draw the same numbers at the same moments.
@@ -57,8 +57,8 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     Threads replace worker processes if
 
     - the dataset is packer's, or torch's Subset or ConcatDataset of packer's datasets,
-    - no step remains for each single image: packer runs the whole transform (``fuse=True``), or the dataset has a
-      `crop` of a fixed size and no transform,
+    - no transform has to run in Python for single images: packer runs the whole transform (``fuse=True``),
+      or the dataset has a `crop` of a fixed size and no transform,
     - items have no `fields`, and batches are made by torch's own `collate_fn`, with a `batch_size` or a
       `batch_sampler`.
 
@@ -180,7 +180,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
 
     @property
     def _order(self) -> OrderSampler | None:
-        """The packer sampler that determines the order, if there is one and each batch takes its next samples."""
+        """packer's sampler that determines the order; None if batches do not take the next samples of such a sampler."""
         batches = self.batch_sampler
         sampler = self.sampler if batches is None else getattr(batches, "sampler", None)
         if (batches is not None and type(batches) is not BatchSampler) or not isinstance(sampler, OrderSampler):
@@ -207,8 +207,8 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         Returns
         -------
         dict
-            The state: numbers, strings, dicts of these, and a uint8 tensor. After a complete pass, it is the beginning
-            of the next pass.
+            The state: numbers, strings, dicts of these, and a uint8 tensor. After a complete pass, the state is the
+            beginning of the next pass.
         """
         if self._loaded is not None:
             return dict(self._loaded[0])
@@ -277,7 +277,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
 
 
 def _samples_before(order: OrderSampler, began: int) -> Ints:
-    """Return the samples that a sampler returned on this rank, from the place `began` to its current place."""
+    """Return the samples that a sampler returned on this rank, from the position `began` to its current position."""
     earlier = copy.copy(order)
     earlier.start, earlier.begun = began, False
     count = max(0, -(-(order.start - began - order.rank) // order.world))
@@ -319,7 +319,7 @@ class ResumePoint(NamedTuple):
     crops : (int, int), optional
         Seed and epoch of the crops.
     began : int, optional
-        The place at which packer's sampler began its epoch.
+        The position at which packer's sampler began its epoch.
     before : sequence of sequence of int
         Samples that packer's sampler returned before the interruption, and does not return again.
     """
@@ -411,7 +411,7 @@ class TorchWorkersPass(_MultiProcessingDataLoaderIter, CountedPass):
 
 @contextlib.contextmanager
 def _drawing_again(generator: torch.Generator | None, state: torch.Tensor | None) -> Iterator[torch.Tensor]:
-    """Yield the state of a generator (by default torch's own); inside the block it draws from `state` if given."""
+    """Yield the state of a generator, by default torch's own; with `state`, the block begins in that state."""
     source = torch.default_generator if generator is None else generator
     before = source.get_state()
     if state is None:

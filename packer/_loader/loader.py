@@ -51,15 +51,16 @@ class Loader(Displayable):
         Whether to shuffle all samples in every epoch, each time in a new order.
     sampler : OrderSampler or iterable of int, optional
         The order of the samples, instead of `shuffle`. If `torch.distributed` is initialised, packer's samplers, such
-        as `packer.BlockShuffleSampler`, give each rank its share. With any other iterable, the ranks divide the
-        indices of rank 0 among themselves; an iterable that divides them itself, such as `DistributedSampler`, is used
-        unchanged. The order of an iterable that is not one of packer's samplers cannot be resumed.
+        as `packer.BlockShuffleSampler`, give each rank its share. With any other iterable, the ranks divide the indices
+        of rank 0 among themselves; an iterable that already returns only the indices of its own rank, such as
+        `DistributedSampler`, is used unchanged. The order of an iterable that is not one of packer's samplers cannot be
+        resumed.
     threads : int or "auto", optional
         The number of decoding threads; by default the number of CPUs that affinity, cgroup and SLURM allow. "auto"
         finds the number that the training needs during the first pass; see Notes.
     processes : int, optional
-        The number of processes among which the threads are divided; they write to memory shared with this process. Use
-        processes on a machine with dozens of CPUs, if the threads of one process would wait for Python's lock; see
+        The threads are divided among this number of processes, which write to memory shared with this process. Use
+        processes on a machine with dozens of CPUs, where the threads of one process would wait for Python's lock; see
         Notes.
     prefetch : int
         The number of batches to prepare beyond the next one.
@@ -81,16 +82,16 @@ class Loader(Displayable):
     dtype : torch.dtype, optional
         The type of the images; by default uint8, or float32 with `normalize`.
     mix : Mixing, optional
-        A rule that mixes images, after `normalize` and `dtype`, and labels, which become (N, num_classes) float32
-        shares: `packer.augment.MixUp`, `CutMix`, or a `RandomChoice` of these.
+        Mixes images, after `normalize` and `dtype`, and their labels, which become (N, num_classes) float32 shares.
+        Pass `packer.augment.MixUp`, `CutMix`, or a `RandomChoice` of these.
     channels_last : bool
         Whether batches are laid out channels last.
     transform : callable, optional
         A transform to apply to each image, instead of the dataset's own transform.
     augment_on : {"threads", "device"}
         Where the dataset's augmentations run: in C on the threads, or in torch on `device`, for whole batches. Both use
-        the same random parameters, and the pixels after each step differ by at most one level between the two. If
-        `device` is a CPU, the threads are faster.
+        the same random parameters; after each step, the pixels of the two differ by at most one level. If `device` is a
+        CPU, the threads are faster.
     batch_transform : callable, optional
         A function, such as one of torchvision's v2 transforms, that the threads apply to each (N, 3, H, W) uint8 batch
         before `normalize` and `mix`. It must return a uint8 batch of the same shape, and may change its input.
@@ -117,7 +118,7 @@ class Loader(Displayable):
     generators of torch, Python and NumPy are reproducible too if each process has one thread, as with ``threads=8,
     processes=8``. Otherwise, and with ``threads="auto"``, these numbers are not reproducible, and a warning reports
     this. Each pass over the loader is the next epoch, unless `set_epoch` chooses another one. A running pass keeps the
-    epoch and the seeds with which it began, and the labels and settings that the dataset had then.
+    epoch, the seeds, and the dataset's labels and settings with which it began.
 
     The first pass spawns the processes, which takes as long as importing torch; the processes run until the loader is
     closed. They receive the dataset and the transform by pickling, and import the main script, which must therefore do
@@ -230,7 +231,8 @@ class Loader(Displayable):
         Returns
         -------
         dict
-            The state: only numbers, strings and dicts. After a complete pass, it is the beginning of the next epoch.
+            The state: only numbers, strings and dicts. After a complete pass, the state is the beginning of the next
+            epoch.
 
         Raises
         ------
@@ -246,8 +248,8 @@ class Loader(Displayable):
         """Let the next pass continue at the position of a `state_dict`, with any number of ranks and threads.
 
         The sampler and the crops get the seeds in the state. A warning reports crops or augmentations that differ from
-        the state's. A state by packer 0.1.0 has a single seed. It is accepted if this seed gives the order of the
-        Loader and the crops of the dataset.
+        the state's. A state by packer 0.1.0 has a single seed. The Loader accepts such a state if this seed produces
+        the Loader's order and the dataset's crops.
 
         Parameters
         ----------
@@ -302,7 +304,7 @@ class Loader(Displayable):
             self.set_epoch(sampling.order.epoch + 1)
 
     def _batches(self, chunks: Iterator[Ints], plan: BatchPlan) -> Generator[tuple[Any, Any], None, None]:
-        """Yield a batch for each chunk of indices, while `prefetch` jobs after the current one are in progress."""
+        """Yield a batch for each chunk of indices; meanwhile, `prefetch` jobs after the current one are in progress."""
         process, whole = os.getpid(), not self._sampling.resumes
         size = plan.layout.bytes_for(self.batch_size) if plan.layout is not None else 0
         with (
@@ -412,7 +414,7 @@ def _oldest(jobs: deque[BatchJob], workers: Workers, tuner: ThreadTuner | None =
 
 
 class WorkerCache:
-    """Workers that are kept from one pass to the next while their settings stay the same; none after pickling.
+    """A cache that reuses workers from one pass to the next while their settings stay the same; empty after pickling.
 
     Attributes
     ----------

@@ -57,9 +57,10 @@ class Normalizer:
 
     Notes
     -----
-    Images are the (N, C, H, W) uint8 tensors in nested tuples, lists and dicts that have a channel for every mean, or 3
-    without `normalize`. If no tensor has four dimensions, images are the (C, H, W) uint8 tensors with this number of
-    channels. Everything else is left unchanged, such as masks of shape (N, H, W) or (N, 1, H, W).
+    Tensors may be in nested tuples, lists and dicts. Images are the (N, C, H, W) uint8 tensors with one channel for
+    every mean, or with 3 channels without `normalize`. If no tensor has four dimensions, images are the (C, H, W) uint8
+    tensors with this number of channels. Everything else is left unchanged, such as masks of shape (N, H, W) or (N, 1,
+    H, W).
     """
 
     def __init__(
@@ -170,7 +171,7 @@ def images_of(batch: Any) -> torch.Tensor:
 
 
 def _mean_and_std(normalize: tuple[Sequence[float], Sequence[float]]) -> list[torch.Tensor]:
-    """Return both as (channels, 1, 1) float32 tensors."""
+    """Return mean and standard deviation as (channels, 1, 1) float32 tensors."""
     try:
         mean, std = (torch.as_tensor(values, dtype=torch.float32) for values in normalize)
     except (TypeError, ValueError, RuntimeError):
@@ -215,9 +216,9 @@ def leak(*values: object) -> None:
 
 
 def forked(process: int) -> WorkerError:
-    """Return the error for an iterator that began in `process`, and that a fork of the process uses.
+    """Return the error for an iterator that began in `process` and is used in a fork of that process.
 
-    A fork has the objects of its process, but none of the threads, so it would wait for their work forever.
+    A fork has the objects of the process, but none of its threads, so the iterator would wait for them forever.
     """
     return WorkerError(
         f"this iterator was begun in process {process}, and this process ({os.getpid()}) is a fork without its "
@@ -228,7 +229,7 @@ def forked(process: int) -> WorkerError:
 class _Wrapper:
     """Forwards the length, the epoch and the state of an iterable.
 
-    The state is that after the last returned item, even if more items have been fetched since.
+    The state describes the position after the last returned item, even if more items have been fetched since.
     """
 
     def __init__(self, source: Iterable[Any]) -> None:
@@ -304,8 +305,8 @@ class CUDAPrefetcher(_Wrapper):
     """Copies the next batch to a device and normalises it there, while the current batch is used.
 
     On a CUDA device the copy runs on its own stream, from pinned memory. Unpinned tensors are pinned first, on the
-    thread of the loop; to avoid this, pass ``pin_memory=True`` to the source. On another device the same work is done
-    when the batch is requested, so that one training script runs on both.
+    thread of the loop; to avoid this, pass ``pin_memory=True`` to the source. On any other device, each batch is copied
+    and normalised when it is requested. So one training script runs on all devices.
 
     Parameters
     ----------

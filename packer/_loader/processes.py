@@ -129,10 +129,10 @@ class Processes(Workers):
     Parameters
     ----------
     owner : object
-        The object with which the processes end.
+        The processes end when this object is deleted.
     settings : WorkerSettings
-        The settings; each process has at least one thread. If batches are held until they are copied, the memory is
-        page-locked.
+        The settings of the workers; each process has at least one thread. The memory is page-locked if batches are held
+        until a device has copied them.
     size : int
         The size of the largest batch in bytes; 0 if only items are made.
     """

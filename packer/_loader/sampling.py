@@ -35,10 +35,10 @@ _warned = set[str]()
 
 
 class SamplingState:
-    """The order of a Loader's samples and the seed for their crops, which make up a state.
+    """The order of a Loader's samples and the seed for their crops; a Loader's state consists of both.
 
     Each kind of random choice depends on one seed: the order on the sampler's seed, and crops on the dataset's seed. If
-    one of these has no seed, the Loader's seed is used. Both also depend on the sampler's epoch.
+    sampler or dataset has no seed, the Loader's seed is used. The order and the crops also depend on the epoch.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ class Turns:
         self._length, self._times = length, np.zeros(length, np.int64)
 
     def of(self, indices: Sequence[int] | Ints) -> Ints:
-        """Return the next indices; to each index, `length` is added for each earlier occurrence of the sample.
+        """Return the next indices with turns: each index plus `length` for every earlier occurrence of the sample.
 
         Raises
         ------
@@ -259,16 +259,16 @@ def order_of(sampler: Any) -> OrderSampler | IterableOrder:
 class IterableOrder:
     """The order of any iterable of indices, with the methods of packer's samplers that a Loader needs.
 
-    It cannot be resumed.
+    The order cannot be resumed.
 
-    If `torch.distributed` is initialised, each rank gets its share: rank r of w takes the places r, r + w, … of rank
-    0's indices. If the number of indices is not a multiple of w, the first indices are repeated at the end. Samplers
-    that divide the indices themselves, as `DistributedSampler` does, are not divided again.
+    If `torch.distributed` is initialised, each rank gets its share: rank r of w takes the indices at the positions r, r
+    + w, … of rank 0's list. If the number of indices is not a multiple of w, the first indices are repeated at the end.
+    Samplers that divide the indices themselves, as `DistributedSampler` does, are not divided again.
 
     Parameters
     ----------
     indices : iterable of int
-        The indices; iterated anew for each pass. Its `set_epoch` and `epoch` are used if it has them.
+        The iterable, iterated anew for each pass. If it has `set_epoch` and `epoch`, these are used.
 
     Raises
     ------

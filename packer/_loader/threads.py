@@ -38,7 +38,7 @@ _SLICES_A_THREAD = 3  # slices for each thread among the images in progress, so 
 
 
 class Slot:
-    """Memory for one batch after the other; it is free again when no tensor on it exists any more.
+    """Memory that batches use one after the other; it becomes free when no tensor uses it any more.
 
     Parameters
     ----------
@@ -77,12 +77,12 @@ def fresh(size: int) -> npt.NDArray[np.uint8]:
 
 
 def pinned(memory: Tensors) -> Tensors:
-    """Return tensors in page-locked memory; copy those that are not."""
+    """Return tensors in page-locked memory, copying those that are elsewhere."""
     return {name: tensor if tensor.is_pinned() else tensor.pin_memory() for name, tensor in memory.items()}
 
 
 class WorkerSettings(NamedTuple):
-    """Settings of workers.
+    """Settings of workers: their number, the work in progress, and the memory of batches.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ class Workers(abc.ABC):
         """Use `threads` threads for all later work; the present threads finish the work already submitted."""
 
     def submit(self, job: BatchJob) -> None:
-        """Begin a job; allocate memory for its batch unless it has some."""
+        """Begin a job; allocate memory for its batch, unless the job has memory already."""
         layout = job.plan.layout
         if layout is None or job.choices is None:
             job.futures = self._make_items(job)
@@ -198,7 +198,7 @@ class Workers(abc.ABC):
         """Begin to make the items of a job; they are the futures' results, in the order of the job's indices."""
 
     def _hand_out(self, memory: Tensors) -> Tensors:
-        """Return a finished batch, or a copy of it, so that the loop may keep it for any time."""
+        """Return a finished batch, or a copy of it; the training loop may keep the result for any time."""
         return memory
 
     def _warn_of_draws(self) -> None:
@@ -240,7 +240,7 @@ class Threads(Workers):
 
     @classmethod
     def with_memory(cls, settings: WorkerSettings, size: int) -> Threads:
-        """Return threads with memory for batches of `size` bytes: those in progress and those that the loop keeps."""
+        """Return threads with memory for the batches in progress and those that the loop keeps, of `size` bytes each."""
         count = 0 if settings.pinned else settings.batches + BATCHES_THE_LOOP_MAY_KEEP
         workers = cls(settings, [Slot(fresh(size)) for _ in range(count)])
         workers.size = size
@@ -373,8 +373,8 @@ class SlicedFuture:
         See `SliceFunction`.
     slices : sequence of slice
     then : (callable, sequence of slice), optional
-        Another function and its slices, which run after all of `slices` are done; their results follow. They do not run
-        if a slice failed or the future was cancelled.
+        A second function and its slices, which run after all of `slices` are done, unless a slice failed or the future
+        was cancelled. Their results follow the results of `slices`.
     """
 
     def __init__(
@@ -439,7 +439,7 @@ class SlicedFuture:
         return False
 
     def exception(self) -> BaseException | None:
-        """Wait until no thread is working on it; return the error of the first failed slice, or None."""
+        """Wait until no thread works on the future; return the error of the first failed slice, or None."""
         with self._ended:
             return self._failed[min(self._failed)] if self._failed else None
 

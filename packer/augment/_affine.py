@@ -25,7 +25,7 @@ def inverse_matrices(angle: Floats, shift: Floats, scale: Floats, shear: Floats,
     Parameters
     ----------
     angle, scale : (N,)
-        The angle in degrees, clockwise; and the factor by which the result is larger.
+        The angle in degrees, clockwise; and the factor by which the result is enlarged.
     shift, shear, center : (N, 2)
         Horizontal and vertical values: `shift` in pixels, `shear` in degrees, `center` in pixels from the middle of the
         image.
@@ -81,7 +81,7 @@ class RandomRotation(Augmentation):
     expand : False
         Any other value is refused: images keep their size.
     center : (float, float), optional
-        The fixed point, in pixels from the left and from the top; by default the centre.
+        The centre of the rotation, in pixels from the left and from the top; by default the centre of the image.
     fill : int or (int, int, int) or None
         The colour of pixels outside the image, 0 to 255.
 
@@ -122,7 +122,7 @@ class RandomAffine(Augmentation):
     translate : (float, float), optional
         The maximum horizontal and vertical translation, as shares of width and height.
     scale : (float, float), optional
-        The lowest and the highest factor.
+        The lowest and the highest scaling factor.
     shear : float, (float, float) or (float, float, float, float), optional
         The range of the horizontal shear, as angles in degrees; with four numbers, also the range of the vertical
         shear.

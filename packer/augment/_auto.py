@@ -74,7 +74,7 @@ class Space(NamedTuple):
     pixels: float | None = None
 
     def magnitudes(self, name: str, bins: int, steps: Ints, sizes: Pairs) -> Floats:
-        """Return the strengths of an operation on N images; `steps` are steps on a scale of `bins` steps."""
+        """Return the strengths of an operation on N images; `steps` are positions on a scale of `bins` steps."""
         if name == "Posterize":
             levels = (8 - torch.arange(bins) / ((bins - 1) / self.bits)).round()
             return _numbers(levels)[steps]
@@ -266,7 +266,7 @@ _STEPS = 10  # strengths in a policy
 
 
 class _Automatic(Augmentation):
-    """Base class: operations with the strengths of a space."""
+    """The base class of automatic augmentations, whose operations have the strengths of a `Space`."""
 
     _space: Space
 

@@ -24,7 +24,7 @@ from packer.errors import ImageError, OptionTypeError
 
 
 class Coded(NamedTuple):
-    """Rules for images of one size.
+    """Augmentation rules for images of one size, encoded for C.
 
     Attributes
     ----------
@@ -61,8 +61,8 @@ def joined(rules: Sequence[Coded | None]) -> Coded | None:
 class Augmentation(Frozen, abc.ABC):
     """A rule that chooses operations. Augmentations are immutable; two with equal settings are equal.
 
-    This class is public so that packer's augmentations have a type; it does not support subclasses of your own. For
-    other augmentations, pass a `transform` to the dataset.
+    This class is public for type annotations and `isinstance`; your own subclasses are not supported. For other
+    augmentations, pass a `transform` to the dataset.
     """
 
     randoms: int = 0
@@ -75,7 +75,7 @@ class Augmentation(Frozen, abc.ABC):
     def __init__(self) -> None: ...
 
     def _be(self, randoms: int, operations: int, **settings: Any) -> None:
-        """Initialise the rule; the settings are for repr and comparison."""
+        """Initialise the augmentation; the settings are used by repr and in comparisons."""
         vars(self).update(randoms=randoms, operations=operations, _settings=settings)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -131,10 +131,10 @@ class Augmentation(Frozen, abc.ABC):
 
     @abc.abstractmethod
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
-        """Fill in the operations on images of these sizes; so far, each operation in `chosen` does nothing."""
+        """Fill `chosen`, whose operations do nothing so far, with the operations on images of these sizes."""
 
     def _coded_for(self, heights: Ints, widths: Ints) -> Coded | None:
-        """Return the rules in C's form; None if C does not support them, or the sizes differ or are refused."""
+        """Return the rules encoded for C; None if C does not support them, or the sizes differ or are refused."""
         if _native is None or len(heights) == 0:
             return None
         height, width = int(heights[0]), int(widths[0])
@@ -146,7 +146,7 @@ class Augmentation(Frozen, abc.ABC):
         return known[1]
 
     def _code(self, height: int, width: int) -> Coded | None:
-        """Return the rules for images of one size in C's form; None if C does not support them."""
+        """Return the rules for images of one size, encoded for C; None if C does not support them."""
         return None
 
 

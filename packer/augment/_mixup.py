@@ -31,7 +31,7 @@ class Mixing(Frozen, abc.ABC):
 
     Pass it to a `Loader` as ``mix=``, or call it with a batch, as in torchvision: ``mix(images, labels)``.
 
-    This class is public so that packer's mixings have a type; it does not support subclasses of your own.
+    This class is public for type annotations and `isinstance`; your own subclasses are not supported.
     """
 
     randoms: int = 0
@@ -44,7 +44,7 @@ class Mixing(Frozen, abc.ABC):
     def __init__(self) -> None: ...
 
     def _be(self, randoms: int, **settings: Any) -> None:
-        """Initialise the rule; the settings are for repr and comparison."""
+        """Initialise the mixing; the settings are used by repr and in comparisons."""
         import numpy.random  # noqa: F401  # not in the first batch, because a Ctrl-C during this import is lost
 
         vars(self).update(randoms=randoms, _settings=settings)
@@ -147,8 +147,8 @@ class CutMix(Mixing):
     Parameters
     ----------
     alpha : float
-        The value of both parameters of the Beta distribution from which the share of the image that stays is drawn;
-        more than 0. The rectangle is clipped to the image.
+        The value of both parameters of a Beta distribution, more than 0. It determines the share of the image that is
+        not replaced. The rectangle is clipped to the image.
     num_classes, labels_getter
         The same as for `MixUp`.
 
@@ -236,7 +236,7 @@ def mixed_labels(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
 
 
 def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
-    """Mix class ids, for which most of the resulting shares are 0; see `mixed_labels`."""
+    """Mix class ids as `mixed_labels` does, but faster, because most of the resulting shares are 0."""
     classes, share = mixture.num_classes, mixture.share
     if labels.is_floating_point():
         raise OptionError("mixed labels must be class ids or shares of classes, not other numbers")

@@ -1,8 +1,8 @@
-"""Crops, which are chosen before decoding: a rectangle of an image, its new size, and whether it is mirrored.
+"""Crops: each selects, before decoding, a rectangle of an image, the rectangle's new size, and whether to mirror it.
 
-The rules have the names, arguments and meaning of torchvision's transforms. A rule depends only on random numbers and
-on the height and width of the image, which are in the pack's table. So all crops of a batch are chosen together, and
-the decoder can skip the pixels outside them.
+The classes have the names, arguments and meaning of torchvision's transforms. A crop depends only on random numbers and
+on the image's height and width, which are in the pack's table. So packer chooses all crops of a batch together, and the
+decoder can skip the pixels outside them.
 """
 
 from packer.crops._crop import (

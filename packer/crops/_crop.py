@@ -75,8 +75,8 @@ def _kind(rule: Frozen) -> str:
 class Crop(Frozen, abc.ABC):
     """A rule that chooses crops. Crops are immutable; two with equal settings are equal.
 
-    This class is public so that packer's crops have a type; it does not support subclasses of your own. For another
-    rule, pass a `transform` to the dataset.
+    This class is public for type annotations and `isinstance`; your own subclasses are not supported. For another rule,
+    pass a `transform` to the dataset.
     """
 
     _steps: tuple[Step, ...]
@@ -85,7 +85,7 @@ class Crop(Frozen, abc.ABC):
     def __init__(self) -> None: ...
 
     def _be(self, *steps: Step, **settings: Any) -> None:
-        """Initialise the rule with these steps; the settings are for repr and comparison."""
+        """Initialise the crop with these steps; the settings are used by repr and in comparisons."""
         vars(self).update(_steps=steps, _settings=settings)
 
     @functools.cached_property
@@ -194,7 +194,7 @@ class Crop(Frozen, abc.ABC):
 
     @functools.cached_property
     def _coded(self) -> npt.NDArray[Any] | None:
-        """The steps in C's form; None if C does not support them."""
+        """The steps, encoded for C; None if C does not support them."""
         return coded(self._steps)
 
     def _in_c(self, heights: Ints, widths: Ints, numbers: Floats, *, chosen: bool = False) -> Crops | None:
@@ -266,9 +266,9 @@ class Compose(Crop):
     """Several rules, each applied to the result of the previous one: torchvision's Compose.
 
     Together the rules must be expressible as one record: a rectangle of the image is resized once, and a window of the
-    resized rectangle is the result, padded where it extends outside. So a chain can have only one resize, no resize
-    after a possible padding, no padding after a cut of a resized or padded image, and only one kind of padding for an
-    image.
+    resized rectangle is the result, padded where it extends outside. So a chain can resize only once, and cannot resize
+    an image that may be padded. It cannot pad an image that was cut after it was resized or padded, and an image can
+    have only one kind of padding.
 
     Parameters
     ----------
@@ -458,8 +458,8 @@ class RandomCrop(Crop):
         The number of pixels by which the image is padded first: one number for all sides; two for left and right, top
         and bottom; or four for left, top, right, bottom.
     pad_if_needed : bool
-        Whether an image smaller than `size` is padded by the number of missing pixels, on both sides. By default,
-        choosing the crop of a smaller image raises ImageError.
+        Whether to pad an image smaller than `size`: on each of two opposite sides, by the number of missing pixels. By
+        default, choosing the crop of a smaller image raises ImageError.
     fill : int or three int
         The colour of constant padding, 0 to 255: one level for all channels, or red, green and blue.
     padding_mode : {"constant", "edge", "reflect", "symmetric"}

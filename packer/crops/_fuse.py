@@ -123,7 +123,7 @@ def rebuilt(chain: Any, steps: list[Any]) -> Any:
 
 
 def is_pointwise(transform: Any) -> bool:
-    """Tell whether a transform only makes a tensor of uint8 or float32 numbers, or scales each number by itself."""
+    """Tell whether a transform only converts images to uint8 or float32 tensors, or scales each value independently."""
     name = name_of(transform)
     if name in ("v1.ConvertImageDtype", "v2.ConvertImageDtype"):
         return transform.dtype is torch.float32
@@ -296,7 +296,7 @@ class _ResizedKeepingRatio(Resized):
 
 
 class ResizeKeepRatio(Crop):
-    """timm's ResizeKeepRatio: the result contains `size` if longest=0, and fits into `size` if longest=1."""
+    """timm's ResizeKeepRatio: the result covers `size` if longest=0, and fits into `size` if longest=1."""
 
     def __init__(self, size: Any, longest: float, interpolation: Any) -> None:
         out, name = sides("size", size), interpolation_of(interpolation)
@@ -365,7 +365,8 @@ class Split(NamedTuple):
     crop : Crop or None
         The crop at the beginning of the transform, if there is one.
     rest : callable or None
-        The remaining transform, for the result of the crop: the same transform objects, in a chain of the same kind.
+        The remaining transform, which takes the crop's result. It has the same transform objects, in a chain of the
+        same kind.
     """
 
     crop: Crop | None
@@ -383,13 +384,13 @@ def split(transform: Callable[[Any], Any]) -> Split:
     RandomHorizontalFlip, from ``transforms`` and ``transforms.v2``, and timm's RandomResizedCropAndInterpolation,
     ResizeKeepRatio and CenterCropOrPad. Subclasses are not supported. These transforms may stand alone, or in
     ``Compose`` and ``torch.nn.Sequential``, which may be nested. ToImage and PILToTensor do not change pixels, so crops
-    after them also belong to the crop. The rest begins at the first transform of any other class, with a setting that
-    packer does not support, or that does not fit into one record with the earlier ones (see `Compose`).
+    after them also belong to the crop. The rest begins at the first transform that belongs to another class, has a
+    setting that packer does not support, or does not fit into one record with the earlier transforms (see `Compose`).
 
     Parameters
     ----------
     transform : callable
-        A transform of PIL images, or of tensors if its classes require tensors. It is not changed.
+        A transform of PIL images, or of tensors if its classes require tensors. The object is not changed.
 
     Returns
     -------
@@ -400,7 +401,7 @@ def split(transform: Callable[[Any], Any]) -> Split:
 
 
 def split_by(transform: Callable[[Any], Any], by_tensor: bool) -> Split:
-    """Do the same as `split`, for a transform of tensors if `by_tensor`, otherwise of PIL images."""
+    """Split a transform like `split`; `by_tensor` tells whether the transform takes tensors or PIL images."""
     crops, taken = list[Crop](), list[bool]()
     for step in leaves(transform):
         if name_of(step) in _TO_TENSOR:
@@ -476,7 +477,7 @@ def _without(transform: Any, taken: Iterable[bool]) -> Any:
 
 
 def _remaining(transform: Any, taken: Iterator[bool]) -> list[Any]:
-    """Return a list of the transform itself, or of a shorter chain of the same kind; an empty list if none is left."""
+    """Return a list with the transform, or with a shorter chain of the same kind; an empty list if no step is left."""
     steps = steps_of(transform)
     if steps is None:
         return [] if next(taken, False) else [transform]

@@ -20,7 +20,7 @@ _BY_NUMBER = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 
 
 def sides(name: str, size: object, order: str = "(height, width)") -> tuple[int, int]:
-    """Convert a size to both sides; it may be one integer, a sequence of one, or a pair in this order."""
+    """Return height and width from a size: one integer, a sequence of one integer, or a pair (height, width)."""
     both = side_or_pair(name, size, order)
     return both if isinstance(both, tuple) else (both, both)
 
@@ -198,6 +198,6 @@ def stored_colour(fill: Any, name: str = "fill") -> int | tuple[int, int, int] |
 
 
 def named(value: object) -> str:
-    """Return the repr of a user's value, with its package if this has classes with the same names as packer's."""
+    """Return the repr of a user's value, with the package if that package has classes of the same names as packer's."""
     package = type(value).__module__.partition(".")[0]
     return f"{package}'s {' '.join(repr(value).split())}" if package in {"torchvision", "timm"} else repr(value)

@@ -1,15 +1,16 @@
 """The steps of crops: each computes the sizes of its results, makes its random choices, and changes crops.
 
-A random step makes its choices, such as the corner of a rectangle, from uniform random numbers for N images at once; or
-for one image with torch's default generator, by the same calls in the same order as torchvision.
+A random step makes its choices, such as the corner of a rectangle, in one of two ways. For N images at once, it uses
+uniform random numbers. For a single image, it calls torch's default generator, with the same calls in the same order as
+torchvision.
 
 A record of `CROP` holds a rectangle, one resizing of it, and one window of the resized rectangle, which is padded if it
 extends outside. Chains of steps that do not fit into one record are refused before any image is read.
 
-The functions at the end of this module change N records of `CROP` in place. Each acts on the result of the records so
-far, so coordinates and sizes are those of that result: if it is mirrored, a cut at its left side cuts the right side of
-the image. Corners are (top, left) and sizes (height, width), in pixels: one pair for all records, or (N, 2) int64
-arrays.
+The functions at the end of this module change N records of `CROP` in place. Each function acts on the current result of
+the records, so coordinates and sizes refer to that result: if the result is mirrored, a cut at its left side removes
+the right side of the image. Corners are (top, left) and sizes (height, width), in pixels: one pair for all records, or
+(N, 2) int64 arrays.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Padding(NamedTuple):
 
     @property
     def code(self) -> dict[str, float]:
-        """The values of fields of `STEP`."""
+        """The values of the padding's fields in `STEP`."""
         return {"padding": PADDINGS.index(self.mode), "fill": self.fill}
 
     def __str__(self) -> str:
@@ -109,7 +110,7 @@ class Record:
         return replace(self, least=least, resized=True)
 
     def after_cut(self, size: tuple[int, int]) -> Record:
-        """Return the facts after a cut that lies inside every result."""
+        """Return the facts about the records after a cut that lies inside every result."""
         return replace(self, least=size, hides=self.hides or self.resized or self.padding is not None)
 
     def after_padding(self, padding: Padding, least: tuple[int, int]) -> Record:
@@ -137,7 +138,7 @@ class Step(abc.ABC):
 
     @abc.abstractmethod
     def after(self, record: Record) -> Record:
-        """Return the facts after this step. Raises ValueError, with the reason, if a record cannot hold the step."""
+        """Return the facts about the records after this step; ValueError, with the reason, if records cannot hold it."""
 
     @property
     def fixed(self) -> tuple[int, int] | None:
@@ -248,7 +249,7 @@ class Resized(Step):
 
 
 def _with_side(sizes: Pairs, side: Ints, length: int) -> Pairs:
-    """Return sizes with the same aspect ratio in which one side has a new length; the other side is rounded down."""
+    """Return sizes with the same aspect ratio and a new length of one side; the other side is rounded down."""
     scaled: Pairs = (length * sizes / side[:, None]).astype(np.int64)
     return scaled
 
@@ -328,7 +329,7 @@ class RandomCut(_Cut):
 
 @dataclass(frozen=True)
 class RandomCutOfV1(RandomCut):
-    """The same cut, drawn as in v1's ``RandomCrop.get_params``: both coordinates of the corner, or none."""
+    """torchvision's RandomCrop as in v1's ``get_params``, which draws both coordinates of the corner or none."""
 
     def draw(self, height: int, width: int, source: NumberSource) -> tuple[int, ...]:
         if (height, width) == self.size:
@@ -345,7 +346,7 @@ class RandomCutOfV1(RandomCut):
 class Padded(Step):
     """torchvision's Pad, ``pad_image`` in transforms/v2/functional/_geometry.py, with `margins`.
 
-    If a side is then still shorter than in `needed`, (height, width), it is padded by the difference at both ends, as
+    If a side is then still shorter than in `needed`, (height, width), both of its ends are padded by the difference, as
     with pad_if_needed in ``RandomCrop.make_params`` in transforms/v2/_geometry.py.
     """
 
@@ -414,7 +415,7 @@ class Mirrored(Step):
 
 
 def refuse(refused: npt.NDArray[np.bool_], sizes: Pairs, reason: str) -> None:
-    """Raise ImageError for the first of N images that is refused, with its size and its position as `index`."""
+    """Raise ImageError for the first refused image of N; the message has its size, and `index` is its position."""
     for number in np.flatnonzero(refused)[:1].tolist():
         error = ImageError(f"{sizes[number, 1]} x {sizes[number, 0]} pixels {reason}")
         error.index = number
@@ -579,9 +580,9 @@ def mirrored(crops: Crops, where: npt.NDArray[np.bool_]) -> None:
 
 
 def padded(crops: Crops, before: Pairs, after: Pairs, padding: Padding) -> None:
-    """Pad results. Nothing may have been cut away from them after they were resized or padded.
+    """Pad results. No pixels may have been cut away from the results after resizing or padding.
 
-    They grow by `before` at the top and on the left, and by `after` at the bottom and on the right.
+    The results grow by `before` at the top and on the left, and by `after` at the bottom and on the right.
     """
     columns = _columns(crops)
     margins = before + after

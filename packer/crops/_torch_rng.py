@@ -38,7 +38,7 @@ class NumberSource:
     Parameters
     ----------
     generator : torch.Generator
-        On the CPU.
+        A generator on the CPU.
     """
 
     def __init__(self, generator: torch.Generator) -> None:
@@ -49,7 +49,7 @@ class NumberSource:
         return torch.empty(1).uniform_(low, high, generator=self._generator).item()
 
     def power(self, low: float, high: float) -> float:
-        """Return e to the power of a number as from `uniform`, in float32."""
+        """Return e to the power of a number drawn as by `uniform`, in float32."""
         return torch.exp(torch.empty(1).uniform_(low, high, generator=self._generator)).item()
 
     def below(self, end: int) -> int:
@@ -68,7 +68,7 @@ class Ahead(NumberSource):
     generator : torch.Generator
         The generator; nothing else may draw from it before `end` is called.
     count : int
-        The count of numbers that are made at a time.
+        The number of random numbers to make at a time.
     """
 
     def __init__(self, generator: torch.Generator, count: int) -> None:
@@ -94,7 +94,7 @@ class Ahead(NumberSource):
         return made[self._used - 1]
 
     def _all(self, kind: str, low: float = 0, high: float = 0) -> torch.Tensor:
-        """Return the next numbers, all in this kind."""
+        """Return the next random numbers, all of this kind."""
         if kind == "word":  # 32 bits, computed from two remainders
             one, other = self._remainders(_HALF), self._remainders(_HALF - 1)
             return one + _HALF * ((other - one) % (_HALF - 1))

@@ -1,10 +1,10 @@
-"""Orders of samples: pure functions of seed, epoch and place that are divided among ranks and can start anywhere.
+"""Orders of samples: pure functions of seed, epoch and position, which ranks share and which can start anywhere.
 
-Every sampler describes one order of all samples, the same on every rank. Rank r of w takes the places r, r + w, r + 2
-w, … of that order. So the position in an epoch is one number: the number of places that all ranks together have
-completed. An epoch that began on eight ranks can continue on two ranks, exactly at the next sample.
+Every sampler describes one order of all samples, the same on every rank. Rank r of w takes the samples at the positions
+r, r + w, r + 2 w, … of that order. So the progress of an epoch is one number: the number of samples that all ranks
+together have completed. An epoch that began on eight ranks can continue on two ranks, exactly at the next sample.
 
-A sampler has everything that determines the order: seed, epoch and position. The dataset determines the crops.
+A sampler holds everything that determines the order: seed, epoch and position. The dataset determines the crops.
 """
 
 from packer.samplers._orders import (

@@ -1,4 +1,4 @@
-"""Orders in which every sample comes once, the division of orders among ranks, and their states."""
+"""Orders in which every sample comes once, and the base class, which divides orders among ranks and saves states."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _VERSION = 1  # of the format of states
 
 
 class OrderSampler(Sampler[int], abc.ABC):
-    """The base class of the samplers: an order of `length` places, divided among ranks.
+    """The base class of the samplers: an order of `length` samples, divided among ranks.
 
     Parameters
     ----------
     length : int
-        Number of places in an epoch: ``len(dataset)`` if every sample comes once.
+        The number of samples in an epoch: ``len(dataset)`` if every sample comes once.
     seed : int
         Seed of the order.
     rank, world : int, optional
         The rank of this process and the number of processes; by default from `torch.distributed`, if it is initialised
         when a pass begins.
     uneven : {"pad", "keep", "drop"}
-        What happens if `length` is not a multiple of `world`. ``pad``: the first places are repeated at the end, so
-        that all ranks have equally many samples, as with `DistributedSampler`. ``keep``: each place comes exactly once,
-        and some ranks have one sample less. ``drop``: the last places are left out.
+        What happens if `length` is not a multiple of `world`. ``pad``: the first samples are repeated at the end, so
+        that all ranks have the same number of samples, as with `DistributedSampler`. ``keep``: nothing is repeated or
+        left out, and some ranks have one sample less. ``drop``: the last samples are left out.
 
     Attributes
     ----------
     epoch : int
         The epoch of the running pass, or of the next pass.
     start : int
-        The place in the order of all ranks at which this pass begins.
+        The position, in the common order of all ranks, at which this pass begins.
     begun : bool
         Whether a pass over this epoch has begun.
 
@@ -85,12 +85,12 @@ class OrderSampler(Sampler[int], abc.ABC):
 
     @abc.abstractmethod
     def order(self, places: Ints) -> Ints:
-        """Return the samples at some places in the order of the current epoch."""
+        """Return the samples at some positions in the order of the current epoch."""
 
     def draws(self, places: Ints) -> tuple[Ints, Ints | None]:
-        """Return the samples at some places of the order, and their turns.
+        """Return the samples at some positions of the order, and their turns, which count repetitions.
 
-        If a sample comes several times in an epoch, a Loader uses the turns to give it another crop each time.
+        If a sample comes several times in an epoch, a Loader uses the turns to choose another crop each time.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         samples : (N,) int64 array
             The samples that `order` returns.
         turns : (N,) int64 array, optional
-            Numbers of 0 or more, which distinguish the places of one sample in the epoch; None if no sample comes
+            Numbers of 0 or more, which distinguish the repetitions of a sample in the epoch; None if no sample comes
             twice.
         """
         return self.order(places), None
@@ -129,7 +129,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         return rank_and_world()[1] if self._world is None else self._world
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass, which begins at its first sample, or at a state that was just loaded."""
+        """Set the epoch of the next pass; the pass begins at the first sample, or at a state that was just loaded."""
         epoch = epoch_of(epoch)
         if epoch != self.epoch or self.begun:
             self.start = 0
@@ -143,7 +143,8 @@ class OrderSampler(Sampler[int], abc.ABC):
         ----------
         done : int
             The number of samples of the current pass that this rank has completed: steps times batch size. The sampler
-            cannot know it, because a DataLoader requests indices ahead of time. A `Loader` counts the samples itself.
+            cannot know this number, because a DataLoader requests indices ahead of time. A `Loader` counts the samples
+            itself.
 
         Returns
         -------
@@ -230,7 +231,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         return (samples for samples, _ in self.chunks_with_turns(size))
 
     def chunks_with_turns(self, size: int) -> Iterator[tuple[Ints, Ints | None]]:
-        """Begin a pass, and return an iterator over the results of `draws`, for `size` places at a time."""
+        """Begin a pass, and return an iterator over the results of `draws`, for `size` positions at a time."""
         require_count("size", size)
         return self._begin()._remaining(size)
 
@@ -255,7 +256,7 @@ class OrderSampler(Sampler[int], abc.ABC):
 
 
 def _iterated_by_torch() -> bool:
-    """Tell whether torch's DataLoader iterates the sampler: it probably runs epochs, unlike a user's own loop."""
+    """Tell whether torch's DataLoader iterates the sampler; unlike a user's own loop, it probably runs epochs."""
     caller = sys._getframe(2).f_globals.get("__name__", "")
     return str(caller).startswith("torch.utils.data")
 
@@ -286,7 +287,7 @@ class _Pass(Iterator[int]):
 
 
 class SequentialSampler(OrderSampler):
-    """The order of the pack."""
+    """All samples in the order of the pack."""
 
     _drawn = False
 
@@ -357,7 +358,7 @@ class BlockShuffleSampler(OrderSampler):
         return result
 
     def _layout(self) -> tuple[Ints, Ints]:
-        """Return the order of the blocks in this epoch, and the end of each window in the order of the samples."""
+        """Return the order of the blocks in this epoch, and the position at which each window of blocks ends."""
         settings = (self.length, self.block, self.window, self.seed, self.epoch)
         if self._laid_out is None or self._laid_out[0] != settings:
             count = -(-self.length // self.block)
@@ -500,7 +501,8 @@ def require_same_seeds(state: Mapping[str, Any], order_seed: int | None, crop_se
     state : mapping
         The state.
     order_seed, crop_seed : int or None
-        The seeds of the sampler and of the dataset. None if the state's seed replaces the seed, or nothing is random.
+        The seeds of the sampler and of the dataset. None if the state's seed replaces this one, or if nothing is
+        random.
     """
     seed, _epoch, _start = (number_in(state, name) for name in ("seed", "epoch", "start"))
     if order_seed is not None and order_seed != seed:

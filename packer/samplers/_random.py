@@ -27,8 +27,9 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 def uniforms(seed: int, epoch: int, indices: npt.NDArray[np.int64], randoms: int) -> npt.NDArray[np.float64]:
     """Return random numbers that depend only on seed, epoch and index.
 
-    A counter-based generator: SplitMix64's output function (Steele, Lea, Flood 2014, "Fast splittable pseudorandom
-    number generators") over a key of seed and epoch and a counter of index and number.
+    The generator is counter-based: SplitMix64's output function (Steele, Lea, Flood 2014, "Fast splittable pseudorandom
+    number generators") is applied to a key, made of seed and epoch, and a counter, made of the index and the position
+    of the random number.
 
     Returns
     -------
@@ -73,11 +74,11 @@ _EPOCH_OF_NUMBERS = -2  # takes the part of the epoch, so that `permute_each` an
 
 
 def permute(places: Ints, length: int, seed: int, epoch: int) -> Ints:
-    """Return the elements of a permutation of ``range(length)`` at some places, without computing the others.
+    """Return the elements of a permutation of ``range(length)`` at some positions, without computing the others.
 
-    A Feistel network on the smallest even number of bits that can represent `length` values; results that are too large
-    go through the network again until they are not (Black, Rogaway 2002, "Ciphers with arbitrary finite domains", cycle
-    walking).
+    A Feistel network on the smallest even number of bits that can represent `length` values; a result of `length` or
+    more goes through the network again until it is smaller (Black, Rogaway 2002, "Ciphers with arbitrary finite
+    domains", cycle walking).
     """
     half = np.uint64(max(1, -(-(length - 1).bit_length() // 2)))
     keys = (uniforms(seed, epoch, np.arange(_ROUNDS), 1)[:, 0] * 2.0**53).astype(np.uint64)
@@ -90,12 +91,13 @@ def permute(places: Ints, length: int, seed: int, epoch: int) -> Ints:
 
 
 def permute_each(places: Ints, lengths: Ints, seed: int, numbers: Ints) -> Ints:
-    """Return the element at each of N places, each in a permutation of its own.
+    """Return N elements, each from a permutation of its own.
 
     Parameters
     ----------
     places, lengths, numbers : (N,) int64 arrays
-        A place, the length of the permutation, and the number of the permutation among the permutations of `seed`.
+        For each element: its position in the permutation, the permutation's length, and a number that selects the
+        permutation together with `seed`.
     """
     bits = np.frexp((lengths - 1).astype(np.float64))[1]  # equals int.bit_length
     halves = np.maximum(1, -(-bits // 2)).astype(np.uint64)
@@ -136,7 +138,7 @@ def weights_of(values: Any) -> npt.NDArray[np.float64]:
     Raises
     ------
     TypeError
-        If they are not numbers in one dimension.
+        If the weights are not numbers in one dimension.
     ValueError
         If a weight is below 0, infinite or NaN, or the sum is 0.
     """

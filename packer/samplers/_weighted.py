@@ -89,8 +89,8 @@ class WeightedSampler(OrderSampler):
     def _drawn_once(self) -> Ints:
         """Return the order of this epoch, drawn without replacement.
 
-        Each sample waits for a time of an exponential distribution whose rate is its weight (Efraimidis, Spirakis 2006,
-        "Weighted random sampling with a reservoir").
+        Each sample gets a waiting time from an exponential distribution; the rate is the sample's weight (Efraimidis,
+        Spirakis 2006, "Weighted random sampling with a reservoir").
         """
         settings = self.seed, self.epoch
         if self._sorted is None or self._sorted[0] != settings:
@@ -111,7 +111,7 @@ class WeightedSampler(OrderSampler):
 
 
 class _Grouped(OrderSampler):
-    """An order of groups: each group has its share of the places, and its members come in successive permutations.
+    """An order of samples in groups: each group has its share of the order, and its members come in permutations.
 
     Each epoch continues the permutations of the previous epoch: whatever the length of an epoch, no member comes again
     before all members of its group have come.
@@ -131,7 +131,7 @@ class _Grouped(OrderSampler):
 
     @abc.abstractmethod
     def _member(self, groups: Ints, numbers: Ints) -> Ints:
-        """Return the sample of each pair of a group and the number of a member in it, counted from 0."""
+        """Return the sample for each pair of a group and a member's number in the group, counted from 0."""
 
     def order(self, places: Ints) -> Ints:
         return self.draws(places)[0]
@@ -152,7 +152,7 @@ class _Grouped(OrderSampler):
 
 
 class MixSampler(_Grouped):
-    """Several datasets, mixed: each dataset has its share of every section of the order.
+    """A mixture of several datasets: each dataset has its share of every section of the order.
 
     The indices refer to ``open_dataset([a, b, …])``, or to torch's ConcatDataset of the same datasets in the same
     order. Each dataset is permuted again and again, across epochs: no sample comes again before all samples of its
@@ -177,8 +177,8 @@ class MixSampler(_Grouped):
 
     Notes
     -----
-    With D datasets, a dataset with the share p has p n of the first n places, with a deviation of at most 2 + 2 p D.
-    The same holds for any n consecutive places. If a sample comes again in an epoch, a Loader gives it another crop.
+    With D datasets, a dataset with the share p has p n of the first n samples, with a deviation of at most 2 + 2 p D.
+    The same holds for any n consecutive samples. If a sample comes again in an epoch, a Loader gives it another crop.
 
     Examples
     --------
@@ -261,7 +261,7 @@ class MixSampler(_Grouped):
 
 
 class BalancedSampler(_Grouped):
-    """Classes with chosen frequencies: all equally often, as often as in the dataset, or in between.
+    """Samples of classes with chosen frequencies: all classes equally often, as often as in the dataset, or in between.
 
     Each class is permuted again and again, across epochs: no sample comes again before all samples of its class have
     come. Unlabeled samples, with the label -1, never come.
@@ -331,12 +331,12 @@ class BalancedSampler(_Grouped):
 
 
 class Interleaving:
-    """An endless order in which each of D streams has its share of the places, in any stretch of the order.
+    """An endless order of the elements of D streams; each stream has its share of any stretch of the order.
 
     The elements of stream d, numbered from 0, are due one after the other: element k at a random time between k / share
-    and (k + 1) / share. The order of all elements is the order of their times. So the element at a place can be found
-    from nearby times: until time t, each stream has sent its share of t elements, give or take one, and all streams
-    together have sent t elements, give or take D.
+    and (k + 1) / share. The order of all elements is the order of their times. So the element at a position can be
+    found from nearby times: until time t, each stream has sent its share of t elements, give or take one, and all
+    streams together have sent t elements, give or take D.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ class Interleaving:
         self._slack = len(shares) + 1  # rounding of times may add one
 
     def at(self, places: Ints) -> tuple[Ints, Ints]:
-        """Return the streams of the elements at N places, and the elements' numbers in them: two (N,) int64 arrays."""
+        """Return the stream of the element at each of N positions, and its number in that stream, as (N,) int64 arrays."""
         ordered, back = np.unique(places, return_inverse=True)
         # Places that lie close together form a run, whose elements are sorted by time together.
         starts = np.flatnonzero(np.diff(ordered, prepend=-np.inf) > 2 * self._slack + 1)
@@ -365,7 +365,7 @@ class Interleaving:
         return streams, numbers
 
     def _in_runs(self, places: Ints, begins: Ints) -> tuple[Ints, Ints]:
-        """Return the stream of each ascending place, and its number there; each run begins at an index in `begins`."""
+        """Do the same as `at` for ascending positions in runs; each run begins at an index in `begins`."""
         ends = np.append(begins[1:], len(places))
         sent = self._sent_before(np.maximum(places[begins] - self._slack, 0))
         counts = self._sent_before(places[ends - 1] + 1 + self._slack) - sent
