@@ -83,8 +83,8 @@ def convert(
     ----------
     src : path
         One of: a directory with one subdirectory for each class, as for torchvision's ImageFolder; a pack, whose
-        samples keep their bytes unless an option changes them; a container of another tool, given as a file, a
-        directory or a pattern like ``shards/*.tar``; a listing that `packer scan` wrote.
+        samples keep their bytes unless an option changes them; a container of another tool, as a file, a directory or a
+        pattern like ``shards/*.tar``; a listing that `packer scan` wrote.
     dst : path
         The path of the new pack; in all paths, ``~`` is the user's home directory. Or a URL that begins with ``s3://``,
         ``gs://`` or ``az://``: the pack is made on this machine and then uploaded.
@@ -95,7 +95,7 @@ def convert(
         The new length, in pixels, of the side or sides that `resize_mode` selects; resizing is anti-aliased. By default
         images keep their size.
     resize_mode : {"short", "long", "exact", "crop", "pad"}, optional
-        The side that gets `resize` pixels. ``short`` (the default): the shorter side. ``long``: the longer side.
+        The side to resize to `resize` pixels. ``short`` (the default): the shorter side. ``long``: the longer side.
         ``exact``: both sides. ``crop``: the shorter side; then the centre square is cut out. ``pad``: the longer side;
         then black borders make the image square.
     upscale : bool
@@ -126,8 +126,8 @@ def convert(
         Images with more pixels than this are refused. The default is 178,956,970, which is also the largest allowed
         value.
     labels : path, optional
-        A table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``) with paths, relative to `src` or below it, and labels;
-        these labels replace the directory names.
+        A table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``) with the path of each image, relative to `src` or
+        absolute but below `src`, and its label; these labels replace the directory names.
     path_column : str, optional
         The column of `labels` with the paths: ``"path"`` (the default) or another one.
     label_column : str, optional
@@ -139,17 +139,17 @@ def convert(
         ``int`` and ``float``: numbers without classes, stored as int64 or float64. By default, whole numbers are class
         ids, -1 is an unlabeled image, and other labels are class names.
     suffix : str, optional
-        The suffix that the paths in `labels` lack, such as ``".jpg"``. By default, a path without a suffix refers to
-        the only image whose name begins with it.
+        The suffix to add to the paths in `labels`, such as ``".jpg"``. By default, a path without a suffix refers to
+        the only image whose name begins with that path.
     no_header : bool
         Whether the first line of `labels` is an ordinary row and not a header. The columns are then called ``"1"``,
         ``"2"`` and so on; by default the first column has the paths and the second column the labels.
     unlabeled : bool
-        Whether images without labels are accepted and get the label -1: rows of `labels`, or samples of a container.
-        From a directory without `labels`, all images below `src` are packed, without classes.
+        Whether rows of `labels`, or samples of a container, may lack a label; they get the label -1. If `src` is a
+        directory and there are no `labels`, all images below `src` are packed without classes.
     extensions : str or sequence of str, optional
         The suffixes of image files, such as ``(".jpg", ".gif")`` or ``".jpg,.gif"``, which replace ImageFolder's list.
-        Upper and lower case are equal.
+        The case of letters is ignored.
     any_image : bool
         Whether files with other suffixes are opened too, and packed if their first bytes are those of an image.
     skip_hidden : bool
@@ -159,8 +159,9 @@ def convert(
         Whether a class directory may be empty; its class keeps its id. By default this is an error, as in ImageFolder,
         except with `classes_from` or `parts`.
     classes_from : path, optional
-        A pack whose class ids are used, for example the pack of the training set when converting the validation set. If
-        a column in `columns` has the same name and kind as a field of this pack, it uses the classes of this field.
+        A pack whose class ids the new pack uses, for example the pack of the training set when converting the
+        validation set. A column in `columns` also uses the classes of a field of this pack if the field has the
+        column's name and kind.
     where : str, optional
         A condition that selects samples of a pack by their columns, such as ``'age > 30 and split == "train"'``; see
         `ImageDataset.where`. `limit` and `sample` count only the selected samples.
@@ -190,11 +191,12 @@ def convert(
     yolo : path, optional
         A YOLO ``data.yaml``; the files in ``labels``, next to ``images``, become fields.
     split : str, optional
-        The images of `voc` or `yolo` to pack: the name of a list in ``ImageSets``, or of a split in ``data.yaml``.
+        Selects the images of `voc` or `yolo` to pack: the name of a list in ``ImageSets``, or of a split in
+        ``data.yaml``.
     on_missing : {"error", "null", "skip"}, optional
         What happens to an image that has no file or row for a field: ``"error"`` (the default) raises an error,
-        ``"null"`` stores a missing value, and ``"skip"`` leaves the image out. ``"skip"`` also leaves out images that
-        annotations name but that do not exist.
+        ``"null"`` stores a missing value, and ``"skip"`` leaves the image out. ``"skip"`` also leaves out missing
+        images that annotations name.
     keys : mapping of str to str, or sequence of str
         For a container of another tool, the keys that hold the image, the label, the name or a field, as a mapping of
         names to keys: ``{"image": "image/encoded", "caption:text": "txt"}``; or strings as on the command line. By
@@ -202,12 +204,12 @@ def convert(
     no_classes : bool
         Whether to pack all images below `src`, or all rows of `labels`, with the label -1 and without classes.
     no_metadata : bool
-        Whether to ignore ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src`, whose columns otherwise become fields,
-        and StyleGAN's ``dataset.json``, which otherwise has the labels.
+        Whether to ignore ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src`, and StyleGAN's ``dataset.json``. By
+        default the columns of the former become fields, and the latter provides the labels.
     strict : bool
         Whether to raise an error, before anything is written, if an image, a label or a field is left out, an image has
-        no label, or classes are renumbered. Losses that another argument requests are no error, and files that packer
-        does not examine do not count. Cannot be combined with ``on_error="skip"``.
+        no label, or classes are renumbered. Losses that another argument requests are not errors, nor are files that
+        packer does not examine. Cannot be combined with ``on_error="skip"``.
     on_error : {"fail", "skip"}
         What happens at an unusable sample: a file that is not a readable image or that changed after it was listed, an
         invalid row of a table, or an invalid annotation. ``"fail"`` stops the conversion; ``"skip"`` leaves the sample
@@ -287,7 +289,7 @@ def convert(
 def _converted(
     request: ConversionRequest, destination: Path, progress: Callable[[ConversionProgress], None] | None
 ) -> Summary:
-    """Make the requested pack on this machine; messages name `destination` as its destination."""
+    """Make the requested pack on this machine; messages name `destination` as the place of the pack."""
     if request.parts is not None:
         from packer._conversion.partition import convert_in_parts
 
@@ -343,8 +345,9 @@ def pack(
         ``"name"`` : str, optional
             A unique path with the separator ``/``; by default the number of the sample, such as ``00000017.jpg``.
 
-        Further keys are the names of `fields`; if a sample lacks such a key, its value is missing. Images and masks may
-        have the same forms as ``"image"``; other values have the form in which `packer` returns them.
+        Further keys are the names of `fields`; if a sample lacks the key of a field, the field's value is missing.
+        Images and masks may have the same forms as ``"image"``; other values have the form in which `packer` returns
+        them.
     dst : path
         The path of the new pack.
     fields : mapping of str to str, optional

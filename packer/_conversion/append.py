@@ -1,4 +1,4 @@
-"""`packer.append`: converts images to an additional part of a pack, and lists the part in the pack's manifest."""
+"""`packer.append`: converts images to an additional part of a pack, and adds the part to the pack's manifest."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def append(
     """Add images to a pack with parts as a new part, as `packer append` does.
 
     Processes that have the pack open continue to read the old state. A process that opens the pack sees either no part
-    of the addition or all of it. After an interruption, the same call continues; if the pack already has the part that
-    the call would make, nothing is done.
+    of the addition or all of it. After an interruption, the same call continues. If the pack already has the part that
+    the call would make, the call does nothing.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def append(
 
 
 def _values(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options in the form of a request; TypeError for an unknown option, or one that the pack determines."""
+    """Return the options as a request takes them; TypeError for an unknown option, or one that the pack determines."""
     known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
         if name not in known or name in OF_THE_PACK:
@@ -205,7 +205,7 @@ def _joined(names: Iterable[str]) -> str:
 
 
 def _made_part(pack: Path, whole: Manifest, source: Source, request: ConversionRequest) -> tuple[str, int] | None:
-    """Return name and count of the part that this conversion made earlier; None if the pack has no such part."""
+    """Return the name and the number of samples of a part that this conversion made earlier, or None."""
     for name, images, *_ in reversed(whole.parts):
         if images <= len(source) and _is_made(pack / str(name), source, request):
             return str(name), images
@@ -228,7 +228,7 @@ def _require_new_names(pack: Path, source: Source) -> None:
 
 
 def _part(request: ConversionRequest, source: Source, progress: Callable[[ConversionProgress], None] | None) -> Summary:
-    """Make the part, unless an earlier run made it and died before it changed the manifest."""
+    """Make the part, unless an earlier run made it but died before changing the manifest."""
     path = request.dst
     if request.fresh:
         remove(path)

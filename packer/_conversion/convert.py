@@ -1,7 +1,7 @@
 """The conversion of a source to a pack: images are prepared on many threads, written in order, and committed.
 
 The pipeline prepares samples, and the writer takes them in the order of the source. At checkpoints, a separate thread
-syncs the samples, and they are recorded in the journal, from which an interrupted conversion continues.
+syncs the written samples and records them in the journal, from which an interrupted conversion continues.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ConversionProgress:
     Attributes
     ----------
     done, total : int
-        Images of the source.
+        The number of processed images, and of all images in the source.
     skipped : int
         The number of images among `done` that were left out.
     bytes_read : int
@@ -93,9 +93,9 @@ class Summary(Displayable):
     kept : int
         The number of samples with the unchanged bytes of their files.
     notes : list of str
-        Remarks on the source, beginning with lost images and labels.
+        Remarks on the source; those about lost images and labels come first.
     not_looked_at : dict of str to int
-        For each suffix that does not belong to images, the number of files.
+        The number of ignored files, by suffix, for the suffixes of other types.
     """
 
     destination: Path | str
@@ -113,7 +113,7 @@ class Summary(Displayable):
 
 
 def summary_of_made(destination: Path, manifest: Manifest, size: int, images: int | None = None) -> Summary:
-    """Return the summary of a pack that an earlier run made from `images` images, by default all that it recorded."""
+    """Return the summary of a pack that an earlier run made from `images` images, by default all images on record."""
     continued = manifest.count + len(manifest.skipped) if images is None else images
     return Summary(destination, manifest, 0, size, 0.0, continued, kept=0)
 
@@ -256,7 +256,7 @@ def _check_arguments(on_error: str, workers: int | None, report: str | os.PathLi
 
 
 def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> tuple[type[Writer], Mapping[str, str]]:
-    """Return the class of the writer and the dtypes of the table; raise an error if it cannot write this source."""
+    """Return the writer's class and the dtypes of the table; raise an error if the class cannot write this source."""
     writer_class = format.open_writer()
     writer_class.check_options(options)
     types = column_types(source.label_type, source.fields, apart=writer_class.apart)
@@ -266,7 +266,7 @@ def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> t
 
 
 def _refuse_gaps(workspace: Workspace, record: ConversionRecord) -> None:
-    """Raise ResumeError if an earlier run left images out and this one must not."""
+    """Raise ResumeError if an earlier run left images out, and this run must not leave any out."""
     if record.skipped:
         raise ResumeError(
             f"{printable(workspace.directory)} holds an unfinished conversion that left files out. "
@@ -367,7 +367,7 @@ def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe)
 
 
 def require_format(name: str) -> Format:
-    """Return the format of that name, or of that suffix without its dot; ValueError if there is none."""
+    """Return the format with a name, or with a suffix without its dot; ValueError if there is none."""
     for row in FORMATS.values():
         if name == row.name or f".{name}" in row.suffixes:
             return row

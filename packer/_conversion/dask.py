@@ -1,8 +1,8 @@
 """A conversion in parts on a Dask cluster: each worker makes one part at a time, with the threads that Dask gives it.
 
-Workers read the source and write the parts on a disk that all nodes see, or in a store; only numbers go through the
-scheduler. This module assigns parts to workers itself: Dask's scheduler would give n parts at once to a worker with n
-threads.
+Workers read the source and write the parts on a disk that all nodes see, or in a store; image data do not go through
+the scheduler. This module assigns parts to workers itself, because Dask's scheduler would give n parts at once to a
+worker with n threads.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
     Parameters
     ----------
     where : str
-        The address of a scheduler (``tcp://host:8786``); ``file:PATH`` of its scheduler file; ``local:N``, for N
-        processes on this machine; or one of `JOB_QUEUES`, whose jobs `dask-jobqueue`'s own configuration describes.
+        The address of a scheduler (``tcp://host:8786``); ``file:PATH``, with the path of its scheduler file;
+        ``local:N``, for N processes on this machine; or one of `JOB_QUEUES`, with the configuration of `dask-jobqueue`.
     jobs : int, optional
         Number of jobs to submit to a queue; by default 1.
 
@@ -106,7 +106,7 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
 
 
 def import_dask(module: str) -> ModuleType:
-    """Import a module of Dask's; MissingDependencyError if it is not installed."""
+    """Import a module of Dask; MissingDependencyError if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -226,7 +226,7 @@ class _Run:
         self._client.cancel(list(self._running))
 
     def _submit(self) -> None:
-        """Give each worker a part, and a second one as long as there are enough, so that no worker waits."""
+        """Give each worker a part, and a second part while there are enough, so that no worker has to wait."""
         busy = Counter(address for _, address in self._running.values())
         for ahead in range(2):
             for address in sorted(self.workers):
@@ -295,7 +295,7 @@ class _Report:
 
 @dataclass
 class _Node:
-    """The work of a node in this run."""
+    """The number of images that a node has converted in this run, and the time at which it began."""
 
     began: float
     images: int = 0

@@ -17,8 +17,8 @@ In a store, until the pack ``s3://bucket/train.lmdb`` is complete, there are the
 ``train.lmdb.partial/HASH.list``     the list of the source; its name is the list's hash
 ``train.lmdb.partial/mend-7``        marks that image 7 has stopped a part, and that its file may be replaced
 
-The first process writes an object; later processes find it, or produce the same bytes. So no lock is needed. Joining
-reads only the tables of the parts.
+Any process may write an object; other processes find it, or produce the same bytes. So no lock is needed. Joining reads
+only the tables of the parts.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class PartTask:
     name : str
         The name of the part in the pack.
     settings : mapping
-        The settings that determine the bytes of the part, as JSON values; the source is not among them.
+        The settings that determine the bytes of the part, except the source, as JSON values.
     source : mapping
         The description of the part's images; see `Source.describe`.
     convert : callable
@@ -165,8 +165,8 @@ class Destination(ABC):
     ----------
     path, directory : Path
     always_shared : bool
-        Whether every task uses the list that the first one wrote, and detects changed files only when it reads them,
-        because the first task may run on another machine.
+        Whether every task uses the list that the first task wrote, possibly on another machine. A task then detects
+        changed files only when it reads them.
     command : str
         The command that begins a conversion in parts, for messages.
     """
@@ -179,7 +179,7 @@ class Destination(ABC):
 
     @abstractmethod
     def is_present(self) -> bool:
-        """Tell whether anything exists under the name."""
+        """Tell whether anything exists at the path of the pack."""
 
     @abstractmethod
     def size(self) -> int:
@@ -187,7 +187,7 @@ class Destination(ABC):
 
     @abstractmethod
     def check(self, *, overwrite: bool) -> None:
-        """Raise DestinationError if no pack can be written, or something exists that must not be replaced."""
+        """Raise DestinationError if no pack can be written, or if it would replace something that must stay."""
 
     @abstractmethod
     def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
@@ -241,18 +241,18 @@ class Destination(ABC):
 
     @abstractmethod
     def relax(self, job: Job) -> None:
-        """Record that from now on the job leaves bad files out; DestinationError if it is no longer in progress."""
+        """Record that the job leaves bad files out from now on; DestinationError if no such job is in progress."""
 
     @abstractmethod
     def with_replaceable(self, source: Source, first: int) -> Source:
-        """Return some images of the source, from the image `first` on, with accepted replacements.
+        """Return images of the source, beginning with the image `first`, and accept some replaced files.
 
-        Replacements are accepted for images that have stopped a part before.
+        A replaced file is accepted if its image has stopped a part before.
         """
 
     @abstractmethod
     def let_mend(self, source: Source, index: int) -> None:
-        """Accept any replacement of image `index` of the source, which stopped a part, when the job continues."""
+        """Let the continued job accept a replaced file for image `index` of the source, which stopped a part."""
 
     @abstractmethod
     def make(self, task: PartTask, *, wait: float) -> PartCounts:
@@ -270,7 +270,7 @@ class Destination(ABC):
 
     @abstractmethod
     def finish(self, *, wait: float = 0) -> Manifest:
-        """Join the parts into one pack; return its manifest, even if another process finished it.
+        """Join the parts into one pack, unless another process does; return the pack's manifest.
 
         Parameters
         ----------
@@ -483,12 +483,12 @@ class LocalDestination(Destination):
         return counts
 
     def _purpose(self) -> Job | None:
-        """Return the job, without settings that may be relaxed while its parts are made."""
+        """Return the job without the settings that may be relaxed while parts are made."""
         job = self.job()
         return None if job is None else {**job, "settings": {**job["settings"], "on_error": None}}
 
     def _write_job(self, job: Job) -> None:
-        """Write the job; on return it is on disk, and so are all names in its directory."""
+        """Write the job; on return, the job and all names in its directory are on the disk."""
         with replacing(self.paths.job) as file:
             file.append(json.dumps(job).encode("ascii"))
         sync_directory(self.directory.parent)  # the name of the directory itself
@@ -652,7 +652,7 @@ class StoreDestination(Destination):
         return PartCounts.at(path)
 
     def _send(self, task: PartTask, room: Path, job: Job) -> None:
-        """Upload a part, unless its job was dropped: then it would be joined with the parts of another job."""
+        """Upload a part unless its job was dropped; the part would otherwise be joined with parts of another job."""
         made = room / task.name
         files = sorted(PackFiles.of(made).sizes, key=lambda inside: inside == MANIFEST_FILE)
         with contextlib.closing(UploadLog(room / "upload.jsonl")) as log:
@@ -757,7 +757,7 @@ def _damaged(path: Path, directory: Path, problem: str) -> DestinationError:
 
 
 def _copy(made: Path, path: Path) -> None:
-    """Copy a part to its place."""
+    """Copy a part to its final path."""
     # A unique name, because another node may copy this part too.
     copy = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}")
     try:
@@ -791,12 +791,12 @@ def default_scratch() -> Path:
 
 
 def make_scratch(scratch: Path | None) -> Path:
-    """Return the directory `scratch`, or `default_scratch` if it is None; create it if it is missing.
+    """Return the directory `scratch`, or `default_scratch` if `scratch` is None; create a missing directory.
 
     Raises
     ------
     DestinationError
-        If it cannot be created, or if it is the default directory and belongs to another user.
+        If the directory cannot be created, or if the default directory belongs to another user.
     """
     directory = default_scratch() if scratch is None else Path(os.path.abspath(scratch))
     if directory == default_scratch():

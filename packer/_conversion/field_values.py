@@ -1,8 +1,8 @@
-"""Preparation of field values for a pack: they are checked against their image, and transformed like the image.
+"""Preparation of field values for a pack: checks against the image, and the same transformation as the image's.
 
-An image may be rotated upright by its EXIF orientation, and resized, cut and padded by ``--resize``. The same change
-is applied to values that refer to its pixels: masks are resized with nearest-neighbour interpolation, image fields like
-the image itself; boxes, keypoints and polygons get new coordinates; run lengths are changed as the mask that they
+An image may be rotated upright by its EXIF orientation, and resized, cut and padded by ``--resize``. The same change is
+applied to values that refer to its pixels: masks are resized with nearest-neighbour interpolation, image fields like
+the image itself; boxes, keypoints and polygons get new coordinates; run lengths are changed like the mask that they
 encode.
 """
 
@@ -152,7 +152,7 @@ def _require_size(what: str, found: tuple[int, int], size: tuple[int, int]) -> N
 
 
 def _require_inside(what: str, points: npt.NDArray[np.float32], size: tuple[int, int], each: int) -> None:
-    """Raise ImageError if a point, x and y, lies outside an image; each object has `each` points."""
+    """Raise ImageError if a point (x, y) lies outside an image; each object has `each` points."""
     height, width = size
     outside = ((points < -MARGIN) | (points > np.array([width, height], np.float32) + MARGIN)).any(1)
     for row in np.flatnonzero(outside)[:1].tolist():
@@ -199,9 +199,9 @@ def require_size_of_runs(segmentations: Sequence[Any], size: tuple[int, int]) ->
 def moved_segmentations(segmentations: Sequence[Any], change: Change) -> list[Any]:
     """Apply the change of an image to its segmentations.
 
-    The corners of polygons are moved like those of boxes. Parts of a polygon outside a crop are kept, because they are
-    not visible in drawn masks. If the image gets a border, they would be visible, and are cut off. Run lengths are
-    computed from the mask, resized with nearest-neighbour interpolation.
+    The corners of polygons are moved like those of boxes. Parts of a polygon outside a crop are kept, because drawn
+    masks do not show them. If the image gets a border, masks would show these parts, so they are cut off. Run lengths
+    are computed from the mask, resized with nearest-neighbour interpolation.
     """
     return [_moved(one, change) for one in segmentations]
 

@@ -91,8 +91,8 @@ def index(
 ) -> Summary:
     """Make an index of images without copying them, as `packer index` does.
 
-    An index is a pack without the images: readers of the index read the listed files. If a file has changed since, an
-    error names it and the file is not read.
+    An index is a pack without the images: readers of the index read the listed files. If a file has changed since then,
+    readers do not read it, but raise an error with its name.
 
     Parameters
     ----------
@@ -109,7 +109,8 @@ def index(
         What happens at an unreadable image: ``"fail"`` stops, ``"skip"`` leaves the image out and lists it in the
         manifest.
     overwrite : bool
-        Whether to replace `dst` if it is a pack or empty, and has no files that do not belong to the pack.
+        Whether to replace `dst` if it is a pack or empty. A directory with files that do not belong to the pack is not
+        replaced.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the number of images examined and their total.
     **options

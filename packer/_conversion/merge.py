@@ -42,7 +42,7 @@ def merge(
         ``same``: the packs must have the same classes. ``union``: the classes of the first pack keep their ids, and
         additional classes of the other packs follow.
     prefixes : sequence of str, optional
-        A directory for the names of each pack's samples, one for each of `packs`: with ``["a", "b"]``, sample
+        A directory for each of `packs`, which is put before the names of its samples: with ``["a", "b"]``, sample
         ``cat/1.jpg`` of the second pack becomes ``b/cat/1.jpg``. Labels do not change. An empty prefix leaves the names
         unchanged.
     shard_size, workers, overwrite, fresh, progress
@@ -60,8 +60,8 @@ def merge(
     OptionError
         If the format of `dst` has no `shard_size`.
     SourceError
-        If the classes differ, two samples have the same name, or the packs differ in settings that affect the meaning
-        of their bytes.
+        If the classes differ, two samples have the same name, or the packs' settings give their bytes different
+        meanings.
     PackError
         If one of `packs` is not a pack, or is damaged.
     DestinationError, PackLockedError, ResumeError

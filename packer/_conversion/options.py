@@ -57,22 +57,22 @@ class Option:
     least, most : int, optional
         The lowest and the highest count.
     hint : str
-        The end of the message that refuses a value: what to pass instead.
+        The end of the message that refuses a value: advice on the value to pass instead.
     common : bool
         Whether most users need the option: the help shows it before the other groups.
     taken_away : bool
-        Whether the option is True by default, and the flag on the command line is ``--no-NAME``.
+        Whether the option is True by default, so that the flag on the command line is ``--no-NAME``.
     repeated : bool
         Whether the command line accepts the option several times, and functions accept a sequence.
     shows_default : bool
         Whether the help shows the default.
     assumed : optional
-        The effective value of an option that is None; the help shows it as the default. None if the effective value
-        depends on other options or on the source.
+        The value that applies if the option is None; the help shows this value as the default. It is None if the
+        applied value depends on other options or on the source.
     recorded : str, optional
         The name of the option in records on disk, if it differs from the name on the command line; see `recorded_as`.
     younger : bool
-        Whether the option was added after the schema, so that manifests contain it only if it has an effect.
+        Whether the option is newer than the schema. Manifests contain such an option only if it has an effect.
     """
 
     kind: str
@@ -143,7 +143,7 @@ def require_counts(options: Any) -> None:
 
 
 def require_choices(options: Any, kind: type) -> None:
-    """Raise ValueError if an option that `kind` declares has a value in the request that is not one of its choices."""
+    """Raise ValueError if the request has a value, for an option that `kind` declares, that is not among its choices."""
     for name, option in options_of(kind):
         value = getattr(options, name)
         if option.choices and value is not None and value not in option.choices:
@@ -426,7 +426,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options for the number and the place of conversions by a command; functions have only `scratch`."""
+    """Options for where and in how many jobs a command converts; of these, functions have only `scratch`."""
 
     splits: tuple[str, ...] = _several(
         "source",

@@ -64,7 +64,7 @@ class Part(PartCounts):
 
 @dataclass(frozen=True)
 class Partition:
-    """A conversion in parts: everything that a task needs except the source. Picklable.
+    """A conversion in parts: everything that a task needs except the source. Instances can be pickled.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class Partition:
             raise OptionError(f"parts are 1 or more, not {self.parts}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return only the fields: connections of `files` stay with their process."""
+        """Return only the fields, because the connections of `files` cannot leave their process."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
@@ -117,7 +117,7 @@ class Partition:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The settings that determine the bytes of the parts, as JSON values; the source is not among them."""
+        """The settings that determine the bytes of the parts, except the source, as JSON values."""
         settings = conversion_settings(self.format, self.options, self.recipe)
         return json.loads(json.dumps({**settings, "parts": self.parts, "on_error": self.on_error}))  # type: ignore[no-any-return]
 
@@ -127,7 +127,7 @@ class Partition:
         return [part_name(number, self.format) for number in range(self.parts)]
 
     def rows(self, number: int, count: int) -> range:
-        """Return the range of the images, out of `count`, that belong to a part."""
+        """Return the range of images that belong to a part, if the source has `count` images."""
         if not 0 <= number < self.parts:
             raise OptionError(f"parts are counted from 0 to {self.parts - 1}; there is none of number {number}")
         return range(number * count // self.parts, (number + 1) * count // self.parts)
@@ -137,7 +137,7 @@ class Partition:
         return self.files.missing(self.names)
 
     def made_before(self, source: Source) -> Manifest | None:
-        """Return the manifest of the whole pack if an equal conversion has already made it, otherwise None."""
+        """Return the manifest of the whole pack if an equal conversion has already made the pack, otherwise None."""
         return made_before(self.destination, source, self.recipe, self.format, self.parts)
 
     def listing(self) -> Path:
@@ -160,13 +160,14 @@ class Partition:
         open_source : callable
             Lists the source. With `share`, only the first of all processes calls it.
         request : mapping
-            The source and the choice of its images, as JSON values: tasks that join must have the same values.
+            The source and the selection of its images, as JSON values; tasks that join the job must have the same
+            values.
         share : bool
             Whether joining tasks use the existing list, instead of listing the source again. At a URL, they always use
             the existing list.
         compare : bool
-            Whether joining tasks check immediately whether any file has changed; otherwise changes are found when files
-            are read. For a job at a URL that is always so, because another node may have begun the job.
+            Whether joining tasks check immediately whether any file has changed. Otherwise, and always for a job at a
+            URL, changes are found when files are read, because another node may have begun a job at a URL.
         fresh : bool
             Whether to drop the leftovers of an earlier job.
 
@@ -196,7 +197,7 @@ class Partition:
         wait: float = 0,
         progress: Callable[[ConversionProgress], None] | None = None,
     ) -> Part:
-        """Make a part, unless it exists. The same call continues an interrupted one, if the scratch is the same.
+        """Make a part unless it exists. After an interruption, the same call with the same scratch continues.
 
         Parameters
         ----------
@@ -237,7 +238,7 @@ class Partition:
         return Part(number=number, images=len(rows), seconds=seconds, host=socket.gethostname(), **asdict(counts))
 
     def _piece(self, source: Source, number: int, rows: range) -> Source:
-        """Return the images of a part. Only the first part has the account, so that the joined pack has it once."""
+        """Return a part's images. Only the first part has the source's account, so that the whole pack has it once."""
         piece = source.between(rows.start, rows.stop)
         return piece.without_account() if number else piece
 
@@ -306,7 +307,7 @@ class Partition:
         return source
 
     def _require_same(self, job: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
-        """Raise ResumeError if a job has other settings; tell whether this task is the first to skip bad files."""
+        """Raise ResumeError if a job has other settings; return whether this task is the first to skip bad files."""
         before = dict(job["settings"])
         # A task that stopped at a bad file may continue without it: the existing parts have left nothing out.
         relaxed = (before["on_error"], self.on_error) == ("fail", "skip")
@@ -386,7 +387,7 @@ def partition_of(request: ConversionRequest, scratch: Path | None = None) -> Par
 def convert_in_parts(
     request: ConversionRequest, progress: Callable[[ConversionProgress], None] | None = None
 ) -> Summary:
-    """Make a pack with parts, or its missing parts; for a complete pack, only return a summary."""
+    """Make the missing parts of a pack, or all parts; return a summary, even if the pack was complete."""
     partition = partition_of(request)
     manifest = already_made(partition, request)
     if manifest is None:
@@ -395,7 +396,7 @@ def convert_in_parts(
 
 
 def already_made(partition: Partition, request: ConversionRequest) -> Manifest | None:
-    """Return the manifest of the complete pack if an equal request has made it before, otherwise None."""
+    """Return the manifest of the complete pack if an equal request has made the pack before, otherwise None."""
     if request.fresh or request.overwrite or not partition.files.is_present():
         return None
     return partition.made_before(_opening(partition, request)())
@@ -444,7 +445,7 @@ def make_all(
 
 
 def finish(destination: str | os.PathLike[str], *, wait: float = 0, scratch: Path | None = None) -> Manifest:
-    """Join complete parts into one pack, and give it its name; see `Destination.finish`.
+    """Join complete parts into one pack at its final path; see `Destination.finish`.
 
     Parameters
     ----------
@@ -459,7 +460,7 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0, scratch: Pat
 
 
 def _opened_list(listing: Path) -> Source | None:
-    """Open the list of a source; None if it is missing or damaged, which the comparison of the sources reports."""
+    """Open the list of a source; None if the list is missing or damaged, which comparing the sources reports."""
     try:
         return listed_source(listing)
     except SourceError:

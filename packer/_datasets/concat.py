@@ -1,4 +1,4 @@
-"""Several packs as one dataset, their common classes, and the conversion of datasets to those that a Loader reads."""
+"""Several packs as one dataset with common classes, and the conversion of datasets for a Loader."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Share(NamedTuple):
     positions : (N,) int64 array
         The positions of these samples in the batch.
     indices : (N,) int64 array
-        Their indices in the dataset, plus its length times the turn of each sample.
+        The samples' indices in the dataset; to each index, the dataset's length times the sample's turn is added.
     """
 
     number: int
@@ -69,7 +69,7 @@ class Share(NamedTuple):
 
 
 class ConcatImageDataset(ItemDataset):
-    """Several datasets as one, in the order of torch's ConcatDataset.
+    """Several datasets as one: the samples of each follow the samples of the previous one, as in torch's ConcatDataset.
 
     ``open_dataset([a, b])`` opens packs as a `ConcatImageDataset`. It works wherever an `ImageDataset` works: in a
     `Loader`, in torch's DataLoader, by index, in slices and in selections. It shares its settings, such as `transform`
@@ -78,7 +78,7 @@ class ConcatImageDataset(ItemDataset):
     Parameters
     ----------
     datasets : iterable of ImageDataset
-        One or more. They are not copied: a setting that is assigned to one of them applies here too.
+        One or more datasets. They are not copied: a setting that is assigned to one of them applies here too.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class ConcatImageDataset(ItemDataset):
     classes : list of str
     class_to_idx : dict of str to int
     class_maps : list of (C,) int64 arrays
-        For each dataset, the class ids in this dataset of the C classes of its pack.
+        For each dataset, an array that maps the C class ids of its pack to class ids of this dataset.
     targets : (N,) int64 or float64 array
         The labels: class ids, -1 for an unlabeled sample; or numbers, if the packs have no classes.
     samples, imgs : sequence of (str, int)
@@ -158,8 +158,8 @@ class ConcatImageDataset(ItemDataset):
     def select(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
         """Return a dataset of some of the samples, in the order of `indices`, on the same open packs.
 
-        It has the same settings and its own `targets` and `samples`; a sample gets the same crop as in this dataset.
-        Both share the epoch.
+        The new dataset has the same settings and its own `targets` and `samples`; a sample gets the same crop in both
+        datasets. They share the epoch.
         """
         alike = ConcatImageDataset([copy.copy(dataset) for dataset in self.datasets])
         alike._chosen = self._chosen
@@ -170,7 +170,7 @@ class ConcatImageDataset(ItemDataset):
     def where(self, condition: str | npt.ArrayLike) -> ConcatImageDataset:
         """Return a dataset of the samples that meet a condition, in their order; see `ImageDataset.where`.
 
-        Also raises OptionError if one of the packs lacks a column of the condition, or has it with another type.
+        Raises OptionError, too, if a pack lacks a column of the condition, or the column has another type there.
         """
         return self.select(indices_where(condition, self._columns, len(self)))
 
@@ -179,7 +179,7 @@ class ConcatImageDataset(ItemDataset):
         """The samples' columns by name, as in an `ImageDataset`, one pack after the other.
 
         The classes of class fields are merged by name; the classes of the first pack keep their ids. Accessing a column
-        raises OptionError if one of the packs lacks it or has it with another type.
+        raises OptionError if a pack lacks the column, or the column has another type there.
         """
         return ColumnArrays(self._columns)
 
@@ -270,7 +270,7 @@ class ConcatImageDataset(ItemDataset):
 
     @property
     def output(self) -> str:
-        """The form of an image."""
+        """The form of an image: the value of `output`."""
         return self.datasets[0].output
 
     def _item_settings(self) -> ItemSettings:
@@ -418,7 +418,7 @@ class ConcatBatches(TorchDataset):
     def _decode_slice(
         self, indices: Ints, choices: Crops, memory: Memory, numbers: Numbers | None, part: slice
     ) -> list[Values]:
-        """Write the images of a slice of a batch into its memory, as each dataset does; return their other values."""
+        """Let each dataset write its images of a slice of a batch into memory; return the samples' other values."""
         found: dict[int, Values] = {}
         crops, pixels_of = choices[part], {name: pixels[part] for name, pixels in memory.items()}
         for share in self.dataset._shares(indices[part]):
@@ -500,14 +500,14 @@ class UnreadableError(OptionTypeError):
 
 
 def readable(dataset: Any) -> LoaderDataset:
-    """Return a LoaderDataset as it is, or wrap one of packer's datasets so that a Loader can read it.
+    """Return a LoaderDataset unchanged, or wrap one of packer's datasets so that a Loader can read it.
 
     The datasets may be inside torch's Subset or ConcatDataset, which may be nested.
 
     Raises
     ------
     UnreadableError
-        If it is another object, or its class overrides ``__getitem__``, which a Loader would not call.
+        If `dataset` is another object, or its class overrides ``__getitem__``, which a Loader would not call.
     """
     if isinstance(dataset, LoaderDataset):
         return dataset

@@ -89,7 +89,7 @@ class SampleDecoder:
         Raises
         ------
         CorruptPackError
-            If, by its row in the table, the image has no pixels, or a size that its bytes contradict.
+            If the image's row in the table has a size without pixels, or a size that the image's bytes contradict.
         ImageError
             If the image is too small for the crop, the result of the crop is too small for `augment`, or the result has
             too many pixels or needs far too much memory while it is made.
@@ -175,7 +175,7 @@ class SampleDecoder:
             numbers.write(pixels[None], out[None])
 
     def named(self, row: int, error: ImageError) -> ImageError:
-        """Return the error with the number and name of the row, unless it has a name."""
+        """Return the error, with the number and the name of the row unless the error already names a sample."""
         return error if error.name else ImageError(error.reason, self.reader.describe(row))
 
     def impossible_size(self, row: Row) -> CorruptPackError:
@@ -183,7 +183,7 @@ class SampleDecoder:
         return self.reader.corrupt(row.number, f"its row in the table says {row.width} x {row.height} pixels")
 
     def other_size(self, row: Row, size: int) -> CorruptPackError:
-        """Return the error for pixels whose number differs from that in their row of the table."""
+        """Return the error for an image whose number of pixels differs from its row of the table."""
         return self.reader.corrupt(row.number, f"{size} bytes are not {row.width} x {row.height} pixels")
 
     def _decode_crop_in_mode(self, row: Row, data: Buffer, box: Box) -> Pixels:
@@ -253,9 +253,9 @@ class BatchDecoder:
         keys: Ints | None = None,
         augment: Augmentation | None = None,
     ) -> Crops:
-        """Choose the crops of N rows of the pack from seed, epoch and keys; without a seed, torch draws them.
+        """Choose the crops of N rows of the pack from seed, epoch and keys; without a seed, from torch's generator.
 
-        By default the keys are the rows. Other keys give a row that occurs again another crop.
+        By default the keys are the rows. With different keys, a row that occurs several times gets different crops.
 
         Returns
         -------
@@ -266,7 +266,7 @@ class BatchDecoder:
         Raises
         ------
         CorruptPackError
-            If, by its row in the table, an image has no pixels, or a size that its bytes contradict.
+            If an image's row in the table has a size without pixels, or a size that the image's bytes contradict.
         ImageError
             If an image is too small for the crop, the result of the crop is too small for `augment`, or the result has
             too many pixels or needs far too much memory while it is made.
@@ -319,7 +319,7 @@ class BatchDecoder:
         outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
         numbers: Numbers | None = None,
     ) -> None:
-        """Read, decode, crop and resize N images into `outs`, and convert them to `numbers` if these are given.
+        """Read, decode, crop and resize N images into `outs`; with `numbers`, also convert their levels.
 
         With packer's own decoder, C reads, checks and decodes dozens of images in one call, without Python's lock.
         Images that C does not support, or that are damaged, are then read and decoded one by one. Each image is read
@@ -332,10 +332,10 @@ class BatchDecoder:
         crops : (N,) array of CROP, or (N, V)
             The result of `choose_crops` or `choose_views`, with or without operations.
         outs : (N, 3, height, width) uint8 tensor or sequence of N (3, height, width) uint8 tensors
-            Tensors whose memory is channels last. With views, a sequence of V of these. With `numbers`, tensors of the
-            type and layout of the numbers.
+            Tensors whose memory is channels last. With views, a sequence of V such tensors or sequences. With
+            `numbers`, the tensors have the type and layout of the converted images.
         numbers : Numbers, optional
-            The conversion of the uint8 levels to numbers.
+            The conversion of the uint8 levels to the numbers that the network expects.
 
         Raises
         ------
@@ -417,9 +417,9 @@ class PreparedImages(NamedTuple):
     with_views : bool
         Whether the memory of a batch is a sequence of V views.
     numbers : Numbers, optional
-        The conversion of the uint8 levels to numbers.
+        The conversion of the uint8 levels to the numbers that the network expects.
     tasks : NativeTasks, optional
-        The same images for C; None if C does not support the pack.
+        The decode tasks for C; None if C does not support the pack.
     """
 
     decoder: BatchDecoder
@@ -430,9 +430,9 @@ class PreparedImages(NamedTuple):
     tasks: NativeTasks | None
 
     def batch(self, some: slice, outs: Any) -> Callable[[slice], None]:
-        """Take the memory for the batch that a slice of the images forms, and return the function that decodes into it.
+        """Take memory for a batch, a slice of the images, and return the function that decodes into this memory.
 
-        The function takes a slice of the batch, of as many images as were prepared together; several threads may call
+        The function takes a slice of the batch, of the step length for which it was prepared; several threads may call
         it. `outs` are the same as for `decode_into`.
         """
         first, end, _ = some.indices(len(self.rows))
@@ -459,7 +459,7 @@ class PreparedImages(NamedTuple):
             self._decode_views(first, outs, views)
 
     def _decode_views(self, first: int, outs: Sequence[Any], views: Sequence[tuple[int, int]]) -> None:
-        """Read and decode single views, each given by its image and its number; `first` is the batch's first image."""
+        """Read and decode views, each identified by image and view number; `first` is the batch's first image."""
         views_of: dict[int, list[int]] = {}
         for image, view in views:
             views_of.setdefault(image, []).append(view)
@@ -475,7 +475,7 @@ class PreparedImages(NamedTuple):
 
 
 class NativeTasks:
-    """Decode tasks for the views of N images in batches. C runs some of them at a time.
+    """Decode tasks for the views of N images in batches; C runs several tasks in one call.
 
     Parameters
     ----------
@@ -490,7 +490,7 @@ class NativeTasks:
     step : int
         The number of images of a batch that are decoded at a time.
     numbers : Numbers, optional
-        The conversion of the uint8 levels to numbers.
+        The conversion of the uint8 levels to the numbers that the network expects.
 
     Attributes
     ----------
@@ -566,7 +566,7 @@ MISFITS = "images are decoded into tensors of other sizes, or another number, th
 
 
 def memory_of(crops: Crops) -> tuple[Any, Any]:
-    """Return memory for the results of N crops, as arrays and as tensors; results of equal size share one of each."""
+    """Return memory for the results of N crops, as arrays and tensors; results of equal size share one array."""
     sizes = list(zip(crops["out_height"].tolist(), crops["out_width"].tolist(), strict=True))
     if len(set(sizes)) == 1:
         together = np.empty((len(sizes), *sizes[0], 3), np.uint8)

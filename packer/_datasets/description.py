@@ -35,9 +35,9 @@ SMALL_QUALITY = 80
 
 
 def named(dataset: Any) -> str:
-    """Return a one-line description: the first line for packer's datasets, with path and samples; else the repr.
+    """Return a one-line description: path and number of samples for packer's datasets, otherwise the repr.
 
-    torch's `Subset` and `ConcatDataset` are described by what they contain.
+    torch's `Subset` and `ConcatDataset` are described by the datasets that they contain.
     """
     if isinstance(dataset, Subset):
         return f"Subset of {counted(len(dataset), 'sample')} of {named(dataset.dataset)}"
@@ -48,7 +48,7 @@ def named(dataset: Any) -> str:
 
 
 def one_line(value: object) -> str:
-    """Return the repr of a value in one line of bounded length; its type if the repr is an address in memory."""
+    """Return the repr of a value in one line of bounded length, or its type if the repr is only a memory address."""
     if type(value).__repr__ is object.__repr__:
         return type(value).__qualname__
     text = " ".join(repr(value).split())
@@ -137,8 +137,8 @@ class Picture:
     error : str
         The reason why the sample cannot be shown; empty if it can.
     is_damaged : bool
-        Whether the sample is damaged, and not the machine at fault, as with too little memory, a failing disk or too
-        many open files.
+        Whether the sample is damaged. False if the machine is at fault, because of too little memory, a failing disk or
+        too many open files.
     """
 
     index: int
@@ -150,8 +150,8 @@ class Picture:
 def thumbnails(decoder: BatchDecoder, rows: Ints, side: int, quality: int = SMALL_QUALITY) -> list[Picture]:
     """Return pictures of rows of a pack, at most `side` pixels wide and high.
 
-    If one of them fails, they are made one by one. A single picture may fail for lack of memory, which torch raises as
-    a RuntimeError; the others are still shown.
+    If a picture fails, all are made one by one, so that the other pictures are still shown. A single picture may fail
+    for lack of memory, which torch reports as a RuntimeError.
     """
     try:
         images = decoder.decode_crops(rows, _fitting(decoder, rows, side))

@@ -1,4 +1,4 @@
-"""Fields of samples: the keys of an item, and their values, which follow the crop of the image, in their forms."""
+"""Fields of samples: the keys of an item, and the decoding, cropping and conversion of their values."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ class Parts:
     def require_step(self, step: Crop | Augmentation) -> None:
         """Raise ValueError if a crop, or an augmentation that moves pixels, cannot be applied to all fields.
 
-        It cannot be applied to segmentations. It cannot be applied to lists either if the step may remove boxes and
-        `per_box` does not specify whether each list has an entry for each box.
+        Segmentations can be neither cropped nor moved. Lists are a problem if the step may remove boxes and `per_box`
+        does not specify whether each list has an entry for each box.
         """
         kinds = {name: KINDS[field.kind] for name, field in self.item_fields.items()}
         drawn = [name for name, kind in kinds.items() if kind.is_spatial and not kind.is_cropped]
@@ -339,7 +339,7 @@ def _require_unique_visibilities(known: Mapping[str, Field], names: Sequence[str
 
 
 def _has_tv_tensors() -> bool:
-    """Tell whether torchvision is installed. It is imported, because its transforms take plain tensors for images."""
+    """Tell whether torchvision is installed; import it, because its transforms take plain tensors for images."""
     try:
         importlib.import_module("torchvision.tv_tensors")
     except (ImportError, RuntimeError):  # not installed, or built for another torch
@@ -368,7 +368,7 @@ def as_tensor(array: npt.NDArray[Any]) -> torch.Tensor:
 
 
 def tensor_dtype(dtype: str) -> str:
-    """Return torch's dtype for numbers of one of NumPy's dtypes."""
+    """Return the torch dtype that stores numbers of a NumPy dtype."""
     return dtype if hasattr(torch, dtype) else "int32"
 
 
@@ -455,7 +455,7 @@ def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, A
     ----------
     values : mapping
         Values of the fields ``boxes`` and ``category``, and of ``image_id``, ``segmentation``, ``area`` and ``iscrowd``
-        if the pack has these fields. None is a missing value.
+        if the pack has these fields. A missing value is None.
     size : (int, int)
         Height and width, in pixels, of the image to which boxes and segmentations belong.
 
@@ -485,7 +485,7 @@ def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, A
 
 
 def _rows(value: Any, dtype: Any) -> Any:
-    """Return a field's rows as a new array, whose memory a tensor may share; no rows if the value is missing."""
+    """Return the rows of a field's value as a new array, which a tensor may share; no rows if it is missing."""
     return np.array(() if value is None else value, dtype)
 
 
@@ -570,8 +570,8 @@ class FieldDecoder:
             Operations on the cropped images. Operations that move pixels also move boxes, keypoints and masks; other
             operations change nothing here.
         memory : mapping of str to N tensors, optional
-            (1, height, width) tensors into which masks are written. The returned values include such a mask only if the
-            dtype of its tensor cannot hold the mask, or if it is missing.
+            (1, height, width) tensors into which masks are written. The returned values include a mask of these fields
+            only if the tensor's dtype cannot hold the mask, or if the mask is missing.
         encoded : bool
             Whether images and masks are left encoded.
 
@@ -579,8 +579,8 @@ class FieldDecoder:
         -------
         list of dict
             For each sample, the values that `Field.decode` returns, with these exceptions: a mask is a (height, width)
-            array, an image is a (height, width, channels) array, and keypoints are (K, P, 2) positions and, under a
-            separate key, (K, P) visibilities. None is a missing value.
+            array, an image is a (height, width, channels) array, and keypoints are (K, P, 2) positions, with (K, P)
+            visibilities under a separate key. A missing value is None.
 
         Raises
         ------
@@ -620,7 +620,7 @@ class FieldDecoder:
         return targets
 
     def sizes(self, rows: Ints, crops: Crops | None) -> list[tuple[int, int]]:
-        """Return the heights and widths that the images of N samples have in the items."""
+        """Return the heights and widths of the images of N samples, as they are in the items."""
         table = self.reader.table
         if crops is None:
             heights, widths = table.height[rows], table.width[rows]
@@ -663,7 +663,7 @@ class FieldDecoder:
         return found
 
     def _stored(self, rows: Ints) -> Iterator[Sequence[Stored]]:
-        """Yield each field with its stored values of these rows."""
+        """Yield each field, and the values stored for these rows."""
         names = [name for name, field in self.parts.fields.items() if field.is_blob]
         blobs = iter(self.reader.blobs_of(rows, names))
         for name, field in self.parts.fields.items():
@@ -724,7 +724,7 @@ class FieldDecoder:
                     to[:] = values.pop(name)
 
     def _error(self, row: int, name: str, error: Exception) -> ImageError:
-        """Return the error of a value with the name of its sample."""
+        """Return the error for a value, with the name of its sample."""
         reason = error.reason if isinstance(error, ImageError) else str(error)
         return ImageError(f"field {name!r}: {reason}", self.reader.describe(row))
 

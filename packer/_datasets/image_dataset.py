@@ -92,10 +92,10 @@ class ImageDataset(ItemDataset):
         One of torchvision's loaders, for compatibility with ImageFolder. It is not called, because the images of a pack
         are not files.
     is_valid_file : callable, optional
-        Called with the name of every sample (a str); must return whether the sample belongs to the dataset.
+        Called with the name of every sample, a str; must return True if the sample belongs to the dataset.
     allow_empty : bool
-        Whether `is_valid_file` may leave a class without samples. If `root` is a directory of images, also whether a
-        class directory may be empty.
+        Whether classes may have no samples: after `is_valid_file`, or, if `root` is a directory of images, because a
+        class directory is empty.
     transforms : callable, optional
         Applied to image and label together, instead of `transform` and `target_transform`: ``image, label =
         transforms(image, label)``. With `fields`, it is applied to the dict of an item, as torchvision's v2 transforms
@@ -103,29 +103,29 @@ class ImageDataset(ItemDataset):
     fields : sequence of str or "all", optional
         Makes each item a dict with these keys, in this order. The keys are names of the pack's fields, ``image``,
         ``label``, ``name``, and ``index`` (the row in the pack). ``"all"`` means image, label and all fields. The guide
-        describes the form of each kind of field. A missing value is None.
+        describes how each kind of field is returned. A missing value is None.
     mode : {"RGB", "L", "unchanged"} or dict of str to these
         The mode in which images are decoded. ``"L"`` is grey; ``"unchanged"`` keeps grey, alpha, palette indices and 16
-        bits (uint16). A single mode applies to the sample's image. A dict gives the modes of ``image`` and of image
-        fields, which are ``"unchanged"`` by default.
+        bits (uint16). A single mode applies to the sample's image. A dict sets the modes of ``image`` and of image
+        fields; image fields are ``"unchanged"`` by default.
     per_box : sequence of str, or dict of str to sequence of str, optional
-        The fields with one entry for each box; when a crop removes a box, it also removes the entries of this box. If
+        The fields with one entry for each box. When a crop removes a box, the entries of that box are removed too. If
         the pack has several box fields, pass a dict whose keys are their names. Packs made from annotations
         (``--coco``, ``--voc``, ``--yolo``, the Hub's ``objects``) record these fields. For other packs, the argument is
         required with a crop if the pack has both boxes and fields that may have an entry for each box.
     min_visible : float
-        The minimum share of a box's area, 0 to 1, that must remain in a crop. Boxes with less are removed, and so are
-        boxes that are less than a pixel wide or high.
+        The minimum share of a box's area, 0 to 1, that must remain in a crop. Boxes with a smaller share are removed,
+        and so are boxes that are less than a pixel wide or high.
     fill : dict of str to value, optional
-        The value of each field for samples that lack it. For a mask, a number that fills the whole mask, and also the
-        border of a padded crop; by default 0.
+        The value of each field for samples that lack it. For a mask, the value is a number, by default 0; it fills the
+        whole missing mask, and also the border of a padded crop.
     target : {"coco"}, optional
         Makes each item an image and a target in the form of torchvision's detectors, from the fields that
         ``packer convert --coco`` makes.
     output : {"tensor", "numpy", "pil", "bytes"}, optional
-        The form of an image, also as the input of a transform; ``numpy`` and ``bytes`` apply to fields too. By default,
-        images are PIL images if there is a transform, as in ImageFolder. They are tensors if there is no transform, or
-        if the transform is one of torchvision's that accept only tensors.
+        The form of images in items, and as the input of transforms; ``numpy`` and ``bytes`` apply to fields too. By
+        default, images are PIL images if there is a transform, as in ImageFolder. They are tensors if there is no
+        transform, or if the transform is one of torchvision's that accept only tensors.
 
         * ``tensor``: (3, height, width) uint8 `torch.Tensor`, RGB, 0 to 255; its memory is laid out channels last.
         * ``numpy``: (height, width, 3) uint8 array, RGB, writable.
@@ -144,10 +144,10 @@ class ImageDataset(ItemDataset):
         view. `fields` must not include masks, images, boxes or other positions in the image.
     fuse : bool
         Whether packer itself runs the first steps of `transform`, or with `fields` the first steps of `transforms`.
-        These steps are crops, resizes, flips and pads of torchvision or timm; in a `transform`, also conversions after
-        them, such as ToTensor and Normalize. packer draws the same random numbers as torchvision. Resized pixels equal
-        torchvision's result on tensors, which rarely differs by more than one level from its result on PIL images.
-        ``repr(dataset)`` shows which steps packer runs.
+        These steps are crops, resizes, flips and pads of torchvision or timm. In a `transform`, packer also runs the
+        conversions that follow, such as ToTensor and Normalize. packer draws the same random numbers as torchvision.
+        Resized pixels equal torchvision's result on tensors, which rarely differs by more than one level from its
+        result on PIL images. ``repr(dataset)`` shows which steps packer runs.
     seed : int, optional
         Makes random crops and augmentations depend only on seed, epoch (`set_epoch`) and sample, in any process and for
         any number of reads. Without a seed, they are drawn anew from torch's generator each time an image is read.
@@ -159,20 +159,20 @@ class ImageDataset(ItemDataset):
         changes only the speed: the pixels are always Pillow's.
     scaled_decode : bool
         Has no effect, because decoding the part that a crop needs is faster than decoding the whole image at half its
-        size. The next release removes it.
+        size. The next release removes this argument.
     threads : int
         The number of threads that decode each batch of torch's DataLoader.
     cache : {"ram"}, optional
-        Read the whole pack into memory that all workers and ranks of a node share, and keep it there until the dataset
-        is closed or deleted.
+        ``"ram"`` reads the whole pack into memory that all workers and ranks of a node share. The pack stays there
+        until the dataset is closed or deleted.
     stage : path, optional
         Copy the pack to this directory first, once on each node, and read the copy; see `packer.stage`.
     cache_dir : path, optional
         The cache directory for a pack at a URL, shared by all processes of the node; ``""`` keeps the cache in memory
         only. By default the environment variable PACKER_CACHE_DIR, or ``~/.cache/packer``.
     cache_size : int or str, optional
-        The size limit of this cache, in bytes or as a string such as ``"200 GB"``; by default the environment variable
-        PACKER_CACHE_SIZE, or a share of the free space.
+        The size limit of the cache directory, in bytes or as a string such as ``"200 GB"``; by default the environment
+        variable PACKER_CACHE_SIZE, or a share of the free space.
     timeout : float, optional
         The number of seconds to wait for bytes from a URL before an error is raised; by default the environment
         variable PACKER_TIMEOUT, or 60.
@@ -191,9 +191,9 @@ class ImageDataset(ItemDataset):
     samples, imgs : sequence of (str, int)
         Name and label of every sample. The names are relative to the converted directory.
     targets : (N,) int64 or float64 array
-        The labels: class ids, -1 for an unlabeled sample; or numbers, if the pack has no classes. The operator ``+``
-        concatenates them with a list or with the targets of another dataset, as it does with ImageFolder's lists. You
-        may assign another array of the same length.
+        The labels: class ids, -1 for an unlabeled sample; or numbers, if the pack has no classes. As with ImageFolder's
+        lists, the operator ``+`` concatenates the labels with a list or with the targets of another dataset. You may
+        assign another array of the same length.
     columns : mapping of str to (N,) array
         The fields that contain numbers, class ids or texts, and packer's own columns; read-only.
     reader : packer.Reader
@@ -362,8 +362,8 @@ class ImageDataset(ItemDataset):
     def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
         """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
 
-        It has the same settings and its own `targets` and `samples`; a sample gets the same crop as in this dataset.
-        Both share the epoch.
+        The new dataset has the same settings and its own `targets` and `samples`; a sample gets the same crop in both
+        datasets. They share the epoch.
         """
         selection = copy.copy(self)
         selection._items.view = self._items.view.selected(indices)
@@ -377,8 +377,8 @@ class ImageDataset(ItemDataset):
         condition : str or (N,) bool array
             A mask, such as ``dataset.columns["age"] > 30``; masked entries of a masked array are not selected. Or a
             string, such as ``'age > 30 and split == "train"'``, with names of `columns`, comparisons, ``in [...]``,
-            ``glob "train/*"``, ``is null``, ``and``, ``or``, ``not``. As in SQL, a missing value meets neither a
-            comparison nor its opposite.
+            ``glob "train/*"``, ``is null``, ``and``, ``or``, ``not``. As in SQL, a missing value satisfies neither a
+            comparison nor the opposite comparison.
 
         Raises
         ------
@@ -399,8 +399,8 @@ class ImageDataset(ItemDataset):
     def close(self) -> None:
         """Close the pack's files, end the threads, and unlock the memory that ``cache="ram"`` locked. Later reads fail.
 
-        Data that was read stays valid, and so do `classes` and `targets`. Copies of the dataset in workers stay open.
-        On a dataset that `select` or `where` returned, this does nothing: close the dataset on which they were called.
+        Data that was read stays valid, and so do `classes` and `targets`. Copies of the dataset in workers stay open. A
+        dataset that `select` or `where` returned is not closed: close the original dataset instead.
         """
         if self._whole is None:
             self._items.pool.close()
@@ -467,17 +467,17 @@ class ImageDataset(ItemDataset):
 
     @property
     def output(self) -> str:
-        """The form of an image: the argument `output`, or if that is not given, the form that the transform accepts."""
+        """The form of an image: the argument `output`; by default, the form that the transform accepts."""
         return self._items.pipeline.output
 
     @property
     def decoder(self) -> str:
-        """The library that decodes ordinary JPEGs; it was chosen when the dataset was opened."""
+        """The library that decodes ordinary JPEGs, chosen when the dataset was opened."""
         return self._items.library
 
     @property
     def scaled_decode(self) -> bool:
-        """Always False; see the parameter."""
+        """Always False; see the parameter `scaled_decode` of the class."""
         return False
 
     @property
@@ -491,7 +491,7 @@ class ImageDataset(ItemDataset):
         return [] if self._items.replaced is None else self._items.replaced.reasons
 
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
-        """Return a rectangle of an image, without a transform; its pixels equal those of the whole image.
+        """Return a rectangle of an image, without a transform; the pixels are the same as in the whole image.
 
         In a tiled JPEG, only the tiles that the rectangle touches are decoded, so a small rectangle of a huge image
         takes as little time as a small image.
@@ -587,7 +587,7 @@ def _made_anew(cls: type, attributes: dict[str, Any]) -> Any:
 
 
 def as_vision(cls: type) -> type:
-    """Return `cls`, as a subclass of `torchvision.datasets.VisionDataset` too if torchvision has been imported.
+    """Return `cls`; if torchvision has been imported, as a subclass of `torchvision.datasets.VisionDataset` too.
 
     Code that calls ``isinstance(dataset, VisionDataset)`` has imported torchvision. For all other code, importing
     torchvision would take as much time as importing torch.
@@ -858,7 +858,7 @@ class PackItems(TorchDataset):
         return self.replaced_items(indices, seed)
 
     def replaced_items(self, indices: Ints, seed: int | None) -> list[Any]:
-        """Return items of samples like `items_of_current_epoch`, but replace samples that cannot be read."""
+        """Return items like `items_of_current_epoch`, but with other samples in place of unreadable ones."""
         view, epoch = self.view, self.epochs.epoch
         chosen = self._readable(indices, epoch, seed)
         rows, keys = view.rows_and_keys(chosen)
@@ -950,7 +950,7 @@ class PackItems(TorchDataset):
         return self.decoder.choose_crops(pipeline.crop or Compose([]), rows, epoch, seed, keys, pipeline.augment)
 
     def _request(self, rows: Ints, *, urgent: bool) -> None:
-        """Request all bytes of samples together; a sample without separate fields is fetched when it is read."""
+        """Request all bytes of samples together; samples without separate fields are fetched when they are read."""
         reader, parts = self.reader, self.item_settings.parts
         names = () if parts is None else parts.names
         blobs = [name for name in names if name in reader.fields and reader.fields[name].is_blob]
@@ -989,7 +989,7 @@ class Epochs:
         self._use(self._memory.share_memory_())  # type: ignore[no-untyped-call]
 
     def _use(self, memory: torch.Tensor) -> None:
-        """Use `memory`, which is shared and holds the whole state."""
+        """Use shared memory that holds the whole state."""
         self._memory, numbers = memory, memory.numpy()
         self._numbers: npt.NDArray[np.int64] = numbers[: 8 * _NUMBERS].view(np.int64)
         self._seen: npt.NDArray[np.uint8] = numbers[8 * _NUMBERS :]
@@ -1000,7 +1000,7 @@ class Epochs:
 
     @property
     def moves(self) -> int:
-        """The number of times that an epoch was set."""
+        """The number of calls that set the epoch."""
         return int(self._numbers[_MOVES])
 
     def move_on(self, epoch: int) -> None:
@@ -1014,8 +1014,8 @@ class Epochs:
         """Record the samples that get crops of this epoch; warn once if an earlier pass had the same crops.
 
         The shared memory records which of the watched samples were read in this epoch. If nearly all samples that are
-        read now were read before, this is a second pass. If two processes count at the same time, a count may be lost,
-        and the warning comes a little later.
+        read now are in this record, a second pass is running. If two processes count at the same time, a count may be
+        lost, and the warning comes a little later.
         """
         watched = rows[rows % self._step == 0] // self._step
         seen, numbers = self._seen, self._numbers
@@ -1037,7 +1037,7 @@ class LostNumbersWarning(UserWarning):
 
 
 def warn_of_lost_numbers(reader: Reader, mode: str) -> None:
-    """Warn if, by the findings of a pack, some images turn white or black in this mode, or lose bands."""
+    """Warn if the pack's findings show that some images turn white or black in this mode, or lose bands."""
     lost = remark(reader.manifest, mode)
     if lost is not None:
         warn(

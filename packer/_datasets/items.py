@@ -45,7 +45,7 @@ def empty_rows(count: int, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def _collated(items: Sequence[Item], *, collate_fn_map: Any = None) -> list[Any]:
-    """Collate images and labels as default_collate does; images that are already rows of a batch are not copied."""
+    """Collate images and labels like default_collate, but do not copy images that are already rows of a batch."""
     images, labels = ([item[part] for item in items] for part in (0, 1))
     whole = _whole(images)
     return [default_collate(images) if whole is None else whole, default_collate(labels)]
@@ -152,7 +152,7 @@ class ItemMaker:
             yield Item(*self._pipeline.item(image, label))
 
     def _items(self, part: slice, crops: Crops | None) -> Iterator[Any]:
-        """Yield the items of a slice of the samples. The transforms of each are called when that item is requested."""
+        """Yield the items of a slice of the samples. An item's transforms run when the item is requested."""
         rows, labels, pipeline, fields = self._rows[part], self._labels[part], self._pipeline, self._fields
         bare, operations = pipeline.followed(crops)
         is_target = fields is not None and fields.parts.is_target
@@ -244,13 +244,14 @@ _TURN_OF_REPLACEMENT = 1 << 20
 class Replaced:
     """The samples that could not be read in this process; each is replaced by the next readable sample.
 
-    So the replacement is the same in every run and on every rank. It gets another crop than the same sample gets
-    elsewhere in the epoch.
+    So the replacement is the same in every run and on every rank. Its crop differs from the crop that the same sample
+    gets elsewhere in the epoch.
 
     Parameters
     ----------
     most : float
-        The maximum share of the dataset's samples that may be replaced. Unless it is 0, at least one may be replaced.
+        The maximum share of the dataset's samples that may be replaced. One sample may always be replaced, unless the
+        share is 0.
 
     Attributes
     ----------

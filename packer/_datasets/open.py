@@ -1,6 +1,6 @@
-"""The datasets that a user opens: one class for each format, and one function for packs of any format.
+"""Functions and classes to open datasets: a class for each format, and `open_dataset` for packs of any format.
 
-Images that were not converted are read in place, by an index that is made when they are opened.
+Images that were not converted are indexed when they are opened, and then read in place.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class InPlaceOptions:
     Attributes
     ----------
     keys : dict of str to str
-        The argument of `Container.open`.
+        The keys of a container by name, as `Container.open` takes them.
     unreadable : bool
         Whether the index includes images that cannot be read.
     unlabeled : bool
@@ -187,11 +187,11 @@ def _build(
 
 
 def _wait() -> None:
-    """Wait for the lock without a message; the process that holds it is making the index."""
+    """Wait silently for the lock, which another process holds while it makes the index."""
 
 
 def _tree(root: Path) -> Source | None:
-    """Return the source of a directory of images; None for any other directory, or for the remains of a pack."""
+    """Return the source of a directory of images; None for other directories and for incomplete packs."""
     if root.suffix in {suffix for row in FORMATS.values() for suffix in row.suffixes}:
         return None
     if class_directories(root):
@@ -213,7 +213,7 @@ def _require_images(source: Source) -> None:
 
 
 def _is_of(index: Path, source: Source | None, container: Container | None, options: InPlaceOptions) -> bool:
-    """Tell whether an index lists exactly these images, and their files are unchanged; if not, it may be replaced.
+    """Tell whether an index lists exactly these images with unchanged files; otherwise it may be replaced.
 
     Raises
     ------

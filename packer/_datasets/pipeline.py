@@ -45,7 +45,7 @@ class Pipeline:
     lookup : Lookup, optional
         Conversions to a tensor that packer does instead of converting the image to `output`.
     transform, target_transform : callable, optional
-        The remaining steps for the image, and those for the label.
+        The remaining steps for the image, and the steps for the label.
     transforms : callable, optional
         The steps for image and label together, or for an item that is a dict.
     mode : {"RGB", "L", "unchanged"}
@@ -53,10 +53,10 @@ class Pipeline:
     parts : Parts, optional
         The keys of an item, if items are dicts.
     augment : Augmentation, optional
-        packer's operations on the pixels of the crop, before the image is converted to `output`.
+        Operations of packer on the pixels of the crop, before the image is converted to `output`.
     views : tuple of View
-        The versions that packer makes of each image, with their own crops and augmentations; a transform gets one after
-        the other. If empty, each item has a single image.
+        The versions that packer makes of each image, each with its own crop and augmentation; a transform is applied to
+        one version after the other. If empty, each item has a single image.
     """
 
     crop: Crop | None
@@ -84,12 +84,12 @@ class Pipeline:
 
     @cached_property
     def takes_one(self) -> bool:
-        """Whether `sample` can make the items; samples with fields or views are read as a batch of one."""
+        """Whether `sample` can make the items. It cannot for fields or views: these are read as a batch of one."""
         return self.parts is None and not self.views
 
     @cached_property
     def interleaved(self) -> bool:
-        """Whether each crop is drawn just before its image is transformed, as the transform may draw numbers too."""
+        """Whether each crop is drawn just before its image is transformed, because transforms may draw too."""
         random = self.transforms is not None or pointwise(self.transform)[1] is not None
         return self.randoms > 0 and random
 
@@ -106,7 +106,7 @@ class Pipeline:
 
     @property
     def left(self) -> str:
-        """The reason, as a clause, why images cannot be decoded directly into a batch; None if they can."""
+        """The reason why images cannot be decoded directly into a batch, as a clause; None if they can."""
         transform = self.transform if self.transforms is None else self.transforms
         if transform is not None:
             return f"this is done to each image by itself, after what packer does: {' '.join(repr(transform).split())}"
@@ -165,7 +165,7 @@ class Pipeline:
         return item
 
     def followed(self, crops: Crops | None) -> tuple[Crops | None, Operations | None]:
-        """Return the crops and the operations that apply to fields; without a crop, fields are of the whole image."""
+        """Return the crops and operations for fields; without a crop, field values refer to the whole image."""
         if crops is None:
             return None, None
         bare, operations = followed_by_fields(crops)
@@ -176,7 +176,7 @@ class Pipeline:
         return replace(self, lookup=None, transform=None, target_transform=None, transforms=None)
 
     def _transformed(self, image: Any) -> Any:
-        """Return an image, or each view of a tuple, after the transform."""
+        """Apply the transform to an image, or to each view in a tuple."""
         if self.transform is None:
             return image
         return tuple(map(self.transform, image)) if self.views else self.transform(image)
@@ -281,7 +281,7 @@ class ItemSettings:
 
         By default, the output is the form that the transform accepts: a PIL image, as from ImageFolder, unless the
         transform is one of torchvision's that accept only tensors. Without a transform, or with a transform of a dict,
-        it is a tensor.
+        the output is a tensor.
         """
         parts, output, crop, lookup = self.parts, self.output, self.crop, None
         if output is None:
@@ -413,7 +413,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
 
 def joint(transform: Any, target_transform: Any) -> Any:
-    """Return torchvision's joint transform of both, which VisionDataset calls `transforms`; None if both are None."""
+    """Join transform and target_transform to one, as torchvision's VisionDataset does; None if both are None."""
     if transform is None and target_transform is None:
         return None
     vision = sys.modules.get("torchvision.datasets.vision")
@@ -431,7 +431,7 @@ def followed_by_fields(crops: Crops) -> tuple[Crops | None, Operations | None]:
 
 
 class Compiled(NamedTuple):
-    """Steps, and the settings from which they were compiled; a snapshot of a fused transform shows changes in place."""
+    """Steps, the settings from which they were compiled, and a snapshot that reveals later changes of a transform."""
 
     settings: ItemSettings
     transform: Transform
@@ -439,7 +439,7 @@ class Compiled(NamedTuple):
     pipeline: Pipeline
 
     def fits(self, settings: ItemSettings, transform: Transform) -> bool:
-        """Tell whether the steps are still those of these settings and this transform."""
+        """Tell whether compiling these settings and this transform would give the same steps."""
         same = self.settings is settings and self.transform is transform
         return same and (self.snapshot is None or self.snapshot.holds(settings.fused(transform)))
 
@@ -458,7 +458,7 @@ def _fused(transform: Any, output: str) -> tuple[Crop | None, Lookup | None, Tra
 def _crop_of_all(
     transforms: Callable[..., Any], parts: Parts, output: str
 ) -> tuple[Crop | None, Callable[..., Any] | None]:
-    """Split a joint transform into its first crop and the rest, if the crop changes all fields as it does.
+    """Split a joint transform into its first crop and the rest, if packer's crop changes fields in the same way.
 
     packer's crops remove boxes that torchvision's crops keep, and resize image fields differently from PIL images.
     """

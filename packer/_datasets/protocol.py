@@ -43,7 +43,7 @@ class BatchPart(NamedTuple):
 
 
 def view_part(number: int, size: tuple[int, int]) -> BatchPart:
-    """Return the part that contains one view of each image."""
+    """Return the batch part that contains one view of each image."""
     return BatchPart(f"{_VIEWS}{number}", size, 3)
 
 
@@ -61,7 +61,7 @@ def _is_view(name: str) -> bool:
 
 
 class Layout(NamedTuple):
-    """The parts of a batch's memory, one after the other, and the conversion of its images to numbers."""
+    """The layout of a batch's memory: its parts, one after the other, and the numbers to which images are converted."""
 
     parts: tuple[BatchPart, ...]
     numbers: Numbers | None = None
@@ -87,9 +87,9 @@ class Layout(NamedTuple):
         return sum(_is_view(part.name) for part in self.parts)
 
     def with_numbers(self, numbers: Numbers, *, keep_levels: bool) -> Layout:
-        """Return a layout of the same pixels in which images are converted to numbers.
+        """Return a layout of the same pixels in which images are converted to the numbers that the network expects.
 
-        With `keep_levels`, the numbers have memory of their own, and the uint8 levels stay, so that a step can run
+        With `keep_levels`, the layout has separate memory for uint8 levels and converted images, so that a step can run
         before the conversion.
         """
         become = [part._replace(dtype=numbers.dtype, planes=numbers.planes) for part in self.images]
@@ -106,7 +106,7 @@ class Layout(NamedTuple):
         return None if keeps_levels else self.numbers
 
     def levels_and_numbers(self, memory: Tensors) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return the uint8 images of a batch and their numbers, for each view."""
+        """Return, for each view, the uint8 images of a batch and the numbers to which they are converted."""
         return [(memory[part.name], memory[part.name + _AS_NUMBERS]) for part in self.images]
 
     def decoded(self, memory: Tensors) -> Tensors:
@@ -126,7 +126,7 @@ class Layout(NamedTuple):
         return self.as_tensors(self.arrays(memory, count))
 
     def arrays(self, memory: npt.NDArray[np.uint8], count: int) -> dict[str, npt.NDArray[Any]]:
-        """Return the parts as arrays; bfloat16, which NumPy does not support, is returned as int16."""
+        """Return the parts as arrays; bfloat16, which NumPy does not support, becomes int16."""
         spans = _laid_out(self.parts, count)[0].items()
         return {name: np.ndarray(shape, dtype, memory, start, steps) for name, (dtype, shape, steps, start) in spans}
 
@@ -154,7 +154,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(found: Layout | tuple[int, int] | None) -> Layout | None:
-    """Return the layout from a dataset's `layout`, which is a Layout or the height and width of its images."""
+    """Return a Layout from the result of a dataset's `layout`: a Layout, or height and width of the images."""
     if found is None or isinstance(found, Layout):
         return found
     height, width = map(operator.index, found)
@@ -203,8 +203,8 @@ class Traits(NamedTuple):
     Attributes
     ----------
     seed : int, optional
-        The seed of the random choices; None if the Loader's seed applies, or if the dataset joins datasets with their
-        own seeds.
+        The seed of the random choices; None if the Loader's seed applies, or if the dataset consists of datasets with
+        their own seeds.
     random : bool
         Whether items depend on seed and epoch, so that all ranks must use the same seed.
     transforms : bool
@@ -223,7 +223,7 @@ class Traits(NamedTuple):
 
 
 class Fetching(NamedTuple):
-    """The numbers of samples to request from another machine.
+    """How many samples to request together, and ahead of time, if they are on another machine.
 
     Attributes
     ----------
@@ -305,7 +305,7 @@ class LoaderDataset(abc.ABC):
         return Traits(transforms=transform is not None)
 
     def settings(self) -> dict[str, str]:
-        """Return the steps of each image, as strings by name; a Loader warns about a state with other steps."""
+        """Return a description of the steps of each image by name; a Loader warns if a state has other steps."""
         return {}
 
     def identity(self) -> str:
@@ -379,7 +379,7 @@ class LoaderDataset(abc.ABC):
         step : int
             The number of samples of a batch that a thread decodes at a time.
         numbers : optional
-            The conversion to the numbers that ``memory["image"]`` gets instead of uint8 levels; it comes from the
+            The conversion of uint8 levels to the numbers that ``memory["image"]`` must contain; it follows from the
             Loader's `normalize` and `dtype`.
 
         Returns
@@ -392,7 +392,7 @@ class LoaderDataset(abc.ABC):
         return lambda some, memory: functools.partial(_fill_slice, self, indices[some], choices[some], memory, numbers)
 
     def replacements(self, indices: Ints, epoch: int, seed: int) -> Ints | None:
-        """Return indices to use instead of `indices`, if some cannot be read; None means that the error is raised.
+        """Return indices of readable samples to use instead of `indices`; None means that the error is raised.
 
         Raises
         ------
@@ -435,7 +435,7 @@ def _fill_slice(  # noqa: PLR0917
 
 
 class ItemsError(Exception):
-    """Items must be made one by one; the text is the reason, as a clause."""
+    """Items must be made one by one; the message is the reason, as a clause."""
 
 
 class TorchDataset(LoaderDataset):
@@ -445,14 +445,14 @@ class TorchDataset(LoaderDataset):
     def frozen_copy(self) -> TorchDataset:
         """Return the dataset as it is now: later changes of settings and labels do not affect the copy.
 
-        A pass reads such a copy, so that no batch mixes old and new labels or transforms.
+        A pass reads the copy, so that no batch mixes old and new labels or transforms.
         """
 
     @abc.abstractmethod
     def batch_layout(self) -> Layout:
         """Return the layout of batches that hold the items' images exactly as they are.
 
-        Images are held like this if `layout` describes them, or if a fused transform converts them to numbers.
+        Such a layout exists if `layout` returns one, or if a fused transform converts the images to numbers.
 
         Raises
         ------
@@ -473,7 +473,7 @@ class TorchDataset(LoaderDataset):
     @property
     @abc.abstractmethod
     def crop_epoch(self) -> tuple[int, int]:
-        """The epoch that `set_epoch` set last, and the number of calls of `set_epoch`."""
+        """The epoch of the last call of `set_epoch`, and the number of its calls."""
 
 
 def has_own(dataset: object, base: type) -> str | None:

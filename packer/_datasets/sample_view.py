@@ -1,4 +1,4 @@
-"""The samples of a pack in a dataset, with ImageFolder's attributes: rows, names, labels, classes and columns."""
+"""The samples of a pack that a dataset contains: their rows, names, labels, classes and columns."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ _IDENTIFYING = ("crc32c", "label", "name_end", "names")
 
 @dataclass(frozen=True, eq=False)
 class SampleView:
-    """The samples of a pack in a dataset, with labels and classes; immutable, so each change returns another view.
+    """The samples of a pack that a dataset contains, with labels and classes; immutable: changes return another view.
 
-    Some methods take indices with turns: a sample's index plus the length of the view times its turn in the epoch.
+    Some methods take indices with turns. A turn counts the occurrences of a sample in the epoch, from 0; the index with
+    turn is the sample's index plus the turn times the length of the view.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ class SampleView:
     own_classes : list of str, optional
         Class names in the order of their ids, instead of the class names in the pack.
     ids : (C + 1,) int64 array, optional
-        The index in `own_classes` of each class of the pack, and -1 at the end; None if the pack's ids are valid.
+        For each class of the pack, its index in `own_classes`, and -1 at the end; None if the pack's ids are unchanged.
     """
 
     reader: Reader
@@ -77,7 +78,7 @@ class SampleView:
 
     @property
     def class_map(self) -> Ints:
-        """The class id in this view of each class of the pack."""
+        """For each class of the pack, its class id in this view."""
         return np.arange(len(self.reader.manifest.classes)) if self.ids is None else self.ids[:-1]
 
     @property
@@ -143,7 +144,7 @@ class SampleView:
         return self.reader.describe(row)
 
     def identity(self) -> str:
-        """Return a digest that identifies exactly these samples, the same in every format, for states."""
+        """Return a digest that identifies these samples in a state, the same for a pack in any format."""
         manifest = self.reader.manifest
         digest = hashlib.sha256("\0".join(self.classes).encode("utf-8", "surrogatepass"))
         digest.update(repr([manifest.columns.get(name) for name in _IDENTIFYING]).encode())
@@ -159,7 +160,7 @@ class SampleView:
         return replace(self, rows=indices if self.rows is None else self.rows[indices], own_labels=labels)
 
     def with_labels(self, targets: Sequence[float] | Labels) -> SampleView:
-        """Return a view of these samples with other labels; ValueError if these are not valid labels."""
+        """Return a view of these samples with other labels; ValueError if the labels are invalid."""
         labels: Any = np.array(targets)
         if labels.shape != (len(self),) or labels.dtype.kind not in "iuf":
             raise OptionError(
@@ -340,7 +341,7 @@ class JoinedColumns(Mapping[str, Column]):
     Raises
     ------
     OptionError
-        When a column is accessed that some packs lack, or have with values of another type.
+        When a column is accessed that some packs lack, or whose type differs between packs.
     """
 
     def __init__(self, parts: Sequence[tuple[str, Mapping[str, Column]]], chosen: Ints | None = None) -> None:
@@ -390,7 +391,7 @@ def _described(column: Column) -> str:
 
 
 def united_ids(classes: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], list[dict[int, int]]]:
-    """Return the union of classes by name, with their ids; and for each mapping, the new id of each old id.
+    """Return the union of classes by name with their ids, and for each mapping a dict of old ids to new ids.
 
     The classes of the first mapping keep their ids. An additional class keeps its id if no other class has this id;
     otherwise it gets a new id above all others.
@@ -429,7 +430,7 @@ def _masked(column: Column) -> npt.NDArray[Any]:
 
 
 class Targets(np.ndarray[Any, np.dtype[Any]]):
-    """The labels of samples, (N,), read-only.
+    """The read-only labels of N samples, an (N,) array that also behaves like ImageFolder's list.
 
     ``a.targets + b.targets`` concatenates, and so does adding a list, which returns a list; `count`, `index` and the
     truth value also behave as in a list. Scripts for ImageFolder rely on this, and an ordinary array would silently add
@@ -534,9 +535,9 @@ def normalized_indices(indices: Sequence[int] | Ints, length: int) -> Ints:
     Raises
     ------
     TypeError
-        If they are not integers.
+        If the indices are not integers.
     IndexError
-        If one is out of range.
+        If an index is out of range.
     """
     found = np.asarray(indices)
     if found.dtype.kind == "b" or found.ndim != 1:

@@ -1,6 +1,6 @@
-"""Copies of packs on a disk of this node, and packs in memory; all processes of the node share them.
+"""Copies of packs on a disk or in the memory of this node, which all processes of the node share.
 
-Copies are in a directory to which only this user may write, so nobody else can plant a false copy.
+Copies lie in a directory to which only this user may write, so nobody else can plant a false copy.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def own_directory(directory: Path) -> Path:
 def own_directories(directory: Path) -> list[Path]:
     """Return the existing directories that `own_directory` may have returned for `directory`.
 
-    Raises DestinationError if the directory does not exist, or if `own_directory` refuses it, since another user could
-    redirect it.
+    Raises DestinationError if the directory does not exist, or if another user could redirect it, so that
+    `own_directory` refuses it.
     """
     with writing_to(directory), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         _require_trusted_link(directory)
@@ -99,8 +99,8 @@ def _require_trusted_link(path: Path) -> None:
 def _require_guarded(directory: Path) -> None:
     """Raise DestinationError if everybody may write to a directory and strangers can rename its entries.
 
-    The sticky bit allows that only to the directory's owner. A directory to which only its owner and its group may
-    write was made for them, and a user who stages there trusts them.
+    With the sticky bit, only an entry's owner and the directory's owner can rename the entry. If only owner and group
+    may write to a directory, a user who stages there trusts both.
     """
     status = os.stat(directory)
     if not hasattr(os, "geteuid") or not status.st_mode & stat.S_IWOTH:
@@ -223,8 +223,9 @@ class PageLock:
 def lock_in_memory(path: str | os.PathLike[str]) -> PageLock:
     """Read a pack into the page cache and lock it there, for every process of the node.
 
-    Nothing is copied: all processes that lock the same pack lock the same memory, which is freed when the last of them
-    ends in any way. Each of these processes needs a page table of 0.2 % of the size of the pack.
+    All processes that lock the same pack lock the same memory, without copies. The memory is freed when the last of
+    these processes ends, even if it is killed. Each of these processes needs a page table of 0.2 % of the size of the
+    pack.
 
     Parameters
     ----------
@@ -273,20 +274,20 @@ def stage(
 ) -> Path:
     """Copy a pack to a disk of this node, once for all processes of a user, and return the path of the copy.
 
-    The first process copies; the others wait for it. An existing copy is used if it was made from exactly these files,
-    with the same path, sizes, times and manifest. A copy of an earlier version of these files is left unchanged;
+    The first process copies; the others wait for it. An existing copy is used if it was made from these files and their
+    path, sizes, times and manifest are unchanged. A copy of an earlier version of these files is left unchanged;
     `unstage` removes copies. Remains of an interrupted process are removed when a pack of the same name is staged in
     the directory again. Other packs and unfinished conversions in the directory are left unchanged.
 
     If `directory` belongs to this user and nobody else may write to it, as when `stage` created it, the copy lies
-    directly in it. If others may write to it, as to ``/dev/shm`` (which is in memory), the copy lies in a subdirectory
+    directly in it. If others may write to it, as for ``/dev/shm`` (which is in memory), the copy lies in a subdirectory
     ``packer-UID`` that belongs to the user. So nobody else can plant a false copy, and it is enough to check the owner,
     type and size of an existing copy's files instead of every byte. Windows has no owners of this kind; there,
     `directory` must belong to the user.
 
-    If everybody may write to `directory` or one of its parents, `directory` is refused if a stranger could replace
-    ``packer-UID``: if the writable directory has no sticky bit, or belongs neither to root nor to this user. Owners and
-    groups of directories are trusted; access control lists are ignored.
+    `stage` refuses `directory` if a stranger could replace ``packer-UID``. This is so if everybody may write to
+    `directory` or one of its parents, and that directory has no sticky bit, or belongs neither to root nor to this
+    user. Owners and groups of directories are trusted; access control lists are ignored.
 
     Parameters
     ----------
@@ -303,7 +304,7 @@ def stage(
     -------
     Path
         The copy: ``DIRECTORY/STEM-DIGITS-DIGITS.SUFFIX``, or the same name in ``DIRECTORY/packer-UID``. The second
-        group of digits identifies the manifest; `unstage` recognises a copy by it.
+        group of digits identifies the manifest; by this group, `unstage` recognises a copy.
 
     Raises
     ------
@@ -350,7 +351,7 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
         The directory that was passed to `stage`.
     all_versions : bool
         Whether to remove the copies of all packs of this name, including earlier versions and packs in other
-        directories. The pack itself need not exist then. Only packs whose manifest matches the digits in their name
+        directories. If so, the pack itself need not exist. Only packs whose manifest matches the digits in their name
         count as copies; other files are kept, and so is a damaged copy whose manifest cannot be read.
 
     Returns
@@ -381,7 +382,7 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
 
 
 class _InUseError(Exception):
-    """Another process holds a lock."""
+    """Raised if another process holds a lock."""
 
 
 def _copy_name(pack: PackFiles) -> str:

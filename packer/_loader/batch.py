@@ -334,7 +334,7 @@ class Postprocess(NamedTuple):
         return None if on_cpu is None and seed is None else cls(on_cpu, seed)
 
     def slices(self, count: int, step: int) -> list[slice]:
-        """Return slices of the work; with a batch transform there is only one, and other threads process later batches."""
+        """Return slices of the work: one with a batch transform, because other threads process later batches."""
         return split(count, step if self.seed is None else count)
 
     def function(self, layout: Layout, memory: Tensors, transform: BatchTransform) -> SliceFunction:

@@ -180,7 +180,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
 
     @property
     def _order(self) -> OrderSampler | None:
-        """packer's sampler that determines the order; None if batches do not take the next samples of such a sampler."""
+        """packer's sampler that determines the order; None if batches do not take such a sampler's next samples."""
         batches = self.batch_sampler
         sampler = self.sampler if batches is None else getattr(batches, "sampler", None)
         if (batches is not None and type(batches) is not BatchSampler) or not isinstance(sampler, OrderSampler):

@@ -240,7 +240,7 @@ class Threads(Workers):
 
     @classmethod
     def with_memory(cls, settings: WorkerSettings, size: int) -> Threads:
-        """Return threads with memory for the batches in progress and those that the loop keeps, of `size` bytes each."""
+        """Return threads with memory for batches of `size` bytes, both in progress and kept by the loop."""
         count = 0 if settings.pinned else settings.batches + BATCHES_THE_LOOP_MAY_KEEP
         workers = cls(settings, [Slot(fresh(size)) for _ in range(count)])
         workers.size = size

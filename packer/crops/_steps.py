@@ -138,7 +138,7 @@ class Step(abc.ABC):
 
     @abc.abstractmethod
     def after(self, record: Record) -> Record:
-        """Return the facts about the records after this step; ValueError, with the reason, if records cannot hold it."""
+        """Return the facts about records after this step; ValueError, with the reason, if records cannot hold it."""
 
     @property
     def fixed(self) -> tuple[int, int] | None:

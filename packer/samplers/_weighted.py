@@ -351,7 +351,7 @@ class Interleaving:
         self._slack = len(shares) + 1  # rounding of times may add one
 
     def at(self, places: Ints) -> tuple[Ints, Ints]:
-        """Return the stream of the element at each of N positions, and its number in that stream, as (N,) int64 arrays."""
+        """Return for each of N positions the element's stream, and its number in the stream: two (N,) int64 arrays."""
         ordered, back = np.unique(places, return_inverse=True)
         # Places that lie close together form a run, whose elements are sorted by time together.
         starts = np.flatnonzero(np.diff(ordered, prepend=-np.inf) > 2 * self._slack + 1)
