@@ -1,4 +1,4 @@
-"""The preparation of images for a pack: many threads, results in the order of the source, a bounded number ahead.
+"""Prepares images for a pack on many threads, in the order of the source, with a bounded number in progress.
 
 C reads many files at once, and also returns the sizes and the checksums of their images. Each image is inspected; the
 recipe decides whether it is decoded, resized, encoded or tiled. A sample of a pack keeps its bytes, or is re-encoded
@@ -72,8 +72,8 @@ _MAX_BATCH = 64
 def threads_for(workers: int | None, recipe: Recipe) -> int:
     """Return the number of threads that prepare images: `workers`, by default as many as CPUs.
 
-    If images are encoded, the default is one more, because threads sometimes wait for a file or for Python's lock. If
-    images keep their bytes, the writing thread is the bottleneck.
+    If images are encoded, the default is one thread more, because threads sometimes wait for a file or for Python's
+    lock. If images keep their bytes, the writing thread is the bottleneck.
     """
     return workers or available_cpus() + (recipe.codec != "keep")
 
@@ -86,7 +86,7 @@ class ConversionPipeline:
     source : Source
     recipe : Recipe
     on_error : {"fail", "skip"}
-        Whether an image that cannot be used ends the work, or is yielded with the reason.
+        ``"fail"``: an unusable image ends the work. ``"skip"``: the image is yielded with the reason.
     start : int
         The first image to prepare.
 
@@ -109,7 +109,7 @@ class ConversionPipeline:
         self.bytes_read = 0
 
     def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
-        """Yield batches, with `ahead` others in progress. A batch's data are valid until the next batch is taken."""
+        """Yield batches, while `ahead` further batches are in progress. Each is valid until the next batch is taken."""
         for _ in range(ahead + 1):
             self._buffers.put(ReadBuffer())
         for batch, buffer in results(self._begun(executor), ahead):
@@ -196,11 +196,11 @@ class ManyFiles:
     ----------
     source : Source
     exif : {"ignore", "apply"}
-        Whether an EXIF orientation affects the height and the width that a checksum covers.
+        Whether checksums cover height and width as they are after the rotation by the EXIF orientation (``apply``).
     max_pixels : int
         Larger images are refused.
     checked : bool
-        Whether checksums are taken.
+        Whether to compute checksums.
     """
 
     def __init__(self, source: Source, exif: str, max_pixels: int, *, checked: bool) -> None:
@@ -214,7 +214,7 @@ class ManyFiles:
                 self._directory = Descriptor(os.open(source.root, os.O_RDONLY))
 
     def read(self, rows: range, names: Sequence[bytes | None], buffer: ReadBuffer) -> list[FileRead | None]:
-        """Read the files of images with these names; return None for a file that has to be read by `Source.read`.
+        """Read the files of images with these names; return None for each file that `Source.read` must read instead.
 
         Such a file has changed since the listing, cannot be read, or has an unusual path.
         """
@@ -256,7 +256,7 @@ def _info(kind: int, height: int, width: int, orientation: int, findings: int) -
 
 
 def _require_size(found: tuple[int, int], expected: tuple[int, int] | None) -> None:
-    """Raise ImageError if annotations disagree with their file on height and width."""
+    """Raise ImageError if the annotations of an image state another height or width than its file."""
     if expected is None or expected == found:
         return
     remedy = "Take the file that was annotated, or correct height and width"
@@ -276,7 +276,7 @@ def sample_of(  # noqa: PLR0917
     values: tuple[Stored, ...],
     crc32c: int | None = None,
 ) -> tuple[RecordEntry, Sample]:
-    """Return the entry of a prepared image for the journal, and its sample; `crc32c` is the checksum if known."""
+    """Return a prepared image's entry for the journal, and its sample; `crc32c` is the checksum if known."""
     data, height, width, stored_name = prepared.data, prepared.height, prepared.width, encode_name(name)
     crc = checksum(data, label, height, width, stored_name) if crc32c is None else crc32c
     entry = RecordEntry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)
@@ -406,7 +406,7 @@ def audit(info: ImageInfo, suffix: str) -> tuple[str, ...]:
 
 
 def _reduced(info: ImageInfo, findings: tuple[str, ...], recipe: Recipe) -> tuple[str, ...]:
-    """Return the findings on an image that becomes 8-bit RGB; ImageError if no option decides how."""
+    """Return the findings on an image that becomes 8-bit RGB; ImageError if no option decides how to convert it."""
     if recipe.to_8_bit is None:
         require_8_bit(info.depth, recipe.codec)
         return findings
@@ -415,7 +415,7 @@ def _reduced(info: ImageInfo, findings: tuple[str, ...], recipe: Recipe) -> tupl
 
 
 def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:
-    """Tell whether the file's own bytes are stored: by request, or because they would stay as they are."""
+    """Tell whether the file's own bytes are stored: by request, or because nothing has to be changed."""
     if recipe.codec == "keep" or recipe.recode:
         return recipe.codec == "keep"
     unchanged = recipe.resize is None or not recipe.resize.changes(height, width)
@@ -460,11 +460,11 @@ def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str,
 
 
 def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
-    """Return an image as a tiled JPEG, or unchanged if that is not possible, and the finding that records which.
+    """Return an image as a tiled JPEG, or unchanged if it cannot be tiled, and a finding that records which.
 
-    The pixels of both are compared, because the original bytes are not stored. packer's own decoder and the transcoder
-    share no code for scans. If `pixels`, the decoded original, are passed, a library decodes the tiled JPEG: then two
-    decoders have to agree.
+    The pixels of the original and the tiled JPEG are compared, because the original bytes are not stored. packer's own
+    decoder and the transcoder share no code for scans. If `pixels`, the decoded original, are passed, a library decodes
+    the tiled JPEG: then two decoders have to agree.
     """
     if info.kind != "jpeg":
         return data, f"not tiled: {info.kind.upper()}"

@@ -59,8 +59,8 @@ class Recipe:
     max_pixels : int
         Larger images are refused.
     tiles : bool, optional
-        Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly. By default, JPEGs that
-        are encoded here are tiled, which takes almost no time, and others are not.
+        Whether JPEGs are stored tiled; JPEGs that keep their pixels are transcoded without loss. By default, only JPEGs
+        that packer encodes are tiled, which takes almost no time.
     recode : bool
         Whether files that already have the codec's type and keep their size are re-encoded.
     to_8_bit : {"clip", "type", "file"}, optional
@@ -72,7 +72,7 @@ class Recipe:
     ValueError
         If a field has an invalid value.
     OptionError
-        If the fields do not fit together.
+        If the fields contradict each other.
     """
 
     codec: str = "keep"
@@ -108,7 +108,7 @@ class Recipe:
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields for the manifest; newer settings only if they have an effect."""
+        """Return the recipe's fields for the manifest; fields added after the schema only if they have an effect."""
         values = asdict(self).items()
         return {_WORDS[name]: value for name, value in values if value or not _OPTIONS[name].younger}
 
@@ -125,9 +125,10 @@ class Recipe:
             raise ValueError(f"these are not the settings of a conversion: {error}") from error
 
     def carries(self, codec: str, exif: str) -> bool:
-        """Tell whether samples of a pack with this codec are carried over: unchanged, or only tiled without loss.
+        """Tell whether samples of a pack with this codec are carried over, that is unchanged or tiled without loss.
 
-        They are, unless they must be re-encoded, or are kept files whose ignored EXIF orientation must now be applied.
+        Samples are carried over unless they must be re-encoded, or are kept files whose EXIF orientation was ignored
+        and must now be applied.
         """
         return self.codec == "keep" and not (codec == "keep" and self.exif == "apply" != exif)
 
@@ -154,7 +155,7 @@ class Recipe:
 
 
 def _version_of(module: str) -> str:
-    """Return the version of a library, without importing torch, which takes seconds."""
+    """Return the version of a library. torch is not imported for this, because that takes seconds."""
     found = importlib.util.find_spec(module)
     if module == "torch" and module not in sys.modules and found is not None and found.origin is not None:
         with contextlib.suppress(OSError, KeyError):  # other builds of torch have the version elsewhere
@@ -208,13 +209,14 @@ class Provenance:
     settings, source : mapping
         The same as in the manifest.
     versions : mapping
-        Versions of the libraries that make, or made, the bytes.
+        Versions of the libraries that make the bytes, or made the bytes of carried-over samples.
     findings : mapping
         The earlier audit's counts for carried-over samples.
     skipped : sequence of dict
-        Images that were left out before.
+        Images that an earlier conversion left out.
     account : Account, optional
-        The account of the source and of the packs from which it came; None if it was not recorded.
+        The account of losses from the source, and from the packs from which the source came; None if it was not
+        recorded.
     """
 
     codec: str
@@ -232,7 +234,7 @@ def provenance(source: Source, recipe: Recipe) -> Provenance:
     Raises
     ------
     SourceError
-        If the samples of a pack are to be tiled unchanged, and are not JPEGs.
+        If samples of a pack must be tiled without loss, but are not JPEGs.
     """
     origin = source.origin
     skipped = source.doubts if origin is None else origin.skipped

@@ -127,7 +127,7 @@ def _printable_source(src: Path) -> str:
 
 
 def refuse_of_container(src: Path, mention: str, error: SourceError | None = None) -> None:
-    """Raise OptionError if an option for directories is given, and `src` is a container.
+    """Raise OptionError if `src` is a container, but an option for directories is set.
 
     `error` is the reason why no image was found when packer read the container as a directory.
     """
@@ -199,7 +199,7 @@ class SourceRequest(SourceOptions):
             raise OptionError(f"delimiter is one character, not {self.delimiter!r}")
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield those of some options that differ from their defaults."""
+        """Yield the options, among some, that differ from their defaults."""
         for name in names:
             value = getattr(self, name)
             if name in _READING:
@@ -208,7 +208,7 @@ class SourceRequest(SourceOptions):
                 yield name
 
     def value_of(self, name: str) -> Any:
-        """Return the value of an option, or its default if the value is None."""
+        """Return the value of an option, or the option's default if the value is None."""
         value = getattr(self, name)
         return _OPTIONS[name].assumed if value is None else value
 
@@ -218,7 +218,7 @@ class SourceRequest(SourceOptions):
 
     @cached_property
     def rule(self) -> ImageRule:
-        """The rule of the files that count as images."""
+        """The rule that decides which files count as images."""
         return ImageRule.of(self.extensions, self.any_image, self.skip_hidden)
 
     @cached_property
@@ -256,7 +256,7 @@ class SourceRequest(SourceOptions):
     def inputs(self) -> Iterator[Path]:
         """Yield the paths or URLs of the images, labels and annotations.
 
-        The pack `classes_from` is left out: it may be replaced by a newer one with the same classes.
+        The pack `classes_from` is left out, because a newer pack with the same classes may replace it.
         """
         yield from [self.src] if is_url(self.src) else named_paths(self.src)
         yield from filter(None, (self.labels, *self.coco, self.voc, self.yolo))
@@ -334,11 +334,11 @@ class SourceRequest(SourceOptions):
 
     @property
     def allows_empty(self) -> bool:
-        """Whether class directories may be empty without `allow_empty`, as when a directory is listed."""
+        """Whether class directories may be empty even without `allow_empty`, as when `src` is only listed."""
         return True
 
     def bad_samples(self) -> BadSamples:
-        """Return a collector of unusable samples. A listing records them, and the conversion decides about them."""
+        """Return a collector of unusable samples: the listing adds samples, and the conversion decides about them."""
         return BadSamples(skip=True)
 
     def open(self, destination: Path | None, classes: list[str] | None, *, is_split: bool = False) -> Source:
@@ -351,12 +351,12 @@ class SourceRequest(SourceOptions):
         classes : list of str, optional
             Class names in the order of their ids, such as the result of `classes`.
         is_split : bool
-            Whether `src` is a split itself, and is not searched for splits.
+            Whether `src` is a split itself, and is therefore not searched for splits.
 
         Raises
         ------
         OptionError
-            If the options do not fit what `src` is.
+            If the options do not fit the kind of source that `src` is.
         SourceError, PackError
             If `src` cannot be used.
         """
@@ -379,7 +379,7 @@ class SourceRequest(SourceOptions):
         return self._chosen(source)
 
     def require_strict_policy(self, on_error: str) -> None:
-        """Raise OptionError if ``strict`` is combined with leaving out bad images."""
+        """Raise OptionError if ``strict`` is combined with an option that leaves out bad images."""
         if self.strict and on_error == "skip":
             raise OptionError(
                 f"{option('on_error', 'skip')} leaves out bad images, and {option('strict', True)} refuses "
@@ -443,7 +443,7 @@ class SourceRequest(SourceOptions):
             raise
 
     def _of_container(self, of_directories: str, classes: list[str] | None) -> Source | None:
-        """List the samples of a container; None if `src` is not one, or the option `of_directories` is set."""
+        """List the samples of a container; None if `src` is no container, or the option `of_directories` is set."""
         paths, keys, source = named_paths(self.src), self.container_keys, None
         if paths and not of_directories:
             refuse_of_container(self.src, next(map(self.mention, self.given(("no_metadata", "on_missing"))), ""))
@@ -529,7 +529,7 @@ class SourceRequest(SourceOptions):
         refuse_splits(self.src, destination)
 
     def described(self) -> dict[str, Any]:
-        """Return the options as JSON values, for comparison with those of other processes."""
+        """Return the options as JSON values, for comparison with the options of other processes."""
         defaults = {name: _OPTIONS[name].assumed for name in ("path_column", "label_column")}
         defaults["delimiter"] = default_delimiter(self.labels)
         values = {
@@ -599,7 +599,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The recipe by which samples are made from the images."""
+        """The recipe that determines how samples are made from images."""
         resize = None
         if self.resize is not None:
             mode, interpolation = self.value_of("resize_mode"), self.value_of("interpolation")
@@ -626,7 +626,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
     @property
     def format_options(self) -> dict[str, Any]:
-        """The format's own settings; at present only ``shard_size``."""
+        """The settings of the format; at present only ``shard_size``."""
         return format_options(self.format_row, self.shard_size)
 
     @property
@@ -689,7 +689,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
 
 def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
-    """Return a format's own settings; OptionError if the format does not support them."""
+    """Return the settings of a format; OptionError if the format does not support one of them."""
     require_count("shard_size", shard_size)
     if shard_size is None:
         return {}

@@ -1,4 +1,4 @@
-"""Comparison of a conversion with an earlier one: with the unfinished pack that it continues, or with a complete pack.
+"""Compares a conversion with an earlier conversion, whose pack is unfinished and can be continued, or complete.
 
 Settings and sources are compared; messages name the differences.
 """
@@ -52,7 +52,7 @@ _NO_OPTIONS = {"format": "the format", "src": "SRC"}
 
 
 def started_differently(directory: Path, differences: Sequence[str]) -> ResumeError:
-    """Return the error for an unfinished conversion in `directory` that had other settings or another source."""
+    """Return the error for an unfinished conversion in `directory` with other settings or another source."""
     return ResumeError(
         f"{printable(directory)} holds an unfinished conversion that was started differently:\n  "
         + "\n  ".join(differences)
@@ -63,8 +63,8 @@ def started_differently(directory: Path, differences: Sequence[str]) -> ResumeEr
 def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return a line for each changed setting, options first.
 
-    Both arguments are JSON objects, or convertible to JSON. A line names the option of the setting. There is no line
-    for the consequences of another option, such as the codec that `--resize` implies, and libraries that only resize.
+    Both arguments are JSON objects, or convertible to JSON. A line names the option of the setting. Consequences of
+    another changed option have no line of their own: the codec that `--resize` implies, and libraries that only resize.
     """
     found = list(_differences((), before, json.loads(json.dumps(now))))
     settings = [one for one in found if one[0][0] != _LIBRARIES and not _follows(one, found)]
@@ -98,7 +98,7 @@ def _differences(above: tuple[str, ...], before: Mapping[str, Any], now: Mapping
 
 
 def _name(path: tuple[str, ...]) -> str:
-    """Return the name of a setting in messages: its option."""
+    """Return the name of a setting in messages, which is the name of its option."""
     name = _NAMES.get(path[-1], path[-1])
     return _NO_OPTIONS.get(name) or option(name, True if name in _BOOLEAN else None)
 
@@ -119,10 +119,10 @@ def compare_source(
     Parameters
     ----------
     listing : Path
-        The list written by that conversion.
+        The list that the unfinished conversion wrote.
     before : mapping
-        A mapping with the keys ``source`` and ``packs``: the results of `Source.describe` and `Source.identities` at
-        that time.
+        A mapping with the keys ``source`` and ``packs``: the earlier results of `Source.describe` and
+        `Source.identities`.
     source : Source
     done : iterable of Stamp
         Stamps of the files already processed, from the first file on.
@@ -132,7 +132,7 @@ def compare_source(
     Returns
     -------
     source : Source
-        The source, with the stamps of its files from that list.
+        The source, with the stamps of its files from the listing.
     differences : list of str
         A line for each difference.
     """
@@ -153,7 +153,7 @@ def compare_source(
 
 
 def _recorded(path: Path, *, every_image: bool) -> ListedSource | None:
-    """Return the recorded list; None if it is missing or damaged. With `every_image`, the whole list is checked."""
+    """Return the recorded list; None if it is missing or damaged. `every_image`: check the whole list."""
     try:
         recorded = listed_source(path)
         if every_image:
@@ -332,7 +332,7 @@ def _entry_times(source: Source) -> npt.NDArray[np.int64]:
 
 
 def _have_bytes(reader: Reader, source: Source, rows: npt.NDArray[np.intp], samples: Sequence[int]) -> bool:
-    """Tell whether the files of some samples have the same bytes. `rows` has the image's row for every sample."""
+    """Tell whether files have the bytes of some samples; `rows` maps every sample to the row of its image."""
 
     def has(sample: int) -> bool:
         try:
@@ -346,5 +346,5 @@ def _have_bytes(reader: Reader, source: Source, rows: npt.NDArray[np.intp], samp
 
 
 def _with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a manifest, with the defaults of options that are newer than the pack."""
+    """Return the settings of a manifest, completed with the defaults of options that are newer than the pack."""
     return {**Recipe().settings(), **json.loads(json.dumps(settings))}

@@ -1,8 +1,8 @@
 """`packer.pack`: conversion of a stream of samples that a program yields.
 
-A sample is a dict with an image, a label, a name, and values of fields. The number of samples is unknown, and each is
-yielded once. To continue an interrupted pack, the samples that it already has are drawn again, compared with their
-entries in the journal, and skipped.
+A sample is a dict with an image, a label, a name, and values of fields. The number of samples is unknown, and the
+program yields each sample only once. To continue an interrupted pack, samples that the pack already has are read again
+from the program, compared with their entries in the journal, and skipped.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class StreamSource(Source):
     is_listed = False
 
     def describe(self) -> dict[str, str]:
-        """Return the kind with an empty digest; the digest is computed when the table is complete."""
+        """Return the kind of the source with an empty digest, which is computed when the table is complete."""
         return {"kind": self.kind, "sha256": ""}
 
     def stamped(self) -> Source:
@@ -132,7 +132,7 @@ class Stream:
         The source; its fields, classes and type of labels are used.
     recipe : Recipe
     on_error : {"fail", "skip"}
-        Whether a sample that cannot be used ends the work, or is yielded with the reason.
+        ``"fail"``: an unusable sample ends the work. ``"skip"``: the sample is yielded with the reason.
     done : iterable of RecordEntry
         The entries of the first samples, from an earlier run.
 
@@ -161,7 +161,7 @@ class Stream:
         self.bytes_read = 0
 
     def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
-        """Yield batches, with `ahead` others in progress."""
+        """Yield batches, while `ahead` further batches are in progress."""
         self._pass_over()
         batches = iter(lambda: self._drawn(_BATCH), [])
         for batch in results((executor.submit(self._prepare, samples) for samples in batches), ahead):
@@ -174,7 +174,7 @@ class Stream:
         return list(islice(self._samples, count))
 
     def _pass_over(self) -> None:
-        """Draw the samples that are already in the pack; ResumeError if they differ."""
+        """Read the samples that are already in the pack from the iterable; ResumeError if they differ."""
         for entry in self._entries:
             drawn = self._drawn(1)
             if not drawn:
@@ -256,7 +256,7 @@ class StreamSample:
             return f"{self._index:08d}"
 
     def label(self) -> int | float:
-        """Return the label; the ImageError for an invalid one names the argument of `packer.pack` that accepts it."""
+        """Return the label; ImageError for an invalid one, with the argument of `packer.pack` that would allow it."""
         label, label_type = self._sample.get("label"), self._source.label_type
         if label_type == "class":
             return UNLABELED if label is None else self._class_id(label)
@@ -304,7 +304,7 @@ class StreamSample:
 
     @cached_property
     def values(self) -> tuple[Stored, ...]:
-        """The values of the fields as stored in a pack; an ImageError names the field with an invalid value."""
+        """The field values in their stored form; ImageError, with the field's name, for an invalid value."""
         stored = []
         for field in self._source.fields:
             value = self._sample.get(field.name)
@@ -317,7 +317,7 @@ class StreamSample:
         return tuple(stored)
 
     def stamp(self) -> tuple[int, int]:
-        """Return the size of the image and a checksum of the whole sample, by which a later run recognises it."""
+        """Return the image's size and the sample's checksum, by which a later run recognises the sample."""
         try:
             data = bytes(self.image)
             crc = google_crc32c.value(data)
@@ -338,8 +338,8 @@ def _encoded_image(value: Any, what: str) -> Buffer:
     Parameters
     ----------
     value : bytes, path, PIL image or array
-        An array is (height, width) uint8, uint16 or bool, or (height, width, 3 or 4) uint8. Whole numbers of another
-        dtype, (height, width), become uint8 or uint16 if all of them are in its range.
+        An array is (height, width) uint8, uint16 or bool, or (height, width, 3 or 4) uint8. A (height, width) array of
+        whole numbers with another dtype becomes uint8 or uint16 if all numbers fit.
     what : str
         The name of the value, for messages.
 
@@ -370,7 +370,7 @@ def _encoded_image(value: Any, what: str) -> Buffer:
 
 
 def _image_of(array: npt.NDArray[Any], what: str) -> Image.Image:
-    """Return an image whose PNG has exactly the numbers of an array; ImageError if PNG cannot store them."""
+    """Return an image that PNG stores with exactly the numbers of an array; ImageError if PNG cannot store them."""
     grey, kind = array.ndim == 2, array.dtype.kind
     if not array.size or not (grey or (array.ndim == 3 and array.shape[2] in (3, 4) and array.dtype == np.uint8)):
         raise ImageError(

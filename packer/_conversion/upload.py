@@ -7,7 +7,7 @@ user can write into it. It holds
 ``request.json``    source and settings of the pack, by which only the same conversion continues it
 ``upload.jsonl``    the log of the upload; see `packer._storage.remote.s3`
 
-The room is removed after the objects have been compared with the pack. The same call continues an interrupted one.
+The room is removed after the objects have been compared with the pack. After an interruption, the same call continues.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class UploadedConversion:
     Attributes
     ----------
     request : ConversionRequest
-        The local conversion, to a pack in the room.
+        The local part of the conversion, which writes the pack into the room.
     room : Path
     notes : list of str
         Remarks about the leftovers of earlier runs.
@@ -67,7 +67,7 @@ class UploadedConversion:
     PackLockedError
         If another process makes or uploads the same pack, here or on another machine.
     ResumeError
-        If the room contains another conversion to the same URL.
+        If the room contains an unfinished conversion to the same URL with other settings or another source.
     """
 
     def __init__(self, request: ConversionRequest, scratch: Path | None = None) -> None:
@@ -115,7 +115,7 @@ class UploadedConversion:
         Parameters
         ----------
         summary : Summary
-            `made`, or the summary of the conversion of `request`.
+            Either `made`, or the summary that converting `request` returned.
         progress : callable, optional
             Called, on any thread, with the number of bytes uploaded so far and their total.
 
@@ -146,13 +146,13 @@ class UploadedConversion:
         remove(self.room)
 
     def _tidy(self) -> None:
-        """Remove the room if nothing was done in it."""
+        """Remove the room if it holds no work."""
         if not self._holds_work:
             shutil.rmtree(self.room, ignore_errors=True)
 
     @property
     def _holds_work(self) -> bool:
-        """Whether a conversion was begun in the room."""
+        """Whether the room holds the work of a conversion."""
         return os.path.exists(self.request.dst) or os.path.exists(f"{self.request.dst}.partial")
 
     def _require_same(self) -> None:
@@ -191,7 +191,7 @@ class UploadedConversion:
 
 
 def _require_pack_or_nothing(url: str) -> None:
-    """Raise DestinationError if something other than a pack would be replaced, and RemoteError if it cannot be read.
+    """Raise DestinationError if something other than a pack would be replaced; RemoteError if the URL is unreadable.
 
     Objects below the URL without a manifest are left to `Upload`, which refuses them with advice.
     """

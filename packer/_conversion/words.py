@@ -25,7 +25,7 @@ _OF_THE_TOOL = {
 
 
 def example(destination: Path | str, manifest: Manifest) -> list[str]:
-    """Return the lines that open the pack at `destination`."""
+    """Return example lines of Python that open the pack at `destination`."""
     from packer._formats import FORMATS
 
     dataset = FORMATS[manifest.format].dataset if manifest.format in FORMATS else "open_dataset"
@@ -45,13 +45,13 @@ def example(destination: Path | str, manifest: Manifest) -> list[str]:
 
 
 def _chosen(fields: Sequence[Field]) -> list[str]:
-    """Return the fields to name in an example: a few, those for training if there are any."""
+    """Return a few fields for an example, preferably fields that are used for training."""
     names = [field.name for field in fields]
     return ([name for name in names if name not in _OF_THE_TOOL] or names)[:_MOST_NAMES]
 
 
 def labels(label_type: str, classes: int) -> str:
-    """Describe the labels: the number of classes, or the type of numbers."""
+    """Describe the labels: the number of classes, or the type of the numbers."""
     return counted(classes, "class") if label_type == "class" else f"{label_type} labels"
 
 
@@ -90,7 +90,7 @@ def _rate(summary: Summary) -> str:
 
 
 def kept(number: int, codec: str) -> str:
-    """Return the note on files that a conversion did not re-encode because they already had the codec."""
+    """Return a note on files that were not re-encoded because they already had the codec's type."""
     recode = spelled(option("recode", True))
     return (
         f"{count(number)} x kept as it was, being {codec.upper()} already and not resized; {recode} encodes such files"
@@ -127,7 +127,7 @@ def account(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
 
 
 def losses(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
-    """Return the lines of `account` about lost images, labels and fields, or a line that these were not recorded."""
+    """Return lines about lost images, labels and fields, or a line that says that losses were not recorded."""
     from packer._account import Account
 
     if recorded is None:
@@ -136,13 +136,13 @@ def losses(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
 
 
 def fields(of: Sequence[Field]) -> list[str]:
-    """Return a line that names fields with their kinds, and scalars with their dtypes; none if there are none."""
+    """Return a line with the names of fields, their kinds, and the dtypes of scalars; no line without fields."""
     said = ", ".join(f"{field.name} ({field.dtype if field.kind == 'scalar' else field.kind})" for field in of)
     return [f"  fields: {said}"] if said else []
 
 
 def findings(found: Mapping[str, int], codec: str, settings: Mapping[str, Any]) -> list[str]:
-    """Return a line for each kind of finding in a pack with this codec and these settings, and the remedy."""
+    """Return a line for each kind of finding in a pack with this codec and these settings; it names the remedy."""
     from packer._images.probe import CLIPPED, ROTATED
     from packer._manifest import TILED
 
@@ -195,7 +195,7 @@ def settings_in_words(settings: Mapping[str, Any], codec: str) -> list[str]:
 
 
 def _told(name: str, value: Any, codec: str) -> str | None:
-    """Return a setting in words: empty if it is described elsewhere, None if it is unknown."""
+    """Return a setting in words; an empty text if another line describes it, None if it is unknown."""
 
     if name in ("quality", "tiles") or (name, value) in (("codec", codec), ("max_pixels", MAX_PIXELS)):
         return ""

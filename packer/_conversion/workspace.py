@@ -1,4 +1,4 @@
-"""The workspace of a conversion: a directory next to its destination with the unfinished pack, lock and journal.
+"""The workspace of a conversion: a directory, next to the destination, for the unfinished pack, lock and journal.
 
 The directory ``out.lmdb.partial`` next to the destination ``out.lmdb`` holds
 
@@ -99,7 +99,7 @@ class WorkspacePaths:
         self.lock = self.directory / "lock"
 
     def require_no_links(self) -> None:
-        """Refuse a directory that is a link, or contains links, through which files would be written elsewhere.
+        """Refuse a directory that is or contains a link, because files would be written elsewhere through it.
 
         The old pack at `replaced` was moved unchanged, and may be a link.
 
@@ -183,7 +183,7 @@ class Workspace(WorkspacePaths):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Release the lock. The record stays for the next run; an empty directory is removed."""
+        """Release the lock. The record remains for the next run; an empty directory is removed."""
         self._held.close()
 
     def __enter__(self) -> Workspace:
@@ -193,7 +193,7 @@ class Workspace(WorkspacePaths):
         self.close()
 
     def _remove_if_empty(self, lock: IO[str]) -> None:
-        """Remove the directory if nothing was done in it, unless another process owns it already."""
+        """Remove the directory if it holds no work, unless another process owns it already."""
         with contextlib.suppress(OSError):
             if os.listdir(self.directory) == [self.lock.name] and is_at(lock, self.lock):
                 shutil.rmtree(self.directory, ignore_errors=True)  # still locked, as in `drop`
@@ -265,7 +265,8 @@ class ConversionRecord:
     Attributes
     ----------
     source : Source
-        The images, with the stamps from the beginning of the conversion; changed files are not read.
+        The images, with the sizes and times of their files at the beginning of the conversion; files that have changed
+        since then are not read.
     rows : TableBuilder
         The rows of the images that became samples.
     count : int
@@ -352,7 +353,7 @@ class ConversionRecord:
             self._workspace.reserve.unlink()
 
     def write_report(self, path: Path, more: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Write a JSON line for every image that has a finding or was left out, then the lines of `more`."""
+        """Write a JSON line for every image with a finding or left out, and then the lines of `more`."""
         assert self._report is not None
         for line in more:
             self._note(line)
@@ -402,7 +403,7 @@ class ConversionRecord:
 
 @dataclass(slots=True)
 class RecordEntry:
-    """The record of one image: its row of the table, or the reason why it was left out.
+    """The record of one image: its row of the table, or the reason why the image was left out.
 
     Attributes
     ----------
@@ -434,7 +435,7 @@ class RecordEntry:
     more: tuple[int | float, ...] = ()
 
     def to_json(self) -> list[Any]:
-        """Return the entry in the form of a line of the journal."""
+        """Return the entry as JSON values for a line of the journal."""
         if self.reason:
             return [self.name, self.reason, list(self.stamp)]
         numbers = [self.label, self.height, self.width, self.offset, self.size, self.crc32c]
@@ -565,7 +566,7 @@ class Checkpoints:
         self._running: Future[None] | None = None
 
     def add(self, entries: list[RecordEntry]) -> None:
-        """Take the entries of flushed or left-out images, and begin a checkpoint if it is due."""
+        """Take the entries of images that were flushed or left out, and begin a checkpoint if one is due."""
         self._pending += entries
         waited = time.monotonic() - self._last
         due = len(self._pending) >= _CHECKPOINT_SAMPLES or waited > _CHECKPOINT_SECONDS
@@ -601,8 +602,8 @@ class Checkpoints:
 def check_destination(destination: Path, *, overwrite: bool) -> None:
     """Raise DestinationError if a pack cannot be written, or something exists that must not be replaced.
 
-    Packs are replaced, damaged ones too if they show that packer wrote them, and so are empty files and directories. A
-    pack whose directory holds other files as well is not replaced: these would be lost.
+    Packs may be replaced, even damaged ones if they show that packer wrote them, and so may empty files and
+    directories. A pack whose directory also holds other files is not replaced, because these files would be lost.
     """
     check_free(destination, overwrite=overwrite)
     if os.path.lexists(destination) and not _is_empty(destination):
@@ -637,9 +638,9 @@ def _files_below(directory: Path) -> Iterator[str]:
 
 
 def require_pack(destination: str | os.PathLike[str], files: Iterable[str]) -> None:
-    """Raise DestinationError if what exists at a path or a URL is not a pack, or holds files of others too.
+    """Raise DestinationError if a path or a URL exists and is not a pack, or also holds files of others.
 
-    In doubt it is not replaced: it may be another tool's, and the only copy.
+    In doubt the files are not replaced: another tool may have written them, and they may be the only copy.
 
     Parameters
     ----------
@@ -657,7 +658,7 @@ def require_pack(destination: str | os.PathLike[str], files: Iterable[str]) -> N
 
 
 def _require_mark(destination: str | os.PathLike[str]) -> None:
-    """Raise DestinationError if what exists at a path or a URL does not show that packer wrote it."""
+    """Raise DestinationError if the files at a path or a URL do not show that packer wrote them."""
     cause: PackerError | None = None
     try:
         if shows_mark(destination):
@@ -676,7 +677,7 @@ def _require_mark(destination: str | os.PathLike[str]) -> None:
 def _require_file_or_directory(destination: Path) -> None:
     """Raise DestinationError for a link, a device, a FIFO or a socket; these are never replaced.
 
-    A pack in place of a link would be stored in the link's directory, and not on the disk to which the link points.
+    A pack that replaced a link would lie in the link's directory, and not on the disk to which the link points.
     """
     shown, mode = printable(destination), os.lstat(destination).st_mode
     if stat.S_ISLNK(mode):
@@ -776,7 +777,7 @@ _MEMBERS: list[set[str]] = [
 
 
 def _is_report(file: IO[bytes]) -> bool:
-    """Tell whether a file is a report that packer wrote, perhaps without its end because the disk was full."""
+    """Tell whether packer wrote a file as a report; the end may be missing because the disk was full."""
     return all(map(_is_line_of_report, iter(partial(file.readline, _LONGEST_LINE), b"")))
 
 

@@ -1,6 +1,6 @@
-"""Export a pack: an ImageFolder tree of files with tables of labels and field values.
+"""Exports a pack to an ImageFolder tree of files, with tables of labels and field values.
 
-Labels that do not follow from the directories are written to a CSV file. Field values that are not files of their own
+Labels that differ from the directory names are written to a CSV file. Field values that do not get files of their own
 are written as a line of JSON for each sample. For a pack with fields, the export returns the command that makes the
 pack again.
 """
@@ -62,12 +62,12 @@ def export(
 ) -> int:
     """Write every sample of a pack to a file with its name below `directory`; return when all files are on the disk.
 
-    Kept bytes are written unchanged. If a re-encoded sample has the suffix of another type, the suffix of its type is
-    added to the name; raw pixels become PNG. Classes without samples become empty directories. If the labels do not
-    follow from the names, ``labels.csv`` lists them in the form for `packer convert --labels`; a sample without a label
-    has an empty cell. If no sample has a label, there is no ``labels.csv``.
+    Samples that kept the bytes of their files are written unchanged. If a re-encoded sample's name has the suffix of
+    another type, the suffix of its own type is added; raw pixels become PNG. Classes without samples become empty
+    directories. If the labels differ from the directory names, ``labels.csv`` lists the labels for `packer convert
+    --labels`; a sample without a label has an empty cell. If no sample has a label, there is no ``labels.csv``.
 
-    Field values that came from files are written to files of the same names, if the field's template has a separate
+    Field values that came from files are written to files of the same names, if the field's template yields a different
     file for each sample. Other images, masks, bytes and arrays (``.npy``) become files in a directory with the field's
     name. If a template leads out of the directory of the images, as ``../masks/{stem}.png`` does, the images are
     written to ``directory/images`` and the other files next to it, so that nothing is written outside `directory`.
@@ -166,7 +166,7 @@ def _refused(reader: Reader, index: int, problem: str) -> CorruptPackError:
 
 
 def _refuse_bad_rows(reader: Reader) -> None:
-    """Refuse rows outside the data, and rows that share data: with these, a small pack could fill a disk."""
+    """Refuse rows outside the data, and rows that share data, because a small pack of such rows could fill a disk."""
     reader.require_distinct_files()
     table, extent = reader.stored(), sum(size for _, _, size in reader.data_files())
     for part in spans(len(table)):
@@ -207,7 +207,7 @@ def _make_root(root: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(root: Path, name: str) -> Iterator[None]:
-    """Hold the lock of the export's directory: an empty file. A killed process may leave it behind."""
+    """Hold the lock of the export's directory, an empty file that a killed process may leave behind."""
 
     def refuse_to_wait() -> None:
         raise PackLockedError(f"{printable(root)}: another process is exporting to this directory")
@@ -302,14 +302,14 @@ def _contents(reader: Reader, files: Files, workers: int | None) -> Iterator[Buf
 
 
 def _fetched(reader: Reader, batches: Iterable[range]) -> Iterator[range]:
-    """Yield batches; for a remote pack, prefetch the images and the field values, which are next to each other."""
+    """Yield batches; for a remote pack, prefetch the images together with the field values next to them."""
     for batch in batches:
         reader.ahead_whole(batch)
         yield batch
 
 
 def _batches(sizes: Ints) -> Iterator[range]:
-    """Yield ranges of samples to read at a time: short ones if the samples are large, because all are in memory."""
+    """Yield ranges of samples to read at a time, short ones for large samples, to limit the memory."""
     start = held = 0
     for number, size in enumerate(itertools.chain.from_iterable(part.tolist() for part in blocks(sizes))):
         if number > start and (number - start == _BATCH or held + size > _BATCH_BYTES):
@@ -373,9 +373,9 @@ def _labels(reader: Reader, indices: range) -> list[Any]:
 def metadata_lines(reader: Reader, files: Files, workers: int | None, *, labels: bool) -> Iterator[bytes]:
     """Yield the lines of ``metadata.jsonl``, many at a time.
 
-    Each line has the image's `file_name`; with `labels`, its `label`; as ``NAME_file_name``, the paths of image fields
-    and masks without a template; and the values of fields that are not files. A missing value is null. An infinite
-    number is 1e999.
+    Each line has the image's `file_name`, with `labels` its `label`, and the values of fields that are not files. For
+    image fields and masks without a template, ``NAME_file_name`` is the path of the file. A missing value is null. An
+    infinite number is 1e999.
     """
     are_files = {one.field.name for one in files.fields}
     fields = [field for field in reader.fields.values() if field.name not in are_files]
@@ -441,8 +441,8 @@ def _as_json(value: Any) -> str:
 def command_again(reader: Reader, layout: ExportLayout, root: Path) -> str | None:
     """Return the `packer convert` command that makes a pack with the same values from an export.
 
-    Return None if no command can: the images were converted to PNG, or got other names, or a field with files has no
-    value at all.
+    Return None if no command can do this, because the images were converted to PNG or renamed, or a field with files
+    has no value at all.
 
     Parameters
     ----------

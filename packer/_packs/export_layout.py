@@ -3,8 +3,8 @@
 Nothing is written outside the directory, whatever a pack contains. A field's template is used if it yields a different
 file for each value. If templates lead out of the directory of the images, the images are written to a subdirectory at
 the same depth: with ``../masks/{stem}.png`` the masks are in ``masks`` and the images in ``images``. So the templates
-lead from the images to the files, as when the pack was made. Names are compared by their hashes, so that not all names
-are in memory.
+lead from the images to the files, as they did when the pack was made. Names are compared by their hashes, so that not
+all names are in memory.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class FieldFiles:
     names : Names
         The path of each of these values, relative to the directory of the export.
     followed : bool
-        Whether the field's template yields these paths.
+        Whether the field's template yields the paths in `names`.
     """
 
     field: Field
@@ -275,7 +275,7 @@ def _suffix_of(image: Buffer) -> str:
 
 
 def _meet(files: Files, room: int) -> bool:
-    """Tell whether two files would have one path, a file is another file's directory, or a path is too long."""
+    """Tell whether two files would have the same path, a file is another file's directory, or a path is too long."""
     if not files.fields:
         return False
     if any(len(encode_name(name)) > room for name in files):
@@ -284,10 +284,10 @@ def _meet(files: Files, room: int) -> bool:
 
 
 class FileNames:
-    """The name of every sample's file: the sample's name, with a suffix added if it has no suitable one.
+    """The file name of every sample: the sample's name, plus a suffix if the name has no suitable suffix.
 
-    Two samples such as ``x.jpg`` and ``x.jpg.png`` may get the same file name. The sample that already has this name
-    keeps it; if there is none, the first sample gets it. The names of the others are numbered. Only the numbered names
+    Two samples such as ``x.jpg`` and ``x.jpg.png`` may get the same file name. A sample that already has the file name
+    keeps it; otherwise, the first sample gets it. The names of the other samples are numbered. Only the numbered names
     are in memory.
 
     Parameters
@@ -344,7 +344,7 @@ class FileNames:
 
 
 class Folded:
-    """The names of files as a file system compares them that ignores case and the encoding of accents."""
+    """File names in the form that a file system compares if it ignores case and the encoding of accents."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -360,7 +360,7 @@ class Folded:
 
 
 def known(names: Texts) -> Callable[[str], bool]:
-    """Return a function that tells whether a name exists; it compares 8-byte hashes, which do not collide by chance."""
+    """Return a function that tells whether a name exists, by 8-byte hashes, which do not collide by chance."""
     taken = _ordered(names)
     return lambda name: _holds(taken, hash(name))
 
@@ -376,7 +376,7 @@ def free_name(names: Iterable[str], stem: str, suffix: str) -> str:
 
 
 def below_files(names: Texts) -> Iterator[tuple[int, str]]:
-    """Yield each name that is below another name, as ``x/a/b.jpg`` is below ``x/a``: its index, and the other name.
+    """Yield index and parent of each name below another name, as ``x/a/b.jpg`` is below its parent ``x/a``.
 
     This takes 8 bytes of memory for each name.
     """

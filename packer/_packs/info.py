@@ -1,4 +1,4 @@
-"""The figures of a pack, and its digest: packs with equal digests yield the same samples in the same order.
+"""Figures about a pack, and its digest: packs with equal digests yield the same samples in the same order.
 
 The digest does not depend on formats, parts, settings or versions, so it compares conversions that were made in
 different ways. It is the SHA-256 of a sequence of hashes, each a SHA-256 too: first the hash of the classes, as `Names`
@@ -82,7 +82,8 @@ class PackInfo(Displayable):
     samples : int
     codec : str
     settings, source, versions : dict
-        Members of the manifest: settings and source of the samples, and versions of the libraries that encoded them.
+        Members of the manifest: the settings and the source of the samples, and the versions of the libraries that
+        encoded the samples.
     bytes, bytes_of_samples : int
         Size of the pack on the disk, and of the images alone.
     label_type : {"class", "int", "float"}
@@ -96,7 +97,7 @@ class PackInfo(Displayable):
     shorter_side : list of SideCount
         Numbers of samples by the shorter side of their images.
     without_class : int
-        Number of samples with a label that the pack cannot have, which is damage.
+        Number of samples whose label is impossible in this pack; above 0 only if the pack is damaged.
     tiled : int
         Number of samples that are tiled JPEGs.
     findings : dict of str to int
@@ -104,8 +105,8 @@ class PackInfo(Displayable):
     skipped : list of dict
         ``{"name", "reason"}`` of every image that was left out.
     account : list of dict, optional
-        The outcome for everything in the source: ``{"fate", "what", "why", "count", "names"}``, losses first. None if
-        it was not recorded, as in packs of older versions.
+        The account of what became of everything in the source: ``{"fate", "what", "why", "count", "names"}``, losses
+        first. None if the conversion did not record it, as in older versions.
     fields : list of FieldInfo
         The fields other than image and label, in the order of the pack.
     base : str, optional

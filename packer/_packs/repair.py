@@ -166,7 +166,7 @@ class _DamagedBytes:
         self._reader, self.damage, self.index = reader, damage, damage.index
 
     def row(self) -> tuple[int, int, int]:
-        """Return the bytes' offset in the data of the pack, their size and their checksum, as the table has them."""
+        """Return offset, size and checksum of the bytes in the pack's data, as recorded in the table."""
         if not self.damage.field:
             row = self._reader.table.row(self.index)
             return row.offset, row.size, row.crc32c
@@ -218,7 +218,7 @@ class _Origin:
             self._recipe = f"how the pack's samples were made is not known: {printable(error)}"
 
     def made_again(self, wanted: _DamagedBytes) -> Buffer | Damage:
-        """Return the original bytes; if there are none, the damage with the reason."""
+        """Return the original bytes, or the damage with the reason why there are none."""
         damage = wanted.damage
         problem = name_problem(damage.name)
         number = self._numbers.get(wanted.index)
@@ -247,7 +247,7 @@ class _Origin:
                 reader.close()
 
     def _images(self, number: int, damage: Damage) -> Iterator[Buffer]:
-        """Yield candidates for a sample's bytes: the bytes in the origin, and the result of converting them."""
+        """Yield candidates for a sample's bytes: the origin's bytes, and the result of converting these bytes."""
         data, _ = self._source.read(number, ReadBuffer())
         yield data
         if isinstance(self._recipe, str):
@@ -276,7 +276,7 @@ class _Origin:
         yield from self._of_file(field, number, damage.name)
 
     def _of_file(self, field: Field, number: int, name: str) -> Iterator[Buffer]:
-        """Yield candidates for a value from the field's file: its content, and the result of converting it."""
+        """Yield candidates for a value from the field's file: the file's content, and the result of converting it."""
         try:
             (path,) = FileField(field.name, field.kind, field.file).paths([name])
             files = FileColumn.of(field, self._source.root, [path])
@@ -301,7 +301,7 @@ class _Origin:
 
 
 def _opened(reader: Reader, root: Path, wanted: set[int]) -> tuple[Source, dict[int, int]]:
-    """Open the origin; return it, and the index of each wanted sample in it."""
+    """Open the origin; return it with the index that each wanted sample has there."""
     try:
         copy = pack_source(root)
     except (NotAPackError, PackNotFoundError):

@@ -33,8 +33,8 @@ class SafeTree:
     """A directory `root` to which files and directories are added safely.
 
     Each part of a name is opened relative to the directory above it, and symbolic links are refused. So no link, even
-    one created meanwhile, can redirect a write. (Windows has no such call; there, the caller has to make sure that the
-    directory is empty.) Names that lead out of the directory raise DestinationError.
+    one created meanwhile, can redirect a write. Windows cannot open names in this way; there, the caller has to make
+    sure that the directory is empty. Names that lead out of the directory raise DestinationError.
 
     Parameters
     ----------
@@ -87,12 +87,12 @@ class SafeTree:
         ----------
         name : str
         blocks : callable
-            Returns the blocks, which may be generated lazily; called again if the file exists.
+            Returns the blocks, which may be generated lazily. It is called a second time if the file exists.
 
         Raises
         ------
         DestinationError
-            If the file exists with other content, or something else has its name.
+            If the file exists with other content, or something other than a file has this name.
         """
         self._require_inside(name)
         if folder := name.rpartition("/")[0]:
@@ -109,7 +109,7 @@ class SafeTree:
                 file.writelines(blocks())
 
     def _is_there(self, name: str, blocks: Iterable[Buffer]) -> bool:
-        """Tell whether a file contains all blocks (True) or only their beginning; DestinationError if neither."""
+        """Return True if a file contains all blocks, False if only their beginning; else DestinationError."""
         fd = self._open(name, _THERE)
         with open(fd, "rb") as file:
             if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -128,7 +128,7 @@ class SafeTree:
         )
 
     def sync(self, names: Iterable[str]) -> None:
-        """Sync these files, and the directories to which entries were added, to the disk."""
+        """Sync files to the disk, and the directories to which files or directories were added."""
         rest = iter(names)
         with ThreadPoolExecutor(_SYNCED_AT_ONCE, thread_name_prefix="packer-sync") as pool:
             while some := list(itertools.islice(rest, 8 * _SYNCED_AT_ONCE)):
@@ -143,7 +143,7 @@ class SafeTree:
         sync_directory(self.root)
 
     def folds_names(self) -> bool:
-        """Tell whether names that differ only in case or in the encoding of accents are equal on the file system."""
+        """Tell whether the file system treats names as equal that differ only in case or the encoding of accents."""
         token = secrets.token_hex(8)
         for written, other in [("packer-Probe", "packer-probe"), ("packer-\u00e9", "packer-e\u0301")]:
             with writing_to(self.root):

@@ -58,7 +58,7 @@ def verify(
     workers: int | None = None,
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> Verification:
-    """Check a pack: its structure, its table, and unless `quick` the checksum of every sample.
+    """Check a pack: its structure, its table and, unless `quick`, the checksum of every sample.
 
     Field values in the table are always checked. Unless `quick`, every other value is compared with its checksum and
     decoded: images and masks are checked as in a conversion, a mask must have the size of its image, boxes must lie in
@@ -75,7 +75,7 @@ def verify(
     quick : bool
         Whether to skip reading the samples.
     library : {"liblmdb"}, optional
-        A library that reads an LMDB pack in addition, if packer finds no damage; it must find the same samples.
+        A library that also reads an LMDB pack if packer finds no damage; both must read the same samples.
     workers : int, optional
         The number of threads; by default the number of CPUs that affinity, cgroup and SLURM allow.
     progress : bool or callable, optional
@@ -84,7 +84,7 @@ def verify(
     Returns
     -------
     Verification
-        A list of `Damage`, empty for an intact pack. Defects of whole columns and files come first.
+        A list of `Damage`, empty for an intact pack. Defects of whole columns and whole files come first.
 
     Raises
     ------
@@ -153,7 +153,7 @@ class Verification(Displayable, list[Damage]):
     path : str
         The pack.
     notes : sequence of str
-        For an intact pack: the reason if samples were not read, then the losses from the source.
+        Notes on an intact pack: why samples were not read, if they were not, and the losses from the source.
     """
 
     def __init__(self, damage: Iterable[Damage] = (), path: str = "", notes: Sequence[str] = ("",)) -> None:
@@ -268,7 +268,7 @@ def _repeated_names(reader: Reader) -> Iterator[Damage]:
 
 
 def _where(count: int, wrong: Callable[[slice], npt.NDArray[np.bool_]]) -> Iterator[int]:
-    """Yield the rows for which `wrong` is true; it is called with one block of the table at a time."""
+    """Yield the rows for which `wrong` returns true; `wrong` takes one block of the table at a time."""
     for part in spans(count):
         yield from (part.start + np.flatnonzero(wrong(part))).tolist()
 
@@ -286,7 +286,7 @@ def _wrong_rows(reader: Reader, field: Field) -> Iterator[Damage]:
 
 
 def _wrong(field: Field, columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.bool_], str]:
-    """Return the mask of rows that no value has, and the reason, in which ``{0}`` and ``{1}`` are the row's numbers."""
+    """Return a mask of rows with impossible numbers, and the reason; its ``{0}`` and ``{1}`` stand for the numbers."""
     if field.is_blob:
         sizes, checksums = columns
         wrong = (sizes < NO_VALUE) | ((sizes == NO_VALUE) & (checksums != 0))
@@ -363,8 +363,8 @@ def _blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str
     """Return the reason why bytes are not a valid value of a field for an image of this size; None if they are.
 
     Image fields and masks are checked like images in a conversion. They must have the size of the image, and so must
-    the mask that run lengths encode; with ``exif="apply"``, image fields must have it after their rotation. Boxes and
-    visible keypoints must lie in the image, or at most `MARGIN` outside it.
+    the mask that run lengths encode; with ``exif="apply"``, image fields must have this size after their rotation.
+    Boxes and visible keypoints must lie in the image, or at most `MARGIN` outside it.
     """
     kind = KINDS[field.kind]
     if kind.form == "pixels":

@@ -1,4 +1,4 @@
-"""Iteration over the samples of a pack: on threads, in order, and with memory that does not grow with the pack."""
+"""Iterates over the samples of a pack on threads, in order, with memory that does not grow with the pack."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def blobs_of(reader: Reader, indices: range, name: str) -> Iterator[Buffer | Non
 def blobs_or_errors(
     reader: Reader, indices: range, name: str
 ) -> Iterator[tuple[int, Buffer | CorruptPackError | None]]:
-    """Yield each sample's index and its bytes of a field, None if missing, or the error from reading them.
+    """Yield each sample's index and bytes of a field: None if they are missing, the error if reading failed.
 
     All values are read at once if they are small and undamaged. If the machine cannot read bytes, for example because
     of too many open files, this is no damage, and the PackError is raised.
