@@ -1,7 +1,7 @@
 """`packer.bench`: compares reading rates of packs and image folders, with 1 to all threads and processes.
 
-Each way of reading runs in a process of its own and reads the same number of samples, from memory. The ways take turns,
-each with every number of threads, until the time is over. `plot` draws the rates over the threads.
+Each way of reading runs in a process of its own and reads the same number of samples, from memory. The ways are
+measured in turn, with every number of threads, until the time is over. `plot` draws the rates by number of threads.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Rate:
         order, first epoch".
     path : str
     threads : int
-        The number of threads; for a DataLoader, of worker processes; for "Loader, processes", of threads and of
-        processes.
+        The number of threads. For a DataLoader, the number of worker processes; for "Loader, processes", the number of
+        threads and also of processes.
     rates : tuple of float
         Images per second in each round.
     others : float or None
@@ -141,7 +141,7 @@ class Benchmark(Displayable):
 
     @property
     def others(self) -> float | None:
-        """The share of the CPUs that other programs used meanwhile, 0 to 1; None if the system does not report it."""
+        """The share of the CPUs that other programs used, 0 to 1; None if the system does not report it."""
         known = [rate.others for rate in self.rates if rate.others is not None]
         return statistics.median(known) if known else None
 
@@ -154,7 +154,7 @@ class Benchmark(Displayable):
         return max(self.of(side), key=lambda rate: rate.median)
 
     def ratio(self, side: str, other: str) -> float | None:
-        """Return the ratio of the highest rates of two sides, the median of the rounds; None if either has no rate."""
+        """Return the ratio of two sides' highest rates, as the median over rounds; None if a side has no rate."""
         return ratio(self.fastest(side).rates, self.fastest(other).rates)
 
     def _blocks(self) -> Iterator[Block]:
@@ -192,7 +192,7 @@ def _rates(measured: Benchmark) -> Iterator[Block]:
 
 
 def _steps(measured: Benchmark) -> Iterator[Block]:
-    """Yield the steps of a recipe for each side: the rate with all steps up to this one, and its cost on one thread."""
+    """Yield each side's steps of a recipe: the rate with all steps up to this one, and this step's cost."""
     rows, before = [], dict[tuple[str, int], list[float]]()
     for rate in measured.rates:
         key = rate.side.rpartition(": ")[0], rate.threads
@@ -222,7 +222,7 @@ def _spread(rate: Rate) -> str:
 
 @dataclass
 class _Cell:
-    """The measurements of a way of reading with a number of threads."""
+    """The measurements of one way of reading with one number of threads."""
 
     way: Way
     threads: int
@@ -250,11 +250,11 @@ def bench(
 
     A pack is read with torch's DataLoader, and with `Loader` using threads and using processes. For comparison, the
     limit is the rate of packer's decoding alone, with images in memory. A tree is read by torchvision's ImageFolder
-    with DataLoader, and in place by `Loader`. All of them read from memory, in shuffled order, and make uint8 batches
+    with DataLoader, and in place by `Loader`. All of these read from memory, in shuffled order, and make uint8 batches
     of RandomResizedCrop(224) with random flips.
 
-    A pack at a URL is read as in a first epoch, which fetches every sample: shuffled in blocks, and in random order.
-    `Loader` and the limit are also measured from the cache, as in a second epoch.
+    A pack at a URL is read as in a first epoch, which fetches every sample, once in an order shuffled in blocks and
+    once in random order. `Loader` and the limit are also measured as in a second epoch, which reads from the cache.
 
     Parameters
     ----------
@@ -265,13 +265,13 @@ def bench(
     images : int
         For each path, the number of samples that are read repeatedly; they are spread over all samples.
     seconds : float
-        The approximate time limit; the start and one round are always completed.
+        The approximate time limit. At least one round is completed, even if this takes longer.
     threads : sequence of int, optional
         The numbers of threads to measure; by default 1, 2, 4 and so on, and the number of CPUs.
     recipe : {"trivial", "rand", "three", "dino"} or path, optional
-        The name of a recipe, which is measured step by step, with `Loader` and with torchvision's v2 transforms in a
-        DataLoader, by default with as many threads as CPUs. Or a Python file that defines ``loader(path, threads)``
-        (your own side), ``transform`` or ``crop``.
+        The name of a recipe. It is measured step by step, with `Loader` and with torchvision's v2 transforms in a
+        DataLoader; by default with one thread for each CPU. Or a Python file that defines ``loader(path, threads)``
+        (your own loader to compare), ``transform`` or ``crop``.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the elapsed seconds, the time limit in seconds, and a
         description of the current measurement.
@@ -335,7 +335,7 @@ def bench(
 
 
 def _reasons(skipped: dict[str, str]) -> Iterator[str]:
-    """Yield the reasons why nothing was measured, each once, with the first side that has it."""
+    """Yield each reason why nothing was measured once, with the first side to which it applies."""
     for reason in dict.fromkeys(skipped.values()):
         yield f"{next(name for name, other in skipped.items() if other == reason)}: {reason}"
 
@@ -482,12 +482,12 @@ def _by_steps(by_name: dict[str, str], recipe: str) -> Iterator[Way]:
 
 
 def _kind(path: str) -> str | None:
-    """Return the kind of a pack, "tiled" or nothing; None for a directory of images.
+    """Return "tiled" for a pack with tiled JPEGs, an empty text for another pack, and None for an image directory.
 
     Raises
     ------
     SourceError
-        If there are no images in it.
+        If there are no images in the directory.
     """
     try:
         with contextlib.closing(open_pack(path)) as reader:
@@ -502,7 +502,7 @@ def _kind(path: str) -> str | None:
 
 
 def _require_images(tree: Path) -> None:
-    """Raise SourceError if a tree has no classes with images; a large tree is listed up to the first one that has."""
+    """Raise SourceError if a tree has no class with images; a large tree is listed only up to the first such class."""
     refuse_splits(tree)
     walk, root = Walk(tree, ImageRule()), printable(tree)
     if not any(walk.images_below(folder) for folder in class_directories(tree)):
@@ -525,7 +525,7 @@ _TEXT, _FAINT, _GRAY = "#222222", "#767676", "#555555"
 
 
 def plot(benchmark: Benchmark, path: str | os.PathLike[str]) -> list[Path]:
-    """Draw a benchmark; return the written files: one, with the suffix ``.png`` or ``.svg`` of the path, or both.
+    """Draw a benchmark to a ``.png`` or ``.svg`` file, or to both if the path has no suffix; return the written files.
 
     Raises
     ------
@@ -548,7 +548,7 @@ def plot(benchmark: Benchmark, path: str | os.PathLike[str]) -> list[Path]:
 
 
 def require_plotting(path: Path) -> None:
-    """Raise the errors of `plot` that do not need a benchmark, before a minute is spent on one."""
+    """Raise the errors of `plot` that can be found before the benchmark runs, which takes a minute."""
     if path.suffix and path.suffix not in PICTURES:
         raise OptionError(f"{printable(path)}: a plot is .png or .svg; without a suffix it is both")
     for file in _files(path):
@@ -613,7 +613,7 @@ def _scale(axes: Any, benchmark: Benchmark) -> None:
 
 
 def _label(axes: Any, ends: list[tuple[float, str, str]], last: int) -> None:
-    """Write each side's name next to the end of its line, apart from each other."""
+    """Write each side's name next to the end of its line, so that the names do not overlap."""
     top = axes.get_ylim()[1]
     gap, below = top * 0.05, -top
     for height, side, color in sorted(ends):

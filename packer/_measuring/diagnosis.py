@@ -1,8 +1,8 @@
 """`packer.profile`: measures how long a training loop waits for data, finds the cause, and suggests changes.
 
-The time from batch to batch follows from the duration of a step and the loader's time for a batch. Without workers it
-is their sum, with workers the longer of the two. So `diagnose` finds the cause of the waiting, and the speed-up from
-each change; `sentences` writes the report.
+The time from batch to batch follows from the duration of a step and the loader's time for a batch. Without workers the
+interval is the sum of both, with workers the longer of the two. From this, `diagnose` finds the cause of the waiting
+and the speed-up from each change; `sentences` writes the report.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ class ProfileReport(Displayable):
     Attributes
     ----------
     cause : str
-        ``"step"``: the loader keeps up, and the training step determines the speed. Otherwise the stage that batches
-        wait for: ``"reading"``, ``"decoding"``, ``"items"`` (all of ``dataset[i]``, if it cannot be divided into
+        ``"step"``: the loader keeps up, and the training step determines the speed. Otherwise the stage that delays
+        batches: ``"reading"``, ``"decoding"``, ``"items"`` (all of ``dataset[i]``, if it cannot be divided into
         stages), ``"transform"``, ``"collation"``, ``"handing over"`` (from workers to the loop), ``"transfer"``, ``"too
         few workers"``, ``"too many workers"``, ``"lock"`` (Python's) or ``"unknown"``.
     waiting : float
-        The share of the time after the first batch that the loop waits, 0 to 1; with CUDA, the share of the GPU's time.
+        The share of the time after the first batch for which the loop waits, 0 to 1. With CUDA, the share of the GPU's
+        time.
     uncertainty : float
         The standard error of `waiting`; 1 if it is unknown.
     gpu_idle : float or None
@@ -68,7 +69,7 @@ class ProfileReport(Displayable):
     steps : int
         Number of measured batches.
     wait, step : float
-        Mean seconds that a step waits for its batch, and that it computes.
+        Mean seconds for which a step waits for its batch, and for which it computes.
     first : float
         Seconds until the first batch, including the start of the workers.
     stages : dict of str to float
@@ -79,7 +80,7 @@ class ProfileReport(Displayable):
         The factor by which each change would speed up the loop: ``"packing"``, ``"packing with --resize 256"``, and
         numbers of workers such as ``"num_workers=2"``. Contains only changes with a measured or derived factor.
     packing_helps : bool
-        Whether packing, in one of these ways, is worthwhile.
+        Whether one of the kinds of packing in `gains` is worthwhile.
     sentences : tuple of str
         The report as text.
     """
@@ -126,7 +127,7 @@ _WORTHWHILE = 1.2
 
 @dataclass(kw_only=True)
 class ProfileFindings:
-    """The findings on a loader so far.
+    """The findings on a loader; `diagnose` completes them step by step.
 
     Attributes
     ----------
@@ -142,7 +143,7 @@ class ProfileFindings:
     unseen : str
         The reason why the stages were not measured; empty if they were.
     fewer : float, optional
-        The speed-up of a pass with as many workers as processors, if the loader has more workers.
+        The speed-up of a pass if the loader had only one worker for each processor; None if it does not have more.
     packed : list of PackedCost
     unpacked : str
         The reason why packing was not measured; empty if it was.
@@ -267,7 +268,7 @@ def _stages(stages: Stages) -> str:
 
 
 def _basis(found: ProfileFindings) -> str:
-    """Return the basis of the figures for packing."""
+    """Return a sentence on how the figures for packing were obtained."""
     staged = ""
     if found.cause == "reading":
         staged = " A pack on the disk that is slow was not measured: `packer stage` copies one to this machine."
@@ -279,7 +280,7 @@ def _basis(found: ProfileFindings) -> str:
 
 
 def _own_cure(found: ProfileFindings) -> Iterator[str]:
-    """Yield remedies for the cause itself."""
+    """Yield remedies for the cause, other than packing."""
     info, cause = found.info, found.cause
     numbers = ((name, gain) for name, gain in found.gains.items() if not name.startswith("packing"))
     workers = max(numbers, key=lambda number: number[1], default=None)
@@ -419,7 +420,7 @@ def _cause(found: ProfileFindings, cpus: int) -> str:
 
 
 def _slowest(found: ProfileFindings, fewer: bool, cpus: int) -> str:
-    """Return why a loader does not keep up; `fewer` tells whether fewer workers are faster."""
+    """Return the reason why a loader does not keep up; `fewer` tells whether fewer workers are faster."""
     stages = found.stages
     if stages.lock > _LOCKED:
         return "lock"
@@ -531,15 +532,15 @@ def profile(loader: Iterable[Any], *, steps: int | None = None, seconds: float =
     steps : int, optional
         End the pass after this many batches, as if the loader had no more; by default a pass reads the whole loader.
     seconds : float
-        Time limit for measurements after the pass. In these, this process reads, decodes, transforms and collates some
-        samples, one stage at a time, and packs some of them in a temporary directory. 0 skips the measurements.
+        Time limit for measurements after the pass; 0 skips them. This process reads, decodes, transforms and collates
+        some samples, one stage at a time, and packs some samples in a temporary directory.
     show : bool
         Whether to print the report. `Profile.report` returns it in any case.
 
     Returns
     -------
     Profile
-        An iterable over the batches with a method ``report()``, and with the loader's length and attributes.
+        An iterable over the batches. It has a method ``report()``, and the loader's length and attributes.
 
     Raises
     ------
@@ -564,7 +565,7 @@ def profile(loader: Iterable[Any], *, steps: int | None = None, seconds: float =
 
 
 class Profile:
-    """An iterable over the batches of a loader that measures how long the loop waits; see `packer.profile`."""
+    """Iterates over the batches of a loader, and measures how long the loop waits; see `packer.profile`."""
 
     def __init__(
         self, loader: Iterable[Any], *, steps: int | None = None, seconds: float = 10.0, show: bool = True

@@ -1,4 +1,4 @@
-"""`packer.doctor`: checks this machine, and the disk at a path, from the viewpoint of a data loader.
+"""`packer.doctor`: checks whether this machine, and the disk at a path, suit a data loader.
 
 `read_disk` measures a local or network disk in the access patterns of training. Nothing is written. Files are read past
 the page cache (O_DIRECT) if the system and the file system support it. Otherwise the system is asked to drop the pages
@@ -39,7 +39,7 @@ _READING_THREADS = 8
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis(Displayable):
-    """The findings on a machine. ``print(diagnosis)`` prints one or more lines for each.
+    """The findings on a machine. ``print(diagnosis)`` prints one or more lines for each finding.
 
     Attributes
     ----------
@@ -240,9 +240,9 @@ class FileSystem:
     Attributes
     ----------
     kind : str
-        Such as ``"ext4"``, ``"nfs4"``; empty if the system does not report it.
+        The type of the file system, such as ``"ext4"`` or ``"nfs4"``; empty if the system does not report it.
     device, mounted : str
-        The device or the server, and where it is mounted.
+        The device or the server, and the directory at which it is mounted.
     free : int
         Free bytes that this user may write.
     read_only : bool
@@ -278,7 +278,7 @@ class DiskReadings:
     opening : list of float
         Seconds that opening took, for each file.
     size : int
-        Bytes of a random read: the mean size of files, or of a sample in a large file.
+        The number of bytes in a random read: the mean size of files, or of samples in a large file.
     random, together : float
         Random reads per second, on one thread and on several threads; 0 if there was nothing to read.
     in_order : float
@@ -302,7 +302,7 @@ class DiskReadings:
 
 
 def file_system(path: Path) -> FileSystem:
-    """Return the file system of a path from the system's mount table."""
+    """Return the file system of a path, as found in the system's mount table."""
     real = os.path.realpath(path)
     kind = device = mounted = ""
     with contextlib.suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
@@ -371,7 +371,7 @@ class _DiskTest:
         return names
 
     def _walk(self, top: str, limit: TimeLimit) -> Iterator[str]:
-        """Yield files from all over a tree; a directory below the top that cannot be listed is counted."""
+        """Yield files from all over a tree; count directories below the top that cannot be listed."""
         readings, directories = self.readings, [top]
         while directories:
             directory = directories.pop(_random.randrange(len(directories)))
@@ -431,7 +431,7 @@ class _DiskTest:
         self.readings.read += offset
 
     def _read_at_random(self, ranges: list[_Range]) -> None:
-        """Read on one thread, and then on several; each range once."""
+        """Read each range once, first on one thread and then on several."""
         third = len(ranges) // 3
         alone, together = (ranges[-third:], ranges[:-third]) if third else (ranges, [])
         before = self.readings.read
@@ -441,7 +441,7 @@ class _DiskTest:
             self.readings.together, _ = self._rate(together, _READING_THREADS)
 
     def _rate(self, ranges: list[_Range], threads: int) -> tuple[float, int]:
-        """Read ranges until the time is over; return reads per second, and their number."""
+        """Read ranges until the time is over; return the number of reads per second, and of all reads."""
         readings, counts = self.readings, [0] * threads
         lock, limit = threading.Lock(), TimeLimit(0.25 * self._seconds)
 
@@ -466,7 +466,7 @@ class _DiskTest:
 
 
 def _can_bypass_cache(file: str) -> bool:
-    """Tell whether a file can be read past the page cache."""
+    """Tell whether reading a file can bypass the page cache."""
     if not hasattr(os, "O_DIRECT"):
         return False
     try:

@@ -1,4 +1,4 @@
-"""`packer.estimate`: predicts the size of a pack and the time of its conversion, from trials with some of the images.
+"""`packer.estimate`: predicts the size and the conversion time of a pack from trials with some of the images.
 
 It also reports the number of images with findings, the results of other options, the share of the source that is in the
 page cache (reading that share does not measure the disk), and the command that makes the pack.
@@ -49,7 +49,7 @@ _LEAST_SECONDS = 0.1  # for the trials of an alternative
 
 @dataclass(frozen=True)
 class Alternative:
-    """The size and the duration with other options.
+    """The expected size and duration of the conversion with other options.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ def try_alternatives(
     first: float,
     to_8_bit: str | None,
 ) -> tuple[list[Alternative], list[str]]:
-    """Try other options until the time ends; return the results, and the options not tried.
+    """Try other options until the time is over; return the results, and the options that were not tried.
 
     Each set of options would be used in a process of its own, which loads its modules. Here all trials share a process,
     and a module is loaded in the first trial that needs it. So the longest loading of comparable options counts for all
@@ -88,8 +88,7 @@ def try_alternatives(
     first : float
         Seconds that the trials of `request` took for loading modules.
     to_8_bit : str, optional
-        The value of the option of this name for alternatives that encode pixels; None if 8-bit RGB can represent all
-        images.
+        The option `to_8_bit` for alternatives that encode pixels; None if 8-bit RGB can represent all images.
     """
     found, not_tried = [], []
     loaded = {bool(request.recipe.tiles): first}  # the modules for tiles alone take long to load
@@ -176,7 +175,7 @@ def _options(request: ConversionRequest) -> Iterator[str]:
 
 
 def share_in_memory(paths: Iterable[str]) -> float | None:
-    """Return the share of some files that is in memory, by their first pages; None if the system does not report it.
+    """Return the share of files in memory, judged by their first pages; None if the system does not report it.
 
     Nothing is read from the disk: the kernel returns a page only if it is in memory (preadv2, RWF_NOWAIT).
     """
@@ -216,8 +215,8 @@ ShowPhase = Callable[[str, int, int | None], None]
 class Estimate(Displayable):
     """The expected size, duration and findings of a conversion.
 
-    An interval has `value`, `low` and `high`, and contains the true value with a probability of 95 %; for durations,
-    provided that the machine and its disks stay as fast as during the trials.
+    An interval has `value`, `low` and `high`, and contains the true value with a probability of 95 %. For durations,
+    this holds if the machine and its disks stay as fast as during the trials.
 
     Attributes
     ----------
@@ -238,7 +237,8 @@ class Estimate(Displayable):
     workers, jobs : int
         Number of threads, and number of machines for `seconds_on_jobs`.
     seconds_on_jobs : Interval
-        Duration if `jobs` machines like this one make the parts, and the disk is as fast for each of them as for one.
+        Duration if `jobs` machines like this one make the parts, and the disk is as fast for each machine as for a
+        single one.
     remarkable : Interval
         Number of images with a finding.
     findings : dict of str to Interval
@@ -248,9 +248,10 @@ class Estimate(Displayable):
     unreadable : Interval
         Number of images in the source that cannot be converted.
     in_memory : float or None
-        Share of the files that was in memory before the trials, so that reading it needed no disk; None if unknown.
+        Share of the files that was in memory before the trials, so that the disk was not read for them; None if
+        unknown.
     others : float or None
-        Share of the processors that other programs used meanwhile; None if unknown.
+        Share of the processors that other programs used during the trials; None if unknown.
     room : int
         Free bytes on the disk of the pack.
     alternatives : list of Alternative
@@ -261,7 +262,7 @@ class Estimate(Displayable):
     command : str
         The command that makes the pack.
     part_command : str or None
-        The command that makes part K of it, one job for each part; None if one job makes the whole pack.
+        The command that makes part K of the pack, one job for each part; None if one job makes the whole pack.
     """
 
     images: int
@@ -288,7 +289,7 @@ class Estimate(Displayable):
     part_command: str | None
 
     def _blocks(self) -> Iterator[Block]:
-        """Yield the size and the time of a conversion, remarks, and the same figures for other options."""
+        """Yield blocks of text: size and time of the conversion, remarks, and size and time with other options."""
         words = shlex.split(self.command)  # packer convert SRC DST OPTION ...
         tried = "all of them" if self.exact else count(self.tried)
         about = "" if self.looked_at == self.images else f"about, by {count(self.looked_at)} of them, "
@@ -327,7 +328,7 @@ def _expected(found: Estimate) -> TextTable:
 
 
 def _remarks(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
-    """Yield topics and remarks; `skips` tells whether a conversion leaves out images that it cannot convert."""
+    """Yield topics and remarks; `skips` tells whether the conversion leaves out unusable images."""
     if found.in_memory is not None:
         cold = "" if found.in_memory < 0.05 else ": where they are not, reading them may take longer"
         yield "disk", f"{found.in_memory:.0%} of the files were in memory{cold}"
@@ -379,7 +380,7 @@ def estimate_request(
     spent : float
         Seconds that a process of packer needs until it begins a conversion.
     others : bool
-        Whether alternatives are tried too.
+        Whether to try alternatives too.
     """
     show = progress or _ignore
     if jobs > 1:
@@ -435,7 +436,7 @@ def _where_they_fit(tried: Callable[[Path], _Tried], beside: Path) -> tuple[_Tri
     result
         The return value of `tried`.
     notes : list of str
-        A remark on trials that did not run on the disk of the pack.
+        A remark if the trials did not run on the disk of the pack.
     """
     elsewhere, then = Path(tempfile.gettempdir()), "an estimate converts some images beside DST"
     try:
@@ -507,7 +508,7 @@ def _estimate(
 
 
 def _overhead(request: ConversionRequest, trials: Trials) -> Iterator[str]:
-    """Yield a remark on the bytes that the format takes in addition to the images."""
+    """Yield a remark on the bytes that the format needs in addition to the images."""
     data = sum(trial.data for trial in trials.conversions)
     stored = sum(float(trial.stored.sum()) for trial in trials.conversions)
     if not data:
@@ -520,7 +521,7 @@ def _overhead(request: ConversionRequest, trials: Trials) -> Iterator[str]:
 
 
 def _in_the_way(request: ConversionRequest) -> Iterator[str]:
-    """Yield the reason why the command would be refused, such as an existing file at DST; trials do not touch it."""
+    """Yield a reason why the command would be refused, such as an existing file at DST, which trials do not touch."""
     try:
         request.require_destination()
     except DestinationError as error:
@@ -587,14 +588,14 @@ def estimate(
     Parameters
     ----------
     src : path
-        As for `convert`.
+        The same as for `convert`.
     dst : path, optional
         The path of the pack: its suffix decides the format, and the trials are written to its disk, if they fit. By
         default a ``.lmdb`` with the name of `src` in the current directory.
     jobs : int, optional
         The number of machines like this one that make parts; 1 by default.
     seconds : float
-        The approximate time limit; the time for listing the images is added if it exceeds half of this limit.
+        The approximate time limit. If listing the images takes more than half of this limit, the listing time is added.
     seed : int
         Selects the images that are tried.
     progress : bool or callable, optional
@@ -614,7 +615,7 @@ def estimate(
     TypeError, ValueError
         If an argument has a wrong type or value.
     OptionError, SourceError, PackError, DestinationError, MissingDependencyError
-        As for `convert`.
+        The same as for `convert`.
     """
     progress = shown_progress(progress, "estimate")
     require_count("jobs", jobs)
@@ -636,7 +637,7 @@ def requested(
 
 
 def default_destination(src: Path, format: str | None) -> Path:
-    """Return a free name for a pack in the current directory or, if that lies in `src`, in the directory of `src`."""
+    """Return a free name for a pack in the current directory or, if that is inside `src`, next to `src`."""
     suffix = ".lmdb" if format is None else require_format(format).suffixes[0]
     name = re.sub(r"[^\w.-]+", "", Path(os.path.abspath(src)).stem).strip(".-") or "pack"
     inside = Path.cwd().is_relative_to(os.path.realpath(src))

@@ -3,7 +3,7 @@
 A machine is shared and its speed changes from one second to the next, so no figure is reported alone. Contenders run in
 separate processes (`ChildProcess`) or one after the other. `rounds` orders them so that each round begins with a
 different contender, and `ratio` compares them within a round. Every measurement ends after a `TimeLimit`. `Load`
-measures the share of the CPUs that other programs took, `since` the shares of work and waiting in a thread's time.
+measures the share of the CPUs that other programs used; `since` divides a thread's time into work and waiting.
 Measurements leave no files behind (`scratch_directory`), and do not change the program's random numbers
 (`keeping_random_states`).
 """
@@ -66,7 +66,7 @@ class TimeLimit:
 
     @property
     def left(self) -> float:
-        """Seconds until the end; below 0 after it."""
+        """Seconds until the end; negative after the end."""
         return self.seconds - self.passed
 
     @property
@@ -80,7 +80,7 @@ class TimeLimit:
         return part
 
     def show(self, subject: str) -> None:
-        """Show the subject of the measurement."""
+        """Report the subject of the current measurement to the caller of `TimeLimit`."""
         if self._show is not None:
             self._show(self.passed, self.seconds, subject)
 
@@ -95,9 +95,9 @@ def rounds(count: int, most: int, limit: TimeLimit | None = None, step: int = 1)
     most : int
         The maximum number of rounds. There is at least one.
     limit : TimeLimit, optional
-        No round begins if another one of the last round's duration would exceed this limit.
+        No round begins if a round as long as the last one would exceed this limit.
     step : int
-        The number of positions by which the order is shifted from one round to the next.
+        The number of positions by which each round's order is shifted against the previous round.
     """
     duration = 0.0
     for number in range(most):
@@ -109,7 +109,7 @@ def rounds(count: int, most: int, limit: TimeLimit | None = None, step: int = 1)
 
 
 def ratio(rates: Sequence[float], others: Sequence[float]) -> float | None:
-    """Return the median over rounds of the ratio of two contenders' rates; None if no round has both."""
+    """Return the median over rounds of the ratio of two contenders' rates; None if no round has both rates."""
     ratios = [rate / other for rate, other in zip(rates, others, strict=False) if other > 0]
     return statistics.median(ratios) if ratios else None
 
@@ -129,7 +129,7 @@ def timed_calls(work: Callable[[], int], seconds: float, least: int = 1) -> tupl
 
 
 def run_together(work: Callable[[int], None], threads: int) -> None:
-    """Run `work` on several threads, each with its number, until all are done; raise the first error."""
+    """Run ``work(number)`` on several numbered threads until all are done; raise the first error."""
     errors: list[BaseException] = []
 
     def run(number: int) -> None:
@@ -211,7 +211,8 @@ def since(begin: Moment, *, alone: bool = True) -> Cost:
     ----------
     begin : Moment
     alone : bool
-        Whether the other threads of the process do nothing but help with this work. If not, their time is left out.
+        Whether the other threads of the process do nothing but help with this work. If not, the time of these threads
+        is left out.
     """
     end = moment()
     own = end.thread - begin.thread
@@ -304,7 +305,7 @@ class Load:
 def _busy_seconds() -> float:
     """Return the busy seconds, since the machine started, of the CPUs in this process's affinity mask.
 
-    Time that the hypervisor took from these CPUs is included.
+    The time for which the hypervisor took these CPUs away is included.
     """
     if not _HAS_PROC:
         return 0.0
@@ -351,7 +352,7 @@ class ChildProcess:
     reason : str or None
         The reason why the object cannot be created or has failed; None if it works.
     error : type of PackerError or None
-        The class of the error behind `reason`, if it is one of packer's.
+        The class of the error behind `reason`, if the error is one of packer's.
     note : str
         The attribute `note` of the object; empty if it has none.
     """
@@ -374,13 +375,13 @@ class ChildProcess:
             theirs.close()
 
     def wait(self) -> None:
-        """Wait until the object is created; `call` does so too."""
+        """Wait until the object is created; `call` also waits."""
         if not self._is_ready:
             self.note = self._receive() or ""
             self._is_ready = True
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the object; return None, and set `reason`, if it fails, or has failed before."""
+        """Call a method of the object. If it fails, or the object has failed before, set `reason` and return None."""
         self.wait()
         if self.reason is not None:
             return None
@@ -473,7 +474,7 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
 
 
 def _failure(error: Exception) -> tuple[str, type[PackerError] | None]:
-    """Return the message of an error, and its class if it is one of packer's."""
+    """Return the message of an error, and the error's class if it is one of packer's."""
     if isinstance(error, PackerError):
         return message_of(error), type(error)
     text = str(error)
@@ -526,8 +527,8 @@ def scratch_directory(purpose: str, inside: Path) -> Iterator[Path]:
 def keeping_random_states() -> Iterator[None]:
     """Preserve the state of the program's random number generators across this block.
 
-    How much is measured depends on the speed of the machine. If measuring advanced the generators, two runs with one
-    seed would draw different numbers.
+    The number of measurements depends on the speed of the machine. If measuring advanced the generators, two runs with
+    the same seed would draw different numbers.
     """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     states = random.getstate(), numpy and numpy.random.get_state(), torch and torch.get_rng_state()

@@ -1,10 +1,10 @@
-"""Times of the stages of an item, one by one: reading, decoding, transforms, collation, the copy to the device.
+"""Measures the time of each stage of an item: reading, decoding, transforms, collation, the copy to the device.
 
 `inspect_loader` finds a loader's dataset, how it makes items and batches, and the number of workers. `measure_stages`
-makes a limited number of items on one thread. Their indices are random, because recently read files would be read from
-memory again. A call is timed by the CPU time and the waiting time of its thread, so that the loader's other workers and
-other programs do not count. `fewer_workers` runs the same DataLoader with fewer workers. `measure_packed` converts some
-of the samples, in memory if possible, and reads them from the pack.
+makes a limited number of items on one thread. The indices of the items are random, because files that the pass has just
+read would come from memory. A call is timed by the CPU time and the waiting time of its thread, so that the loader's
+other workers and other programs do not count. `fewer_workers` runs the same DataLoader with fewer workers.
+`measure_packed` converts some of the samples, in memory if possible, and reads them from the pack.
 
 Measuring must not change the training, so it uses copies of datasets, transforms and collate functions
 (`isolated_copy`).
@@ -56,15 +56,15 @@ def isolated_copy(value: Any, copies: Copies | None = None) -> Any:
     """Return a copy that can be used without changing the original.
 
     Random generators, counters, lists, dictionaries and small arrays are copied. Large arrays and tensors, open files
-    and connections are shared, because a copy would be costly or impossible. The end of the copy closes files that the
-    copy opened, and no shared ones.
+    and connections are shared, because a copy would be costly or impossible. When the copy is deleted, files that the
+    copy opened are closed; shared files stay open.
 
     Parameters
     ----------
     value : object
         A dataset, a transform, or a collate function; a value that cannot be copied is returned itself.
     copies : dict, optional
-        The copies so far, to which new ones are added. If two values share a part, their copies share its copy.
+        The copies so far; new copies are added. If two values share a part, their copies share a copy of this part.
     """
     return _Copier({} if copies is None else copies).copy(value, 0)
 
@@ -165,14 +165,14 @@ class LoaderInfo:
     batch_size : int
     collate : callable, optional
     workers : int
-        Number of processes that make batches; for packer's loaders without processes, of threads. 0 if the loop itself
-        makes the batches.
+        Number of processes that make batches; for packer's loaders without processes, the number of threads. 0 if the
+        loop itself makes the batches.
     burst : int
-        Number of batches that are made at the same time: one by each worker of a DataLoader.
+        Number of batches that are made at the same time; each worker of a DataLoader makes one.
     threaded : bool
         Whether several threads of one process make items.
     in_processes : bool
-        Whether other processes than that of the loop make the items.
+        Whether processes other than the loop's process make the items.
     transform : callable, optional
         The transform of a packer Loader, which replaces the dataset's.
     """
@@ -212,7 +212,7 @@ class LoaderInfo:
 
 
 def innermost(loader: Any) -> Any:
-    """Return the loader inside of wrappers such as prefetchers."""
+    """Return the loader inside wrappers such as prefetchers."""
     for _ in range(_MOST_WRAPPERS):
         if _is(loader, "packer._loader.loader", "Loader") or _is(loader, "torch.utils.data", "DataLoader"):
             return loader
@@ -278,7 +278,7 @@ def watched(dataset: Any, watch: Watch, transform: Any = None, copies: Copies | 
 
 
 def _watched_own(dataset: Any, watch: Watch, transform: Any, copies: Copies) -> Any:
-    """Do the same as `watched` for a dataset that is not packer's."""
+    """Do the same as `watched`, for a dataset that is not packer's."""
     copied = isolated_copy(dataset, copies)
     if copied is dataset:
         return dataset
@@ -353,12 +353,12 @@ def _leaves(dataset: Any) -> Iterator[Any]:
 
 
 class Watch:
-    """The costs of calls, by stage; the cost of a nested call is a part of the outer one.
+    """The costs of calls, by stage; the cost of a call includes the costs of nested calls.
 
     Attributes
     ----------
     costs : dict of str to Cost
-        By stage.
+        The costs by stage.
     paths : list of str
         The files that were opened.
     loaded : object
@@ -425,7 +425,7 @@ def openers_watched(watch: Watch) -> Iterator[None]:
 
 
 def _decode(image: Any) -> None:
-    """Decode an image that Pillow has only opened, which a transform would decode otherwise."""
+    """Decode an image that Pillow has only opened; otherwise, a transform would decode it."""
     if type(image).__module__.startswith("PIL."):
         image.load()
 
@@ -454,9 +454,10 @@ class Stages:
         The share of their time for which two threads that make items wait for each other; 0 for a loader without
         threads.
     handing : Cost
-        Seconds per sample for handing over; if there are no workers, those that a worker would need.
+        Seconds per sample for handing over; without workers, the seconds that a worker would need.
     others : float
-        The share of the processors that other programs and the loader's persistent workers took meanwhile.
+        The share of the processors that other programs and the loader's persistent workers used during the
+        measurements.
     """
 
     costs: dict[str, Cost] = field(default_factory=dict)
@@ -566,7 +567,7 @@ def _divided(info: LoaderInfo, made: _Items, watch: Watch, count: int) -> dict[s
 
 
 def _reading_files(paths: Sequence[str]) -> Cost:
-    """Return the cost of reading files again, from memory: that of the calls, without waiting for the disk."""
+    """Return the cost of reading files again from memory, which consists of the calls, without waiting for the disk."""
     begin = moment()
     for path in paths:
         with open(path, "rb") as file:
@@ -632,7 +633,7 @@ def _collated(collate: Callable[[list[Any]], Any], items: list[Any], batch_size:
 def _handed_over(batch: Any, shared: bool) -> Cost:
     """Return the cost of handing a batch to the loop: a worker copies its tensors to shared memory.
 
-    With `shared` false they are copied to ordinary memory instead, because a training without workers may run on a
+    If `shared` is false, the tensors are copied to ordinary memory, because a training without workers may run on a
     machine that has little shared memory.
     """
     from packer._loader.prefetch import map_tensors
@@ -658,7 +659,7 @@ def _transferred(batch: Any) -> Cost:
 
 
 def _lock(make: Callable[[list[int]], Any], indices: list[int], alone: Cost) -> float:
-    """Return the share of their time for which two threads are blocked, beyond that of a single thread."""
+    """Return the share of time for which two threads are blocked, in excess of the share of a single thread."""
     shares: list[float] = []
     together = threading.Barrier(2)
 
@@ -692,8 +693,8 @@ def fewer_workers(
 ) -> float:
     """Return the speed-up of a pass of `batches` with fewer workers.
 
-    Passes with both numbers of workers take turns while time allows. They read the same batches, and include the start
-    of the workers. The batches are smaller if whole ones would take too long.
+    Passes with the two numbers of workers alternate while time allows. They read the same batches, and include the
+    start of the workers. Batches are made smaller if whole batches would take too long.
 
     Parameters
     ----------
@@ -783,7 +784,7 @@ def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[Pac
     Raises
     ------
     UnpackedError
-        If the images' files, or the transform, cannot be seen.
+        If the files of the images, or the transform, cannot be found.
     """
     from packer._conversion.api import pack as write
     from packer._datasets.open import open_dataset
@@ -855,7 +856,7 @@ def _ways(info: LoaderInfo, samples: Sequence[Mapping[str, Any]]) -> Iterator[tu
 
 
 def _shorter_side(samples: Sequence[Mapping[str, Any]]) -> float:
-    """Return the mean of the images' shorter sides, in pixels, according to their headers."""
+    """Return the mean length of the images' shorter sides, in pixels, according to the images' headers."""
     sides: list[int] = []
     for sample in samples:
         image = sample["image"]

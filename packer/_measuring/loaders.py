@@ -1,8 +1,8 @@
 """The ways in which training code reads a pack or a tree, run by `packer bench` in child processes.
 
 `RepeatedEpochs` reads from memory, `FirstEpoch` reads a pack at a URL with an empty cache, `RecipeSteps` measures the
-steps of a training recipe in packer and in torchvision. `DecodeLimit` is the upper bound of every loader: only the
-calls that decode and resize, on plain threads, with images in memory.
+steps of a training recipe in packer and in torchvision. `DecodeLimit` measures the upper bound for every loader: only
+the calls that decode and resize, on plain threads, with images in memory.
 
 A user's own recipe is a Python file (`read_recipe`), which may define
 
@@ -66,7 +66,7 @@ class DecodeLimit:
     Parameters
     ----------
     dataset : ImageDataset
-        With a `crop`.
+        A dataset with a `crop`.
     indices : (N,) int64 array
         The images; their bytes are held in memory.
     """
@@ -84,7 +84,7 @@ class DecodeLimit:
             self._tasks.append((drawing(raw, stored, sizes, boxes), len(some)))
 
     def read(self, threads: int, seconds: float) -> tuple[int, float]:
-        """Decode images repeatedly on some threads, for about some seconds; return their number, and the seconds."""
+        """Decode images repeatedly on threads for about some seconds; return the number of images, and the seconds."""
         tasks = itertools.cycle(self._tasks)
         counts, begin = [0] * threads, time.perf_counter()
 
@@ -104,7 +104,7 @@ class DecodeLimit:
 
 
 def drawing(raw: bool, stored: Sequence[bytes], sizes: Sequence[tuple[int, int]], boxes: Sequence[Box]) -> Call:
-    """Return the call that decodes some images of known sizes with their crops; raw pixels are only resized."""
+    """Return a function that decodes images of known sizes with their crops; raw pixels are only resized."""
     images = native.in_memory(stored, sizes)
     images["raw"] = raw
     tasks = native.tasks(images, np.array(boxes, CROP), np.zeros(len(boxes), np.int64))
@@ -121,7 +121,7 @@ def drawing(raw: bool, stored: Sequence[bytes], sizes: Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class TrainingRecipe:
-    """The definitions of a user's recipe; None for those that it leaves out."""
+    """The definitions of a user's recipe; a definition that the recipe leaves out is None."""
 
     loader: Callable[[str, int], Any] | None = None
     transform: Callable[[Any], Any] | None = None
@@ -134,8 +134,7 @@ def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
     Raises
     ------
     OptionError
-        If the file cannot be read or run, if it defines no part of a recipe, or if one of its functions cannot be
-        called.
+        If the file cannot be read or run, defines no part of a recipe, or defines a function that cannot be called.
     """
     if path is None:
         return TrainingRecipe()
@@ -165,7 +164,7 @@ def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
 
 @contextlib.contextmanager
 def errors_of_recipe(path: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Turn an error in a recipe's code into an OptionError that names its line; pass on other errors."""
+    """Turn an error in a recipe's code into an OptionError that names the line; pass on other errors."""
     try:
         yield
     except PackerError:
@@ -206,7 +205,7 @@ class RepeatedEpochs:
     Parameters
     ----------
     way : str
-        One of the ways above, or "recipe".
+        One of the names of ways in this module, or "recipe".
     path : str
     batch : int
         Samples per batch.
@@ -237,7 +236,7 @@ class RepeatedEpochs:
         return len(paths), sum(len(Path(path).read_bytes()) for path in paths)
 
     def read(self, threads: int, seconds: float) -> tuple[int, float]:
-        """Read for about some seconds with some threads or workers; return the number of samples, and the seconds."""
+        """Read for about some seconds with threads or workers; return the number of samples, and the seconds."""
         if self._way == "limit":
             if self._limit is None:
                 assert isinstance(self._dataset, ImageDataset)
@@ -268,7 +267,7 @@ class RepeatedEpochs:
 
 
 class Endless:
-    """One epoch of a sampler or a loader after the other, without end."""
+    """Iterates over a sampler or a loader epoch after epoch, without end."""
 
     def __init__(self, epoch: Any) -> None:
         self._epoch, self._numbers = epoch, itertools.count()
@@ -391,13 +390,13 @@ def steps_of(recipe: str) -> list[str]:
 
 
 class RecipeSteps:
-    """A recipe's steps on one side, each with the steps before it, over some samples of one pack or tree.
+    """Measures a recipe's steps on one side, each together with the steps before it, on samples of a pack or a tree.
 
     Parameters
     ----------
     side : str
-        One of `SIDES`: a `Loader` with packer's augmentations, or torchvision's v2 transforms in a DataLoader over the
-        same samples, of PIL images up to the crop, and of tensors after it.
+        One of `SIDES`: a `Loader` with packer's augmentations; or a DataLoader over the same samples, with
+        torchvision's v2 transforms, which get PIL images up to the crop and tensors after the crop.
     path : str
     batch : int
         Samples per batch.
@@ -466,7 +465,7 @@ _LONGEST = 10  # times the planned duration, after which a measurement ends
 
 
 class FirstEpoch:
-    """One order of reading the first samples of an epoch, which are fetched again in each measurement.
+    """Reads the first samples of an epoch in one kind of order; every measurement fetches the samples again.
 
     Parameters
     ----------

@@ -29,11 +29,11 @@ class Finding:
     found : str
         The fact.
     means : str
-        Its meaning for reading data; empty if it is obvious.
+        The meaning of the fact for reading data; empty if it is obvious.
     advice : str
         The remedy; empty if nothing needs to be done.
     values : dict
-        The numbers and names behind it: sizes in bytes, times in seconds, rates per second.
+        The numbers and names behind the finding: sizes in bytes, times in seconds, rates per second.
     """
 
     topic: str
@@ -193,7 +193,7 @@ def _limits() -> Iterator[Finding]:
 
 
 def _limit(value: int) -> int | None:
-    """Return a limit; None for unlimited."""
+    """Return the value of a resource limit; None if the value means unlimited."""
     return None if value < 0 or value >= _UNLIMITED else value
 
 

@@ -2,8 +2,8 @@
 
 Kernels are queued: the GPU may be busy while the loop waits for a batch. So, if CUDA is in use, an event is recorded on
 the current stream when the loop requests a batch, and another when it has the batch. The GPU stamps each event when it
-reaches it. Between the two events, the GPU was idle because it lacked this batch; the time is 0 if it was still busy
-with earlier steps. The measurement never waits for the GPU.
+reaches it. The time between the two events is the time for which the GPU was idle because it lacked this batch; it is 0
+if the GPU was still busy with earlier steps. The measurement never waits for the GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Timings:
     Attributes
     ----------
     waits, works : array of float
-        For each batch: how long the loop waited for it, and how long it worked until it requested the next.
+        For each batch, how long the loop waited for the batch, and how long it worked before requesting the next one.
     burst : int
         Number of batches that are made at the same time, each by its own worker.
     cpu : float
@@ -111,7 +111,7 @@ class Timings:
 
     @property
     def wait(self) -> float:
-        """Mean seconds that a step waits, without the first steps if there are others."""
+        """Mean seconds for which a step waits, without the first steps unless there are no others."""
         waits = self.waits[self._counted] or self.waits
         return sum(waits) / max(len(waits), 1)
 
@@ -126,10 +126,10 @@ class Timings:
         return self.cpu / max(self.steps, 1)
 
     def waiting(self) -> tuple[float, float]:
-        """Return the share of the time after the first batches that the loop waits, and the share's standard error.
+        """Return the share of the time after the first batches for which the loop waits, and its standard error.
 
-        The error is the standard error of a ratio over blocks of consecutive steps, each of whole bursts; 1 if there
-        are too few blocks.
+        The error is computed as that of a ratio over blocks of consecutive steps, where a block is whole bursts. It is
+        1 if there are too few blocks.
         """
         pairs = list(zip(self.waits, self.works, strict=False))[self._counted]
         if not pairs:

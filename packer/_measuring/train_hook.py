@@ -47,7 +47,7 @@ _FEWEST_STEPS = 3  # of a pass after which its loader is diagnosed
 
 
 def install() -> None:
-    """Measure the loaders that this program imports, if it is rank 0."""
+    """Measure the loaders that this program imports, if this process is rank 0."""
     settings = json.loads(os.environ[SETTINGS])
     _import_hidden_sitecustomize(settings["directory"])
     if os.environ.get("RANK", "0") == "0":
@@ -55,7 +55,7 @@ def install() -> None:
 
 
 def _import_hidden_sitecustomize(directory: str) -> None:
-    """Import the ``sitecustomize`` that the one in `directory` hides, if there is one."""
+    """Import the environment's ``sitecustomize``, if there is one, which the file in `directory` hides."""
     sys.path[:] = [entry for entry in sys.path if entry != directory]
     this = sys.modules.pop("sitecustomize", None)
     with contextlib.suppress(ImportError):
@@ -65,7 +65,7 @@ def _import_hidden_sitecustomize(directory: str) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Lets the other finders find the modules of loaders, and wraps the loaders after the import."""
+    """An import hook: lets other finders find the modules of loaders, and wraps the loaders after the import."""
 
     def __init__(self, recorder: _Recorder) -> None:
         self._recorder = recorder
@@ -95,7 +95,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Recorder:
-    """The passes of this process so far, and the report on the loader that took the most time."""
+    """Records the passes of this process, and reports on the loader that took the most time."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
@@ -110,7 +110,7 @@ class _Recorder:
         atexit.register(self._at_exit)
 
     def measured(self, loader: Any, begin: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
-        """Begin a pass over a loader, which is measured unless it belongs to the diagnosis or to a fork."""
+        """Begin a pass over a loader; measure the pass unless it belongs to the diagnosis or to a fork."""
         if self._is_diagnosing or os.getpid() != self._process:
             return begin(loader)
         from packer._measuring.timing import Timings
@@ -135,7 +135,7 @@ class _Recorder:
         return bool(self._steps >= self._settings["steps"] or now - self._begun >= self._settings["seconds"])
 
     def ended(self, loader: Any, timings: Any) -> None:
-        """Diagnose a loader after the first pass over it, if no other took more time."""
+        """Diagnose a loader after its first pass, if no other loader took more time."""
         timings.complete = True
         self._spend(loader, timings)
         if timings.steps >= _FEWEST_STEPS and self._slowest == id(loader):
@@ -151,7 +151,7 @@ class _Recorder:
         raise SystemExit(0)
 
     def _spend(self, loader: Any, timings: Any) -> None:
-        """Add the time of a finished pass to that of its loader."""
+        """Add the time of a finished pass to the time of its loader."""
         timings.end()
         self._spent[id(loader)] = self._spent.get(id(loader), 0.0) + timings.seconds
 
@@ -254,9 +254,9 @@ class TrainingProfile:
     report : ProfileReport, optional
         The report on the loader that took the most time; None if no loader returned a batch.
     status : int, optional
-        The exit status if the command ended by itself; None if it was ended after enough steps.
+        The exit status if the command ended by itself; None if packer ended it after enough steps.
     interrupted : bool
-        Whether Ctrl-C ended it.
+        Whether Ctrl-C ended the command.
     """
 
     report: ProfileReport | None
@@ -281,11 +281,11 @@ def profile_training(
         The command as in a shell, optionally after variables such as ``CUDA_VISIBLE_DEVICES=0``, but without pipes or
         redirections.
     steps : int
-        The command is ended after this number of steps, counted over all its loaders.
+        End the command after this number of steps, counted over all of its loaders.
     seconds : float
-        The command is ended earlier if it has run for this number of seconds after its first batch.
+        End the command earlier if it has run for this number of seconds after its first batch.
     finding : float
-        Time limit for the diagnosis, within the command.
+        Time limit, in seconds, for the diagnosis inside the command's process.
     to_stderr : bool
         Whether the output of the command goes to stderr.
     progress : ShowSeconds, optional
@@ -381,7 +381,7 @@ class _State:
 
 
 def _awaited(process: subprocess.Popen[bytes], ended: Path, show: Callable[[], None]) -> tuple[int, bool]:
-    """Wait for the end of a command; return its status, and whether Ctrl-C, which reaches it too, was pressed."""
+    """Wait for the end of a command; return its status, and whether Ctrl-C, which it gets too, was pressed."""
     interrupted, since, signals = False, None, [process.kill, process.terminate]
     while True:
         try:

@@ -5,7 +5,7 @@ trial reports when its first and its last batch were written, which separates th
 before the trials; a module that only some images need may be loaded in the first trial.
 
 Images of similar sizes are a stratum. Strata of large images have fewer members, because the estimated quantity, such
-as the bytes in the pack, varies more among large images. The first images of the order are the same number from every
+as the bytes in the pack, varies more among large images. The order begins with the same number of images from every
 stratum. Later images are drawn uniformly, so that their average time equals the average over the source. The sum over
 all images is estimated by regression on the size, which is known for every image. See Cochran, Sampling Techniques, 5.5
 and 7.10.
@@ -57,7 +57,7 @@ class ConversionTime:
     Attributes
     ----------
     first : float
-        Seconds for loading modules, once in a process.
+        Seconds for loading modules, which a process spends once.
     fixed : float
         Seconds for the beginning and the end of a conversion.
     work : Interval
@@ -69,9 +69,9 @@ class ConversionTime:
     work: Interval
 
     def on(self, jobs: int = 1, before: float = 0.0) -> Interval:
-        """Return the seconds if several machines share the work, including `before` seconds for its preparation.
+        """Return the seconds if several machines share the work, including `before` seconds for preparing the work.
 
-        The parts that are not shared are assumed to be as uncertain as the work.
+        The parts of the duration that machines do not share are assumed to be as uncertain as the work.
         """
         seconds = self.work.value / jobs + self.first + self.fixed + before
         return Interval.around(seconds, seconds * (self.work.high - self.work.value) / max(self.work.value, 1e-9))
@@ -87,13 +87,13 @@ class Trials:
     workers : int
         The number of threads.
     first : float
-        Seconds that were spent once, to load modules for images.
+        Seconds that loading modules for images took, once.
     by_bytes : float
-        Share of the time of all images that grows with their bytes; the rest is the same for each image.
+        Share of the images' time that is proportional to their bytes; the rest is the same for each image.
     conversions : list of TrialConversion
-        A short trial, and longer ones if time allows. The last one has all images if there is time for them.
+        A short trial, and longer trials if time allows. If there is time, the last trial has all images.
     others : float or None
-        Share of the processors that other programs took meanwhile; None if the system does not report it.
+        Share of the processors that other programs used during the trials; None if the system does not report it.
     """
 
     population: Population
@@ -110,12 +110,12 @@ class Trials:
 
     @property
     def _counted(self) -> list[TrialConversion]:
-        """The trials that count: only the last one if it has all images."""
+        """The trials on which estimates are based: only the last trial if it has all images."""
         return self.conversions[-1:] if self.is_exact else self.conversions
 
     @property
     def is_exact(self) -> bool:
-        """Whether all images were tried at once."""
+        """Whether the last trial had all images."""
         return len(self.conversions[-1]) == len(self.population)
 
     def size(self) -> Interval:
@@ -172,7 +172,7 @@ class Trials:
         return np.concatenate([trial.positions for trial in self._counted])
 
     def _work(self, trial: TrialConversion) -> float:
-        """Return the work for the images of a trial, in units of the work for an average image."""
+        """Return the work for the images of a trial, as a multiple of the work for an average image."""
         return len(trial) * (1 + self.by_bytes * self._unlike(trial)) + self._idle(len(trial))
 
     def _unlike(self, trial: TrialConversion) -> float:
@@ -181,7 +181,7 @@ class Trials:
         return float(self.population.sizes(trial.positions).mean()) / mean - 1 if mean else 0.0
 
     def _idle(self, images: int) -> float:
-        """Return the work that is not done because threads idle while another one processes the last batch."""
+        """Return the work lost because other threads idle while one thread processes the last batch."""
         batch = min(BATCH_BYTES / max(self.population.mean_size, 1.0), images / (2 * self.workers))
         return (self.workers - 1) * batch / 2
 
@@ -209,7 +209,7 @@ class TrialSetup:
     def run(
         self, request: ConversionRequest, subject: str, *, until: TimeLimit, ends: TimeLimit, enough: int = _ENOUGH
     ) -> Trials:
-        """Convert some images several times, different ones each time.
+        """Run several trial conversions, each of different images.
 
         If there is time for all images, the last trial converts all of them.
 
@@ -219,8 +219,8 @@ class TrialSetup:
         subject : str
             The subject of the trials, for `show`.
         until, ends : TimeLimit
-            Trials begin until the first limit; if they have fewer than `enough` images by then, until the second one.
-            There is at least one trial, unless `enough` is 0 and there is no time for it.
+            No trial begins after the first limit, or, if trials had fewer than `enough` images by then, after the
+            second limit. There is at least one trial, unless `enough` is 0 and there is no time for a trial.
         """
         population = self.population
         self.show(subject, None)
@@ -255,12 +255,12 @@ class TrialSetup:
     def prepare_images(self, request: ConversionRequest) -> tuple[float, float, float]:
         """Prepare some images twice, and load the modules that they need.
 
-        The first time takes longer: different kinds of images need different modules, which are loaded then.
+        The first time takes longer, because it loads the modules that the different kinds of images need.
 
         Returns
         -------
         first : float
-            Seconds for loading, which every process spends once.
+            Seconds for loading modules, which every process spends once.
         by_bytes : float
             Share of an image's time that grows with its bytes.
         an_image : float
@@ -292,7 +292,7 @@ class TrialSetup:
     def _convert(
         self, request: ConversionRequest, positions: Ints, progress: Callable[[ConversionProgress], None]
     ) -> TrialConversion:
-        """Convert some images as the request would convert all images, and remove the pack.
+        """Convert some images with the settings of the request, and remove the pack.
 
         Raises
         ------
@@ -350,7 +350,7 @@ class TrialSetup:
 
 
 class _ThisThread(Executor):
-    """An executor that runs each function at once, on the calling thread."""
+    """An executor that runs each function immediately, on the calling thread."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
         done: Future[Any] = Future()
@@ -378,7 +378,7 @@ class TrialConversion:
     data : int
         Bytes of all images, without the padding.
     structure : int
-        The other bytes of the pack: its structure, table and manifest.
+        The other bytes of the pack, for its structure, table and manifest.
     seconds : float
         Seconds that the conversion took.
     fixed : float
@@ -408,8 +408,8 @@ class TrialConversion:
 def _stored(pack: Path) -> tuple[Floats, int]:
     """Return the bytes of each sample in a pack: its data, its fields' blobs, and the padding up to the next sample.
 
-    The padding is the rest of a page, or a record's header. The second value is the size of all samples without
-    padding.
+    The padding is the unused rest of a page, or a record's header. The second returned value is the size of all samples
+    without padding.
     """
     with open_pack(pack) as reader:
         sizes = reader.table.size.astype(np.float64)
@@ -452,12 +452,12 @@ class Interval:
 
     @classmethod
     def around(cls, value: float, half: float) -> Interval:
-        """Return a symmetric interval, cut at 0, because numbers of images, bytes and seconds are not negative."""
+        """Return a symmetric interval, cut off at 0, because images, bytes and seconds are never negative."""
         return cls(value, max(0.0, value - half), value + half)
 
 
 class Population:
-    """The images of a list, ordered so that the first images, however many, are a sample of all strata.
+    """The images of a list, in an order whose first n images, for any n, are a sample of all strata.
 
     Parameters
     ----------
@@ -499,7 +499,7 @@ class Population:
 
     @property
     def bytes(self) -> Interval:
-        """Bytes of all images: known, or estimated if not all sizes were read."""
+        """Bytes of all images, estimated if not all sizes were read."""
         total = float(self._sizes.sum()) * self._length / max(self.known, 1)
         return Interval.around(total, self._unseen(float(self._sizes.std())))
 
@@ -543,7 +543,7 @@ class Population:
         return Interval.around(total * scale, math.hypot(half * scale, self._unseen(float(values.std()))))
 
     def number(self, positions: Ints, found: npt.NDArray[np.bool_]) -> Interval:
-        """Estimate the number of images with a property; returns Wilson's interval, with weights.
+        """Estimate the number of images with a property, as a weighted Wilson interval.
 
         Parameters
         ----------
@@ -573,7 +573,7 @@ class Population:
 def _strata(sizes: Floats) -> Ints:
     """Return the stratum of each image, by ascending size.
 
-    Strata are about equal in the sum, over their images, of size plus mean size.
+    The sum of size plus mean size, over the images of a stratum, is about equal for all strata.
     """
     reached = np.cumsum(sizes + max(float(sizes.mean()), 1.0)) if len(sizes) else sizes
     return np.minimum(reached * _STRATA / reached[-1:], _STRATA - 1).astype(np.int64)
@@ -599,7 +599,7 @@ def _means(values: Floats, of: Ints, seen: Floats) -> Floats:
 
 
 def _quantile(variances: Floats, seen: Floats) -> float:
-    """Return the number of standard errors for 95 %: Student's t, with Satterthwaite's degrees of freedom."""
+    """Return the half-width of a 95 % interval, in standard errors: Student's t (Satterthwaite's degrees)."""
     squares = float((variances**2 / np.maximum(seen - 1, 1)).sum())
     freedom = max(float(variances.sum()) ** 2 / squares, 2.0) if squares else math.inf
     return _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)

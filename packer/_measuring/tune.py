@@ -1,7 +1,7 @@
 """`packer.tune`: finds the fastest Loader settings on this machine: threads, processes, batches ahead and order.
 
 The settings are chosen one after the other: the numbers of threads, of processes, and of batches ahead, and the order.
-A race (`packer._loader.autotune`) chooses each value. It prefers a simpler one unless another one is clearly faster.
+A race (`packer._loader.autotune`) chooses each value, and prefers a simpler value unless another one is clearly faster.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LoaderSettings:
 
 @dataclass(frozen=True)
 class Trial:
-    """The measurements of one choice of settings: seconds per batch, for each measurement."""
+    """The measurements of one choice of settings, each in seconds per batch."""
 
     settings: LoaderSettings
     seconds: tuple[float, ...]
@@ -87,7 +87,7 @@ class Tuning(Displayable):
     error : float
         The standard error of `rate`, as a share of it.
     step_ms : float or None
-        The duration of a training step, in milliseconds, with which batches have to keep up.
+        The duration of a training step, in milliseconds, for which a batch must be ready in time.
     wait_ms : float
         The time that such a step waits for its batch, in milliseconds; 0 if the batches keep up.
     trials : tuple of Trial
@@ -134,7 +134,7 @@ class Tuning(Displayable):
 
 @dataclass
 class _Search:
-    """The measurements so far, and the resources that they need."""
+    """A search for the fastest settings: its measurements so far, and the loaders that measure."""
 
     dataset: Any
     batch: int
@@ -150,7 +150,7 @@ class _Search:
     untried: list[LoaderSettings] = field(default_factory=list)
 
     def race(self, candidates: list[LoaderSettings], default: LoaderSettings, share: float) -> LoaderSettings:
-        """Measure candidates for a share of the time; return the simplest one that is as fast as the fastest."""
+        """Measure candidates for a share of the time; return the simplest candidate that is as fast as the fastest."""
         race, limit = Race(candidates), self.limit.until(share)
         while not race.over and not limit.is_over:
             self.limit.show(str(race.next))
@@ -197,7 +197,7 @@ class _Search:
 
 
 def _key(settings: LoaderSettings) -> LoaderSettings:
-    """Return the settings with which a loader of other settings can be used again: all but the order."""
+    """Return the settings that must be equal for a loader to be used again: all except the order."""
     return replace(settings, order=ORDERS[0])
 
 
@@ -218,13 +218,13 @@ def tune(
     Parameters
     ----------
     dataset : path, or dataset of a `Loader`
-        A path is opened with ``RandomResizedCrop(224, flip=0.5)``. A dataset keeps its own crop and transforms; the
-        time that these take counts.
+        A path is opened with ``RandomResizedCrop(224, flip=0.5)``. A dataset keeps its own crop and transforms, whose
+        time is measured too.
     batch : int
         The number of samples in a batch.
     step_ms : float, optional
-        The duration of a training step without waiting, in milliseconds. If it is passed, `tune` finds the lowest
-        number of threads that keeps up with it; by default, the fastest settings.
+        The duration of a training step without waiting, in milliseconds. With this argument, `tune` finds the lowest
+        number of threads that keeps up with the training; by default, it finds the fastest settings.
     seconds : float
         The approximate time limit.
     progress : bool or callable, optional
@@ -262,7 +262,7 @@ def tune(
 
 
 def _best_settings(search: _Search) -> LoaderSettings:
-    """Find one setting after the other."""
+    """Choose threads, processes, batches ahead and order, one after the other."""
     cpus = available_cpus()
     default = LoaderSettings(cpus)
     search.limit.show(str(default))
@@ -306,7 +306,7 @@ def _result(search: _Search, settings: LoaderSettings, step_ms: float | None) ->
 
 
 def measure(loader: Loader) -> float:
-    """Return the seconds per batch of a loop that only waits for batches; the first ones are not counted."""
+    """Return the seconds per batch of a loop that only waits for batches; the first batches are not counted."""
     with contextlib.closing(iter(loader)) as iterator:  # type: ignore[type-var]
         for _ in range(loader.prefetch + 1):
             next(iterator)
@@ -332,7 +332,7 @@ def loader_with(dataset: Any, batch: int, settings: LoaderSettings) -> Loader:
 
 
 def _endless(dataset: Any, order: str) -> Endless:
-    """Return an endless order, a new one in each call, so that a sample is not read again soon."""
+    """Return an endless order, a new one in each call, so that no sample is read again soon."""
     kind: type[OrderSampler] = ShuffleSampler if order == "shuffle" else BlockShuffleSampler
     return Endless(kind(len(dataset), seed=int(torch.empty((), dtype=torch.int64).random_())))
 
@@ -343,7 +343,7 @@ def _process_counts(cpus: int) -> list[int]:
 
 
 def _ahead(search: _Search, most: int) -> list[int]:
-    """Return the numbers of batches ahead to try, the default first; no more than fit into the memory."""
+    """Return the numbers of batches ahead to try, the default first, as far as the batches fit into memory."""
     layout = layout_of(readable(search.dataset).layout())
     size, memory = (layout.bytes_for(search.batch) if layout is not None else 0), available_memory()
     fitting = [count for count in (1, 4, 8) if memory is None or (count + 4) * size <= _MOST_MEMORY * memory]

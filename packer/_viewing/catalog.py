@@ -1,4 +1,4 @@
-"""The samples of one or more packs, with consecutive numbers, and columns with the values of all of them.
+"""The samples of one or more packs, with consecutive numbers, and columns with the values of all samples.
 
 `find_duplicates` finds samples with identical image bytes by the checksums in the table, and reads only candidates. A
 sample's checksum is the CRC-32C of its image followed by its label, height, width and name (`packer._table`), so it
@@ -51,9 +51,9 @@ class PackShare:
     pack : int
         The pack's index.
     positions : (K,) int64 array
-        Their positions among the requested samples.
+        The positions of these samples among the requested samples.
     rows : (K,) int64 array
-        Their rows in the pack.
+        The rows of these samples in the pack.
     """
 
     pack: int
@@ -105,7 +105,7 @@ class Catalog:
 
     @property
     def title(self) -> str:
-        """The names of the opened paths, even if an index was made of one of them to open it."""
+        """The names of the paths that the user opened, even if a path was indexed to open it."""
         return ", ".join(map(os.path.basename, self.paths))
 
     def require_tables(self) -> None:
@@ -126,7 +126,7 @@ class Catalog:
         return pack, index - self.begin(pack)
 
     def shares(self, indices: Ints) -> Iterator[PackShare]:
-        """Yield samples pack by pack."""
+        """Divide samples among packs; yield the share of each pack."""
         packs = np.searchsorted(self._ends, indices, side="right")
         for pack in np.unique(packs).tolist():
             positions = np.flatnonzero(packs == pack)
@@ -160,7 +160,7 @@ class Catalog:
         return legible(self.readers[pack].names.get(row))
 
     def label(self, index: int) -> str:
-        """Return a sample's label as a user reads it: its class, or the number; empty if there is none."""
+        """Return a sample's label for display: the class name, or the number; empty if it has no label."""
         label = self.labels[index].item()
         if self.label_type != "class":
             return f"{label:g}" if isinstance(label, float) else str(label)
@@ -196,7 +196,7 @@ class Catalog:
 
     @property
     def fields(self) -> dict[str, Field]:
-        """The fields of all packs, by name; if several packs have a field of one name, that of the first pack."""
+        """The fields of all packs, by name; if packs have fields of the same name, the first pack's field."""
         return {name: field for reader in reversed(self.readers) for name, field in reader.fields.items()}
 
     @property
@@ -235,7 +235,7 @@ class Catalog:
         return sorted(total.items(), key=lambda item: -item[1])
 
     def left_out(self) -> list[tuple[str, str]]:
-        """Return name and reason of every file left out by the conversions."""
+        """Return the name of every file that the conversions left out, and the reason."""
         return [(entry["name"], entry["reason"]) for reader in self.readers for entry in reader.manifest.skipped]
 
 
@@ -261,7 +261,7 @@ def open_catalog(
     Parameters
     ----------
     paths : sequence of path
-        Classes of several packs are united by name.
+        The paths to open. The classes of several packs are united by name.
     progress : callable, optional
         For a source that is not a pack: called with the number of images indexed so far, and the total.
 
@@ -333,7 +333,7 @@ class Duplicates:
     groups : list of DuplicateGroup
         The groups that were read and compared byte by byte, the largest first.
     candidates : int
-        Number of groups of samples with the same checksum and size, which is nearly certainly the same image.
+        Number of groups of samples with the same checksum and size; these samples nearly certainly have the same image.
     reason : str
         Why duplicates cannot be found; empty if they can.
     """
@@ -346,8 +346,8 @@ class Duplicates:
 def find_duplicates(catalog: Catalog) -> Duplicates:
     """Find images that lie in the packs more than once.
 
-    All groups of samples with one checksum and one size are counted. The images of the largest ones are read and
-    compared. CorruptPackError if the file of a table was cut short.
+    All groups of samples with equal checksum and size are counted. The images of the largest groups are read and
+    compared. Raises CorruptPackError if the file of a table was cut short.
     """
     catalog.require_tables()
     if not all(reader.has_checksums for reader in catalog.readers):
@@ -375,7 +375,7 @@ def find_duplicates(catalog: Catalog) -> Duplicates:
 def image_checksums(table: Table) -> Checksums:
     """Return the CRC-32C of each image's bytes alone, (N,) uint32, from the checksums of the samples.
 
-    If a row's name does not lie inside of the table's names, its checksum is meaningless.
+    If a row's name does not lie inside the table's names, the row's checksum is meaningless.
     """
     found = np.empty(len(table), np.uint32)
     for start in range(0, len(table), _BLOCK):
@@ -417,7 +417,7 @@ _INDEX_OF = np.argsort(_CRC_TABLE >> 24).astype(np.uint32)  # the index of the e
 
 
 def _undo_byte(state: Checksums, byte: npt.NDArray[np.uint8]) -> Checksums:
-    """Return the states of the CRC before it was updated with a byte."""
+    """Return the states that CRCs had before they were updated with `byte`."""
     index = _INDEX_OF[state >> 24]
     before: Checksums = ((state ^ _CRC_TABLE[index]) << np.uint32(8)) | (index ^ byte)
     return before
@@ -443,7 +443,7 @@ _MOST_REASONS = 1000
 
 
 class DamageLog:
-    """The damaged samples that were seen so far, safe for use by many threads.
+    """A log of the damaged samples found so far; many threads may use it at once.
 
     Its memory does not grow with the damage: it has one byte per sample, and a limited number of reasons.
 
@@ -460,7 +460,7 @@ class DamageLog:
         self._lock = threading.Lock()
 
     def add(self, index: int, reason: str) -> None:
-        """Count a sample, once."""
+        """Add a damaged sample; later calls for the same sample change nothing."""
         with self._lock:
             self._count += not self._seen[index]
             self._seen[index] = 1
@@ -473,6 +473,6 @@ class DamageLog:
             return np.flatnonzero(np.frombuffer(self._seen, np.uint8))
 
     def listed(self) -> tuple[int, list[tuple[int, str]]]:
-        """Return the number of damaged samples, and index and reason of those seen first, in index order."""
+        """Return the number of damaged samples, and index and reason of the first ones found, in index order."""
         with self._lock:
             return self._count, sorted(self._reasons.items())

@@ -1,4 +1,4 @@
-"""Selections of samples, by class, name, category, finding, a range of sizes, or a condition; and their order.
+"""Finds samples by class, name, category, finding, a range of sizes, or a condition, and sorts them.
 
 A manifest counts findings but does not name the images that have them, and the labels of objects are stored after each
 image. So samples are read one by one into an inverted index. Each call reads for a limited time, so that a page shows
@@ -52,7 +52,7 @@ class Query:
     name : str
         A part of the name; the case of ASCII letters is ignored.
     condition : str
-        As `ImageDataset.where` takes it.
+        A condition as for `ImageDataset.where`.
     measure : str
         One of `MEASURES`, or empty.
     low, high : float
@@ -94,7 +94,7 @@ class QueryResult:
     complete : bool
         False if a search by name stopped because it had found enough.
     unread : int
-        Number of samples that are still to be read; some of them may match too.
+        Number of samples that are still to be read; some of these may match too.
     """
 
     count: int
@@ -116,7 +116,8 @@ class CategoryCounts:
     Attributes
     ----------
     counts : list of (str, int)
-        The classes and their counts, the most frequent first. A sample with objects of several classes counts for each.
+        The classes and their counts, the most frequent class first. A sample with objects of several classes counts for
+        each class.
     unread : int
         Number of samples that are still to be read.
     """
@@ -126,7 +127,7 @@ class CategoryCounts:
 
 
 class Finder:
-    """Finds samples, and keeps the last results, whose parts can be requested one by one.
+    """Finds samples, and keeps the last results, so that a page can request them part by part.
 
     Parameters
     ----------
@@ -159,7 +160,7 @@ class Finder:
         Raises
         ------
         OptionError
-            If the condition cannot be parsed, or a field is no category.
+            If the condition cannot be parsed, or a field of `categories` is not in `Catalog.categories`.
         """
         indexes = self._indexes(query)
         for index in indexes:
@@ -208,7 +209,7 @@ class Finder:
         return QueryResult(len(indices), indices, complete, unread)
 
     def _mask(self, query: Query) -> npt.NDArray[np.bool_] | None:
-        """Return the mask of samples that meet all criteria except the name; None if there are no other criteria."""
+        """Return a mask of the samples that meet all criteria except the name; None without such criteria."""
         catalog, masks = self._catalog, list[npt.NDArray[np.bool_]]()
         if query.label is not None:
             masks.append(np.asarray(catalog.labels == query.label))
@@ -317,7 +318,7 @@ def _rows_with(names: Names, needle: bytes) -> Iterator[Ints]:
 
 
 class Postings:
-    """An inverted index: the samples that have each term. Safe for use by many threads.
+    """An inverted index: for each term, the samples that have it. Many threads may use it at once.
 
     Parameters
     ----------
@@ -345,7 +346,7 @@ class Postings:
         return self._samples - self.read
 
     def advance(self, seconds: float) -> None:
-        """Read further samples for some seconds, at least one; none if `seconds` is 0."""
+        """Read further samples for some seconds: at least one sample, but none if `seconds` is 0."""
         until, more = time.monotonic() + seconds, seconds > 0
         with self._lock:
             while self.unread and more:

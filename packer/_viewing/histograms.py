@@ -1,4 +1,4 @@
-"""Histograms of widths, heights, shapes, bytes and labels; as SVG for pages, and as PNG by matplotlib."""
+"""Histograms of widths, heights, shapes, bytes and labels, drawn as SVG for pages, or by matplotlib as PNG."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _is_wide(values: Numbers) -> bool:
 
 
 def _edges(values: Numbers, *, whole: bool, wide: bool) -> tuple[npt.NDArray[np.float64], bool]:
-    """Return the edges of bars (whole numbers if all values are whole), and whether the axis is logarithmic."""
+    """Return the edges of bars, whole numbers if all values are whole, and whether the axis is logarithmic."""
     if not len(values):
         return np.array([0.0, 1.0]), False
     low, high = (min(max(float(one), -_FARTHEST), _FARTHEST) for one in (values.min(), values.max()))
@@ -164,7 +164,7 @@ def draw(histogram: Histogram) -> str:
 
 
 def require_plot(path: str | os.PathLike[str]) -> None:
-    """Raise an error if `plot` could not draw to a path, before a pack is read.
+    """Raise an error if `plot` cannot draw to a path; call this before reading a pack.
 
     Raises
     ------
@@ -281,14 +281,14 @@ def _cut(text: str, letters: int) -> str:
 
 
 def _multiples(first: float, last: float) -> list[float]:
-    """Return about five evenly spaced round numbers of a range; its ends if it contains none."""
+    """Return about five evenly spaced round numbers in a range; the range's ends if it contains none."""
     step = float(_round_step(last / 5 - first / 5, whole=False))
     values = [number * step for number in range(math.ceil(first / step), math.floor(last / step) + 1)]
     return values if len(values) > 1 else [first, last]
 
 
 def _powers(first: float, last: float) -> list[float]:
-    """Return a few numbers of the series 1, 2, 5, 10, 20, ... in a range; its ends if it contains none."""
+    """Return a few numbers of the series 1, 2, 5, 10, 20, ... in a range; the range's ends if it contains none."""
     low, high = math.floor(math.log10(first)), math.ceil(math.log10(last))
     steps = (1, 2, 5) if high - low <= 4 else (1,)
     apart = max((high - low) // 8, 1)
@@ -298,7 +298,7 @@ def _powers(first: float, last: float) -> list[float]:
 
 
 def _scale(count: int) -> tuple[int, int]:
-    """Return the end of the vertical axis, which is not below `count`, and the step of its two to five parts."""
+    """Return the end of the vertical axis, at least `count`, and the step that divides the axis into 2 to 5 parts."""
     step = int(_round_step(count / 4, whole=True))
     return -(-count // step) * step, step
 

@@ -37,7 +37,7 @@ _QUALITY = 92
 
 @dataclass(frozen=True)
 class Cut:
-    """A crop of a sample: its rectangle, in pixels of the image, and a picture of the network's input."""
+    """A crop of a sample: the rectangle, in pixels of the image, and a picture of the network's input."""
 
     epoch: int
     top: int
@@ -57,7 +57,7 @@ class Pictures:
     Attributes
     ----------
     turn : threading.BoundedSemaphore
-        Limits the number of threads that decode, or do other work that takes much memory.
+        Limits the number of threads that decode, or do other work that needs much memory.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -79,9 +79,9 @@ class Pictures:
         return found
 
     def whole(self, index: int, side: int) -> Picture:
-        """Return a sample's picture, reduced if a side exceeds `side` pixels, or the error of reading it.
+        """Return a sample's picture, reduced if a side exceeds `side` pixels, or the error if it cannot be read.
 
-        The bytes are checked and decoded as in training.
+        The sample's bytes are checked and decoded as in training.
         """
         pack, row = self._catalog.locate(index)
         with self.turn:
@@ -91,7 +91,7 @@ class Pictures:
     def cuts(self, index: int, crop: RandomResizedCrop, seed: int, epochs: Sequence[int]) -> list[Cut]:
         """Return a sample's crops in several epochs, as a dataset with this seed takes them.
 
-        PackerError if the sample cannot be read.
+        Raises PackerError if the sample cannot be read.
         """
         pack, row = self._catalog.locate(index)
         decoder, rows = self._decoders[pack], np.full(len(epochs), row)
@@ -120,8 +120,8 @@ Numbers = npt.NDArray[Any]
 def mask_picture(catalog: Catalog, index: int, name: str, side: int) -> bytes:
     """Return a mask, or a segmentation's run lengths, as a transparent PNG with colours, at most `side` pixels a side.
 
-    0 has no colour, because it is the background in nearly all masks. A value has the same colour in all samples. The
-    value of a mask with three channels is red + 256 green + 65,536 blue, as in COCO's panoptic masks.
+    Pixels of value 0 are transparent, because 0 is the background in nearly all masks. A value has the same colour in
+    all samples. The value of a mask with three channels is red + 256 green + 65,536 blue, as in COCO's panoptic masks.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def mask_picture(catalog: Catalog, index: int, name: str, side: int) -> bytes:
 def further_image(catalog: Catalog, index: int, name: str, side: int) -> bytes:
     """Return a further image of a sample as a JPEG. Raises the same errors as `mask_picture`.
 
-    If it has more than 8 bits, as a depth image does, its lowest level becomes black and its highest white.
+    If the image has more than 8 bits, as depth images do, its lowest level becomes black and its highest white.
     """
     reader, row, field = _field_of(catalog, index, name)
     if field.kind != "image":
@@ -172,7 +172,7 @@ def _encoded(reader: Reader, row: int, index: int, name: str) -> Buffer:
 
 
 def _places(length: int, step: float) -> Ints:
-    """Return the rows or columns that are shown if each one represents `step` of them."""
+    """Return the rows or columns to show if each represents `step` rows or columns."""
     return (np.arange(max(int(length / step), 1)) * step).astype(np.int64)
 
 
@@ -183,7 +183,7 @@ def _step(height: int, width: int, side: int) -> float:
 
 
 def _fewer(pixels: Numbers, side: int) -> Numbers:
-    """Leave out rows and columns, to at most `side` of each, because ids cannot be interpolated."""
+    """Reduce an array to at most `side` rows and columns by leaving some out, because ids cannot be interpolated."""
     height, width = pixels.shape[:2]
     step = _step(height, width, side)
     fewer: Numbers = pixels[_places(height, step)][:, _places(width, step)]
@@ -212,7 +212,8 @@ def _levels(pixels: Numbers) -> npt.NDArray[np.uint8]:
 def _painted(segmentations: Sequence[Any], height: int, width: int, side: int) -> Ints:
     """Return for each pixel of a picture the last object, counted from 1, whose run lengths cover it; 0 for none.
 
-    No array of the image's own size is allocated. Values that are not run lengths of that size paint nothing.
+    No array of the image's own size is allocated. Values that are not run lengths for an image of this size paint
+    nothing.
     """
     objects = [(number, one) for number, one in enumerate(segmentations, 1) if isinstance(one, dict)]
     step = _step(height, width, min(side, max(math.isqrt(_MOST_PAINTED // max(len(objects), 1)), 1)))
@@ -299,7 +300,7 @@ class _Large(NamedTuple):
 
 
 def _value(reader: Reader, row: int, field: Field) -> Any:
-    """Return a value, or the error if it cannot be read."""
+    """Return a value, or the error if reading the value fails."""
     try:
         return field.decode(reader.value(row, field.name))
     except (PackError, ValueError) as error:
@@ -307,14 +308,14 @@ def _value(reader: Reader, row: int, field: Field) -> Any:
 
 
 class _Objects(NamedTuple):
-    """The classes of the objects of a sample: their names, and their ids, by which they are coloured."""
+    """The classes of a sample's objects: the names, and the ids, which determine the objects' colours."""
 
     labels: list[str]
     ids: list[int]
 
 
 def _objects(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, _Objects]:
-    """Return the classes of objects by the number of objects: those of the first field with so many ids."""
+    """Return a mapping of numbers of objects to their classes: from the first field with this number of ids."""
     found: dict[int, _Objects] = {}
     for field in fields.values():
         ids = values[field.name]
@@ -365,7 +366,7 @@ def _segmented(value: list[Any], shape: tuple[int, int]) -> dict[str, Any]:
 
 
 def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
-    """Return why a segmentation cannot be drawn over an image of a height and a width."""
+    """Return the reason why a segmentation cannot be drawn over an image of this height and width."""
     problem = segmentation_problem(segmentation)
     if problem is None and isinstance(segmentation, dict) and segmentation["size"] != list(shape):
         return f"its size is {segmentation['size']}, and the image's is {list(shape)}"
@@ -373,7 +374,7 @@ def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
 
 
 def _words(field: Field, value: Any) -> str:
-    """Return a value that is not drawn, in words."""
+    """Return the text to display for a value that is not drawn."""
     kind = KINDS[field.kind]
     if not field.is_blob:
         if kind.has_classes or field.dtype == "bool":

@@ -62,7 +62,7 @@ def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: 
 
 
 def require_report(target: str | os.PathLike[str]) -> None:
-    """Raise the errors of `write_report` that do not need a pack, before all samples are read for a report."""
+    """Raise the errors of `write_report` that can be found before any sample is read."""
     require_output(target, "page", (b"<!doctype html>",))
 
 
@@ -121,7 +121,7 @@ def _samples(catalog: Catalog) -> Iterator[tuple[str, Ints]]:
 
 
 def _spread(indices: Ints, most: int) -> Ints:
-    """Return some of the numbers, up to a limit, evenly spread."""
+    """Return at most `most` of some indices, evenly spread."""
     return indices[np.unique(np.linspace(0, len(indices) - 1, min(most, len(indices))).astype(np.int64))]
 
 

@@ -98,7 +98,7 @@ class Payload(NamedTuple):
 
 
 class Endpoints:
-    """Endpoints for queries about the samples of packs, safe for use by many threads.
+    """The server's endpoints for queries about the samples of packs; many threads may use them at once.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ class Endpoints:
                 self._damage.add(one.index, one.error)
 
     def _properties(self, index: int) -> dict[str, Any]:
-        """Return the properties of a sample that are in the table."""
+        """Return those properties of a sample that the pack's table contains."""
         catalog = self._catalog
         pack, row = catalog.locate(index)
         table = catalog.readers[pack].table
@@ -309,7 +309,7 @@ def _side(parameters: Parameters) -> int:
 
 
 def _tiles(data: Any) -> dict[str, int] | None:
-    """Return the tile grid of a JPEG; None if it has none."""
+    """Return the tile grid of a JPEG; None if the JPEG is not tiled."""
     tiles = read_tiles(data)
     return None if tiles is None else tiles.grid._asdict()
 
@@ -356,7 +356,7 @@ class Server(ThreadingHTTPServer):
     ----------
     catalog : Catalog
     port : int
-        0 for any free port.
+        The port; 0 for any free port.
     framed : bool
         Whether notebooks on the loopback, and those of VS Code, may show the page in a frame.
 
@@ -406,7 +406,7 @@ class Server(ThreadingHTTPServer):
         return f"http://{_LOOPBACK}:{self.server_port}/{self._once}/"
 
     def opens(self, key: str, client: tuple[str, int]) -> bool:
-        """Tell whether a key opens the door, which it does once, for a process of this user."""
+        """Tell whether a key opens the door. The right key does so once, for a process of this user."""
         with self._opening:
             if not _same(key, self._once) or not is_own(client, (_LOOPBACK, self.server_port)):
                 return False
@@ -414,7 +414,7 @@ class Server(ThreadingHTTPServer):
             return True
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Respond in a separate thread. Of too many connections, close the oldest that has not shown the secret."""
+        """Respond in a separate thread. If there are too many connections, close the oldest without the secret."""
         with self._opening:
             if len(self._open) >= _MOST_CONNECTIONS:
                 oldest = next((one for one, known in self._open.items() if not known), request)
@@ -549,7 +549,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _same(key: str, secret: str) -> bool:
-    """Compare in constant time; an empty key never matches."""
+    """Compare two keys in constant time; an empty key never matches."""
     return bool(secret) and hmac.compare_digest(key.encode(), secret.encode())
 
 

@@ -89,9 +89,9 @@ def view(
     Parameters
     ----------
     packs : path, or sequence of paths
-        A pack, an index, a tree of images or a container of another tool; several are shown as one.
+        A pack, an index, a tree of images or a container of another tool. Several paths are shown as one pack.
     port : int, optional
-        The port of the page; by default any free port. Choose one to forward it from another machine.
+        The port of the page; by default any free port. Choose a port to forward it from another machine.
     browser : bool, optional
         Whether to open a browser; by default only outside notebooks.
     height : int
@@ -135,7 +135,7 @@ def view(
 
 
 def _keep(viewer: Viewer) -> None:
-    """Keep a viewer alive, because its page may be open although nothing refers to it; close the oldest of many."""
+    """Keep a viewer alive, because its page may be open although no variable refers to it; close the oldest of many."""
     with _opening:
         if not _open:
             atexit.register(_close_all)
@@ -146,6 +146,6 @@ def _keep(viewer: Viewer) -> None:
 
 
 def _close_all() -> None:
-    """Close all viewers at the end of the program: a process that ends while images are decoded is aborted."""
+    """Close all viewers at the end of the program, because a process that ends while decoding images is aborted."""
     for viewer in _open:
         viewer.close()
