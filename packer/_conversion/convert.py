@@ -85,7 +85,7 @@ class Summary(Displayable):
         The path of the pack, or the URL of an uploaded one.
     manifest : Manifest
     bytes_in, bytes_out : int
-        Size of the images' files, and of the pack.
+        Size in bytes of the images' files, and of the pack.
     seconds : float
         Duration of this run.
     continued : int
@@ -155,10 +155,10 @@ def convert(
         What happens at a file that is not a readable image or has changed since it was listed: ``"fail"`` stops,
         ``"skip"`` leaves the file out and lists it in the manifest.
     workers : int, optional
-        The number of threads that prepare images; by default as many as `available_cpus` counts, and one more if images
-        are encoded.
+        The number of threads that prepare images; by default the result of `available_cpus`, plus one if images are
+        encoded.
     overwrite : bool
-        Whether to replace an existing pack at the destination; that happens at the end, when the new pack is complete.
+        Whether to replace an existing pack at the destination. The old pack stays until the new pack is complete.
     fresh : bool
         Whether to start over instead of continuing an interrupted conversion.
     report : path, optional

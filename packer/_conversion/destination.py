@@ -135,7 +135,7 @@ class PartTask:
     convert : callable
         Makes the part at a path.
     is_at : callable
-        Tells whether the part at a path equals the one that `convert` would make.
+        Tells whether the part at a path equals the part that `convert` would make.
     """
 
     number: int

@@ -131,7 +131,7 @@ def options_of(*kinds: type) -> Iterator[tuple[str, Option]]:
 
 
 def recorded_as(name: str, option: Option) -> str:
-    """Return the name of an option in records on disk; empty if it is not recorded."""
+    """Return the name of an option in records on disk; empty if records do not contain the option."""
     return flag(name)[2:].replace("-", "_") if option.recorded is None else option.recorded
 
 

@@ -466,7 +466,7 @@ class RecordEntry:
 
 
 class Journal:
-    """The journal at `path`. Call `resume` or `begin` before `append`.
+    """The journal of a conversion, in the file `path`. Call `resume` or `begin` before `append`.
 
     Attributes
     ----------

@@ -201,7 +201,7 @@ class ConcatImageDataset(ItemDataset):
             dataset.set_epoch(epoch)
 
     def close(self) -> None:
-        """Close the datasets. On a selection this does nothing: close the dataset from which it was selected."""
+        """Close the datasets. A selection is not closed: close the dataset from which it was selected."""
         if self._whole is None:
             for dataset in self.datasets:
                 dataset.close()
@@ -485,7 +485,7 @@ class ConcatBatches(TorchDataset):
 
 
 class UnreadableError(OptionTypeError):
-    """A dataset that is not one of packer's, or whose items packer's threads cannot reproduce.
+    """Raised for a dataset that is not one of packer's, or has items that packer's threads cannot reproduce.
 
     Parameters
     ----------

@@ -302,7 +302,7 @@ class BatchDecoder:
     def choose_views(
         self, views: Sequence[View], rows: Sequence[int] | Ints, epoch: int, seed: int | None, keys: Ints
     ) -> Crops:
-        """Choose the crops of V views of N rows, (N, V) of CROP, like `choose_crops`; each view has its own seed.
+        """Choose crops like `choose_crops` for V views of N rows: (N, V) of CROP; each view has its own seed.
 
         The first view is the same as if its crop and augmentation were used alone with the same seed.
         """
@@ -432,8 +432,8 @@ class PreparedImages(NamedTuple):
     def batch(self, some: slice, outs: Any) -> Callable[[slice], None]:
         """Take memory for a batch, a slice of the images, and return the function that decodes into this memory.
 
-        The function takes a slice of the batch, of the step length for which it was prepared; several threads may call
-        it. `outs` are the same as for `decode_into`.
+        The function takes a slice of the batch, of the length `step` that was passed to `BatchDecoder.prepare`. Several
+        threads may call the function. `outs` are the same as for `decode_into`.
         """
         first, end, _ = some.indices(len(self.rows))
         by_view: Any = outs if self.with_views else [outs]
@@ -447,7 +447,7 @@ class PreparedImages(NamedTuple):
         return functools.partial(self._decode, first, end, by_view)
 
     def _decode(self, first: int, end: int, outs: Sequence[Any], part: slice) -> None:
-        """Decode a slice of the batch of the images `first` to `end` - 1."""
+        """Decode a slice of the batch that consists of the images `first` to `end` - 1."""
         tasks, reader = self.tasks, self.decoder.reader
         start, stop = first + (part.start or 0), min(first + part.stop, end)
         if reader.remote and stop - start > 1:  # one request for all samples, which may be in several files
@@ -612,7 +612,7 @@ def results_of(outs: torch.Tensor, count: int, numbers: Numbers | None) -> Resul
 
 
 def _require_memory(batch: torch.Tensor, numbers: Numbers | None) -> None:
-    """Raise ValueError if C, which gets only addresses, must not write into an (N, 3, height, width) tensor."""
+    """Raise ValueError if it is unsafe that C, which gets only addresses, writes into an image tensor."""
     dtype, layout = torch.uint8, torch.channels_last
     if numbers is not None:
         dtype = getattr(torch, numbers.dtype)

@@ -152,8 +152,8 @@ class ImageDataset(ItemDataset):
         Makes random crops and augmentations depend only on seed, epoch (`set_epoch`) and sample, in any process and for
         any number of reads. Without a seed, they are drawn anew from torch's generator each time an image is read.
     check : {"always", "never"}
-        Whether every read checks the sample's checksum. With ``"never"``, a crop of a sample stored as ``raw`` pixels
-        reads only the rows that it needs.
+        Whether every read checks the sample's checksum. With ``"never"``, cropping a sample stored as ``raw`` pixels
+        reads only the rows of pixels that the crop needs.
     decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
         The library that decodes ordinary JPEGs. ``"auto"`` uses packer's own decoder first, which is faster. The choice
         changes only the speed: the pixels are always Pillow's.
@@ -730,7 +730,7 @@ class PackItems(TorchDataset):
         return {name: tensor_dtype(fields.dtype_of(name)) for name in parts.masks}
 
     def item(self, index: int, seed: int | None) -> Any:
-        """Return an item. Its crop depends on `seed` and the epoch; without a seed, torch's generator draws it."""
+        """Return an item. The crop depends on `seed` and the epoch; without a seed, on torch's generator."""
         pipeline = self.pipeline
         if not pipeline.takes_one:
             return self.items_of_current_epoch([index], seed)[0]
@@ -964,7 +964,7 @@ _EPOCH, _READ, _AGAIN, _WARNED, _MOVES, _NUMBERS = range(6)
 
 
 class Epochs:
-    """The epoch on which crops depend, and a record of the samples read in it, in memory that DataLoader workers share.
+    """The epoch that determines crops, and a record of the samples read in this epoch, in memory shared with workers.
 
     Parameters
     ----------

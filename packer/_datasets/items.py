@@ -52,7 +52,7 @@ def _collated(items: Sequence[Item], *, collate_fn_map: Any = None) -> list[Any]
 
 
 def _whole(images: Sequence[Any]) -> torch.Tensor | None:
-    """Return the batch tensor whose rows, in order, are these images; None if there is no such tensor."""
+    """Return the batch tensor that has exactly these images as its rows, in this order; None if there is none."""
     if not all(isinstance(image, torch.Tensor) and image.is_contiguous() for image in images):
         return None
     first: torch.Tensor

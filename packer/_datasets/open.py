@@ -360,8 +360,8 @@ def open_dataset(  # noqa: PLR0917
         The keys of a container that hold the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or a mapping
         of names to keys.
     unlabeled : bool
-        Whether samples of a container may lack a label; they get the label -1. Otherwise it is an error if no sample
-        has a label although a key or column of the container looks like labels.
+        Whether samples of a container may lack a label; they get the label -1. By default, an error is raised if no
+        sample has a label although a key or column of the container looks like labels.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the number of images indexed and their total.
     """

@@ -483,7 +483,7 @@ def _warn_of(transform: Any, reason: str) -> None:
 
 
 def require_callable(name: str, transform: object) -> None:
-    """Raise TypeError if a transform is not callable, or is torchvision's chain with one of packer's rules in it."""
+    """Raise TypeError if a transform is not callable, or is or contains a crop or augmentation of packer."""
     steps = getattr(transform, "transforms", ())
     for step in (transform, *(steps if isinstance(steps, (list, tuple)) else ())):
         if isinstance(step, (Augmentation, Crop)):

@@ -208,7 +208,8 @@ class Traits(NamedTuple):
     random : bool
         Whether items depend on seed and epoch, so that all ranks must use the same seed.
     transforms : bool
-        Whether a user's transforms are applied to items; they may use the random generators of torch, Python and NumPy.
+        Whether a user's transforms are applied to items. Such transforms may use the random generators of torch, Python
+        and NumPy.
     views : int
         The number of views of an image in an item; 0 if there are no views.
     parts : Parts, optional

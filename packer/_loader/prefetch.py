@@ -49,7 +49,7 @@ class Normalizer:
     channels : int
         The number of channels of an image.
     changes_nothing : bool
-        Whether uint8 images that are channels last are left unchanged.
+        Whether uint8 images that are laid out channels last are left unchanged.
     makes_fractions : bool
         Whether uint8 images are converted to floating point numbers.
     numbers : NumberFormat, optional

@@ -69,7 +69,7 @@ class Rate:
     Attributes
     ----------
     side : str
-        The pack or tree, and the way of reading it.
+        The displayed name: the pack or tree, and the way of reading.
     way : str
         "ImageFolder, DataLoader", "DataLoader", "Loader", "Loader, processes", "Loader, in place", "limit" or "recipe";
         for a named recipe "packer" or "torchvision"; for a pack at a URL also "block shuffle, first epoch" and "random

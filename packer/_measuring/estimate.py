@@ -567,7 +567,7 @@ def _files(source: Source, indices: Ints) -> Iterator[str]:
 
 
 def _ignore(what: str, done: int, total: int | None) -> None:
-    """Ignore the progress."""
+    """Ignore a report of progress."""
 
 
 def estimate(

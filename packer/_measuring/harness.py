@@ -232,7 +232,7 @@ def best_cost(work: Callable[[], object], times: int, enough: float = float("inf
 
 
 def _delay() -> float:
-    """Return the seconds that this thread was ready but not running; 0 if the system does not count them."""
+    """Return the seconds for which this thread was ready but not running; 0 if the system does not count them."""
     if getattr(_opened, "process", None) != os.getpid():  # a fork has threads of its own
         _opened.process, _opened.file = os.getpid(), _open_schedstat()
     if _opened.file is None:

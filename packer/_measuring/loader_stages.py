@@ -74,7 +74,7 @@ class _Copier:
         self._copies = copies
 
     def copy(self, value: Any, depth: int) -> Any:
-        """Return the copy of a value, or the value itself."""
+        """Return the copy of a value, or the value itself if it is shared."""
         if id(value) not in self._copies:
             try:
                 copied = self._copy(value, depth)
@@ -149,7 +149,7 @@ _STAGES = {"loader": "loading", "transforms": "transform", "transform": "transfo
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderInfo:
-    """The dataset of a loader, and how it makes items and batches.
+    """The dataset of a loader, and how the loader makes items and batches.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class LoaderInfo:
     in_processes : bool
         Whether processes other than the loop's process make the items.
     transform : callable, optional
-        The transform of a packer Loader, which replaces the dataset's.
+        The transform of a packer Loader, which replaces the dataset's transform.
     """
 
     loader: Any
@@ -268,7 +268,7 @@ def watched(dataset: Any, watch: Watch, transform: Any = None, copies: Copies | 
     transform : callable, optional
         Replaces the transform of a packer dataset.
     copies : dict, optional
-        As for `isolated_copy`.
+        The same as for `isolated_copy`.
     """
     if _is_pack(dataset):
         return _watched_pack(dataset, watch, transform)
@@ -329,7 +329,7 @@ def as_in_a_worker() -> Iterator[None]:
 
 
 def _is(value: Any, module: str, name: str) -> bool:
-    """Tell whether a value is of a class, without importing the class's module if no such value can exist yet."""
+    """Tell whether a value is an instance of a class, without importing a module that is not imported yet."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(value, kind)
 
@@ -720,7 +720,7 @@ def fewer_workers(
 
 
 def _pass(info: LoaderInfo, workers: int, chosen: list[list[int]], batches: float) -> tuple[float, float]:
-    """Return the time until the first batch, and the time for all `batches`, extrapolated from the `chosen` ones."""
+    """Return the time until the first batch, and the time for all batches, extrapolated from those in `chosen`."""
     arrivals, begin = [], time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of many workers, and of forks beside threads: the training showed them too
@@ -779,7 +779,7 @@ class PackedCost:
 
 
 def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[PackedCost]:
-    """Return the cost of the loader's items from a pack and, if the images are large, from one with smaller images.
+    """Return the cost of the loader's items from a pack and, if images are large, from a pack of smaller images.
 
     Raises
     ------

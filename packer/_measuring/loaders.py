@@ -340,7 +340,7 @@ _CLASSES = 1000
 
 
 class _Step(NamedTuple):
-    """A step of a recipe, applied after the steps before it.
+    """A step of a recipe, applied after all earlier steps.
 
     Attributes
     ----------

@@ -99,7 +99,7 @@ class Timings:
 
     @property
     def _counted(self) -> slice:
-        """The batches that count: whole bursts after the first one; if there are none, all after the first batch."""
+        """The batches to evaluate: whole bursts after the first; if there are none, all batches after the first."""
         if not self.is_representative:
             return slice(1 if self.steps > 1 else 0, self.steps)
         return slice(self.burst, self.steps // self.burst * self.burst)
@@ -146,7 +146,7 @@ class Timings:
         return share, math.sqrt(spread / (len(blocks) - 1) / len(blocks)) / max(mean, 1e-12)
 
     def start_share(self) -> float:
-        """Return the share of the pass's time before the first batch, beyond an ordinary wait."""
+        """Return the share of the pass's time before the first batch, without the time of an ordinary wait."""
         return max(self.first - self.wait, 0.0) / max(self.seconds, 1e-12)
 
 

@@ -117,7 +117,7 @@ def export_and_say(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[int, str | None]:
-    """Do the same as `export`; also return the command that makes the pack again if it has fields."""
+    """Do the same as `export`; if the pack has fields, also return the command that makes the pack again."""
     require_count("workers", workers)
     root = Path(os.path.abspath(os.path.expanduser(directory)))
     with open_pack(path) as reader:

@@ -316,7 +316,7 @@ def _opened(reader: Reader, root: Path, wanted: set[int]) -> tuple[Source, dict[
 
 
 class _Patches:
-    """Writes samples at the offsets in a pack's table."""
+    """Writes restored samples into a pack, at the offsets in the pack's table."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

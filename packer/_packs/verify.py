@@ -64,7 +64,7 @@ def verify(
     decoded: images and masks are checked as in a conversion, a mask must have the size of its image, boxes must lie in
     the image, text and JSON must be valid, and class ids must exist.
 
-    The samples of an index without checksums are not read, because they cannot be compared.
+    The samples of an index without checksums are not read, because there is nothing to compare them with.
 
     Memory use is constant while the samples are read; at the beginning it is 8 bytes for each sample, or 16 if the
     names are not unique. The result lists every damaged sample, and a limited number of the table's wrong rows.

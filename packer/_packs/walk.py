@@ -35,7 +35,7 @@ def over_samples(
     count : int
         Number of samples.
     workers : int, optional
-        The number of threads; by default as many as `available_cpus` counts.
+        The number of threads; by default the result of `available_cpus`.
     progress : callable, optional
         Called with the number of samples whose results have been consumed, and their total.
     before : callable, optional

@@ -1,8 +1,8 @@
 """Finds samples by class, name, category, finding, a range of sizes, or a condition, and sorts them.
 
-A manifest counts findings but does not name the images that have them, and the labels of objects are stored after each
-image. So samples are read one by one into an inverted index. Each call reads for a limited time, so that a page shows
-the first results while other samples are still to be read.
+A manifest counts findings, but does not list the images with findings; and the labels of objects are not in the table,
+but stored after each image. So samples are read one by one into an inverted index. Each call reads for a limited time,
+so that a page shows the first results while other samples are still to be read.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _ranked(counts: dict[str, int]) -> list[tuple[str, int]]:
 
 
 def _columns(catalog: Catalog, name: str) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.bool_], Field | None]]:
-    """Yield for each pack the values of a field with one number per sample, a mask of present values, and the field."""
+    """Yield for each pack a field with one number per sample: the values, a mask of existing values, the field."""
     for reader in catalog.readers:
         field = reader.fields.get(name)
         if field is None or field.is_blob:

@@ -1,9 +1,10 @@
 """The viewer's HTTP server for one user on one machine: bound to the loopback, with a secret in its URL.
 
 Every path begins with the secret. The header ``Host`` must name the loopback, so that a site whose name resolves to the
-loopback (DNS rebinding) cannot read anything. No header allows other sites to read, and the page may load nothing from
-other sites. Other users of the machine can see the arguments of a browser. So a browser is started with a URL that
-opens the page only once, and only for a process of this user; Linux reports the user of a connection on the loopback.
+loopback (DNS rebinding) cannot read anything. No response header allows other sites to read a response, and the page
+may load nothing from other sites. Other users of the machine can see the arguments of a browser. So a browser is
+started with a URL that opens the page only once, and only for a process of this user; Linux reports the user of a
+connection on the loopback.
 
 Responses are JSON, pictures, and sheets of many pictures. A sheet consists of the length of its head as a uint32,
 little-endian; the head, a JSON list with an entry for each picture; and the pictures one after the other. An entry has

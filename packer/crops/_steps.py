@@ -166,7 +166,7 @@ class Step(abc.ABC):
 
     @property
     def drawn(self) -> tuple[tuple[str, float, float], ...]:
-        """The kinds of numbers that `draw` uses, except integers: methods of `NumberSource` and their arguments."""
+        """The kinds of float numbers that `draw` uses: each a method of `NumberSource`, with its arguments."""
         return ()
 
     def draw(self, height: int, width: int, source: NumberSource) -> tuple[int, ...]:

@@ -191,7 +191,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         self.start = min(start, self.length)
 
     def __len__(self) -> int:
-        """Return the number of samples that this rank has from `start` on."""
+        """Return the number of samples that remain for this rank, from the position `start` to the end."""
         return self._count(self.length - self.start)
 
     @property
@@ -236,7 +236,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         return self._begin()._remaining(size)
 
     def _remaining(self, size: int) -> Iterator[tuple[Ints, Ints | None]]:
-        """Yield the same as `chunks_with_turns` from `start` on, without beginning a pass."""
+        """Yield the same as `chunks_with_turns`, beginning at the position `start`, but do not begin a pass."""
         count = len(self)
         for first in range(0, count, size):
             places = self.start + self.rank + self.world * np.arange(first, min(first + size, count), dtype=np.int64)
