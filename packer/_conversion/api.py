@@ -221,7 +221,7 @@ def convert(
         ``.tfrecord``, ``.mds``, ``.n5`` or ``.parquet`` pack. By default 512 MiB, but 64 MiB for ``.n5``, because
         programs that read N5 read whole files.
     parts : int, optional
-        Make `dst` a directory of this many packs, which is read as one pack.
+        Make `dst` a directory of this number of packs, which readers open as one pack.
     workers : int, optional
         The number of threads; by default the number of CPUs that affinity, cgroup and SLURM allow, plus one if images
         are encoded.

@@ -226,7 +226,7 @@ class _Run:
         self._client.cancel(list(self._running))
 
     def _submit(self) -> None:
-        """Give each worker a part, and a second part while there are enough, so that no worker has to wait."""
+        """Give each worker a part. While enough parts remain, give it a second one, so that it need not wait."""
         busy = Counter(address for _, address in self._running.values())
         for ahead in range(2):
             for address in sorted(self.workers):

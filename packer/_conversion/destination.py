@@ -256,7 +256,7 @@ class Destination(ABC):
 
     @abstractmethod
     def make(self, task: PartTask, *, wait: float) -> PartCounts:
-        """Make a part at its final path, unless it exists or another process makes it meanwhile.
+        """Make a part at its final path, unless the part exists or another process makes it meanwhile.
 
         Raises
         ------
@@ -733,7 +733,7 @@ _SETTINGS = {"format": str, "parts": int, "on_error": str}
 
 
 def _parsed_job(text: bytes, path: Path, directory: Path) -> dict[str, Any]:
-    """Return a job; DestinationError, with its path and its directory, if it is damaged."""
+    """Parse a job; DestinationError, with the path and the directory, if the job is damaged."""
     try:
         job = json.loads(text.decode("ascii"))
     except (ValueError, RecursionError) as error:
@@ -786,7 +786,7 @@ def _file_hash(path: Path) -> str:
 
 
 def default_scratch() -> Path:
-    """Return the directory in which packs are made before they are uploaded, unless another one is chosen."""
+    """Return the default directory in which packs are made before they are uploaded."""
     return Path(tempfile.gettempdir()) / (f"packer-{os.geteuid()}" if hasattr(os, "geteuid") else "packer")
 
 

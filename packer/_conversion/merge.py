@@ -42,9 +42,9 @@ def merge(
         ``same``: the packs must have the same classes. ``union``: the classes of the first pack keep their ids, and
         additional classes of the other packs follow.
     prefixes : sequence of str, optional
-        A directory for each of `packs`, which is put before the names of its samples: with ``["a", "b"]``, sample
-        ``cat/1.jpg`` of the second pack becomes ``b/cat/1.jpg``. Labels do not change. An empty prefix leaves the names
-        unchanged.
+        A directory name for each of `packs`, to be put before the names of the pack's samples: with ``["a", "b"]``,
+        sample ``cat/1.jpg`` of the second pack becomes ``b/cat/1.jpg``. Labels do not change. An empty prefix leaves
+        the names unchanged.
     shard_size, workers, overwrite, fresh, progress
         The same as for `convert`.
 
@@ -93,7 +93,7 @@ def merge(
 
 
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
-    """Raise an error unless there is one prefix for each pack, each the name of a directory."""
+    """Raise an error unless every pack has a prefix that is valid as the name of a directory."""
     if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
         raise OptionTypeError(f"prefixes is a sequence of strings, not {prefixes!r}")
     for prefix in prefixes:

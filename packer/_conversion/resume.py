@@ -205,7 +205,7 @@ def _field_differences(before: ListedSource, now: Source) -> list[str]:
 
 
 def _meanings(source: Source) -> dict[str, str | int | float]:
-    """Map the name of each image to its class, or to its label if the label is not a class id."""
+    """Map image names to class names, or to labels if labels are not class ids."""
     classes = dict(enumerate(source.classes))
     return {name: classes.get(label, label) for name, label in zip(source.names, source.labels.tolist(), strict=True)}
 

@@ -72,8 +72,8 @@ class ConcatImageDataset(ItemDataset):
     """Several datasets as one: the samples of each follow the samples of the previous one, as in torch's ConcatDataset.
 
     ``open_dataset([a, b])`` opens packs as a `ConcatImageDataset`. It works wherever an `ImageDataset` works: in a
-    `Loader`, in torch's DataLoader, by index, in slices and in selections. It shares its settings, such as `transform`
-    and `crop`, with the datasets that it contains: assigning a setting here assigns it to each of them.
+    `Loader`, in torch's DataLoader, by index, in slices and in selections. Settings such as `transform` and `crop` are
+    shared with the contained datasets: assigning a setting here assigns it to each of these datasets.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class ConcatImageDataset(ItemDataset):
     TypeError
         If one of the datasets is not an ImageDataset, or its class overrides ``__getitem__``.
     ValueError
-        If there are no datasets, or their labels are of different types, such as classes and numbers.
+        If there are no datasets, or the datasets have labels of different types, such as classes and numbers.
     """
 
     def __init__(self, datasets: Iterable[ImageDataset]) -> None:

@@ -702,7 +702,7 @@ class FieldDecoder:
                 values[name + VISIBILITY] = None if points is None else np.ascontiguousarray(points[..., 2])
 
     def _warn_of_uncut(self, values: Values, kept: Mapping[str, npt.NDArray[np.bool_]]) -> None:
-        """Warn once about a list that keeps all its entries, one for each original box, although boxes were removed."""
+        """Warn once about a list that keeps an entry for each original box although boxes were removed."""
         for name, field in self.parts.fields.items():
             if not KINDS[field.kind].is_list or name in (self.parts.per_box or {}):
                 continue

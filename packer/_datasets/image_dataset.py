@@ -146,8 +146,8 @@ class ImageDataset(ItemDataset):
         Whether packer itself runs the first steps of `transform`, or with `fields` the first steps of `transforms`.
         These steps are crops, resizes, flips and pads of torchvision or timm. In a `transform`, packer also runs the
         conversions that follow, such as ToTensor and Normalize. packer draws the same random numbers as torchvision.
-        Resized pixels equal torchvision's result on tensors, which rarely differs by more than one level from its
-        result on PIL images. ``repr(dataset)`` shows which steps packer runs.
+        Resized pixels equal torchvision's result on tensors; they rarely differ by more than one level from
+        torchvision's result on PIL images. ``repr(dataset)`` shows which steps packer runs.
     seed : int, optional
         Makes random crops and augmentations depend only on seed, epoch (`set_epoch`) and sample, in any process and for
         any number of reads. Without a seed, they are drawn anew from torch's generator each time an image is read.
@@ -197,7 +197,7 @@ class ImageDataset(ItemDataset):
     columns : mapping of str to (N,) array
         The fields that contain numbers, class ids or texts, and packer's own columns; read-only.
     reader : packer.Reader
-        The reader of the pack, with its manifest, its table and its bytes.
+        The reader of the pack, which gives access to manifest, table and bytes.
     root : str
         The path of the pack.
 

@@ -77,8 +77,8 @@ class ItemMaker:
     """Makes the items of N samples, which threads divide among themselves.
 
     Random crops are drawn at the beginning, in the order of the samples. There is one exception: if a transform draws
-    random numbers too, and there is no seed, each crop is drawn just before its image is transformed. This is the order
-    in which torchvision's transforms draw.
+    random numbers too, and there is no seed, an image's crop is drawn just before the image is transformed.
+    torchvision's transforms draw in this order.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class ItemMaker:
     fields : FieldDecoder, optional
         The decoder of fields, if items are dicts.
     seeded : bool
-        Whether a crop depends only on its sample, not on the time at which it is chosen.
+        Whether a crop depends only on the sample, and not on the time at which the crop is chosen.
     before : callable, optional
         Called before the transforms of each sample run, with the sample's position among the N samples.
     """

@@ -98,8 +98,8 @@ def index_of(
     root : path
         A directory in ImageFolder's layout; or a container's files, directory or pattern, as for `packer.convert`.
     path : path, optional
-        The file of the index, which is used again as long as it lists exactly these images. By default the index is
-        kept in memory, or in a temporary file, until this process ends.
+        The file of the index. An existing index is used if it lists exactly these images. By default the index is kept
+        in memory, or in a temporary file, until this process ends.
     progress : callable, optional
         Called with the number of images indexed and their total.
     options : InPlaceOptions, optional

@@ -323,7 +323,7 @@ class LoaderDataset(abc.ABC):
         Parameters
         ----------
         transform : callable, optional
-            The Loader's own transform. It takes single images, so return None if there is one.
+            The Loader's own transform. If there is one, return None, because a transform takes single images.
         """
         return None
 

@@ -55,8 +55,8 @@ def own_directory(directory: Path) -> Path:
 def own_directories(directory: Path) -> list[Path]:
     """Return the existing directories that `own_directory` may have returned for `directory`.
 
-    Raises DestinationError if the directory does not exist, or if another user could redirect it, so that
-    `own_directory` refuses it.
+    Raises DestinationError if the directory does not exist, or if `own_directory` would refuse it because another user
+    could redirect it.
     """
     with writing_to(directory), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         _require_trusted_link(directory)
@@ -279,15 +279,15 @@ def stage(
     `unstage` removes copies. Remains of an interrupted process are removed when a pack of the same name is staged in
     the directory again. Other packs and unfinished conversions in the directory are left unchanged.
 
-    If `directory` belongs to this user and nobody else may write to it, as when `stage` created it, the copy lies
-    directly in it. If others may write to it, as for ``/dev/shm`` (which is in memory), the copy lies in a subdirectory
+    If only this user may write to `directory`, for example because `stage` created it, the copy lies directly in
+    `directory`. If others may write to it, as for ``/dev/shm`` (which is in memory), the copy lies in a subdirectory
     ``packer-UID`` that belongs to the user. So nobody else can plant a false copy, and it is enough to check the owner,
     type and size of an existing copy's files instead of every byte. Windows has no owners of this kind; there,
     `directory` must belong to the user.
 
-    `stage` refuses `directory` if a stranger could replace ``packer-UID``. This is so if everybody may write to
-    `directory` or one of its parents, and that directory has no sticky bit, or belongs neither to root nor to this
-    user. Owners and groups of directories are trusted; access control lists are ignored.
+    `stage` refuses `directory` if a stranger could replace ``packer-UID``. A stranger could do this in a directory to
+    which everybody may write, `directory` or one of its parents, if that directory has no sticky bit, or belongs
+    neither to root nor to this user. Owners and groups of directories are trusted; access control lists are ignored.
 
     Parameters
     ----------

@@ -152,7 +152,7 @@ class Race(Generic[Setting]):
     Attributes
     ----------
     costs : list of list of float
-        For each setting, its cost in each round that measured it.
+        For each setting, a list of its costs, one for each round that measured the setting.
     """
 
     def __init__(self, settings: Sequence[Setting]) -> None:

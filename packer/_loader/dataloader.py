@@ -343,7 +343,7 @@ class Progress:
     order : OrderSampler, optional
         A copy of packer's sampler in its state at the beginning of the pass.
     handed_out : int
-        Number of returned batches, including those of the pass that this one resumes.
+        Number of returned batches, including the batches before the interruption if this pass resumes another one.
     ended : bool
         Whether the pass is complete.
     generator : uint8 tensor, optional

@@ -219,7 +219,7 @@ class Loader(Displayable):
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass, which determines its order and its crops.
+        """Set the epoch of the next pass; order and crops depend on the epoch.
 
         The pass begins at its first sample, or at the position of a state of the same epoch that was just loaded.
         """

@@ -268,7 +268,7 @@ class _Wrapper:
         return TypeError(f"{type(self.source).__name__} cannot be resumed: it has no state_dict; packer's Loader has")
 
     def _begin(self) -> Iterator[tuple[Any, Any]]:
-        """Begin a pass over the source, and return its items, each with the state after it."""
+        """Begin a pass over the source; return an iterator over pairs of an item and the state after it."""
         items = iter(self.source)
         self._state = self._state_now()
         return ((item, self._state_now()) for item in items)
@@ -277,7 +277,7 @@ class _Wrapper:
         return len(self.source)  # type: ignore[arg-type]
 
     def set_epoch(self, epoch: int) -> None:
-        """Pass the epoch to the source; if it has no `set_epoch`, to its sampler and its dataset, if they have one."""
+        """Pass the epoch to the source's `set_epoch`, or if it has none, to those of its sampler and dataset, if any."""
         self._state = None
         inner = [getattr(self.source, name, None) for name in ("sampler", "dataset")]
         targets: list[Any] = [self.source] if hasattr(self.source, "set_epoch") else inner

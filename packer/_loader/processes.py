@@ -47,7 +47,7 @@ _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every device
 
 
 class SharedMemory:
-    """Memory that this process shares with processes that receive it when they start (`Process(args=...)`).
+    """Memory that this process shares with child processes that get the object at their start (`Process(args=...)`).
 
     The memory has no name, so the system frees it when the last process ends, even if that process is killed.
 

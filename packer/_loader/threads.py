@@ -288,7 +288,7 @@ class Threads(Workers):
         return slot.tensors(layout, count)
 
     def _new_slot(self, size: int) -> Slot:
-        """Return new memory; it replaces a slot that is too small, if there is one."""
+        """Return a slot with new memory; it replaces a slot that is too small, if such a slot exists."""
         slot = Slot(fresh(size))
         for number in [number for number, other in enumerate(self._slots) if other.free][:1]:
             self._slots[number] = slot

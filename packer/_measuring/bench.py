@@ -335,7 +335,7 @@ def bench(
 
 
 def _reasons(skipped: dict[str, str]) -> Iterator[str]:
-    """Yield each reason why nothing was measured once, with the first side to which it applies."""
+    """Yield the reasons why nothing was measured, each reason once, with the first side to which it applies."""
     for reason in dict.fromkeys(skipped.values()):
         yield f"{next(name for name, other in skipped.items() if other == reason)}: {reason}"
 

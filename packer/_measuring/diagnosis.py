@@ -69,7 +69,7 @@ class ProfileReport(Displayable):
     steps : int
         Number of measured batches.
     wait, step : float
-        Mean seconds for which a step waits for its batch, and for which it computes.
+        Mean seconds that a step waits for its batch, and mean seconds that it computes.
     first : float
         Seconds until the first batch, including the start of the workers.
     stages : dict of str to float

@@ -590,8 +590,8 @@ def estimate(
     src : path
         The same as for `convert`.
     dst : path, optional
-        The path of the pack: its suffix decides the format, and the trials are written to its disk, if they fit. By
-        default a ``.lmdb`` with the name of `src` in the current directory.
+        The path of the pack, whose suffix decides the format. Trials are written to the disk of this path, if they fit.
+        By default a ``.lmdb`` with the name of `src` in the current directory.
     jobs : int, optional
         The number of machines like this one that make parts; 1 by default.
     seconds : float

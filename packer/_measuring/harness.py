@@ -1,10 +1,10 @@
 """The measuring harness of `packer.bench`, `tune`, `estimate`, `profile` and `doctor`.
 
-A machine is shared and its speed changes from one second to the next, so no figure is reported alone. Contenders run in
-separate processes (`ChildProcess`) or one after the other. `rounds` orders them so that each round begins with a
-different contender, and `ratio` compares them within a round. Every measurement ends after a `TimeLimit`. `Load`
-measures the share of the CPUs that other programs used; `since` divides a thread's time into work and waiting.
-Measurements leave no files behind (`scratch_directory`), and do not change the program's random numbers
+Other programs share the machine, so its speed changes from one second to the next, and a single figure means little.
+Contenders run in separate processes (`ChildProcess`) or one after the other. `rounds` orders the contenders so that
+each round begins with a different one, and `ratio` compares contenders within a round. Every measurement ends after a
+`TimeLimit`. `Load` measures the share of the CPUs that other programs used; `since` divides a thread's time into work
+and waiting. Measurements leave no files behind (`scratch_directory`), and do not change the program's random numbers
 (`keeping_random_states`).
 """
 

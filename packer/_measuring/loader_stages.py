@@ -451,8 +451,7 @@ class Stages:
     form : str
         The input of a transform: ``"pil"``, ``"numpy"`` or ``"tensor"``; empty if no image was seen.
     lock : float
-        The share of their time for which two threads that make items wait for each other; 0 for a loader without
-        threads.
+        The share of time for which two threads that make items wait for each other; 0 for a loader without threads.
     handing : Cost
         Seconds per sample for handing over; without workers, the seconds that a worker would need.
     others : float

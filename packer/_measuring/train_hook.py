@@ -55,7 +55,7 @@ def install() -> None:
 
 
 def _import_hidden_sitecustomize(directory: str) -> None:
-    """Import the environment's ``sitecustomize``, if there is one, which the file in `directory` hides."""
+    """Import the user's own ``sitecustomize``, which the file in `directory` hides, if there is one."""
     sys.path[:] = [entry for entry in sys.path if entry != directory]
     this = sys.modules.pop("sitecustomize", None)
     with contextlib.suppress(ImportError):
@@ -381,7 +381,7 @@ class _State:
 
 
 def _awaited(process: subprocess.Popen[bytes], ended: Path, show: Callable[[], None]) -> tuple[int, bool]:
-    """Wait for the end of a command; return its status, and whether Ctrl-C, which it gets too, was pressed."""
+    """Wait for the end of a command; return its status, and whether Ctrl-C was pressed."""
     interrupted, since, signals = False, None, [process.kill, process.terminate]
     while True:
         try:

@@ -1,7 +1,7 @@
 """Trial conversions of some images of a source, and the extrapolation to all images.
 
-The time of a conversion consists of a fixed part, for its beginning and its end, and a part for each image and byte. A
-trial reports when its first and its last batch were written, which separates the two parts. Modules are loaded once,
+The time of a conversion has a fixed part, for the beginning and the end, and a part that grows with images and bytes. A
+trial reports when the first and the last batch were written, which separates the two parts. Modules are loaded once,
 before the trials; a module that only some images need may be loaded in the first trial.
 
 Images of similar sizes are a stratum. Strata of large images have fewer members, because the estimated quantity, such

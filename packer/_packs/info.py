@@ -8,8 +8,8 @@ little-endian. If labels are not class ids, the word "int" or "float" precedes a
 as its float64.
 
 If there are fields, the hash of their descriptions follows the hash of the classes. It covers a JSON array with each
-field's entry in the manifest, without its `file`, in ASCII and without spaces, with the members of objects in the order
-of their names. The hash of a sample then also covers, after its data, an int64 and some bytes for each field: for a
+field's entry in the manifest, without the member `file`. The JSON is ASCII without spaces, and members of objects are
+sorted by name. The hash of a sample then also covers, after its data, an int64 and some bytes for each field: for a
 number, its size in bytes and the number in the form of its column; for other values, the length of the value and the
 value; for a missing value, only -1.
 """

@@ -210,7 +210,7 @@ def _levels(pixels: Numbers) -> npt.NDArray[np.uint8]:
 
 
 def _painted(segmentations: Sequence[Any], height: int, width: int, side: int) -> Ints:
-    """Return for each pixel of a picture the last object, counted from 1, whose run lengths cover it; 0 for none.
+    """Return for each pixel of a picture the number of the last object, from 1, that covers the pixel; 0 for none.
 
     No array of the image's own size is allocated. Values that are not run lengths for an image of this size paint
     nothing.

@@ -50,7 +50,7 @@ def coded(kind: str, randoms: int, table: Operations | None = None, **numbers: f
 
 
 def joined(rules: Sequence[Coded | None]) -> Coded | None:
-    """Join rules, one after the other; return None if one of them is None, because C does not support it."""
+    """Join encoded rules, one after the other; return None if one is None, because C does not support that rule."""
     known = [rule for rule in rules if rule is not None]
     if len(known) < len(rules):
         return None

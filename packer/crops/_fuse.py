@@ -182,12 +182,12 @@ def _random_resized_crop_of_v2(op: Any) -> Crop | None:
 
 
 def _by_v1(read: Callable[[Any], Crop]) -> Callable[[Any, bool], Crop | None]:
-    """Return a converter for a v1 transform, which resizes tensors as floats; pixels may differ by one level."""
+    """Return a converter for v1 transforms. It refuses tensors: v1 resizes these as floats, so pixels may differ."""
     return lambda op, by_tensor: None if by_tensor else read(op)
 
 
 def _by_v2(read: Callable[[Any], Crop | None]) -> Callable[[Any, bool], Crop | None]:
-    """Return a converter for a v2 transform, which resizes tensors like PIL images if its settings say so."""
+    """Return a converter for v2 transforms. For tensors, it requires antialias=True: v2 then resizes as packer does."""
     return lambda op, by_tensor: None if by_tensor and op.antialias is not True else read(op)
 
 

@@ -4,8 +4,9 @@ A random step makes its choices, such as the corner of a rectangle, in one of tw
 uniform random numbers. For a single image, it calls torch's default generator, with the same calls in the same order as
 torchvision.
 
-A record of `CROP` holds a rectangle, one resizing of it, and one window of the resized rectangle, which is padded if it
-extends outside. Chains of steps that do not fit into one record are refused before any image is read.
+A record of `CROP` holds a rectangle, the size to which the rectangle is resized, and a window of the resized rectangle.
+If the window extends outside, it is padded. Chains of steps that do not fit into one record are refused before any
+image is read.
 
 The functions at the end of this module change N records of `CROP` in place. Each function acts on the current result of
 the records, so coordinates and sizes refer to that result: if the result is mirrored, a cut at its left side removes
@@ -184,7 +185,7 @@ class Step(abc.ABC):
 
 
 def coded(steps: Sequence[Step]) -> npt.NDArray[Any] | None:
-    """Return steps as an array of STEP; None without the compiled extension, or if it does not support one of them."""
+    """Return steps as an array of STEP; None without the compiled extension, or if it does not support a step."""
     codes = [step.code for step in steps]
     if _native is None or None in codes:
         return None
