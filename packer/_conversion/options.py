@@ -143,7 +143,7 @@ def require_counts(options: Any) -> None:
 
 
 def require_choices(options: Any, kind: type) -> None:
-    """Raise ValueError if the request has a value, for an option that `kind` declares, that is not among its choices."""
+    """Raise ValueError if the request's value of an option in `kind` is not one of the option's choices."""
     for name, option in options_of(kind):
         value = getattr(options, name)
         if option.choices and value is not None and value not in option.choices:

@@ -153,7 +153,7 @@ class Partition:
         compare: bool = True,
         fresh: bool = False,
     ) -> Source:
-        """Begin the job, or join the one that another process began; return the source.
+        """Begin the job, or join a job that another process began; return the source.
 
         Parameters
         ----------
@@ -403,7 +403,7 @@ def already_made(partition: Partition, request: ConversionRequest) -> Manifest |
 
 
 def begin(partition: Partition, request: ConversionRequest, *, share: bool, compare: bool = True) -> Source:
-    """Begin the job, or join the one that another process began; see `Partition.begin`."""
+    """Begin the job, or join a job that another process began; see `Partition.begin`."""
     check_inputs(partition.destination, request.inputs())
     opening = _opening(partition, request)
     return partition.begin(opening, request.described(), share=share, compare=compare, fresh=request.fresh)

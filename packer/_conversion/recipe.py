@@ -191,7 +191,7 @@ class Change(NamedTuple):
 
     @property
     def box(self) -> Box | None:
-        """The resizing of the upright image, as a record of `CROP`; None if it changes nothing."""
+        """The resizing of the upright image, as a record of `CROP`; None if resizing changes nothing."""
         if self.resize is None or not self.resize.changes(*self.upright):
             return None
         return self.resize.box(*self.upright)

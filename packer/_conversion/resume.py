@@ -125,7 +125,7 @@ def compare_source(
         `Source.identities`.
     source : Source
     done : iterable of Stamp
-        Stamps of the files already processed, from the first file on.
+        Stamps of the files already processed, beginning with the first file.
     files : bool
         Whether to compare each file's size and time.
 

@@ -39,7 +39,7 @@ from packer.errors import DestinationError, PackLockedError, option, printable
 
 
 class UploadedConversion:
-    """A conversion to a URL, as a context manager: within it, this process has exclusive use of the room.
+    """A conversion to a URL, as a context manager: inside the block, only this process uses the room.
 
     Parameters
     ----------

@@ -125,7 +125,7 @@ class ConcatImageDataset(ItemDataset):
 
     @classmethod
     def _of(cls, parts: Sequence[ConcatImageDataset]) -> ConcatImageDataset:
-        """Return one dataset of the datasets of all `parts`."""
+        """Join the datasets of all `parts` into one dataset."""
         starts = np.cumsum([0, *(part._ends[-1] for part in parts)]).tolist()
         joined = cls([dataset for part in parts for dataset in part.datasets])
         chosen = [start + part._among_all(np.arange(len(part))) for start, part in zip(starts, parts, strict=False)]

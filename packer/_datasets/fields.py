@@ -105,7 +105,7 @@ class Parts:
 
     @property
     def further_images(self) -> tuple[str, ...]:
-        """The image fields: an item contains their images in addition to the sample's own image."""
+        """The image fields, whose images an item contains in addition to the sample's own image."""
         return tuple(name for name, field in self.fields.items() if KINDS[field.kind].pixels == "colours")
 
     @property

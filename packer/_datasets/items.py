@@ -119,7 +119,7 @@ class ItemMaker:
             self._batch = empty_rows(len(rows), (3, *pipeline.row_size))
 
     def make(self, positions: range) -> list[Any]:
-        """Return the items of the samples at some of the positions from 0 to N - 1."""
+        """Return the items of some of the samples, by positions from 0 to N - 1."""
         part = slice(positions.start, positions.stop)
         if self._batch is not None:
             return self._finished(positions, self._rows_of(self._batch, part))

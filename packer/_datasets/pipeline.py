@@ -426,7 +426,7 @@ def joint(transform: Any, target_transform: Any) -> Any:
 
 
 def followed_by_fields(crops: Crops) -> tuple[Crops | None, Operations | None]:
-    """Return the crops and the operations of N images that apply to their fields; (N, V) crops of views do not."""
+    """Return the crops and operations to apply to the fields of N images; none for the (N, V) crops of views."""
     return (None, None) if crops.ndim == 2 else parted(crops)
 
 

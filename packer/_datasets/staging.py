@@ -294,8 +294,8 @@ def stage(
     path : path
         The pack.
     directory : path
-        The directory for the copy. If it is missing, it is created for this user only; its parent must exist. ``~`` is
-        the user's home directory.
+        The directory for the copy. A missing directory is created for this user only; the parent directory must exist.
+        ``~`` is the user's home directory.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the number of bytes copied, by any process, and their
         total.

@@ -70,7 +70,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         The same as in torch's DataLoader.
     num_workers : int
         The number of threads. With 0, the calling thread makes each batch when it is requested. If the dataset was
-        opened with ``threads=T``, there are T times as many threads.
+        opened with ``threads=T``, this number is multiplied by T.
     prefetch_factor : int, optional
         The number of batches that each thread prepares ahead; 2 by default.
     pin_memory : bool

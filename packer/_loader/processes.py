@@ -529,7 +529,7 @@ class _Server:
 def _respond(
     connection: Connection, responses: queue.SimpleQueue[tuple[int, Sequence[BatchFuture]]], server: _Server
 ) -> None:
-    """Send back the result or the error of each request when all of its work has ended."""
+    """Send back the result or the error of a request when all work for this request has ended."""
     while True:
         number, futures = responses.get()
         for future in futures:

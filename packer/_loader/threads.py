@@ -195,7 +195,7 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def _make_items(self, job: BatchJob) -> Sequence[BatchFuture]:
-        """Begin to make the items of a job; they are the futures' results, in the order of the job's indices."""
+        """Begin to make the items of a job; the futures return the items in the order of the job's indices."""
 
     def _hand_out(self, memory: Tensors) -> Tensors:
         """Return a finished batch, or a copy of it; the training loop may keep the result for any time."""

@@ -322,7 +322,7 @@ class FileNames:
         return not self._suffixes or name.lower().endswith(self._suffixes)
 
     def _number(self) -> None:
-        """Number the files whose names are taken."""
+        """Add numbers to file names that another file already has."""
         alike: dict[int, list[int]] = {}
         for index, first in repeats(self):
             alike.setdefault(first, [first]).append(index)

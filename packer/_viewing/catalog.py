@@ -307,7 +307,7 @@ Checksums = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Samples whose images are the same bytes.
+    """A group of samples with byte-identical images.
 
     Attributes
     ----------

@@ -219,7 +219,7 @@ def _random_crop_of_v2(op: Any, by_tensor: bool) -> Crop | None:
 
 
 def _fills(op: Any, by_tensor: bool) -> bool:
-    """Tell whether torchvision can fill the border: tensors take one number, or in v2 a colour if it is constant."""
+    """Tell whether torchvision accepts the fill: for tensors one number, or in v2 a colour for constant padding."""
     of_v2 = ".v2." in type(op).__module__
     return not by_tensor or not isinstance(op.fill, Sequence) or (of_v2 and op.padding_mode == "constant")
 
