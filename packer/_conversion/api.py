@@ -289,7 +289,7 @@ def convert(
 def _converted(
     request: ConversionRequest, destination: Path, progress: Callable[[ConversionProgress], None] | None
 ) -> Summary:
-    """Make the requested pack on this machine; messages name `destination` as the place of the pack."""
+    """Make the requested pack on this machine; messages name `destination` as the path of the pack."""
     if request.parts is not None:
         from packer._conversion.partition import convert_in_parts
 

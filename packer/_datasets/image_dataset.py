@@ -94,8 +94,8 @@ class ImageDataset(ItemDataset):
     is_valid_file : callable, optional
         Called with the name of every sample, a str; must return True if the sample belongs to the dataset.
     allow_empty : bool
-        Whether classes may have no samples: after `is_valid_file`, or, if `root` is a directory of images, because a
-        class directory is empty.
+        Whether a class may have no samples, because `is_valid_file` rejects all of them. If `root` is a directory of
+        images, also whether a class directory may be empty.
     transforms : callable, optional
         Applied to image and label together, instead of `transform` and `target_transform`: ``image, label =
         transforms(image, label)``. With `fields`, it is applied to the dict of an item, as torchvision's v2 transforms

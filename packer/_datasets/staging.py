@@ -382,7 +382,7 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
 
 
 class _InUseError(Exception):
-    """Raised if another process holds a lock."""
+    """Raised internally if another process holds a lock."""
 
 
 def _copy_name(pack: PackFiles) -> str:
