@@ -1,16 +1,18 @@
 """Images in arrays: NumPy's ``.npy``, the binary files of CIFAR, and the IDX files of MNIST.
 
-``X.npy`` holds N x H x W x 3, N x 3 x H x W or N x H x W bytes, in C order. The labels are in ``X_labels.npy``, or in
-``y.npy`` for ``x.npy`` and in ``labels.npy`` for ``images.npy``: N whole numbers, also as floats, N x 1, or one-hot N x
-C. Headers are parsed with a regular expression, and nothing is evaluated.
+``X.npy`` holds N x H x W x 3, N x 3 x H x W or N x H x W bytes, in C order. The labels are in ``X_labels.npy``; the
+labels of ``x.npy`` may also be in ``y.npy``, and those of ``images.npy`` in ``labels.npy``. Labels are N whole numbers
+(integers or floats), N x 1 numbers, or N x C one-hot rows. A regular expression parses the headers; no code in a header
+is evaluated.
 
-CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): a record is its class, 1 byte (in CIFAR-100 the
-coarse class and then the fine class), and 32 x 32 pixels: the red plane, the green and the blue, row after row. Text
-files next to them list the names of the classes, one on each line.
+CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): a record has a class of 1 byte (in CIFAR-100 two
+bytes: the coarse class, then the fine class) and 32 x 32 pixels. The pixels are a red plane, a green plane and a blue
+plane, each row after row. Text files next to them list the names of the classes, one on each line.
 
-IDX (http://yann.lecun.com/exdb/mnist), also of Fashion-MNIST, KMNIST and EMNIST, big-endian: u16 0, u8 type (8: bytes),
-u8 axes, for each axis u32 length, and the elements. Images have three axes and grey pixels; labels have one axis.
-``X-labels-idx1-ubyte`` has the labels of ``X-images-idx3-ubyte``.
+IDX (http://yann.lecun.com/exdb/mnist) is also the format of Fashion-MNIST, KMNIST and EMNIST. A file is big-endian: u16
+0, u8 type (8: bytes), u8 number of axes, a u32 length for each axis, and the elements. An array of images has three
+axes, and its pixels are grey; an array of labels has one axis. ``X-labels-idx1-ubyte`` has the labels of
+``X-images-idx3-ubyte``.
 """
 
 from __future__ import annotations
@@ -41,8 +43,9 @@ _CHANNELS = (1, 3, 4)
 def pixel_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:
     """Return the pixel layout, height and width of the images in an array of bytes.
 
-    None if they are not images, or the layout is ambiguous: three axes, one of them with 1, 3 or 4 elements, may be a
-    single image with channels. With `of_many` the first axis is known to count images.
+    The result is None if the array does not hold images. It is also None if the layout is ambiguous: an array of three
+    axes, one of them with 1, 3 or 4 elements, may be a single image with channels. `of_many` states that the first axis
+    counts images.
     """
     if 0 in shape[1:]:
         return None
@@ -68,7 +71,7 @@ def undecided(shape: Sequence[int]) -> str:
 
 
 def matlab_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:
-    """Return the layout, as `pixel_layout` does, of images that MATLAB wrote.
+    """Return the pixel layout, height and width of images that MATLAB wrote, as `pixel_layout` does.
 
     MATLAB stores them as H x W x C x N, column by column, and HDF5 reports the axes in reverse order: N x C x W x H.
     """
@@ -88,7 +91,7 @@ _LABELS = re.compile(r"(?:.*[_-])?(?:labels?|targets?|y)(?:[_-].*)?\.npy", re.IG
 
 @dataclass(eq=False)
 class NpyImages(Container):
-    """Files ``.npy``, with the files of their labels."""
+    """Files ``.npy`` of images, with label files next to them."""
 
     kind = "npy"
     suffixes = (".npy",)
@@ -180,7 +183,7 @@ class NpyImages(Container):
 
 
 def _images(file: ContainerFile) -> tuple[int, PixelLayout, tuple[int, int, int]]:
-    """Return the offset of the images, their pixel layout, their number, height and width."""
+    """Return the offset of the first image, the pixel layout, and the number, height and width of the images."""
     begin, dtype, shape = _header(file)
     found = pixel_layout(shape) if dtype == np.uint8 else None
     if found is None:
@@ -198,7 +201,7 @@ _HEADER = re.compile(
 
 
 def _header(file: ContainerFile) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
-    """Return the offset of the elements, their dtype and the shape; SourceError if they do not fill the file."""
+    """Return offset, dtype and shape of an array's elements; SourceError if the elements do not fill the file."""
     magic, major, _ = struct.unpack("<6sBB", file.read(0, 8))
     start = 10 if major == 1 else 12
     length = int.from_bytes(file.read(8, start - 8), "little")
@@ -227,7 +230,7 @@ def _label_files(path: Path) -> list[Path]:
 
 
 def _labels_of(path: Path) -> Path | None:
-    """Return the label file of an image file: its name differs only in the word for labels."""
+    """Return the label file of an image file; the two names differ only in the word for labels."""
     stem = path.stem
     names = [f"{stem}_labels", f"{stem}-labels"]
     for word, label in _WORDS.items():
@@ -248,7 +251,7 @@ _CIFAR_BLOCK = 256  # records
 
 @dataclass(eq=False)
 class CIFAR(Container):
-    """Files ``data_batch_1.bin``, ``test_batch.bin`` and ``train.bin``."""
+    """CIFAR's binary files, such as ``data_batch_1.bin``, ``test_batch.bin`` and ``train.bin``."""
 
     kind = "cifar"
 
@@ -307,7 +310,7 @@ class CIFAR(Container):
                     yield self._with_coarse(entry, block[begin], start) if labels == 2 else entry
 
     def _with_coarse(self, entry: Entry, number: int, start: int) -> Entry:
-        """Return an entry with its coarse class, which is a problem if there is no such class."""
+        """Add the coarse class to an entry; set the entry's `problem` if the class does not exist."""
         known = len(self.fields[0].classes)
         wrong = f"byte {start}: the coarse class is {number}, and there are {known}" if number >= known > 0 else ""
         return entry._replace(values={"coarse": number}, problem=wrong)
@@ -319,7 +322,7 @@ def _bytes_of_labels(name: str) -> int:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the names of classes."""
+    """Return the class names in a text file, one from each line."""
     lines = text_in(path, _LONGEST_META).splitlines()
     while lines and not lines[-1].strip():
         lines.pop()
@@ -333,7 +336,7 @@ _IDX_BLOCK = 1 << 16
 
 @dataclass(eq=False)
 class MNIST(Container):
-    """Files ``X-images-idx3-ubyte`` with ``X-labels-idx1-ubyte`` in the same directory."""
+    """IDX files ``X-images-idx3-ubyte``, with their labels in ``X-labels-idx1-ubyte`` in the same directory."""
 
     kind = "mnist"
 
@@ -389,7 +392,7 @@ class MNIST(Container):
 
 
 def _shape(file: ContainerFile, axes: int) -> tuple[int, ...]:
-    """Return the lengths of the axes; SourceError if they do not match the size of the file."""
+    """Return an array's shape from an IDX header; SourceError if the shape does not match the file's size."""
     zero, type, found = struct.unpack(">HBB", file.read(0, 4))
     if zero or type != _BYTES or found != axes:
         raise SourceError(f"{file.path}: no IDX file of bytes with {axes} ax{'i' if axes == 1 else 'e'}s")

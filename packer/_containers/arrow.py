@@ -1,17 +1,17 @@
-"""Arrow files of images, as Hugging Face's `datasets` keeps them: its cache, and the directories of ``save_to_disk``.
+"""Arrow files of images that Hugging Face's `datasets` writes: its cache files, and directories of ``save_to_disk``.
 
-``state.json`` in a directory lists its files, in order, and ``dataset_info.json`` has the features if the schema has
-none. Images in uncompressed buffers are read in place. pyarrow reads the other columns.
+``state.json`` lists the files of a directory in their order. If the schema of a file has no features,
+``dataset_info.json`` has them. Images in uncompressed buffers are read in place. pyarrow reads the other columns.
 
-Arrow's IPC format (``Message.fbs``, ``Schema.fbs`` and ``Columnar.rst`` of apache/arrow): a message is a mark, the size
-of its description, the description as a FlatBuffer (https://flatbuffers.dev), and its body. A file is a stream between
-a signature and a footer. A record batch has its arrays in the order of the schema, a parent before its children.
-Each has a node, its length and the count of missing values, and the buffers of its type: a bitmap of the values
-present, their offsets, the values.
+Arrow's IPC format (``Message.fbs``, ``Schema.fbs`` and ``Columnar.rst`` of apache/arrow): a message consists of a
+marker, the size of the message's metadata, the metadata as a FlatBuffer (https://flatbuffers.dev), and the body. A file
+consists of a signature, a stream of messages, and a footer. A record batch has its arrays in the order of the schema, a
+parent before its children. Each array has a node, which records the array's length and its number of nulls, and the
+buffers of its type: a validity bitmap, offsets, and values.
 
-A column may hold indices into a dictionary, which is a separate message, like the categories of pandas. In a stream, a
-dictionary applies to the batches after it until another one replaces it, and a delta adds values to it. In a file it
-applies to all batches.
+A column may hold indices into a dictionary, like the categories of pandas. The dictionary is a separate message. In a
+stream, a dictionary applies to the batches that follow, until another dictionary replaces it; a delta message appends
+values to the current dictionary. In a file, a dictionary applies to all batches.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _COMPRESSION = {0: "lz4", 1: "zstd"}
 
 
 class FlatTable:
-    """A table of a FlatBuffer: numbers and nested tables by slot number.
+    """A table in a FlatBuffer, which holds numbers and nested tables in numbered slots.
 
     Raises
     ------
@@ -80,30 +80,30 @@ class FlatTable:
         return cls(data, int_at(data, "<I", 0))
 
     def where(self, slot: int) -> int:
-        """Return the offset of the value in a slot; 0 if there is none."""
+        """Return the offset of the value in a slot; 0 if the slot is empty."""
         at = 4 + 2 * slot
         inner = int_at(self._data, "<H", self._slots + at) if at < self._end else 0
         return self._at + inner if inner else 0
 
     def number(self, slot: int, layout: str, default: int = 0) -> int:
-        """Return a number; `default` if there is none."""
+        """Return the number in a slot; `default` if the slot is empty."""
         at = self.where(slot)
         return int_at(self._data, layout, at) if at else default
 
     def find(self, slot: int) -> FlatTable | None:
-        """Return the table in a slot; None if there is none."""
+        """Return the table in a slot; None if the slot is empty."""
         at = self.where(slot)
         return FlatTable(self._data, at + int_at(self._data, "<I", at)) if at else None
 
     def table(self, slot: int) -> FlatTable:
-        """Return a table, which must be there."""
+        """Return the table in a slot that must not be empty."""
         found = self.find(slot)
         if found is None:
             raise ValueError("a damaged FlatBuffer")
         return found
 
     def vector(self, slot: int, width: int) -> tuple[int, int]:
-        """Return the offset of the elements of a vector, and their number."""
+        """Return the offset and the number of a vector's elements."""
         at = self.where(slot)
         if not at:
             return 0, 0
@@ -114,13 +114,13 @@ class FlatTable:
         return at + 4, count
 
     def tables(self, slot: int) -> Iterator[FlatTable]:
-        """Yield the tables of a vector of tables."""
+        """Yield each table in a vector."""
         start, count = self.vector(slot, 4)
         for at in range(start, start + 4 * count, 4):
             yield FlatTable(self._data, at + int_at(self._data, "<I", at))
 
     def number_at(self, layout: str, at: int) -> int:
-        """Return a number at an offset of the buffer."""
+        """Return the number at an offset in the buffer."""
         return int_at(self._data, layout, at)
 
     def pairs(self, slot: int) -> list[tuple[int, int]]:
@@ -135,13 +135,13 @@ class FlatTable:
         return [int_at(self._data, "<i", at) for at in range(start, start + 4 * count, 4)]
 
     def text(self, slot: int) -> str:
-        """Return a text; an empty one if there is none."""
+        """Return the text in a slot; an empty text if the slot is empty."""
         start, count = self.vector(slot, 1)
         return self._data[start : start + count].decode("utf-8", "replace")
 
 
 def int_at(data: bytes, layout: str, at: int) -> int:
-    """Return the number at a position; ValueError or struct.error if it is outside."""
+    """Return the number at a position; ValueError or struct.error if the position is outside of the buffer."""
     if at < 0:
         raise ValueError("a damaged FlatBuffer")
     return int(struct.unpack_from(layout, data, at)[0])
@@ -155,7 +155,7 @@ class Buffered(NamedTuple):
 
 
 class ArrowBatch(NamedTuple):
-    """A record batch.
+    """A record batch: the nodes and buffers of its arrays.
 
     Attributes
     ----------
@@ -164,7 +164,8 @@ class ArrowBatch(NamedTuple):
         The length and the number of nulls of each array, a parent before its children.
     buffers : list of Buffered
     codec : str
-        The compression of each buffer, which follows 8 bytes with its size; empty without compression.
+        The compression of the buffers; empty without compression. A compressed buffer begins with its unpacked size, 8
+        bytes.
     dictionaries : mapping of int to Dictionary
         The dictionaries of the columns, by id.
     """
@@ -184,7 +185,7 @@ class Dictionary(NamedTuple):
     values : ArrowBatch
         A single array.
     before : Dictionary, optional
-        The values before these, if these are a delta.
+        The earlier values, if this dictionary is a delta.
     """
 
     values: ArrowBatch
@@ -229,7 +230,7 @@ _MOST_NULLS = 1 << 28  # bytes
 
 
 class _Values(NamedTuple):
-    """The array of a dictionary, and the numbers of bytes that its buffers and its nulls take."""
+    """The array of a dictionary, the bytes of its buffers, and the bytes that its nulls take in memory."""
 
     of: Dictionary
     array: Any
@@ -238,7 +239,7 @@ class _Values(NamedTuple):
 
 
 class ArrowFile:
-    """A stream in Arrow's IPC format, or a file that contains one.
+    """A reader of a stream in Arrow's IPC format, or of a file that contains such a stream.
 
     Parameters
     ----------
@@ -280,14 +281,14 @@ class ArrowFile:
 
     @cached_property
     def _dictionaries(self) -> list[int | None]:
-        """The dictionary id of each array of a batch, in the order of its nodes; None without a dictionary."""
+        """The dictionary id of each array in a batch, in the order of nodes; None for an array without a dictionary."""
         metadata, _ = self._metadata(self._begin, self._file.size)
         _, _, schema = self._header(self._begin, metadata)
         with damage(self._file, self._begin, *_MALFORMED):
             return [] if schema is None else [one for field in schema.tables(1) for one in _ids(field, _DEEPEST)]
 
     def batches(self) -> Iterator[ArrowBatch]:
-        """Yield the record batches in their order.
+        """Yield the record batches in file order.
 
         Raises
         ------
@@ -308,7 +309,7 @@ class ArrowFile:
                 known = self._with_dictionary(message, known, ids)
 
     def _messages(self) -> Iterator[_Message]:
-        """Yield the messages; SourceError if one is not a schema, dictionary or record batch."""
+        """Yield the messages; SourceError if a message is not a schema, a dictionary or a record batch."""
         at, end = self._begin, self._end()
         while True:
             metadata, body = self._metadata(at, end)
@@ -325,7 +326,7 @@ class ArrowFile:
     def _with_dictionary(
         self, message: _Message, known: dict[int, Dictionary], ids: frozenset[int]
     ) -> dict[int, Dictionary]:
-        """Return the dictionaries after a message, which may contain one; those without a column are left out."""
+        """Return the dictionaries that apply after a message. Dictionaries that no column uses are left out."""
         if message.kind != _DICTIONARY or message.header is None:
             return known
         with damage(self._file, message.at, *_MALFORMED):
@@ -343,7 +344,7 @@ class ArrowFile:
             return {**known, number: Dictionary(_batch(values, message), before)}
 
     def _end(self) -> int:
-        """Return the end of the stream, which in a file is before the footer."""
+        """Return the offset at which the stream ends; in a file, the footer follows."""
         size = self._file.size
         if self._is_stream:
             return size
@@ -354,7 +355,7 @@ class ArrowFile:
         return size - 10 - footer
 
     def _metadata(self, at: int, end: int) -> tuple[bytes, int]:
-        """Return the metadata of a message, and the offset of its body; nothing at the end of the stream."""
+        """Return a message's metadata (empty at the end of the stream) and the offset of its body."""
         if end - at < 8 or self._file.read(at, 4) != _MARK:
             raise damaged(self._file, at, "no message of Arrow's, as its end is one too: it was cut short")
         size = int.from_bytes(self._file.read(at + 4, 4), "little")
@@ -363,7 +364,7 @@ class ArrowFile:
         return self._file.read(at + 8, size), at + 8 + size
 
     def _header(self, at: int, metadata: bytes) -> tuple[int, int, FlatTable | None]:
-        """Return the type of a message, the size of its body, and its header."""
+        """Return type, body size and header of a message."""
         with damage(self._file, at, *_MALFORMED):
             message = FlatTable.root(metadata)
             return message.number(1, "<B"), message.number(3, "<q"), message.find(2)
@@ -411,7 +412,7 @@ class ArrowFile:
             return found
 
     def rows(self, batch: ArrowBatch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield the values of other columns, row by row."""
+        """Yield the values of columns without images, row by row."""
         with self._checked():
             self._taken = sum(values.taken for values in self._values.values())
             self._nulls = sum(values.nulls for values in self._values.values())
@@ -430,7 +431,7 @@ class ArrowFile:
             yield from (dict(zip(arrays, row, strict=True)) for row in zip(*some, strict=True))
 
     def head(self, piece: Piece | Packed) -> bytes:
-        """Return the first bytes of an image."""
+        """Return the first bytes of an image, which identify its type."""
         if isinstance(piece, Piece):
             return self._file.read(piece.offset, min(piece.size, IMAGE_HEAD))
         return self._whole(piece)[piece.offset : piece.offset + min(piece.size, IMAGE_HEAD)]
@@ -443,11 +444,11 @@ class ArrowFile:
         return self._unpacked[1]
 
     def _position(self, column: str) -> tuple[Any, int, int]:
-        """Return the type of a column, and the numbers of its first node and its first buffer."""
+        """Return a column's type, the index of its first node, and the index of its first buffer."""
         return _position_among(self.schema, column, 0, 0)
 
     def _location(self, batch: ArrowBatch, number: int) -> tuple[Piece | Packed, int]:
-        """Return the location of a buffer, and its size when it is unpacked."""
+        """Return a buffer's location and its unpacked size."""
         offset, size = batch.buffers[number]
         if not batch.codec or not size:
             return Piece(self._unit, offset, size), size
@@ -466,7 +467,7 @@ class ArrowFile:
         return unpack(location.codec, self._file.read(location.piece.offset, location.piece.size), location.unpacked)
 
     def _own(self, batch: ArrowBatch, number: int) -> bytes:
-        """Return a buffer, counting its bytes at every use; ValueError if all uses together exceed the limit."""
+        """Return a buffer; ValueError if the buffers returned so far, repeated ones included, exceed the size limit."""
         data = self._bytes(batch, number)
         self._taken += len(data)
         if self._taken > (most := MOST_UNPACKED if batch.codec else self._file.size):
@@ -494,7 +495,7 @@ class ArrowFile:
         return np.frombuffer(data[:size], dtype).astype(np.int64)
 
     def _array(self, batch: ArrowBatch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
-        """Return an array, and the numbers of the node and the buffer after its own."""
+        """Return an array, the index of the next node, and the index of the next buffer."""
         import pyarrow as pa
 
         kind = getattr(kind, "storage_type", kind)
@@ -531,7 +532,7 @@ class ArrowFile:
         return array, node, buffer
 
     def _of_dictionary(self, batch: ArrowBatch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
-        """Return an array of indices into a dictionary, in the form that `_array` returns."""
+        """Return an array of indices into a dictionary, together with the next indices, as `_array` does."""
         import pyarrow as pa
 
         if _has_dictionary(kind.value_type):
@@ -548,7 +549,7 @@ class ArrowFile:
         return pa.DictionaryArray.from_arrays(numbers, values, ordered=kind.ordered), next_node, next_buffer
 
     def _values_of(self, number: int, dictionary: Dictionary, kind: Any) -> Any:
-        """Return the values of a dictionary as one array. Known values are not read again."""
+        """Return a dictionary's values as one array; values that were read before come from a cache."""
         import pyarrow as pa
 
         known = self._values.get(number)
@@ -571,7 +572,10 @@ class ArrowFile:
 
 
 def _ids(field: FlatTable, deepest: int) -> Iterator[int | None]:
-    """Yield the ids of a field and its children; the values of a dictionary, with their children, are elsewhere."""
+    """Yield the dictionary ids of a field and its children.
+
+    A dictionary's own values, in a separate message, are skipped.
+    """
     encoding = field.find(4)
     yield None if encoding is None else encoding.number(0, "<q")
     if encoding is None and (children := list(field.tables(5))):
@@ -582,7 +586,7 @@ def _ids(field: FlatTable, deepest: int) -> Iterator[int | None]:
 
 
 def _require_text(field: Any) -> None:
-    """Raise ValueError if a name of a column or of a member is not text, because pyarrow decodes names late."""
+    """Raise ValueError if the name of a column or a member is not text; pyarrow itself would report this too late."""
     if not isinstance(field.name, str):
         raise ValueError("a column has no name")
     for number in range(field.type.num_fields):
@@ -590,19 +594,19 @@ def _require_text(field: Any) -> None:
 
 
 def members_of(kind: Any) -> list[Any]:
-    """Return the members of a structure; none for other types."""
+    """Return the members of a structure type; an empty list for other types."""
     return [kind.field(number) for number in range(kind.num_fields)] if str(kind).startswith("struct") else []
 
 
 def names_of(kind: Any) -> list[str]:
-    """Return the names of the members of a structure; none for other types."""
+    """Return the member names of a structure type; an empty list for other types."""
     return [member.name for member in members_of(kind)]
 
 
 def _position_among(fields: Iterable[Any], name: str, node: int, buffer: int) -> tuple[Any, int, int]:
-    """Return the type of a field and the numbers of its first node and buffer.
+    """Return a field's type, the index of its first node, and the index of its first buffer.
 
-    `node` and `buffer` are the first numbers of all fields.
+    `node` and `buffer` are the indices at which the first of the fields begins.
     """
     for field in fields:
         if field.name == name:
@@ -613,7 +617,7 @@ def _position_among(fields: Iterable[Any], name: str, node: int, buffer: int) ->
 
 
 def _has_dictionary(kind: Any) -> bool:
-    """Tell whether a type is a dictionary type, or contains one."""
+    """Tell whether a type is, or contains, a dictionary type."""
     kind = getattr(kind, "storage_type", kind)
     return str(kind).startswith("dictionary<") or any(
         _has_dictionary(kind.field(number).type) for number in range(kind.num_fields)
@@ -621,7 +625,10 @@ def _has_dictionary(kind: Any) -> bool:
 
 
 def _texts(array: Any) -> list[Any]:
-    """Return the values of an array of texts. Each value of a dictionary is created once, however often it is used."""
+    """Return the values of an array of texts.
+
+    Each dictionary value becomes one Python object, however many rows use it.
+    """
     if not str(array.type).startswith("dictionary<"):
         return list(array.to_pylist())
     values = array.dictionary.to_pylist()
@@ -629,7 +636,7 @@ def _texts(array: Any) -> list[Any]:
 
 
 def _width(kind: Any) -> int:
-    """Return the approximate number of bytes that a missing value of a type takes in memory."""
+    """Estimate how many bytes of memory a missing value of a type takes."""
     import pyarrow.types
 
     if pyarrow.types.is_fixed_size_binary(kind):
@@ -638,7 +645,7 @@ def _width(kind: Any) -> int:
 
 
 def _extent(kind: Any) -> tuple[int, int]:
-    """Return the number of nodes and buffers of an array of a type, with its children."""
+    """Count the nodes and the buffers of an array of this type, its children included."""
     kind = getattr(kind, "storage_type", kind)
     nodes, buffers = 1, 0 if str(kind) == "null" else kind.num_buffers
     for number in range(kind.num_fields):
@@ -651,7 +658,7 @@ _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 
 
 class ArrowImages(TableImages):
-    """Files ``.arrow`` with a column of images."""
+    """Arrow files that have a column of images."""
 
     kind = "arrow"
     suffixes = (".arrow",)
@@ -708,7 +715,7 @@ class ArrowImages(TableImages):
 
 
 def _is_image(field: Any, features: Mapping[str, Any], chosen: str | None) -> bool:
-    """Tell whether a column has images: a structure of bytes and path, or bytes in a column named like images."""
+    """Tell whether a column holds images: structures of bytes and path, or bytes under a usual name for images."""
     called = is_image_feature(features.get(field.name)) or field.name == chosen
     kind = getattr(field.type, "storage_type", field.type)
     return sorted(names_of(kind)) == ["bytes", "path"] or (called and str(kind) in ("binary", "large_binary"))

@@ -2,8 +2,8 @@
 
 Layout, little-endian: a header (u16 version, u16 fields, u32 page size, u64 samples, u64 offset of the allocations);
 for each field u8 type, 16 bytes name, 1024 bytes of arguments; a row for each sample, aligned as C aligns structs; the
-data; the allocations (u64 sample, u64 pointer, u64 size). Only the allocations have the length of a JPEG. An image is a
-JPEG or RGB pixels, depending on a flag in its row.
+data; the allocations (u64 sample, u64 pointer, u64 size). The length of a JPEG is stored only in the allocations. A
+flag in each row tells whether the image is a JPEG or RGB pixels.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _JPEG, _RAW = 0, 1
 
 @dataclass(frozen=True)
 class _Table:
-    """The header of a file, before its rows."""
+    """The header of a file: everything before the rows."""
 
     count: int
     allocations: int
@@ -65,7 +65,7 @@ class _Table:
 
 @dataclass(eq=False)
 class Beton(ColumnContainer):
-    """Files ``.beton``."""
+    """FFCV's files ``.beton``."""
 
     kind = "beton"
     suffixes = (".beton",)
@@ -118,7 +118,7 @@ class Beton(ColumnContainer):
 
 
 def _first_values(path: Path, table: _Table) -> dict[str, list[Any]]:
-    """Return the numbers of the first samples of a file, by their fields."""
+    """Return the numeric values of a file's first samples, by field."""
     numbers = [name for name, kind in table.kinds.items() if kind in ("int", "float")]
     with reading(path) as file:
         rows = [row for _, row in itertools.islice(_rows(file, table), FIRST_SAMPLES)]
@@ -155,7 +155,7 @@ def _table(path: Path) -> _Table:
 
 
 def _with_rows(file: ContainerFile, table: _Table, stored: Sequence[Any]) -> _Table:
-    """Return a table with the layout of its rows; the pointers of the images determine the size of unknown fields."""
+    """Add the row layout to a table. The image pointers in the rows reveal the size of fields of unknown types."""
     names = list(table.kinds)
     images = [name for name, kind in table.kinds.items() if kind == "image"]
     is_known = None not in stored
@@ -173,7 +173,7 @@ def _with_rows(file: ContainerFile, table: _Table, stored: Sequence[Any]) -> _Ta
 
 
 def _fits(file: ContainerFile, table: _Table, image: str) -> bool:
-    """Tell whether the images of a file match its allocations."""
+    """Tell whether every image in a file begins at an allocation of the same sample."""
     try:
         allocations = _allocations(file, table)
         for first, block in _blocks(file, table):
@@ -188,7 +188,7 @@ def _fits(file: ContainerFile, table: _Table, image: str) -> bool:
 
 
 def _allocations(file: ContainerFile, table: _Table) -> npt.NDArray[Any]:
-    """Return the allocations that have bytes, by their offsets; SourceError if two have the same offset."""
+    """Return the nonempty allocations by offset; SourceError if two have the same offset."""
     found = np.frombuffer(file.read(table.allocations, file.size - table.allocations), _ALLOCATION)
     found = found[found["size"] > 0]
     found = found[np.argsort(found["begin"], kind="stable")]
@@ -198,7 +198,7 @@ def _allocations(file: ContainerFile, table: _Table) -> npt.NDArray[Any]:
 
 
 def _blocks(file: ContainerFile, table: _Table) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    """Yield blocks of rows, each with the number of its first row."""
+    """Yield blocks of rows, each with the index of its first row."""
     for first in range(0, table.count, _BLOCK):
         part = min(_BLOCK, table.count - first)
         data = file.read(table.begin + first * table.row.itemsize, part * table.row.itemsize)
@@ -214,7 +214,7 @@ def _rows(file: ContainerFile, table: _Table) -> Iterator[tuple[int, dict[str, A
 
 @dataclass(frozen=True)
 class _Values:
-    """The data of the samples in an open file."""
+    """Reads the values of samples from an open file."""
 
     file: ContainerFile
     unit: int
@@ -222,7 +222,7 @@ class _Values:
     allocations: npt.NDArray[Any]
 
     def value(self, number: int, name: str, stored: Any) -> Value:
-        """Return a value of a sample; ValueError if it does not match the allocations."""
+        """Return the value of a sample's field; ValueError if the value does not match the allocations."""
         kind = self.table.kinds[name]
         if kind in ("int", "float"):
             return stored  # type: ignore[no-any-return]
@@ -259,7 +259,7 @@ class _Values:
 
 
 def _array(arguments: bytes, where: str) -> tuple[str, tuple[int, ...]]:
-    """Return dtype and shape of a field of arrays."""
+    """Return the dtype and the shape of the arrays in a field."""
     lengths = np.frombuffer(arguments, "<u8", 33).tolist()
     shape = tuple(itertools.takewhile(bool, lengths[:32]))
     try:

@@ -1,6 +1,6 @@
-"""Block-wise reading of container files, whose structure is many small records, close together or between images.
+"""Block-wise reading of container files, which consist of many small records, close together or between images.
 
-`ContainerFile` is for containers whose errors need no offset in the file: any failure to read is a SourceError.
+`ContainerFile` raises a SourceError at any failure to read, for containers that report no offset in their errors.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ _CLOSE = 1 << 15  # bytes between two ranges that are read rather than skipped
 
 
 class BlockReader:
-    """A window of a file in memory, which moves as the file's structure is read.
+    """A buffer with part of a file, which moves through the file as its structure is read.
 
-    A block close behind the previous one is twice as large; a block after skipped data is small.
+    If a read continues close to the previous block, the next block is twice as large. After skipped data, the next
+    block is small.
 
     Attributes
     ----------
     file : PackFile or Unpacked
     data : bytes
-        The bytes in memory.
+        The buffered bytes.
     begin : int
-        Their offset in the file.
+        The offset of `data` in the file.
     """
 
     def __init__(self, file: PackFile | Unpacked) -> None:
@@ -44,12 +45,12 @@ class BlockReader:
         self.data, self.begin, self._block = b"", 0, _SMALL
 
     def at(self, offset: int, size: int) -> int:
-        """Load `size` bytes from `offset` on, or those up to the file's end; return their position in `data`.
+        """Load `size` bytes at `offset`, fewer at the file's end; return the position of the first one in `data`.
 
         Parameters
         ----------
         offset : int
-            Not after the file's end.
+            At most the file's size.
         size : int
         """
         position, loaded = offset - self.begin, len(self.data)
@@ -64,7 +65,7 @@ class BlockReader:
         return position
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return bytes of the file; fewer at its end."""
+        """Return `size` bytes at `offset`; fewer at the file's end."""
         position = self.at(offset, size)
         return self.data[position : position + size]
 
@@ -83,7 +84,7 @@ class Unpacked:
         self._data = data
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return a range."""
+        """Return a range of the unpacked bytes."""
         return self._data[offset : offset + size]
 
 
@@ -93,7 +94,7 @@ class ContainerFile:
     Attributes
     ----------
     path : str
-        As messages show it.
+        The path that messages show.
     size : int
         Bytes of the file.
     """
@@ -124,7 +125,7 @@ def source_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def errors_in(where: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Turn errors about the content of a file, by default ValueErrors, into SourceErrors that begin with `where`."""
+    """Turn errors about a file's content (ValueError by default) into SourceErrors that begin with `where`."""
     kinds = kinds or (ValueError,)
     try:
         yield
@@ -138,7 +139,7 @@ def damaged(file: PackFile, at: int, why: str) -> SourceError:
 
 
 def damage(file: PackFile, at: int, *kinds: type[Exception]) -> AbstractContextManager[None]:
-    """Turn errors about the content of a file into an error that gives the offset of the damage."""
+    """Turn errors about a file's content into an error that gives the offset of the damage."""
     return errors_in(f"{printable(file.path)}, byte {at}: damaged", *kinds)
 
 
@@ -164,7 +165,7 @@ def text_in(path: str | os.PathLike[str], most: int = _MOST_TEXT) -> str:
 
 
 def json_in(path: str | os.PathLike[str]) -> Any:
-    """Return the content of a JSON file; SourceError if it is not JSON, or is too large for a description."""
+    """Return the content of a JSON file; SourceError if the file is not JSON, or is too large for a metadata file."""
     with errors_in(printable(path)):
         return parsed_json(text_in(path))
 
@@ -173,9 +174,10 @@ _MOST_OF_HEADER = 10_000  # bytes of a .npy file
 
 
 def npy_array(data: Buffer) -> npt.NDArray[Any]:
-    """Return the array in the bytes of a ``.npy`` file; ValueError if there is none.
+    """Return the array in the bytes of a ``.npy`` file; ValueError if the bytes hold no valid array.
 
-    NumPy's own reader allocates the size in the header before it checks the length of the data.
+    NumPy's own reader is not used, because it allocates the size that the header declares before it checks the length
+    of the data.
     """
     stream = io.BytesIO(data)
     try:
@@ -207,14 +209,14 @@ class RangeReader:
     ----------
     file : PackFile
     offset, size : int
-        Where the range begins, and its size in bytes.
+        The offset and the size of the range, in bytes.
     head : bytes, optional
-        Its first bytes, if they were read already.
+        The first bytes of the range, if the caller has read them already.
 
     Raises
     ------
     ValueError
-        From every method, if the range ends before the value.
+        From every method, if the range ends within the requested value.
     """
 
     __slots__ = ("_at", "_data", "_end", "_file", "_start")
@@ -268,7 +270,7 @@ class RangeReader:
         return line
 
     def varint(self) -> int:
-        """Return the next number of 64 bits, a varint of Protocol Buffers with 7 bits in each byte."""
+        """Return the next 64-bit number, stored as a varint of Protocol Buffers: 7 bits in each byte."""
         at = self._at
         if at < len(self._data) and self._data[at] < 0x80:
             self._at = at + 1
@@ -282,7 +284,7 @@ class RangeReader:
         raise ValueError("a number has more than 64 bits")
 
     def _read_on(self, count: int) -> None:
-        """Load at least this number of the next bytes."""
+        """Make sure that at least `size` more bytes are loaded."""
         left = self.left
         if not 0 <= count <= left:
             raise ValueError(f"{count} bytes are announced, and {left} are there")

@@ -1,7 +1,8 @@
-"""Compressed ranges of files, unpacked when they are read, and their codecs.
+"""Codecs for compressed ranges of files, and on-demand unpacking of such ranges.
 
-Values in a compressed range have no offsets in the file, so an index cannot list them; a conversion unpacks the range.
-The range gets a number like a file, after the last file of its container, and values are ranges of its unpacked bytes.
+A value in a compressed range has no offset in the file, so no index can locate the value; a conversion unpacks the
+range instead. Each compressed range is numbered as if it were a file, after the last file of its container. A value's
+offset then counts in the unpacked bytes.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def unpack(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _deflate(codec: str, data: bytes, size: int) -> bytes:
-    """Return the inflated bytes of a frame of the codec, or, for gzip, of one or more frames."""
+    """Inflate a frame of the codec; for gzip, one or more frames."""
     unpacked, at = bytearray(), 0
     while at < len(data) or not at:
         at += _inflate(codec, memoryview(data)[at:], size, unpacked)
@@ -64,10 +65,10 @@ def _deflate(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _inflate(codec: str, data: memoryview, size: int, unpacked: bytearray) -> int:
-    """Append the unpacked bytes of one frame, up to `size` bytes in total; return the length of the compressed frame.
+    """Inflate one frame into the output, up to `size` bytes in total; return the frame's compressed length.
 
-    The input is fed in blocks: zlib copies the input that follows a frame; with many short frames, it would copy all
-    remaining frames each time.
+    The input is passed to zlib in blocks, because zlib copies all input that follows the end of a frame. Passed as a
+    whole, many short frames would be copied again and again.
     """
     inflater, at = zlib.decompressobj(_FRAMES[codec]), 0
     while not inflater.eof:
@@ -106,7 +107,7 @@ def _arrow(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _fails(pa: Any, codec: str, data: bytes, size: int) -> bool:
-    """Tell whether a buffer of this size is too small. If it is not, the rest of a larger buffer stays unchanged."""
+    """Tell whether a buffer of this size is too small for the unpacked data."""
     try:
         pa.decompress(data, decompressed_size=size, codec=codec)
     except (pa.ArrowException, OSError):
@@ -115,7 +116,7 @@ def _fails(pa: Any, codec: str, data: bytes, size: int) -> bool:
 
 
 def _snappy_size(data: bytes, most: int) -> int:
-    """Return the size with which snappy data begin, a varint; ValueError if that is more than `most`."""
+    """Return the unpacked size from the varint that begins snappy data; ValueError if the size exceeds `most`."""
     size = 0
     for index, byte in enumerate(data[:5]):
         size |= (byte & 0x7F) << (7 * index)
@@ -138,12 +139,12 @@ CODECS = tuple(_DECODERS)
 
 
 class PackedSpool:
-    """Collects compressed ranges, each once, and numbers them.
+    """Collects and numbers distinct compressed ranges.
 
     Parameters
     ----------
     first : int
-        The number of the first range, which is the number of files in the container.
+        The number of the first range; equals the count of files in the container.
     """
 
     def __init__(self, first: int) -> None:
@@ -151,7 +152,7 @@ class PackedSpool:
         self._last: tuple[Piece, str, int, int] | None = None
 
     def add(self, packed: Packed) -> int:
-        """Return the number of a value's range; the values of one range are added consecutively."""
+        """Return the number of the range that holds a value. The caller adds all values of one range consecutively."""
         whole = packed.piece, packed.codec, packed.unpacked, packed.crc32
         if not (packed.offset >= 0 and 0 <= packed.size <= packed.unpacked - packed.offset):
             raise AssertionError(f"{packed} does not lie in itself")
@@ -168,7 +169,7 @@ class PackedSpool:
 
 
 class PackedRanges:
-    """Compressed ranges of files, and their unpacked bytes.
+    """Reads compressed ranges of files, and unpacks them.
 
     Safe in many threads at once, and after a fork.
 
@@ -177,7 +178,7 @@ class PackedRanges:
     first : int
         The number of the first range; smaller numbers are files.
     rows : (P,) structured array, optional
-        As `PackedSpool` collects them.
+        The ranges that a `PackedSpool` collected.
     """
 
     def __init__(self, first: int, rows: npt.NDArray[Any] | None = None) -> None:
@@ -186,7 +187,7 @@ class PackedRanges:
         self._cache: dict[int, bytes] = {}  # replaced and never changed, so that it needs no lock
 
     def origins(self, numbers: Ints) -> Ints:
-        """Return the file of each value: the one with its compressed range, or that from which it was copied."""
+        """Return the number of the file that each value comes from."""
         numbers = np.maximum(numbers, ~numbers)
         packed = numbers >= self.first
         if not packed.any():
@@ -198,12 +199,12 @@ class PackedRanges:
         return int(self._rows["file"][number - self.first])
 
     def read(self, file: PackFile, number: int, offset: int, size: int) -> bytes:
-        """Return some of the unpacked bytes of a range in an open file.
+        """Return part of a range's unpacked bytes; `file` is the open file with the range.
 
         Raises
         ------
         ImageError
-            If it is damaged.
+            If the range is damaged.
         PackError
             As `PackFile.read`.
         """

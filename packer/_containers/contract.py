@@ -1,10 +1,11 @@
-"""The interface of a container: files of another tool, and the location of each sample in them.
+"""The interface of a container, which finds the samples in the files of another tool.
 
 The author of a container writes one class, whose `entries` list samples in the order in which the container's own tools
-read them. Everything else is derived from that list: `packer._containers.listing` collects it in columns, and sources,
-indexes and datasets are built from those.
+read them. `packer._containers.listing` collects these entries in columns. Sources, indexes and datasets are built from
+the columns.
 
-Also for authors: `Chosen`, the user's choice by ``--key``, and names for images without one.
+Authors also find here `Chosen`, which holds the keys that the user chose with ``--key``, and functions that name
+unnamed images.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ IMAGE_HEAD = 32
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file; empty if it is not a regular file, or cannot be read.
+    """Return the first bytes of a file; empty if the file is not regular, or cannot be read.
 
-    SourceError if the file is a pointer of Git LFS, whose type is unknown.
+    Raise SourceError if the file is only a Git LFS pointer.
     """
     try:
         with open(open_regular(path), "rb") as file:
@@ -62,14 +63,15 @@ def head_of(path: Path) -> bytes:
 
 
 def natural(path: Path) -> list[tuple[int, str]]:
-    """Return a key that sorts the numbers in names by value: ``part-2`` before ``part-10``."""
+    """Return a sort key that orders numbers in names by value: ``part-2`` before ``part-10``."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split("([0-9]+)", str(path))]
 
 
 def files_in(path: Path, names: Collection[str], is_of: Callable[[str], bool]) -> list[Path]:
     """Return the files in a directory whose names `is_of` accepts, ordered by the numbers in their names.
 
-    Empty if the directory also contains directories or images, because then these are the source.
+    The result is empty if the directory also contains directories or images: then the directory is read as an image
+    folder.
     """
     found = sorted((path / name for name in names if is_of(name) and os.path.isfile(path / name)), key=natural)
     if not found or any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
@@ -100,7 +102,7 @@ class Packed(NamedTuple):
     unpacked : int
         The size of the unpacked range, at most `MOST_UNPACKED`.
     offset, size : int
-        The position of the bytes in the unpacked range.
+        The offset and the size of the bytes in the unpacked range.
     crc32 : int
         The CRC-32 of the unpacked range; -1 if unknown.
     """
@@ -114,19 +116,19 @@ class Packed(NamedTuple):
 
     @classmethod
     def whole(cls, piece: Piece, codec: str, unpacked: int, crc32: int = NO_CRC) -> Packed:
-        """Return the whole unpacked range."""
+        """Return the `Packed` that covers the whole unpacked range."""
         return cls(piece, codec, unpacked, 0, unpacked, crc32)
 
 
 class Named(NamedTuple):
-    """The id of a class, and its name in a sample."""
+    """A label that gives both the id and the name of a class."""
 
     id: int
     name: str
 
 
 class Seal(NamedTuple):
-    """A range of the same file that contains the image, and the checksum that the file stores for it."""
+    """A checksum that the file stores for a range of its bytes, which contains the image."""
 
     offset: int
     size: int
@@ -142,23 +144,23 @@ class Entry(NamedTuple):
         A relative path with forward slashes and the suffix of the image's type. Names are unique within one file of the
         container.
     image : Piece, Packed or bytes
-        The encoded image, or its pixels if it has a `shape`; bytes if it is not a single range of a file, compressed or
-        not.
+        The encoded image; or, if `shape` is set, the pixels. The value is bytes only if the image is not a single range
+        of a file, compressed or not.
     label : int, float, str, Named or None
-        A class id, a class name, or both; or a number, if the container's `label_type` is a type of numbers. None for a
-        sample without a label.
+        A class id, a class name, or both (`Named`). A number if the container's `label_type` is ``"int"`` or
+        ``"float"``. None for a sample without a label.
     values : mapping
-        The values of fields by name: a range with the bytes that a pack stores, or the stored form from `Field.encode`.
-        A missing name is a missing value.
+        The values of fields, by name. A value is a range with the bytes that a pack stores, or the encoded value from
+        `Field.encode`. A field without an entry has no value.
     shape : (height, width), optional
-        The size of an image that consists of pixels in the container's `PixelLayout`. If only some images of a
-        container have a shape, it can be converted but not indexed.
+        The size of an image that is stored as pixels in the container's `PixelLayout`. A container in which only some
+        images have a shape can be converted but not indexed.
     seal : Seal, optional
-        The checksum in the file for an image that is a `Piece`, if the container is `sealed`. A complete read of the
-        image compares it.
+        The checksum that the file stores for the image, if the container is `sealed` and the image is a `Piece`. packer
+        compares this checksum whenever it reads the whole image.
     problem : str
-        The reason why the sample cannot be used, such as ``its image is null``. Such a sample raises an error, or with
-        ``--on-error skip`` is left out and listed by name; its image may be empty bytes.
+        The reason why the sample cannot be used, such as ``its image is null``. A sample with a problem raises an
+        error; with ``--on-error skip`` the sample is left out and listed by name. Its `image` may be empty bytes.
     """
 
     name: str
@@ -172,7 +174,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class PixelLayout:
-    """The layout of pixels in a range, with one byte for each channel.
+    """How the pixels of an image are arranged in a range; each channel has one byte.
 
     Attributes
     ----------
@@ -205,13 +207,13 @@ class PixelLayout:
         return np.ascontiguousarray(pixels[..., ::-1] if self.channels == "BGR" else pixels)
 
     def to_json(self) -> dict[str, str]:
-        """Return the layout as a manifest stores it."""
+        """Return the layout in the form that a manifest stores."""
         return {"order": self.order, "channels": self.channels}
 
 
 @dataclass(eq=False)
 class Container(abc.ABC):
-    """Files of one tool, recognised and opened; their samples are not listed yet.
+    """The open files of one tool; `entries` lists the samples in them.
 
     Attributes
     ----------
@@ -232,15 +234,17 @@ class Container(abc.ABC):
     about : tuple of dict
         The manifest's `about`.
     directories_are_classes : bool
-        Whether the labels are the directories of images; these become classes as in ImageFolder when all are known.
+        Whether the directory of each image is its class. As in ImageFolder, class ids are assigned when all directories
+        are known.
     doubts : dict of str to str
         Reasons why samples may be missing, by file name. `entries` adds to them.
     account : Account
-        The roles of members, columns and keys, and the samples that were left out. `open` and `entries` fill it.
+        Records the roles of members, columns and keys, and the samples that were left out. `open` and `entries` fill
+        the account.
     why_unlabeled : str
         The reason why samples have no label.
     sidecars : int
-        The number of files without samples at the end of `files`: files of labels, of offsets, of class names.
+        How many entries at the end of `files` are files without samples: files of labels, offsets or class names.
     """
 
     kind: ClassVar[str]
@@ -271,43 +275,43 @@ class Container(abc.ABC):
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
-        """Tell whether a file belongs to this container, by its first `HEAD` bytes, or else by its name.
+        """Tell whether a file belongs to this container, by its first `HEAD` bytes or its name.
 
-        The default is for files without a signature: those with one of the `suffixes`.
+        The default implementation accepts files with one of the `suffixes`, for file types without a signature.
         """
         return path.name.lower().endswith(cls.suffixes)
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the paths to `open` in a directory with these entries; None if it is not of this container.
+        """Return the paths to `open` in a directory with these entries; None if the directory is not of this container.
 
-        By default these are all files in it with one of the `suffixes`, as from `files_in`. The caller refuses files of
-        several splits.
+        By default, return all files of the directory with one of the `suffixes`, as `files_in` does. The caller refuses
+        files of several splits.
         """
         found = files_in(path, names, lambda name: name.lower().endswith(cls.suffixes))
         return found if found and cls.recognise_file(found[0], head_of(found[0])) else None
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Container:
-        """Open a container; the default is for files whose samples have no keys.
+        """Open a container; the default implementation supports no keys.
 
-        Nothing is listed yet, and only the structure of every file is read.
+        Only the structure of every file is read; samples are not listed yet.
 
         Parameters
         ----------
         paths : sequence of Path
             The absolute paths of the source: one file or directory, or several files, as recognised by the registry.
         keys : mapping of str to str
-            The options ``--key NAME[:KIND]=KEY``: the container's own key of ``image``, ``label``, ``name``, or of a
-            field NAME, which ``:KIND`` may follow; `Chosen.of` parses them. If empty, every value of a sample becomes a
-            field, or `notes` has the reason why it is left out.
+            The options ``--key NAME[:KIND]=KEY``: the container's own key of ``image``, ``label`` or ``name``, or of a
+            field NAME, optionally with its ``:KIND``. `Chosen.of` parses the options. If `keys` is empty, every value
+            of a sample becomes a field, or `notes` has the reason why the value is left out.
 
         Raises
         ------
         SourceError
             If the files are not of this container after all, or a key does not exist.
         OptionError
-            If the container does not support keys, or they do not make valid fields.
+            If the container does not support keys, or a key does not make a valid field.
         MissingDependencyError
             If a library is missing.
         """
@@ -316,7 +320,7 @@ class Container(abc.ABC):
 
     @classmethod
     def of_files(cls, paths: Sequence[Path], sidecars: Sequence[Path] = (), **members: Any) -> Self:
-        """Return the container of these files, with paths relative to their common directory."""
+        """Create a container of these files, with paths relative to their common directory."""
         files = [*paths, *sidecars]
         root = Path(os.path.commonpath([path.parent for path in files]))
         names = [path.relative_to(root).as_posix() for path in files]
@@ -324,7 +328,7 @@ class Container(abc.ABC):
 
     @staticmethod
     def checksum(data: Buffer) -> int:
-        """Return the checksum of bytes with the algorithm of the container's files, if it is `sealed`."""
+        """Compute the checksum of bytes with the algorithm of the container's files; only for `sealed` containers."""
         raise NotImplementedError
 
     @property
@@ -345,15 +349,15 @@ class Container(abc.ABC):
     def entries(self, unit: int) -> Iterator[Entry]:
         """Yield the samples of one part, in order, in bounded memory.
 
-        A sample that cannot be used is yielded with its `problem`, so that the others can be. No value of a file is
-        trusted: a length beyond the end of the file or a cycle in a tree raises a SourceError that names the file and
-        the offset in it.
+        A sample that cannot be used is yielded with its `problem`, so that the other samples remain usable. No value of
+        a file is trusted: a length beyond the end of the file or a cycle in a tree raises a SourceError that names the
+        file and the offset in it.
 
         Raises
         ------
         SourceError
-            If the file is damaged or cut short, so that its other samples cannot be found; or if it is not clear what
-            its samples are. The error names the remedy.
+            If the file is damaged or cut short, so that its other samples cannot be found; or if it is not clear which
+            parts of the file are samples. The error names the remedy.
         """
 
 
@@ -373,9 +377,9 @@ class Ranges:
     Attributes
     ----------
     file, offset, size : (N,) int64 arrays
-        The number of the file; the offset of the value in this file; the size of the value, or -1 if there is none.
-        Numbers after the last file are those of compressed ranges. A negative number ``~n`` stands for a value of
-        file n that is not a range of it, and was copied to `Listing.copied`.
+        The number of the file, the offset of the value in this file, and the size of the value; the size is -1 for a
+        missing value. File numbers after the last file are those of compressed ranges. A negative file number ``~n``
+        marks a value from file n that was copied to `Listing.copied`, because it is not a single range of the file.
     """
 
     file: Ints
@@ -397,7 +401,7 @@ class Seals:
     Attributes
     ----------
     offset, size : (N,) int64 arrays
-        The range that the checksum covers, which includes the image, in the image's file; -1 without a checksum.
+        The range of the image's file that the checksum covers; the range includes the image. -1 without a checksum.
     checksum : (N,) int64 array
     of : callable
         Returns the checksum of bytes.
@@ -413,9 +417,9 @@ class Seals:
         return Seals(self.offset[rows], self.size[rows], self.checksum[rows], self.of)
 
     def runs(self, files: Ints) -> Iterator[tuple[int, int, int, list[int]]]:
-        """Yield file, begin, size and rows of ranges to read together; `files` has the file of each row.
+        """Yield each range to read at once: its file, offset and size, and the rows in it.
 
-        Neighbouring ranges are read together.
+        `files` has the file of each row. Neighbouring ranges are merged into one.
         """
         there = np.flatnonzero(self.size >= 0)
         order = there[np.lexsort((self.offset[there], files[there]))]
@@ -446,12 +450,12 @@ _ENDINGS = (*_SUFFIXES, ".jpeg", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
 
 
 def suffix_of(head: bytes) -> str:
-    """Return the suffix for an image by its first 16 bytes; empty if packer does not recognise them."""
+    """Return the file suffix for an image with these first 16 bytes; empty if packer does not recognise the type."""
     return next((suffix for suffix, signature in _SUFFIXES.items() if signature.match(head)), "")
 
 
 def suffix_at(read: Callable[[int, int], bytes], offset: int, size: int) -> str:
-    """Return the suffix for the image in a range that `read` can read; see `suffix_of`."""
+    """Read the first bytes of a range with `read`, and return the suffix for its image; see `suffix_of`."""
     return suffix_of(read(offset, min(IMAGE_HEAD, size)))
 
 
@@ -461,7 +465,7 @@ def image_name(name: str, suffix: str) -> str:
 
 
 def is_image_name(name: str) -> bool:
-    """Tell whether a name ends as names of images do."""
+    """Tell whether a name ends with the suffix of an image type."""
     return name.lower().endswith(_ENDINGS)
 
 
@@ -475,7 +479,7 @@ class ChosenField(NamedTuple):
     ----------
     name : str
     kind : str
-        A kind of field, or the dtype of a scalar; empty if the option has none.
+        A kind of field, or the dtype of a scalar; empty if the option gives no kind.
     key : str
         The container's own key.
     """
@@ -488,7 +492,7 @@ class ChosenField(NamedTuple):
         return f"--key {self.name}{':' * bool(self.kind)}{self.kind}={self.key}"
 
     def of_kind(self) -> Field:
-        """Return the field of this kind; ValueError if the kind does not determine the field."""
+        """Return the field that the kind describes; ValueError if the kind alone does not determine the field."""
         if self.kind == "scalar":
             raise ValueError(f"say its dtype, such as --key {self.name}:int64={self.key}: {', '.join(OF_SCALARS)}")
         if self.kind == "array":
@@ -508,7 +512,7 @@ def field_name(key: str, taken: Collection[str]) -> str:
 
 
 def parse_keys(texts: Iterable[str]) -> dict[str, str]:
-    """Parse options ``NAME[:KIND]=KEY``, and return the keys by role or field; OptionError if one is malformed."""
+    """Parse options ``NAME[:KIND]=KEY`` into keys by role or field; OptionError if an option is malformed."""
     keys: dict[str, str] = {}
     for text in texts:
         name, sign, key = text.partition("=")
@@ -539,7 +543,7 @@ class Chosen:
 
     @classmethod
     def of(cls, keys: Mapping[str, str]) -> Chosen:
-        """Parse keys, as `Container.open` takes them.
+        """Parse the `keys` argument of `Container.open`.
 
         Raises
         ------
@@ -567,7 +571,7 @@ class Chosen:
         return [*roles, *(field.key for field in self.fields)]
 
     def by_key(self) -> dict[str, ChosenField]:
-        """Return the fields by key, for containers with one field per key; OptionError if a key is used twice."""
+        """Return the fields by key, for containers that allow one field per key; OptionError if a key is used twice."""
         found: dict[str, ChosenField] = {}
         for field in self.fields:
             if (other := found.setdefault(field.key, field)) is not field:

@@ -22,12 +22,13 @@ VECTOR = Field("labels", "array", "float32", 1)
 def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
     """Return the labels of images by path: each a whole number or a list of numbers.
 
-    Empty if the file declares no labels; None if it has no entry for labels, which means that another tool wrote it.
+    The result is empty if the file declares that there are no labels. It is None if the file has no ``labels`` entry at
+    all, because then another tool wrote the file.
 
     Parameters
     ----------
     data : bytes
-        The file: ``{"labels": [["00000/img.png", 6], ...]}``, or with null instead of the list.
+        The content of the file: ``{"labels": [["00000/img.png", 6], ...]}``, or null instead of the list.
     where : str
         The name of the file in messages.
 
@@ -51,10 +52,10 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
 
 
 def are_of_images(labels: Mapping[str, Any], names: Sequence[str], account: Account) -> bool:
-    """Tell whether labels belong to these images, and account for labels of missing images.
+    """Tell whether labels belong to these images; add labels of missing images to the account.
 
-    If no label belongs to one of these images, another tool wrote ``dataset.json``. If its labels are null, images in
-    directories with the names of ``dataset_tool.py``'s parts have no labels; other directories are classes.
+    If no label belongs to one of these images, another tool wrote ``dataset.json``. If its labels are null, directories
+    named like those of ``dataset_tool.py`` hold images without labels; other directories are classes.
     """
     if not labels:
         folders = (name.rpartition("/")[0].rpartition("/")[2] for name in names if "/" in name)
@@ -67,7 +68,7 @@ def are_of_images(labels: Mapping[str, Any], names: Sequence[str], account: Acco
 
 
 def label_vector(label: list[Any]) -> Any:
-    """Return a list of numbers in the form stored in a pack; ValueError if it is invalid."""
+    """Convert a list of numbers to the form that a pack stores; ValueError if the list is invalid."""
     try:
         return VECTOR.encode(np.array(label, np.float32))
     except (ValueError, TypeError, OverflowError) as error:

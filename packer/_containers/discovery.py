@@ -1,11 +1,11 @@
-"""Discovery of containers: the paths that a user names, and the container to which they belong.
+"""Finds the container that reads the paths named by a user.
 
-Containers are tried in the order of their registry. Containers of other packages come after packer's own, or before
-them for a name that only they claim.
+Containers are tried in the order of their registry. Containers of other packages come after packer's own, except for
+file names that no container of packer claims.
 
 A directory of images may also contain a file of another tool, such as an archive of the images or an array about them.
-It still counts as a directory of images, as in ImageFolder. Files of several splits, such as ``train-*.tar`` and
-``val-*.tar``, are refused, because a user hardly ever wants them as one set.
+Such a directory still counts as a directory of images, as in ImageFolder. Files of several splits, such as
+``train-*.tar`` and ``val-*.tar``, are refused, because a user hardly ever wants them as one set.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ SPLITS = TRAINING_SPLITS + _EVALUATION_SPLITS
 
 
 def find_container(paths: Sequence[Path]) -> Found | None:
-    """Return the container of files or of a directory, and the paths for its `open`; None if no container fits.
+    """Return the container for files or a directory, and the paths to pass to its `open`; None if no container fits.
 
     Raises
     ------
     SourceError
-        If there are several paths and one is not a file, they are not of one kind, or the files of a directory are of
-        several kinds or splits.
+        If one of several paths is not a file; if the paths belong to different containers; or if the files of a
+        directory belong to several containers or splits.
     """
     of_each = {path: _kind_of(path) for path in paths}
     first = of_each[paths[0]][0]
@@ -73,8 +73,8 @@ def _directory_of(paths: Sequence[Path]) -> Path:
 def open_container(paths: Sequence[Path], keys: Mapping[str, str] | None = None) -> Container | None:
     """Open files or a directory as a container; None if no container fits.
 
-    If a pattern names files of several splits, the container gets a note about it. Raises the same errors as
-    `find_container` and `Container.open`.
+    If a pattern matches files of several splits, the container gets a note that says so. The function raises the same
+    errors as `find_container` and `Container.open`.
     """
     found = find_container(paths)
     if found is None:
@@ -86,10 +86,11 @@ def open_container(paths: Sequence[Path], keys: Mapping[str, str] | None = None)
 
 
 def named_paths(src: str | os.PathLike[str]) -> list[Path]:
-    """Return the paths that a string names: the existing file or directory of that name, or a pattern's matches.
+    """Return the paths that a string names: a file or directory, or all matches of a pattern.
 
-    A pattern contains ``*``, ``?`` or ``[...]``, or braces such as ``{000..127}`` and ``{a,b}``; every path that braces
-    expand to must exist. The paths are absolute, and numbers in them sort as numbers. Empty if nothing matches.
+    A pattern contains ``*``, ``?`` or ``[...]``, or braces such as ``{000..127}`` and ``{a,b}``. Every path from an
+    expansion of braces must exist. The returned paths are absolute, and are sorted with numbers by value. The result is
+    empty if nothing matches.
     """
     text = os.path.abspath(os.path.expanduser(os.fspath(src)))
     if os.path.lexists(text):
@@ -146,7 +147,7 @@ def container_of_file(path: Path) -> type[Container] | None:
 
 
 def containers_of_directory(path: Path, names: Collection[str], *, strict: bool = True) -> Iterator[Found]:
-    """Yield the containers that recognise a directory with entries of these names, and the files that each would open.
+    """Yield each container that recognises a directory with these entries, and the files that it would open.
 
     Raises the same errors as `ContainerDescriptor.container` and `Container.recognise_directory`. Unless `strict`,
     containers that refuse the directory are left out.
@@ -164,7 +165,7 @@ def containers_of_directory(path: Path, names: Collection[str], *, strict: bool 
 
 
 def _fitting(names: str, fits: Callable[[ContainerDescriptor], bool]) -> Iterator[ContainerDescriptor]:
-    """Yield the matching containers, in the order of the table; `names` has one name in each line."""
+    """Yield the containers whose patterns match, in the registry's order; `names` has one name in each line."""
     own = list(filter(fits, CONTAINERS.own.values()))
     first = []
     if not any(row.fits_name(names) for row in own):
@@ -177,7 +178,7 @@ def _fitting(names: str, fits: Callable[[ContainerDescriptor], bool]) -> Iterato
 
 
 def _answer(row: ContainerDescriptor, ask: Callable[[type[Container]], _T]) -> _T | None:
-    """Return a container's answer; None, with a warning, if the code of another package fails."""
+    """Call a container's method and return its result; if code of another package fails, warn and return None."""
     kind = row.container()
     if not row.plugin:
         return ask(kind)
@@ -191,7 +192,7 @@ def _answer(row: ContainerDescriptor, ask: Callable[[type[Container]], _T]) -> _
 
 
 def names_to_recognise(path: Path) -> list[str]:
-    """Return the sorted names in a directory by which a container is recognised.
+    """Return the sorted names in a directory that are passed to the containers for recognition.
 
     If the directory or one of its subdirectories contains images, only the names of subdirectories are returned.
     """
@@ -210,12 +211,12 @@ def names_to_recognise(path: Path) -> list[str]:
 
 
 def one_of(path: Path, found: Sequence[Found]) -> Found | None:
-    """Return the container of a directory, among those that recognise it.
+    """Return the only container that recognises a directory, and its files.
 
     Raises
     ------
     SourceError
-        If it has files of several kinds, because one would be left out.
+        If the directory has files of several containers, because all but one would be left out.
     """
     for kind, files in found[1:]:
         if not set(files) & set(found[0][1]):
@@ -232,7 +233,8 @@ def one_of(path: Path, found: Sequence[Found]) -> Found | None:
 def one_set(paths: Sequence[Path]) -> None:
     """Refuse the files of a directory if their names indicate several splits.
 
-    A user who names a directory may not know its files; a user who passes a pattern does.
+    This applies only to directories: a user who names a directory may not know its files, whereas a user who passes a
+    pattern does.
 
     Raises
     ------
@@ -250,13 +252,13 @@ def one_set(paths: Sequence[Path]) -> None:
 
 
 def notes_on_splits(paths: Sequence[Path]) -> list[str]:
-    """Return the note on chosen files of several splits."""
+    """Return a note that the chosen files belong to several splits."""
     patterns = splits_of(paths)
     return [f"files of several splits: {', '.join(patterns)}"] if patterns else []
 
 
 def splits_of(paths: Sequence[Path]) -> list[str]:
-    """Return a pattern for the files of each split, relative to their common directory; none for a single split.
+    """Return a pattern for the files of each split, relative to their common directory; empty for a single split.
 
     Words such as ``train`` and ``val`` in the files' names identify the splits.
     """
@@ -272,7 +274,7 @@ def splits_of(paths: Sequence[Path]) -> list[str]:
 
 
 def common_pattern(names: Sequence[str]) -> str:
-    """Return a pattern that matches names: numbers that differ become ``*``."""
+    """Return a pattern that matches all of these names: numbers that differ become ``*``."""
     parts = [re.split("([0-9]+)", name) for name in names]
     if len({tuple(of_name[::2]) for of_name in parts}) > 1:
         first, last = min(names), max(names)
@@ -282,14 +284,14 @@ def common_pattern(names: Sequence[str]) -> str:
 
 
 def files_to_name(directory: Path) -> str:
-    """Return a note on container files in a directory that is read as something else; empty if there are none."""
+    """Return a note on container files in a directory that packer reads as something else; empty without such files."""
     patterns = containers_near(directory)
     shown = ", ".join(f"'{pattern}'" for pattern in patterns[:4]) + (", …" if len(patterns) > 4 else "")
     return f". Files of other tools are read by their names: {shown}" if patterns else ""
 
 
 def containers_near(path: Path) -> list[str]:
-    """Return patterns of the files of containers in a directory and in its subdirectories, for a message."""
+    """Return patterns that match the container files in a directory and its subdirectories, for a message."""
     found: dict[str, None] = {}
     for directory in (path, *(path / name for name in _directories(path)[:_MOST_SUBDIRECTORIES])):
         names = [name for name in _files(directory) if not name.lower().endswith(IMAGE_SUFFIXES)]
@@ -301,7 +303,7 @@ def containers_near(path: Path) -> list[str]:
 
 
 def pattern_of(files: Sequence[Path]) -> str:
-    """Return a pattern for `named_paths` that matches files of one directory."""
+    """Return a pattern, in the syntax of `named_paths`, that matches these files of one directory."""
     return printable(files[0].with_name(common_pattern([file.name for file in files])))
 
 
@@ -323,9 +325,9 @@ def _directories(directory: Path) -> list[str]:
 
 
 def above_classes(directories: Collection[list[str]]) -> str:
-    """Return the directory that contains the class directories: the common beginning of all paths.
+    """Return the directory that contains the class directories: the longest common parent of all paths.
 
-    Each path continues after it.
+    Every path has at least one further part.
 
     Parameters
     ----------
@@ -335,7 +337,7 @@ def above_classes(directories: Collection[list[str]]) -> str:
     Returns
     -------
     str
-        With a slash at its end; empty if there is none.
+        The directory, with a slash at its end; empty if the paths have no common parent.
     """
     first, last = min(directories, default=[]), max(directories, default=[])
     common = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
@@ -343,14 +345,14 @@ def above_classes(directories: Collection[list[str]]) -> str:
 
 
 def splits_among(directories: Collection[str]) -> list[str]:
-    """Return the directories that are splits and contain directories, if there are several; otherwise none."""
+    """Return the directories that are named like splits and contain directories; empty unless there are several."""
     tops = {directory.partition("/")[0] for directory in directories}
     splits = sorted(name for name in tops if name.lower() in SPLITS)
     return splits if len(splits) > 1 and any("/" in directory for directory in directories) else []
 
 
 def numbered_classes(classes: Sequence[str]) -> list[str]:
-    """Report classes whose names are numbers and whose ids differ from them, because names are sorted as text."""
+    """Report numeric class names that differ from their class ids, because names are sorted as text."""
     if not all(name.isascii() and name.isdecimal() for name in classes):
         return []
     other = next((id for id, name in enumerate(classes) if name.lstrip("0") != str(id).lstrip("0")), None)
@@ -377,7 +379,7 @@ _COMPARED = 100
 
 
 class ClassImages(Sequence[str]):
-    """The paths of a class's images, which become strings only when they are used.
+    """The paths of a class's images; each becomes a string only when it is accessed.
 
     Parameters
     ----------
@@ -386,7 +388,7 @@ class ClassImages(Sequence[str]):
     rows : sequence of int
         The indices of the class's images in `names`.
     above : str
-        The beginning to remove from each path.
+        The prefix to remove from each path.
     """
 
     def __init__(self, names: Names, rows: Sequence[int], above: str) -> None:
@@ -406,12 +408,12 @@ class ClassImages(Sequence[str]):
 
 
 def by_class(names: Names, above: str) -> dict[str, ClassImages]:
-    """Return the images below a directory by the next directory in their paths, the class.
+    """Group the images below a directory by class: the next directory in each path.
 
     Parameters
     ----------
     names : Names
-        The paths of images. Those outside of `above`, or without a further directory, are left out.
+        The paths of images. Paths outside of `above`, and paths directly in it, are left out.
     above : str
         The directory of the classes, with a slash at its end; or empty.
     """
@@ -424,7 +426,7 @@ def by_class(names: Names, above: str) -> dict[str, ClassImages]:
 
 
 def account_for_layout(account: Account, listed: Mapping[str, Sequence[str]], above: str, way: str) -> None:
-    """Account for classes that look like splits, or like images and their masks. For ImageFolder they are classes too.
+    """Add remarks on classes that look like splits, or like images and masks. ImageFolder reads these as classes too.
 
     Parameters
     ----------
@@ -432,7 +434,7 @@ def account_for_layout(account: Account, listed: Mapping[str, Sequence[str]], ab
     listed : mapping of str to sequence of str
         The images of each class, as paths that begin with the class.
     above : str
-        The beginning of the path of each class in messages, with a slash at its end, or empty.
+        The prefix that messages show before the name of each class: empty, or a path with a slash at its end.
     way : str
         How to convert a directory of the source by itself, such as ``unpack it, and convert``.
     """
@@ -456,7 +458,7 @@ def account_for_layout(account: Account, listed: Mapping[str, Sequence[str]], ab
 def _account_for_inner(
     account: Account, listed: Mapping[str, Sequence[str]], images: str, masks: str, way: str
 ) -> None:
-    """Account for classes with a directory of images and one of masks in each."""
+    """Add a remark if every class has a directory of images and a directory of masks."""
     template = _inner_template(listed, images, masks)
     join = "" if template else "join the masks of each image to one file, "
     field = option("fields", f"'mask={template}'" if template else "NAME=TEMPLATE")
@@ -471,7 +473,10 @@ def _account_for_inner(
 
 
 def _inner_directories(listed: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
-    """Return the names of the directories of images and of masks in every class; None if a class has others."""
+    """Return the names of the image and mask directories that all classes have.
+
+    The result is None if a class has other directories.
+    """
     found: set[tuple[str, str]] = set()
     for names in filter(len, listed.values()):
         ends = [*names[:_COMPARED], *names[-_COMPARED:]]
@@ -485,7 +490,7 @@ def _inner_directories(listed: Mapping[str, Sequence[str]]) -> tuple[str, str] |
 
 
 def _inner_template(listed: Mapping[str, Sequence[str]], images: str, masks: str) -> str:
-    """Return the template that leads from the images of each class to their masks; empty if there is none."""
+    """Return the template that turns the path of a class's image into that of its mask; empty if none fits."""
     of_images, of_masks = list[str](), list[str]()
     for folder, names in listed.items():
         of_images += [f"{folder}/{name}" for name in _below(f"{folder}/{images}", names)]
@@ -499,17 +504,17 @@ def _inner_template(listed: Mapping[str, Sequence[str]], images: str, masks: str
 
 
 def _domains(listed: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return all directories if they are the images of two domains, in one split or more; otherwise none."""
+    """Return all directories if they hold the images of two domains, in one or more splits; otherwise an empty list."""
     domains = [_DOMAIN.fullmatch(name) for name in listed]
     both = {domain[2] for domain in domains if domain is not None}
     return list(listed) if None not in domains and len(both) == 2 else []
 
 
 def _pairs(listed: Mapping[str, Sequence[str]]) -> Iterator[tuple[list[str], str, str]]:
-    """Yield directories of images and masks, the path of the images, and the template that leads to their masks.
+    """Yield directories of images and masks, the path of the images, and the template for the paths of their masks.
 
-    The path is empty for masks among the images of their class. The template is empty if names do not tell which files
-    belong together.
+    The path is empty if masks are among the images of their class. The template is empty if the names do not show which
+    image a mask belongs to.
     """
     for name in _domains(listed):
         other = f"{name[:-1]}B"
@@ -529,13 +534,13 @@ def _pairs(listed: Mapping[str, Sequence[str]]) -> Iterator[tuple[list[str], str
 
 
 def _words(name: str) -> set[str]:
-    """Return the words in a name, such as left, img and bit in ``leftImg8bit``."""
+    """Split a name into words: ``leftImg8bit`` into left, img and bit."""
     words = {word.lower() for word in _WORD.findall(name)}
     return words | {"images" for word in words if word == "jpegimages"} | {name.lower()}
 
 
 def _of_directories(images: str, masks: str, listed: Mapping[str, Sequence[str]], field: str) -> tuple[str, str]:
-    """Return the path of the images, or of their first split, and the template that leads from there to the masks."""
+    """Return the path of the images (or of their first split) and the template for the paths of their masks."""
     of_images, of_masks = listed[images], listed[masks]
     split = of_images[0].split("/")[1] if of_images and of_images[0].count("/") > 1 else ""
     if split.lower() in SPLITS:
@@ -549,7 +554,7 @@ def _below(directory: str, names: Sequence[str]) -> list[str]:
 
 
 def _template(images: Sequence[str], masks: Sequence[str]) -> str:
-    """Return the template that leads from most of the images to their masks; empty if there is none."""
+    """Return the template that finds the masks of most images; empty if none does."""
     if not images or not masks:
         return ""
     (_, stem), (_, of) = _folder_and_stem(images[0]), _folder_and_stem(masks[0])
@@ -563,7 +568,7 @@ def _template(images: Sequence[str], masks: Sequence[str]) -> str:
 
 
 def _among(names: Sequence[str]) -> str:
-    """Return the template that leads from images to masks in the same directory; empty if there are none."""
+    """Return the template for masks in the directory of their images; empty if there are no such masks."""
     compared = [(name, *_folder_and_stem(name)) for name in names[:_COMPARED]]
     masks = [(name, folder, stem, end) for name, folder, stem in compared if (end := _MASK_OF.search(stem))]
     there = {"".join(_folder_and_stem(name)) for name in names} if masks else set[str]()
@@ -576,11 +581,11 @@ def _among(names: Sequence[str]) -> str:
 
 
 def _folder_and_stem(name: str) -> tuple[str, str]:
-    """Return the directory of a file, with a slash at its end or empty, and its name without the suffix."""
+    """Return a file's directory (empty, or with a slash at its end) and the file's name without the suffix."""
     folder, slash, file = name.rpartition("/")
     return folder + slash, os.path.splitext(file)[0]
 
 
 def _literal(text: str) -> str:
-    """Return text for a template, in which braces are doubled."""
+    """Escape text for a template by doubling its braces."""
     return text.replace("{", "{{").replace("}", "}}")

@@ -1,12 +1,14 @@
 """HDF5 files of other tools: images in an array of bytes, or encoded images as vectors of variable length.
 
-The names of BigGAN (``imgs``, ``labels``) and Fuel (``encoded_images``, ``targets``, ``filenames``) are known. libhdf5
-reports the location of an array or its chunks, and samples are read from there without it. Labels and fields are other
-datasets in the same group, with the same number of rows. Tools keep labels in many shapes: N, N x 1, N x 1 x 1 x 1, 1 x
-N by MATLAB, one-hot N x C, and texts of fixed or of variable length. Each of these becomes one value for each image.
+The dataset names of BigGAN (``imgs``, ``labels``) and Fuel (``encoded_images``, ``targets``, ``filenames``) are known.
+libhdf5 reports the location of an array or its chunks; packer then reads samples there directly, without libhdf5.
+Labels and fields are other datasets in the same group, with the same number of rows. Tools store labels in many shapes:
+N, N x 1, N x 1 x 1 x 1, 1 x N (MATLAB), one-hot N x C, and texts of fixed or variable length. packer converts all of
+these to one value for each image.
 
-A vector is u32 length, u64 address of a heap, u32 number in it. A heap is ``GCOL``, u8 1, three bytes, u64 size; and
-for each object u16 number, u16 references, four bytes, u64 size, and the bytes, padded to eight.
+A vector is stored as u32 length, u64 address of a heap, and u32 number of an object in the heap. A heap is ``GCOL``, u8
+1, three bytes, u64 size, and its objects. An object is u16 number, u16 references, four bytes, u64 size, and its bytes,
+padded to a multiple of eight.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ _RATIO = 1032  # deflate makes bytes smaller than that by no more
 
 
 def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Packed]:
-    """Yield the location of each row of a dataset, or for variable lengths the location of a reference for `Heaps`.
+    """Yield the location of each row of a dataset; for rows of variable length, that of the reference into `Heaps`.
 
     Raises
     ------
@@ -111,7 +113,7 @@ def _rows_of_chunks(dataset: h5py.Dataset, file: ContainerFile, row: int) -> Ite
 
 
 def is_text(dataset: h5py.Dataset) -> bool:
-    """Tell whether a dataset has texts of variable length; libhdf5 reports the size of a pointer for them."""
+    """Tell whether a dataset has texts of variable length, whose size libhdf5 reports as that of a pointer."""
     import h5py
 
     found = h5py.check_string_dtype(dataset.dtype)
@@ -119,14 +121,14 @@ def is_text(dataset: h5py.Dataset) -> bool:
 
 
 class Heaps:
-    """The global heaps of a file; each is walked once for all its vectors."""
+    """The global heaps of a file; each heap is parsed only once."""
 
     def __init__(self, file: ContainerFile) -> None:
         self._file = file
         self._known: dict[int, dict[int, Piece] | str] = {}  # or why a heap is damaged
 
     def piece(self, vector: Piece | Packed) -> Piece:
-        """Return the location of the bytes of a vector; ValueError if there are none, or the vector is compressed."""
+        """Return the location of a vector's bytes; ValueError if the vector is empty or compressed."""
         if isinstance(vector, Packed) or vector.size != _VECTOR.size:
             raise ValueError(f"its places are compressed. {_REMEDY}")
         length, address, number = _VECTOR.unpack(self._file.read(vector.offset, vector.size))
@@ -138,7 +140,7 @@ class Heaps:
         return Piece(0, found.offset, length)
 
     def _heap(self, address: int) -> dict[int, Piece]:
-        """Return the objects of a heap; ValueError if the heap is damaged."""
+        """Return the locations of a heap's objects; ValueError if the heap is damaged."""
         if address not in self._known:
             if len(self._known) >= _MOST_HEAPS:
                 self._known.clear()
@@ -184,13 +186,13 @@ class DatasetColumn:
     Attributes
     ----------
     type : ColumnType
-        The type of its values; without a kind if packer does not support it.
+        The type of the values; its `kind` is empty if packer does not support the dataset.
     axis : int
         The axis of the images.
     is_one_hot : bool
-        Whether rows are one-hot, and the index of the 1 is the value.
+        Whether rows are one-hot; the value is then the index of the 1.
     is_whole : bool
-        Whether its floats are whole numbers, and NaN means no value.
+        Whether the values are floats that are all whole numbers, with NaN for missing values.
     """
 
     type: ColumnType
@@ -199,13 +201,13 @@ class DatasetColumn:
     is_whole: bool = False
 
     def block(self, dataset: h5py.Dataset, first: int, stop: int) -> npt.NDArray[Any]:
-        """Return the values of images `first` to `stop` - 1, (rows, ...)."""
+        """Return an array, (rows, ...), with the values of images `first` to `stop` - 1."""
         taken = dataset[(slice(None),) * self.axis + (slice(first, stop),)]
         rows = np.moveaxis(np.asarray(taken), self.axis, 0)
         return rows if self.type.kind == "array" or self.is_one_hot else rows.reshape(len(rows), -1)[:, 0]
 
     def values(self, dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Value | ValueError]:
-        """Yield the value of each image, or its error; ValueError if the other values cannot be read either."""
+        """Yield the value of each image, or the error for this value; ValueError if no values can be read."""
         if self.type.kind == "text" and is_text(dataset):
             yield from _texts(dataset, file)
             return
@@ -226,12 +228,12 @@ class DatasetColumn:
 
 
 def _block(row: int) -> int:
-    """Return the number of rows of this size to read at once."""
+    """Return how many rows of this size to read at once."""
     return max(1, min(_BLOCK, _MOST_OF_A_BLOCK // max(1, row)))
 
 
 def column_of(name: str, dataset: h5py.Dataset, count: int) -> DatasetColumn:
-    """Return the column of a dataset of `count` rows; one with a name of labels is checked for one-hot rows."""
+    """Return the column of a dataset for `count` images. A dataset named like labels may have one-hot rows."""
     axis = _axis(dataset, count)
     if axis is None:
         rows = f"{dataset.shape[0]:,} rows for {count:,} images"
@@ -246,7 +248,7 @@ def column_of(name: str, dataset: h5py.Dataset, count: int) -> DatasetColumn:
 
 
 def label_among(columns: Mapping[str, DatasetColumn]) -> str | None:
-    """Return the column of labels by its name, if exactly one qualifies; otherwise None."""
+    """Return the column named like labels, if there is exactly one; otherwise None."""
     able = [name for name, column in columns.items() if column.type.kind in ("scalar", "text")]
     for is_name in (is_label_name, has_label_name):
         if found := [name for name in able if is_name(name)]:
@@ -260,17 +262,17 @@ def is_elsewhere(dataset: h5py.Dataset) -> bool:
 
 
 def is_from_matlab(dataset: h5py.Dataset) -> bool:
-    """Tell whether MATLAB wrote a dataset; then its axes are in the reverse of MATLAB's order."""
+    """Tell whether MATLAB wrote a dataset; if so, HDF5 lists its axes in reverse order."""
     return "MATLAB_class" in dataset.attrs
 
 
 def described(dataset: h5py.Dataset) -> str:
-    """Return dtype and shape, for messages."""
+    """Describe a dataset's dtype and shape for messages."""
     return f"{dataset.dtype} {' x '.join(map(str, dataset.shape))}"
 
 
 def _axis(dataset: h5py.Dataset, count: int) -> int | None:
-    """Return the axis of the images: the first, or MATLAB's last if the others have one element."""
+    """Return the axis that counts images: the first, or any axis in MATLAB's files if all others have length 1."""
     if dataset.shape[0] == count:
         return 0
     if is_from_matlab(dataset) and math.prod(dataset.shape) == count:
@@ -315,7 +317,7 @@ def _of_labels(column: DatasetColumn, name: str, dataset: h5py.Dataset) -> Datas
 
 
 def _texts(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[bytes | ValueError]:
-    """Yield texts of variable length, or the error of a text that is damaged or too long.
+    """Yield each text of variable length; for a text that is damaged or too long, yield an error instead.
 
     A text is in a heap, so its length is known before the text is read.
     """
@@ -359,7 +361,8 @@ class HDF5Arrays(ColumnContainer):
     group : str
         The group of the images.
     columns : dict of str to DatasetColumn
-        The other datasets, by name: relative to the group of the images, or with a leading slash outside of it.
+        The other datasets, by name. Names are relative to the group of the images; datasets outside of the group have a
+        leading slash.
     """
 
     kind = "hdf5"
@@ -403,7 +406,10 @@ class HDF5Arrays(ColumnContainer):
     def _columns_beside(
         self, datasets: Mapping[str, h5py.Dataset], image: str, keys: Mapping[str, str]
     ) -> dict[str, DatasetColumn]:
-        """Return the datasets in the images' group, and those named by keys, as columns; account for the others."""
+        """Return columns for the datasets in the images' group and those that keys name.
+
+        Add all others to the account.
+        """
         columns, count = {}, len(datasets[image])
         for name, one in datasets.items():
             inside = name.rpartition("/")[0] == self.group
@@ -418,7 +424,7 @@ class HDF5Arrays(ColumnContainer):
         return columns
 
     def _find_roles(self, image: str, keys: Mapping[str, str], where: str) -> None:
-        """Choose the roles of columns, and account for labels that are not taken."""
+        """Choose the roles of columns; add columns that look like labels but were not chosen to the account."""
         types = {self._short(image): ColumnType("image"), **{name: one.type for name, one in self.columns.items()}}
         chosen = {role: self._short(name) for role, name in keys.items()}
         chosen = {**chosen, "image": self._short(image)} if keys else {}
@@ -440,7 +446,10 @@ class HDF5Arrays(ColumnContainer):
                 self.account.looks_like_labels("dataset", name, option, why)
 
     def _layout(self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool, where: str) -> PixelLayout:
-        """Return the layout of pixels; SourceError if the dataset has none, or it is ambiguous."""
+        """Return the pixel layout of a dataset.
+
+        Raise SourceError if the dataset has no images, or its layout is ambiguous.
+        """
         dataset, of_many = datasets[image], self._counts_images(datasets, image, chosen)
         found = _layout_of(dataset, of_many) if dataset.dtype == np.uint8 else None
         if found is not None:
@@ -451,7 +460,8 @@ class HDF5Arrays(ColumnContainer):
         raise SourceError(f"{where}: {what}, and images are {WANTED}")
 
     def _counts_images(self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool) -> bool:
-        """Tell whether the first axis counts images: other datasets have as many rows, or a key names this one."""
+        """Tell whether the first axis counts images, because other datasets have the same length or a key names this
+        one."""
         dataset = datasets[image]
         many = [one for one in datasets.values() if one.ndim < 3 and one.shape[0] == dataset.shape[0]]
         return bool(many) or (chosen and dataset.shape[-1] not in (1, 3, 4))
@@ -502,7 +512,7 @@ def _layout_of(dataset: h5py.Dataset, of_many: bool = False) -> tuple[PixelLayou
 
 
 def _size(dataset: h5py.Dataset, layout: PixelLayout) -> tuple[int, int]:
-    """Return height and width of images with this layout."""
+    """Return height and width of the images in an array with this layout."""
     shape = dataset.shape
     if layout.order == "CWH":
         return shape[-1], shape[-2]
@@ -511,7 +521,7 @@ def _size(dataset: h5py.Dataset, layout: PixelLayout) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[h5py.File]:
-    """Open a file with libhdf5, which reads it through packer's open file, in small pieces."""
+    """Open a file with libhdf5, and let libhdf5 read it through packer's own file object, in small pieces."""
     try:
         import h5py
     except ImportError as error:
@@ -530,7 +540,7 @@ def _opened(path: Path) -> Iterator[h5py.File]:
 def _datasets(group: Any, prefix: str, depth: int, seen: set[int]) -> Iterator[tuple[str, h5py.Dataset]]:
     """Yield the datasets of a group in the file itself, with their paths; skip groups with too many members.
 
-    A group can have several paths, because links may form cycles: only the first one is followed.
+    Links may form cycles, so a group can have several paths; only the first path is followed.
     """
     import h5py
 
@@ -594,14 +604,14 @@ def _usable(value: Value | ValueError) -> Value:
 
 
 def _within(dataset: h5py.Dataset) -> h5py.Dataset:
-    """Return a dataset; ValueError if it changed since the file was opened first."""
+    """Return a dataset; ValueError if the dataset has changed since the container was opened."""
     if is_elsewhere(dataset):
         raise ValueError(f"the data of {dataset.name} lie in other files")
     return dataset
 
 
 def is_packers(file: h5py.File) -> bool:
-    """Tell whether packer wrote a file, without reading texts of variable length, which are in a heap."""
+    """Tell whether packer wrote a file, without reading texts of variable length (which are in heaps)."""
     attributes = file.attrs
     return bool(
         "format" in attributes and attributes.get_id("format").dtype == "S6" and attributes["format"] == b"packer"

@@ -1,11 +1,11 @@
-"""Tables of Hugging Face's `datasets`: roles and values of their columns, for containers with one sample in each row.
+"""Tables of Hugging Face's `datasets`, with one sample in each row: roles and values of their columns.
 
 A column of images is a structure of ``bytes`` and ``path``. The metadata of a table's schema describe the columns
-("features") under the key ``huggingface``: which columns are images, and the class names of a ClassLabel, whose values
-are class numbers, or -1 for no class.
+("features") under the key ``huggingface``. They tell which columns are images, and list the class names of each
+ClassLabel column. The values of a ClassLabel are class ids, or -1 for no class.
 
-Values are read a few rows at a time, to bound the memory: a few bytes of a column may expand to many values, such as
-indices of a long text in a dictionary, or a list of nulls, which takes no bytes at all.
+To bound memory, values are read a few rows at a time, because a few bytes of a column may expand to many values.
+Examples are indices that all refer to one long text in a dictionary, and a list of nulls, which takes no bytes at all.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _ABLE = (*OF_SCALARS, *_UNSIGNED, *_FLOATS, "string", "large_string")
 
 
 def _blocks(values: Iterator[float | None]) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield numbers in arrays, with NaN for missing ones."""
+    """Yield arrays of numbers, with NaN for missing values."""
     while block := list(itertools.islice(values, _BLOCK)):
         yield np.array(block, np.float64)
 
 
 def features_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
-    """Return the features in the metadata of a schema, by column; empty if there are none."""
+    """Return the features in a schema's metadata, by column; empty if the metadata have none."""
     try:
         document = parsed_json((metadata or {})[FEATURES].decode("utf-8"))
         features = document["info"]["features"]
@@ -62,7 +62,7 @@ def features_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
 
 
 def names_are_plain(paths: Iterable[str | None]) -> bool:
-    """Tell whether the last part of each path is a valid name, and all of these names are different."""
+    """Tell whether the last parts of all paths are valid names that differ from each other."""
     seen = set()
     for path in paths:
         base = _base(path)
@@ -73,13 +73,13 @@ def names_are_plain(paths: Iterable[str | None]) -> bool:
 
 
 def name_of(path: str | None, row: str, head: bytes) -> str:
-    """Return the name of an image, with a suffix: the last part of its path, or its row's name if it has no path."""
+    """Return an image's name with a suffix: the last part of its path; without a path, the name of its row."""
     base = row if path is None else _base(path)
     return base if path is not None and "." in base[1:] else base + suffix_of(head)
 
 
 def own_name(name: Any, where: str, head: bytes) -> str:
-    """Return the name of an image from the name column; SourceError if it is invalid."""
+    """Return the name of an image from the name column; SourceError if the name is invalid."""
     if not isinstance(name, (str, int)) or isinstance(name, bool):
         raise SourceError(f"{where}: {printable(name)[:80]} is no name")
     return str(name) if "." in str(name).rpartition("/")[2][1:] else f"{name}{suffix_of(head)}"
@@ -94,7 +94,7 @@ def _image(images: Sequence[str]) -> str:
 
 
 def _label(others: Mapping[str, Any], features: Mapping[str, Any]) -> str | None:
-    """Return the column of the labels: one that is named like labels, or the only ClassLabel; None if there is none."""
+    """Return the column of the labels: the one named like labels, or the only ClassLabel; otherwise None."""
     able = [name for name, kind in others.items() if str(kind) in _ABLE]
     if known := [name for name in _ROLES.labels if name in able]:
         return known[0]
@@ -104,7 +104,7 @@ def _label(others: Mapping[str, Any], features: Mapping[str, Any]) -> str | None
 
 
 def _add_candidates(account: Account, others: Mapping[str, Any], features: Mapping[str, Any]) -> None:
-    """Add the columns that may hold the labels, if it is not clear which one does. Lists of classes become fields."""
+    """Add all columns that may hold the labels to the account. Lists of classes are left out: they become fields."""
     for name, kind in others.items():
         feature = features.get(name)
         if _type_of(feature) == "ClassLabel" or (
@@ -150,7 +150,7 @@ def _stored(of: Field, value: Any) -> Stored:
 
 
 def _classes(feature: Any) -> list[str] | None:
-    """Return the class names of a ClassLabel; None for anything else."""
+    """Return the class names of a ClassLabel feature; None for other features."""
     if _type_of(feature) != "ClassLabel":
         return None
     names = feature.get("names")
@@ -158,7 +158,7 @@ def _classes(feature: Any) -> list[str] | None:
 
 
 def _undictionaried(kind: Any) -> Any:
-    """Return the type of a column's values, resolving a dictionary, like the categories of pandas."""
+    """Return a column's type; for a dictionary type, such as pandas categories, that of the dictionary's values."""
     return kind.value_type if str(kind).startswith("dictionary<") else kind
 
 
@@ -167,7 +167,7 @@ def _type_of(feature: Any) -> Any:
 
 
 def is_image_feature(feature: Any) -> bool:
-    """Tell whether a feature is an image, in a structure or as bytes alone."""
+    """Tell whether a feature is an image, stored as a structure or as plain bytes."""
     return bool(_type_of(feature) == "Image")
 
 
@@ -182,7 +182,7 @@ def no_column(file: PackFile, column: str) -> SourceError:
 
 
 class TableColumns(NamedTuple):
-    """The columns of a file.
+    """The columns of a file, split into those of images and all others.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ class TableColumns(NamedTuple):
     others : mapping of str to pyarrow.DataType
         The other columns.
     features : mapping
-        As `features_of` returns them.
+        The features of the columns, as `features_of` returns them.
     """
 
     images: Sequence[str]
@@ -200,7 +200,7 @@ class TableColumns(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """A row of a file.
+    """One row of a file: its image, and the values of other columns.
 
     Attributes
     ----------
@@ -263,7 +263,10 @@ class TableImages(Container):
     @classmethod
     @abc.abstractmethod
     def columns_in(cls, file: PackFile, image: str | None) -> TableColumns:
-        """Return the columns of a file; `image` is the user's column of images. Raises the same errors as `open`."""
+        """Return the columns of a file; `image` is the image column that the user chose.
+
+        Raises the same errors as `open`.
+        """
 
     @classmethod
     @abc.abstractmethod
@@ -272,7 +275,7 @@ class TableImages(Container):
 
     @abc.abstractmethod
     def rows_in(self, file: PackFile, unit: int) -> tuple[int, Iterator[TableRow]]:
-        """Return the number of rows of a file, and the rows. Raises the same errors as `entries`."""
+        """Return how many rows a file has, and an iterator over them. Raises the same errors as `entries`."""
 
     def entries(self, unit: int) -> Iterator[Entry]:
         with self.opened(unit) as file:
@@ -282,12 +285,15 @@ class TableImages(Container):
                 yield self._entry(row, f"{stem}/{number:0{digits}d}", f"row {number}")
 
     def columns_to_read(self) -> list[str]:
-        """Return the columns of fields, labels and names."""
+        """Return the names of the columns to read for fields, labels and names."""
         roles = (column for column in (self.label, self.name) if column is not None)
         return list(dict.fromkeys([*self.others, *roles]))
 
     def _entry(self, row: TableRow, numbered: str, where: str) -> Entry:
-        """Return the sample of a row, named `numbered` if it has no name; it may have a `problem`."""
+        """Return the sample of a row, which may have a `problem`.
+
+        `numbered` is the sample's name if the row has none.
+        """
         name = name_of(row.path, numbered, row.head)
         if row.image is None:
             return Entry(name, b"", problem=f"{where}: its image is not in the file: embed it, or leave the row out")
@@ -300,7 +306,7 @@ class TableImages(Container):
             return Entry(name, b"", problem=str(error))
 
     def _values(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Return the values of the fields in a row; SourceError if one does not fit its kind."""
+        """Return the field values of a row; SourceError if a value does not fit the kind of its field."""
         found: dict[str, Any] = {}
         for column, of in self.others.items():
             try:
@@ -311,7 +317,7 @@ class TableImages(Container):
         return found
 
     def _label_of(self, row: Mapping[str, Any], where: str) -> int | float | str | None:
-        """Return the label in a row; SourceError if it is invalid."""
+        """Return the label of a row; SourceError if the label is invalid."""
         label = None if self.label is None else row[self.label]
         if label is not None and not isinstance(label, (int, float, str)):
             raise SourceError(f"{where}: column {printable(self.label)}: {printable(label)[:80]} is no label")
@@ -356,14 +362,14 @@ class TableImages(Container):
             self.notes.append(_EXIF)
 
     def _field_name(self, column: str) -> str:
-        """Return the field name for a column: the column's own if it is valid."""
+        """Return the field name for a column: the column's own name if that is valid."""
         name = field_name(column, [of.name for of in (*self.pictures.values(), *self.others.values())])
         if name != column:
             self.notes.append(f"the column {printable(column)} becomes the field {name}")
         return name
 
     def _add(self, of: ChosenField, kind: str | None, feature: Any) -> None:
-        """Add a field for a column of this type, or of images if `kind` is None; ValueError if that is impossible."""
+        """Add a field for a column of type `kind` (None: a column of images); ValueError if no field fits."""
         if kind is None:
             self.pictures[of.key] = Field(of.name, of.kind or "image")
         elif kind == "null":
@@ -394,12 +400,12 @@ def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]]]:
     ----------
     columns : sequence of pyarrow.Array
     rows : int
-        The length of each.
+        The length of every column.
 
     Raises
     ------
     ValueError
-        If a row exceeds the limits on values and bytes.
+        If a single row exceeds the limits on values and bytes.
     """
     start, count = 0, MOST_ROWS
     while start < rows:
@@ -417,8 +423,7 @@ def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]]]:
 def _values(array: Any) -> list[Any]:
     """Return the values of an array.
 
-    Values of a dictionary, and lists of such values, are looked up all at once: pyarrow takes 14 times as long to look
-    them up one by one.
+    Dictionary values, and lists of these, are looked up all at once, because pyarrow takes 14 times as long one by one.
     """
     kind = str(array.type)
     if kind.startswith("dictionary<"):

@@ -1,7 +1,7 @@
-"""The list of a container's samples, in columns that grow on disk instead of in memory.
+"""Lists the samples of a container in columns, which grow on disk instead of in memory.
 
-Names that occur twice are numbered, and a file that is listed twice is refused. `ForeignFiles` opens the files when
-they are needed, and compares each with its size and time when it was listed.
+Names that occur twice are numbered, and a file that is listed twice is refused. `ForeignFiles` opens files when they
+are needed, and checks that each file's size and time are still those at the time of listing.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from packer.errors import CorruptPackError, SourceError, printable
 
 
 def require_distinct_files(root: Path, files: Sequence[str]) -> None:
-    """Refuse a file that a container lists twice: a short list that repeats one shard could fill the disk."""
+    """Refuse a container that lists a file twice: otherwise a short list that repeats one shard could fill the disk."""
     if len(set(files)) < len(files):
         ((twice, _),) = Counter(files).most_common(1)
         raise SourceError(f"{printable(root / twice)}: is listed twice. Name each file once")
 
 
 def repeat(names: Iterable[str]) -> bool:
-    """Tell whether any two names may be equal, by their hashes."""
+    """Tell whether any two names may be equal, by comparing hashes."""
     hashes = np.fromiter(map(hash, names), np.int64)
     hashes.sort()
     return bool((hashes[1:] == hashes[:-1]).any())
 
 
 def numbered(names: Names, notes: list[str]) -> Names:
-    """Return unique names: a repeated name gets a number after its stem, ``a~2.jpg``.
+    """Make names unique: a repeated name gets a number after its stem, as in ``a~2.jpg``.
 
-    A note about this is added to `notes`.
+    If a name was changed, `notes` gets a note that says so.
     """
     hashes = np.fromiter(map(hash, names), np.int64, len(names))
     ordered = np.sort(hashes)
@@ -64,7 +64,10 @@ def numbered(names: Names, notes: list[str]) -> Names:
 
 
 def _with_numbers(names: Names, suspect: Sequence[bool], ordered: Ints) -> Iterator[str]:
-    """Yield names; `suspect` marks those that may equal others, and `ordered` has the hashes of all."""
+    """Yield unique names.
+
+    `suspect` marks the names that may equal another name; `ordered` has the hashes of all names.
+    """
     counts: dict[str, int] = {}
     for name, is_suspect in zip(names, suspect, strict=True):
         number = counts.get(name, 0) + 1 if is_suspect else 1
@@ -101,26 +104,26 @@ _SPREAD = (
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """All samples of a container, in their order.
+    """All samples of a container in order, as columns.
 
     Attributes
     ----------
     container : Container
     names : Names
     labels : (N,) int64 or float64 array
-        Class ids, with -1 for a sample without a label; or numbers, depending on `label_type`.
+        Class ids, with -1 for a sample without a label; or the label numbers themselves, depending on `label_type`.
     classes : list of str
     label_type : str
     images : Ranges
     shapes : (N, 2) int64 array
-        Height and width of an image that consists of pixels; 0 for an encoded image.
+        Height and width of an image that is stored as pixels; 0 for an encoded image.
     seals : Seals, optional
     ranges : dict of str to Ranges
         The values of fields whose values are bytes, by name.
     numbers : dict of str to (array, array)
         The values of the other fields, by name, and the masks of missing values.
     copied : (B,) uint8 array
-        The bytes that are not a range of a file.
+        Copies of all values that are not a single range of a file.
     packed : PackedRanges
         The compressed ranges that contain values.
     notes : list of str
@@ -157,18 +160,18 @@ def list_samples(
     ----------
     container : Container
     classes : sequence of str, optional
-        Class names in the order of their ids, instead of the container's.
+        Class names in the order of their ids; these replace the container's class names.
     in_place : bool
-        Whether all values must be readable in place, so that none may be compressed.
+        Whether all values must be readable in place; compressed values are then refused.
     bad : BadSamples, optional
-        Collects the samples that cannot be used: those with a `problem` or an invalid label. By default the first of
-        them is an error.
+        Collects samples that cannot be used: those with a `problem` or an invalid label. Without `bad`, the first such
+        sample raises an error.
 
     Raises
     ------
     SourceError
-        As `Container.entries`; or if a file is listed twice, a sample has no name, a label is invalid, there are no
-        samples, or a value is compressed with `in_place`.
+        For the reasons of `Container.entries`; if a file is listed twice, a sample has no name, a label is invalid, or
+        there are no samples; or, with `in_place`, if a value is compressed.
     """
     require_distinct_files(container.root, container.files)
     rows = _Rows(container, in_place, bad or BadSamples())
@@ -179,7 +182,7 @@ def list_samples(
 
 
 def _blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Yield samples in blocks, which are smaller for samples with large values."""
+    """Yield samples in blocks. The larger their values, the smaller the blocks."""
     block, size = list[Entry](), 0
     for entry in entries:
         block.append(entry)
@@ -208,7 +211,7 @@ class _Rows:
         self._left_out = np.zeros(0, bool)  # a mask of the rows, once all are there
 
     def add(self, entries: Sequence[Entry], unit: int) -> None:
-        """Add samples of a part of the container."""
+        """Add the samples of one part of the container."""
         entries, labels = self._usable(entries, unit)
         if not entries:
             return
@@ -237,7 +240,7 @@ class _Rows:
             self._require_bytes()
 
     def listing(self, classes: Sequence[str] | None) -> Listing:
-        """Return all samples that were added."""
+        """Return the listing of all samples that were added."""
         container = self._container
         self._require_usable(self._count)
         rows = self._rows.array(self._type)
@@ -295,9 +298,10 @@ class _Rows:
             raise SourceError(f"{_shown(self._container, unit)}: sample {number}, {printable(name)}: {problem}")
 
     def _require_bytes(self) -> None:
-        """Refuse more samples than bytes, and samples with far more bytes than the files.
+        """Refuse listings with more samples than bytes, or with far more bytes than the files have.
 
-        Compressed ranges may announce any size, and samples may share bytes: either would fill the disk.
+        A compressed range may declare any unpacked size, and samples may share bytes. Without a limit, either could
+        fill the disk.
         """
         container = self._container
         size = sum(filled(container.root / name) for name in container.files)
@@ -344,7 +348,7 @@ class _Rows:
         raise SourceError(f"{_shown(self._container, unit)}: {printable(entry.name)}: {why}")
 
     def _pieces(self, values: Iterable[Any], unit: int) -> npt.NDArray[np.void]:
-        """Return the locations of values; those that are bytes are copied."""
+        """Return the locations of values; values that are bytes are copied first."""
         numbers = np.fromiter(itertools.chain.from_iterable(self._each_piece(values, unit)), np.int64)
         return numbers.view(_RANGE)
 
@@ -381,7 +385,8 @@ class _Rows:
     def _meaning(
         self, labels: Labels, samples: Names, classes: Sequence[str] | None
     ) -> tuple[Labels, list[str], str, list[str]]:
-        """Return labels (-1 for samples to leave out), classes, type of the labels, and notes on them."""
+        """Return the labels (-1 for samples to leave out), the class names, the label type, and notes about the
+        labels."""
         container, notes = self._container, list[str]()
         known = container.classes if classes is None else list(classes)
         if container.label_type != "class":
@@ -414,7 +419,7 @@ class _Rows:
         return self._within(labels, samples, len(known)), list(known), "class", notes
 
     def _renumbered(self, labels: Labels, samples: Names, own: Sequence[str], classes: Sequence[str]) -> Labels:
-        """Return labels as ids of the user's classes, matched by the container's class names; numbers are not names."""
+        """Map labels to the ids of the user's classes, by class name."""
         by_number = any(list(names) == list(map(str, range(len(names)))) for names in (own, classes))
         labels = self._within(labels, samples, len(classes if by_number else own))
         if by_number:
@@ -428,7 +433,7 @@ class _Rows:
         return table[labels]
 
     def _within(self, labels: Labels, samples: Names, count: int) -> Labels:
-        """Return labels, with -1 for ids beyond the number of classes, and leave out the samples of these."""
+        """Set ids beyond the number of classes to -1, and leave out the samples with such ids."""
         beyond = {
             int(label): f"its label is {label}, and there are {count} classes" for label in labels[labels >= count]
         }
@@ -443,7 +448,7 @@ class _Rows:
         self._leave_out(labels, samples, reasons, _unknown(sorted(set(unknown.values()))))
 
     def _leave_out(self, labels: Labels, samples: Names, reasons: Mapping[int, str], problem: str) -> None:
-        """Leave out the samples of some labels, with a reason for each label; or raise an error with all of them.
+        """Leave out the samples of some labels, with a reason for each label; or raise an error that lists the reasons.
 
         `_left_out` marks these samples.
         """
@@ -457,7 +462,7 @@ class _Rows:
             self._bad.add(samples[row], SourceError(why))
 
     def _of_directories(self, samples: Names, notes: list[str]) -> list[str]:
-        """Return the class of each directory of images."""
+        """Return the class that belongs to each directory of images."""
         above = above_classes([directory.split("/") for directory in self._class_names])
         below = [f"{directory}/"[len(above) :] for directory in self._class_names]
         if splits := splits_among([directory.rstrip("/") for directory in below]):
@@ -473,7 +478,7 @@ class _Rows:
         return names
 
     def _names_of_classes(self, most: int, notes: list[str]) -> list[str] | None:
-        """Return the class names found in samples; classes without a name get their id as name."""
+        """Return the class names found in samples; an unnamed class is named by its id."""
         names = self._names_of_ids
         if self._contradictory or len(set(names.values())) < len(names) or most >= _SPREAD[0] + 2 * len(names):
             notes.append("the names that samples say for their classes contradict each other, so classes are numbers")
@@ -503,7 +508,7 @@ def _seals(rows: npt.NDArray[Any], checksum: Callable[[Buffer], int]) -> Seals:
 
 
 def _distinct(container: Container, names: Names, files: Ints, notes: list[str]) -> Names:
-    """Return unique names: equal ones are prefixed with the names of their files, or numbered."""
+    """Make names unique: put the file's name before equal names, or number these."""
     if not repeat(names):
         return names
     if container.units < 2 or not container.units_are_files:
@@ -522,7 +527,7 @@ def _unknown(names: Sequence[str]) -> str:
 
 
 def _shown(container: Container, unit: int | None = None) -> str:
-    """Return the name of a part of a container for messages; without a part, that of the container."""
+    """Return the name that messages show for a part of a container; without a part, for the container."""
     if not container.units_are_files:
         unit = None
     elif unit is None and container.units == 1:
@@ -543,7 +548,7 @@ _OPEN_FILES = 256
 
 
 class ForeignFiles:
-    """Files of other tools, which may change.
+    """Opens and reads files of other tools, and detects whether these files have changed.
 
     Safe in many threads at once, and after a fork.
 
@@ -551,11 +556,11 @@ class ForeignFiles:
     ----------
     root : path
     names : sequence of str
-        Paths relative to `root`, with forward slashes; or absolute ones.
+        Absolute paths, or paths relative to `root` with forward slashes.
     stamps : (F, 2) int64 array, optional
-        Size and time of each file; by default the current ones.
+        The expected size and time of each file; by default, the current values.
     packed : PackedRanges, optional
-        Compressed ranges of these files, which count as files after the last one.
+        Compressed ranges of these files. The ranges are numbered as files after the last one.
 
     Attributes
     ----------
@@ -586,7 +591,7 @@ class ForeignFiles:
         return os.path.join(self.root, self.names[number])
 
     def open(self, number: int) -> PackFile:
-        """Open a file, or return it if it is open; CorruptPackError if it is not the one that was listed."""
+        """Open a file, or return it if it is open; CorruptPackError if the file has changed since it was listed."""
         file = self._open.get(number)
         if file is None:
             file = self._opened(number)

@@ -1,8 +1,9 @@
-"""LitData's chunks (https://github.com/Lightning-AI/litData): samples whose parts have types, in ``chunk-*.bin``.
+"""LitData's chunks (https://github.com/Lightning-AI/litData): samples with typed parts, in files ``chunk-*.bin``.
 
-``index.json`` names the chunks in their order, the type of each part, and how parts make a sample. A chunk consists of
-a table of offsets (see `packer._containers.shards`) and the samples. A sample consists of the sizes of its parts, u32
-each, and the parts. The parts of a dict are identified by their keys, the parts of a list or a tuple by their numbers.
+``index.json`` lists the chunks in their order and the type of each part, and describes how parts form a sample. A chunk
+consists of a table of offsets (see `packer._containers.shards`) and the samples. A sample consists of the sizes of its
+parts, u32 each, and the parts. The parts of a dict are identified by their keys, the parts of a list or a tuple by
+their numbers.
 
 If pyarrow is installed, LitData writes samples that are dicts of bytes, texts and numbers as an Arrow table. The table
 of offsets then lists empty samples. A file in Arrow's IPC format follows it, and the chunk ends with the size of this
@@ -47,7 +48,7 @@ _JSON = Field("json", "json")
 
 
 class Section:
-    """A section of a file with the interface of a file.
+    """A range of a file that offers the interface of a file.
 
     Parameters
     ----------
@@ -72,7 +73,7 @@ class Section:
 
 
 def arrow_section(file: ContainerFile) -> Section | None:
-    """Return the Arrow table in a chunk; None if it has none. SourceError if the table exceeds the chunk."""
+    """Return the Arrow table in a chunk, or None; SourceError if the table exceeds the chunk."""
     if file.size < _END or file.read(file.size - 8, 8) != _SIGNATURE:
         return None
     size = int.from_bytes(file.read(file.size - _END, 4), "little")
@@ -82,7 +83,7 @@ def arrow_section(file: ContainerFile) -> Section | None:
 
 
 def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[dict[str, Value]]:
-    """Yield the samples of a table: the values of the parts with these names, which are keys joined by dots.
+    """Yield the samples of a table, each as the values of the named parts. A part's name is its keys, joined by dots.
 
     Raises
     ------
@@ -107,7 +108,7 @@ def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[di
 
 
 def _is_binary(kind: Any, name: str, column: str) -> bool:
-    """Tell whether a part is a column of bytes, or the member ``bytes`` of a structure."""
+    """Tell whether a part is a column of bytes, or the ``bytes`` member of a structure."""
     inner = "bytes" in names_of(kind) and name == f"{column}.bytes"
     return str(kind.field("bytes").type if inner else kind) in ("binary", "large_binary")
 
@@ -119,7 +120,7 @@ def _moved(piece: Piece | Packed | None, section: Section) -> Value:
 
 
 def _plain(value: Any, path: str) -> Value:
-    """Convert a value of a table, recursively, to the form in other chunks."""
+    """Convert a value from an Arrow table, recursively, to the form that chunks without a table have."""
     for key in path.split(".") if path else ():
         value = value.get(key) if isinstance(value, dict) else None
     if isinstance(value, str):
@@ -139,16 +140,17 @@ _NUMBERED = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 
 
 def _plain_dtype(number: str) -> str:
-    """Return the dtype for LitData's number; ValueError if fields do not support it."""
+    """Return the dtype for LitData's dtype number; ValueError if fields do not support the dtype."""
     if not (number.isascii() and number.isdecimal() and len(number) < 3 and int(number) < len(_NUMBERED)):
         raise ValueError(f"an array has the dtype {number!r}, which packer does not read")
     return _NUMBERED[int(number)]
 
 
 def _array(data: bytes, dtype: str | None) -> npt.NDArray[Any]:
-    """Decode an array of LitData: of one axis, or with a header of u32 if `dtype` is None.
+    """Decode an array of LitData.
 
-    The header is the dtype's number, the number of axes, and the length of each. ValueError if the bytes are invalid.
+    With a `dtype`, the array has one axis; otherwise it begins with a header of u32 numbers. The header consists of the
+    dtype's number, the number of axes, and the length of each axis. Invalid bytes raise ValueError.
     """
     if dtype is not None:
         return elements_of(data, 0, dtype, (len(data) // np.dtype(dtype).itemsize,))
@@ -209,7 +211,7 @@ class LitData(OffsetShards):
 
 
 def _with_unnamed(keys: Mapping[str, str], parts: Sequence[ShardColumn]) -> Mapping[str, str]:
-    """Return keys; an unnamed pair of an image and a number gets the roles image and label."""
+    """Return the user's keys; without any, an unnamed pair of an image and a number gets the roles image and label."""
     types = {part.name: part.type().kind for part in parts}
     if not keys and list(types) == ["0", "1"] and types["0"] in ("image", "bytes") and types["1"] == "scalar":
         return {"image": "0", "label": "1"}
@@ -231,7 +233,7 @@ def _require_plain(config: Mapping[str, Any], where: str) -> None:
 
 
 def _chunks(index: Any, where: str) -> Iterator[tuple[str, int]]:
-    """Yield the name and the number of samples of each chunk."""
+    """Yield the name and the sample count of each chunk."""
     chunks = index.get("chunks") if isinstance(index, dict) else None
     if not isinstance(chunks, list) or not chunks:
         raise SourceError(f"{where}: no index of LitData, or one without chunks")
@@ -242,7 +244,7 @@ def _chunks(index: Any, where: str) -> Iterator[tuple[str, int]]:
 
 
 def _parts(config: Mapping[str, Any], where: str) -> list[_Leaf]:
-    """Return the parts of a sample."""
+    """Return the parts that make up a sample."""
     kinds, spec = config.get("data_format"), config.get("data_spec")
     if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
         raise SourceError(f"{where}: names no types of the parts of a sample")
@@ -255,7 +257,7 @@ def _parts(config: Mapping[str, Any], where: str) -> list[_Leaf]:
 
 
 def _leaves(spec: Any, name: str, depth: int) -> Iterator[str]:
-    """Yield the names of the leaves of a tree, whose keys and indices are joined by dots."""
+    """Yield the name of each leaf in a tree: the keys and indices that lead to the leaf, joined by dots."""
     if not isinstance(spec, dict) or depth > _DEEPEST:
         raise ValueError("a tree of parts is expected")
     kind, children = spec.get("type"), spec.get("children_spec")

@@ -1,19 +1,20 @@
 """LMDB files of other tools: the base class of their containers, and the containers whose values are images.
 
-A container of LMDB is a file, or a directory with ``data.mdb``. It is recognised by its first entries.
+An LMDB container is a file, or a directory with ``data.mdb``. The first entries of the file show which container it is.
 
-`ImageLMDB`: the values are image files, the keys are arbitrary. BasicSR writes such files, with names without suffix as
-keys; StyleGAN's tool reads any such file.
+`ImageLMDB`: the values are image files, the keys are arbitrary. BasicSR writes these files, with names without a suffix
+as keys. StyleGAN's tool reads them, whatever the keys are.
 
 `LSUN` (https://github.com/fyu/lsun): a directory ``CLASS_SPLIT_lmdb`` with ``data.mdb`` for each class. The values are
-images, WebP in the published files, and the keys are hashes of them. As in torchvision, the classes are sorted by name;
-``test_lmdb`` has no class.
+images (WebP in the published files), and the keys are hashes of the images. As in torchvision, the classes are sorted
+by name; ``test_lmdb`` has no class.
 
 `TextRecognition`: images of words, and the text in each. The key ``num-samples`` has a number as text, N;
 ``image-000000001`` to N are images, and ``label-000000001`` to N their texts, in UTF-8. ``create_lmdb_dataset.py`` of
-https://github.com/clovaai/deep-text-recognition-benchmark writes them, and most tools for text recognition read them.
+https://github.com/clovaai/deep-text-recognition-benchmark writes these files, and most tools for text recognition read
+them.
 
-`UnreadLMDB`: any other LMDB file, which is named and refused.
+`UnreadLMDB`: any other LMDB file. packer names the file and refuses to read it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _MAGIC = MAGIC.to_bytes(4, "little")
 
 
 class LMDBValue(NamedTuple):
-    """A value of an LMDB file.
+    """The location of one value in an LMDB file.
 
     Attributes
     ----------
@@ -68,7 +69,7 @@ class LMDBValue(NamedTuple):
     offset, size : int
         The range of the value in the file.
     problem : str
-        Why there is no value; empty if there is one.
+        The reason why the value is missing; empty otherwise.
     """
 
     unit: int
@@ -80,15 +81,15 @@ class LMDBValue(NamedTuple):
 
     @property
     def piece(self) -> Piece:
-        """The value as a range of the container."""
+        """The value's range, as a `Piece` of the container."""
         return Piece(self.unit, self.offset, self.size)
 
     def head(self, size: int = _HEAD) -> bytes:
-        """Return the first bytes."""
+        """Return the first bytes of the value."""
         return self.file.read(self.offset, min(size, self.size))
 
     def suffix(self) -> str:
-        """Return the suffix for the value as an image; empty if it is not an image."""
+        """Return the file suffix for the value's image type; empty if the value is not an image."""
         return suffix_of(self.head(IMAGE_HEAD))
 
 
@@ -100,7 +101,7 @@ class First(NamedTuple):
     path : Path
     tree : LMDBTree
     values : list of LMDBValue
-        The first ones, in the order of their keys.
+        The first values, in the order of their keys.
     """
 
     path: Path
@@ -109,12 +110,12 @@ class First(NamedTuple):
 
 
 class LMDBContainer(Container):
-    """Samples that are values of one LMDB file, or of one file for each class."""
+    """A container with samples that are values of one LMDB file, or of one file per class."""
 
     @classmethod
     @abc.abstractmethod
     def is_of(cls, first: First) -> bool:
-        """Tell whether a file belongs to this container; a ValueError also means that it does not."""
+        """Tell whether a file belongs to this container; a ValueError counts as no."""
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -146,13 +147,13 @@ class LMDBContainer(Container):
                     yield entry
 
     def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
-        """Yield the values of one file that are samples: by default all, in the order of their keys."""
+        """Yield the values that are samples in one file: by default all values, in the order of their keys."""
         for key, offset, size in tree.walk():
             yield LMDBValue(unit, file, key, offset, size)
 
     @abc.abstractmethod
     def entry(self, value: LMDBValue) -> Entry | None:
-        """Return the sample in a value; None if it is left out; ValueError if it is invalid."""
+        """Return the sample in a value; None if the value is left out; ValueError if it is invalid."""
 
 
 def is_lmdb(path: Path, head: bytes) -> bool:
@@ -161,7 +162,7 @@ def is_lmdb(path: Path, head: bytes) -> bool:
     Raises
     ------
     SourceError
-        If it has another version, another byte order, or comes from a 32-bit machine.
+        If the file has another version or byte order, or comes from a 32-bit machine.
     """
     if head[16:20] == _MAGIC:
         version, of = int.from_bytes(head[20:24], "little"), ""
@@ -192,7 +193,7 @@ def first_of(path: Path) -> Iterator[First]:
     Raises
     ------
     PackError
-        If it is damaged.
+        If the file is damaged.
     """
     with PackFile(path) as file:
         tree = LMDBTree(file)
@@ -228,7 +229,7 @@ _LONGEST = 64  # bytes of a text or a number next to images
 
 
 class ImageLMDB(LMDBContainer):
-    """Samples in the order of their keys, which are their names; there are no labels."""
+    """LMDB files of images without labels; each key is the name of a sample."""
 
     kind = "lmdb of images"
 
@@ -261,7 +262,7 @@ _DIRECTORY = re.compile(r"(?:(?P<name>.+?)_)??(?:(?P<split>train|val|test)_)?lmd
 
 
 class LSUN(ImageLMDB):
-    """Directories of classes: several of one split, their parent directory, or a single one."""
+    """LSUN's class directories: several of one split, their parent directory, or a single one."""
 
     kind = "lsun"
 
@@ -314,7 +315,7 @@ _NO_IMAGE = "it has no image"
 
 
 class TextRecognition(LMDBContainer):
-    """Samples in the order of their numbers, with their texts as a field, and without classes."""
+    """LMDB files of text recognition: the text of each image is a field, and there are no classes."""
 
     kind = "lmdb of text recognition"
     tree: LMDBTree
@@ -384,7 +385,7 @@ class UnreadLMDB(LMDBContainer):
 
 
 def _guess(head: bytes) -> str:
-    """Name the type of a value, by its first bytes."""
+    """Guess the type of a value from its first bytes, for a message."""
     if not head:
         return "empty"
     if head[:1] in (b"{", b"["):

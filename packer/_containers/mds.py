@@ -1,8 +1,9 @@
-"""MDS, the shards of MosaicML Streaming (https://github.com/mosaicml/streaming): samples with typed columns.
+"""MDS, the shard format of MosaicML Streaming (https://github.com/mosaicml/streaming): samples with typed columns.
 
-``index.json`` names the shards in their order, and the columns. A shard consists of a table of offsets (see
+``index.json`` lists the shards in their order, and the columns. A shard consists of a table of offsets (see
 `packer._containers.shards`), the columns again as JSON, and the samples. A sample consists of the sizes of its columns
-of variable size, and then the columns in the order of their names. Labels are the column's values, unchanged.
+of variable size, and then the columns in the order of their names. The values of the label column become labels
+unchanged.
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ _DTYPES |= {64: "uint64", 65: "int64", 66: "float64"}
 class MDSArray:
     """The dtype and the shape in the name of an encoding ``ndarray:DTYPE:SHAPE``.
 
-    If the name lacks one of them, it is stored before each array.
+    A dtype or shape that the name lacks is stored before each array.
 
     Attributes
     ----------
     dtype : str
-        Empty if each array has its own.
+        Empty if each array stores its own dtype.
     shape : tuple of int, optional
     """
 
@@ -138,7 +139,7 @@ class _Column(ShardColumn):
 
 @dataclass(eq=False)
 class MDS(OffsetShards):
-    """A directory with ``index.json``, the file ``index.json``, or shards ``.mds``."""
+    """MDS shards, opened by their directory, by ``index.json``, or as files ``.mds``."""
 
     kind = "mds"
     suffixes = (".mds",)
@@ -200,7 +201,7 @@ class MDS(OffsetShards):
 
 
 class _Shard(NamedTuple):
-    """A shard: its file, its columns, its number of samples if known, and codec and unpacked size if compressed."""
+    """A shard's file, columns and sample count (if known); for a compressed shard also its codec and unpacked size."""
 
     name: str
     columns: list[_Column]
@@ -209,7 +210,7 @@ class _Shard(NamedTuple):
 
 
 def _shards(path: Path) -> list[_Shard]:
-    """Return the shards of an index."""
+    """Return the shards that an index lists."""
     index = json_in(path)
     shards = index.get("shards") if isinstance(index, dict) else None
     if not isinstance(shards, list) or not shards or index.get("version", 2) != 2:
@@ -228,7 +229,7 @@ def _shards(path: Path) -> list[_Shard]:
 
 
 def _stored(directory: Path, name: str, shard: Mapping[str, Any], where: str) -> tuple[str, tuple[str, int] | None]:
-    """Return the file of a shard; and if it is compressed, the codec and the unpacked size."""
+    """Return a shard's file, and for a compressed shard its codec and unpacked size."""
     packed = shard.get("zip_data")
     if packed is None or os.path.isfile(directory / name):
         return name, None

@@ -2,15 +2,16 @@
 
 Uncompressed images are located without pyarrow and read in place. pyarrow reads the columns of labels and fields.
 
-The layout is that of apache/parquet-format: ``parquet.thrift`` and ``Encodings.md``. A column that is not a list has
-one value for each row of a row group, in pages, each with a header. A byte string is a length of 4 bytes and the bytes;
-or an index into a dictionary of byte strings, which has a page of its own. A byte string does not cross the end of a
-page. A header may have the CRC-32 of its page as stored. Definition levels and indices into a dictionary are stored in
-the RLE/bit-packing hybrid of ``Encodings.md``: runs of one number, and groups of eight numbers of a few bits each.
+``parquet.thrift`` and ``Encodings.md`` of apache/parquet-format specify the file format. A column that is not a list
+has one value for each row of a row group. The values are in pages, each with a header. A byte string is stored as a
+length of 4 bytes and the bytes, or as an index into a dictionary of byte strings. The dictionary has a page of its own.
+A byte string does not cross the end of a page. A page's header may have the CRC-32 of the page as stored. Definition
+levels and indices into a dictionary are stored in the RLE/bit-packing hybrid of ``Encodings.md``: runs of one number,
+and groups of eight numbers of a few bits each.
 
-Headers and footer are in Thrift's compact protocol (``doc/specs/thrift-compact-protocol.md`` of Apache Thrift), which
-this module writes, and reads as dicts by field number. Fields outside of the schema are skipped, so that they cost no
-memory.
+Headers and footer are in Thrift's compact protocol (``doc/specs/thrift-compact-protocol.md`` of Apache Thrift). This
+module writes that protocol, and reads each structure as a dict by field number. Fields outside of the schema are
+skipped, so that they cost no memory.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from packer.errors import PackError, SourceError, printable
 
 
 def numbers_in(data: bytes, width: int, count: int) -> Ints:
-    """Decode numbers of `width` bits: runs of one number, and groups of eight; ValueError if there are too few."""
+    """Decode numbers of `width` bits in the RLE/bit-packing hybrid; ValueError if there are too few."""
     if width > 32:
         raise ValueError(f"numbers of {width} bits")
     found, have, at, size = [np.empty(0, np.int64)], 0, 0, (width + 7) // 8
@@ -86,7 +87,7 @@ _LONGEST_VARINT = 10  # bytes
 
 
 class ThriftError(ValueError):
-    """The bytes are not a structure; `ended` is true if more bytes might complete one."""
+    """Bytes are not a Thrift structure; `ended` tells whether further bytes might complete the structure."""
 
     def __init__(self, message: str, *, ended: bool = False) -> None:
         super().__init__(message)
@@ -94,12 +95,12 @@ class ThriftError(ValueError):
 
 
 def read_struct(data: bytes, begin: int, shape: Shape) -> tuple[dict[int, Any], int]:
-    """Return those fields of a structure that its shape lists, and the end of the structure.
+    """Read a Thrift structure: return the fields that `shape` lists, and the offset where the structure ends.
 
     Raises
     ------
     ThriftError
-        If there is none.
+        If the bytes are not a structure.
     """
     reader = _Reader(data, begin)
     return reader.struct(shape, 0), reader.at
@@ -224,7 +225,7 @@ def listed(kind: int, values: Sequence[Encoded]) -> Encoded:
 
 
 def struct(fields: Mapping[int, Encoded]) -> Encoded:
-    """Encode a structure from its fields by number; the numbers ascend in steps of at most 15."""
+    """Encode a structure from a dict of its fields by number. The numbers ascend in steps of at most 15."""
     data, last = bytearray(), 0
     for number, (kind, value) in fields.items():
         data.append((number - last) << 4 | kind)
@@ -264,16 +265,16 @@ _PAGE: Shape = {
 
 @dataclass(frozen=True)
 class ParquetLeaf:
-    """A column as it is stored in the file.
+    """A column of the file: a leaf of the schema's tree.
 
     Attributes
     ----------
     path : tuple of str
-        The names of the enclosing structures, outermost first, and its own.
+        The names of the enclosing structures, outermost first, and then the column's own name.
     kind : int
-        Its type, such as `BYTE_ARRAY`.
+        The physical type, such as `BYTE_ARRAY`.
     levels : int
-        Number of elements of `path` that are optional.
+        The number of elements of `path` that are optional.
     repeated : bool
         Whether a row may have several values.
     """
@@ -315,7 +316,7 @@ def _leaves(elements: Sequence[dict[int, Any]]) -> list[ParquetLeaf]:
 
 
 class ParquetFile:
-    """A file, of which pyarrow reads only the columns without images.
+    """A reader of a file; pyarrow reads the columns without images.
 
     Parameters
     ----------
@@ -329,7 +330,7 @@ class ParquetFile:
     unit : int
     leaves : list of ParquetLeaf
     groups : list of (int, list of dict)
-        The number of rows of every row group, and the metadata of each leaf in it.
+        For each row group, the number of rows, and the metadata of each leaf.
     features : mapping
         The features of columns, as `features_of` returns them.
 
@@ -361,18 +362,18 @@ class ParquetFile:
 
     @property
     def count(self) -> int:
-        """The number of rows."""
+        """The number of rows in the file."""
         return sum(rows for rows, _ in self.groups)
 
     def leaf(self, column: str, part: str = "bytes") -> int | None:
-        """Return the leaf of a part of an image column, or of the column itself if it has no parts; None if missing."""
+        """Return the leaf for a part of an image column, or for a column without parts; None if missing."""
         for number, leaf in enumerate(self.leaves):
             if leaf.path == (column, part) or (part == "bytes" and leaf.path == (column,)):
                 return number
         return None
 
     def image_columns(self, chosen: str | None = None) -> list[str]:
-        """Return the columns of images, recognised by features, bytes with a path, or an image as first value."""
+        """Return the image columns: recognised by features, by bytes with a path, or by an image as first value."""
         tops = dict.fromkeys(leaf.path[0] for leaf in self.leaves)
         found = [name for name in tops if self._is_structure(name)]
         plain = [leaf.path[0] for leaf in self.leaves if len(leaf.path) == 1 and leaf.kind == BYTE_ARRAY]
@@ -401,7 +402,7 @@ class ParquetFile:
         ----------
         group, leaf : int
         head : int
-            Number of first bytes returned with each value.
+            How many first bytes of each value to return.
 
         Raises
         ------
@@ -411,7 +412,7 @@ class ParquetFile:
         return _Chunk(self, group, leaf, head).values()
 
     def texts(self, leaf: int, groups: Iterable[int]) -> Iterator[str | None]:
-        """Yield the texts of a column in some row groups; empty for texts longer than any name."""
+        """Yield the texts of a column in some row groups; a text longer than any name is yielded as empty."""
         for group in groups:
             for value in self.byte_strings(group, leaf, _LONGEST):
                 yield None if value is None else value.head.decode("utf-8", "replace") * (value.piece.size <= _LONGEST)
@@ -456,13 +457,13 @@ class ParquetFile:
             return pq.ParquetFile(pa.PythonFile(self.file.stream(_MOST_READ), "r"))
 
     def _rows_at_once(self, group: int, columns: Sequence[str]) -> int:
-        """Return how many rows pyarrow may read at once, in case every value is the longest of its dictionary."""
+        """Return how many rows pyarrow may read at once, assuming that every value is the longest of its dictionary."""
         leaves = [number for number, leaf in enumerate(self.leaves) if leaf.path[0] in columns]
         looked_up = sum(self._dictionary_size(group, leaf) for leaf in leaves)
         return max(1, min(MOST_ROWS, _MOST_LOOKED_UP // max(1, looked_up)))
 
     def _dictionary_size(self, group: int, leaf: int) -> int:
-        """Return the unpacked size of the dictionary of a column in a row group; 0 if it has none."""
+        """Return the unpacked size of a column's dictionary in a row group; 0 without a dictionary."""
         metadata = self.groups[group][1][leaf].get(3, {})
         first, data = metadata.get(11, 0), metadata.get(9, 0)
         at = min(first, data) if first else data
@@ -479,7 +480,7 @@ class ParquetFile:
 
 @dataclass(frozen=True)
 class _Section:
-    """Values of a page: their range in the file, or in an unpacked range."""
+    """The values of a page, as a range of the file or of an unpacked range."""
 
     piece: Piece
     codec: str
@@ -489,7 +490,7 @@ class _Section:
 
 
 class _Chunk:
-    """A column in a row group."""
+    """The reader of one column in one row group."""
 
     def __init__(self, parquet: ParquetFile, group: int, number: int, head: int) -> None:
         rows, columns = parquet.groups[group]
@@ -536,7 +537,7 @@ class _Chunk:
                 raise damaged(self._file, at, f"a page of the type {kind}")
 
     def _header(self) -> tuple[dict[int, Any], int]:
-        """Return the header at the current offset, and where it ends."""
+        """Return the page header at the current offset, and the offset where the header ends."""
         for most in (_HEADER, _MOST_HEADER):
             size = min(most, self._end - self._at)
             try:
@@ -581,12 +582,12 @@ class _Chunk:
         return _Section(piece, codec, data, 0, len(data))
 
     def _read(self, section: _Section, begin: int, size: int) -> bytes:
-        """Return some bytes, fewer at the end of a section."""
+        """Return bytes of a section; fewer at its end."""
         size = max(0, min(size, section.end - begin))
         return section.data[begin : begin + size] if section.codec else self._file.read(begin, size)
 
     def _levels_in(self, section: _Section, count: int) -> tuple[Ints, _Section]:
-        """Return the mask of present values, and the offset of the values after the levels."""
+        """Decode the definition levels; return a mask of present values, and the offset of the values that follow."""
         if not self._leaf.levels:
             return np.ones(count, np.int64), section
         size = int.from_bytes(self._read(section, section.begin, 4), "little")
@@ -655,7 +656,7 @@ _MOST_LOOKED_UP = 1 << 26  # bytes of the values of a dictionary, each as often 
 
 
 class ParquetImages(TableImages):
-    """Files ``.parquet`` with a column of images."""
+    """Parquet files that have a column of images."""
 
     kind = "parquet"
     suffixes = (".parquet",)

@@ -1,11 +1,12 @@
-"""LMDB files of pickles, one for each sample, under the keys 0, 1, 2, ...
+"""LMDB files with one pickle for each sample, under the keys 0, 1, 2, ...
 
-Efficient-PyTorch and its many relatives write them (``folder2lmdb.py``): a value is ``(image, label)``, where the image
-is the bytes of a file. Image2LMDB stores the image alone, tensorpack an array of bytes, and others store dicts.
-``__keys__`` lists the keys in order, and ``__len__`` is their number. Nothing is unpickled.
+Efficient-PyTorch and its many relatives write these files (``folder2lmdb.py``). A value is ``(image, label)``, where
+the image is the content of an image file. Image2LMDB stores the image alone, tensorpack an array of bytes, and others
+store dicts. The entry ``__keys__`` lists the keys in order, and ``__len__`` is the number of keys. packer parses the
+pickles itself and never unpickles them.
 
-The parts of a value are its members. The members of a tuple have the keys 0, 1, 2, ...; plain bytes are a single member
-with the key 0.
+The parts of a value are called members. The members of a tuple have the keys 0, 1, 2, ...; a value of plain bytes is a
+single member with the key 0.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _SHOWN = 100  # characters of a key, and keys, in a message
 
 
 def members_of(value: Any) -> dict[str, Any]:
-    """Return the members of a value by key; a list with a single element counts as that element."""
+    """Return the members of a value by key. A list with a single element is read as that element."""
     if isinstance(value, dict):
         return {str(key): _alone(member) for key, member in value.items()}
     if isinstance(value, (tuple, list)):
@@ -46,21 +47,21 @@ def members_of(value: Any) -> dict[str, Any]:
 
 
 def image_of(value: Any) -> Blob | None:
-    """Return the bytes of an encoded image, also from an array of bytes; None for anything else."""
+    """Return the bytes of an encoded image, which may be in an array of bytes; None for other values."""
     if isinstance(value, Array):
         value = value.elements if value.dtype[-2:] == "u1" and len(value.shape) == 1 else None
     return value if isinstance(value, Blob) and suffix_of(value.head) else None
 
 
 def _alone(value: Any) -> Any:
-    """Return the image in a collated list of one; any other value unchanged."""
+    """Unwrap an image from a list of one element; return any other value unchanged."""
     if isinstance(value, (tuple, list)) and len(value) == 1:
         return value[0] if image_of(value[0]) is not None else value
     return value
 
 
 def _label(have: Mapping[str, Any], account: Account) -> str | None:
-    """Return the member that is the label, by its name; if there is none, report the members that look like labels."""
+    """Return the member that is named like a label; without one, add members that look like labels to the account."""
     able = {key: [0] for key, value in have.items() if _is_label(value)}
     several = [key for key, value in have.items() if _ROLES.is_label(key) and _is_list(value)]
     account.taken("member", "a field, as samples have several values", several)
@@ -184,7 +185,7 @@ def _bytes(value: Blob, file: PackFile, budget: Budget) -> bytes:
 
 
 def _one(value: Array, file: PackFile) -> int | float:
-    """Return the only element of an array; ValueError if it has several."""
+    """Return the only element of an array; ValueError if the array has several."""
     if any(side != 1 for side in value.shape):
         raise ValueError(f"it is an array of {value.shape}, and no number")
     number: int | float = value.value(file).reshape(-1)[0].item()
@@ -197,7 +198,10 @@ _SIDECAR = "_images_idx.txt"
 
 
 class PickledLMDB(LMDBContainer):
-    """Samples in the order of ``__keys__``; without it, sorted by key, numerically if the keys count the samples."""
+    """LMDB files of pickles.
+
+    Samples are in the order of ``__keys__``; without that entry, they are sorted by key, as numbers if possible.
+    """
 
     kind = "pickled lmdb"
     image: str
@@ -262,7 +266,7 @@ class PickledLMDB(LMDBContainer):
 
     @classmethod
     def read(cls, value: LMDBValue, most: int = MOST_THINGS) -> Any:
-        """Decode a value, within a limit on opcodes; ValueError if it is not a pickle."""
+        """Decode a value, within a limit on opcodes; ValueError if the value is not a pickle."""
         head = value.head(PIECE)
         if is_pickle(head):
             return unpickled(value.file, value.offset, value.size, most, head)
@@ -284,7 +288,7 @@ class PickledLMDB(LMDBContainer):
         Raises
         ------
         SourceError
-            If there is no image, or no member with a chosen key.
+            If a sample has no image, or no member with a chosen key.
         OptionError
             If a key does not make a valid field.
         """
@@ -319,7 +323,7 @@ class PickledLMDB(LMDBContainer):
         self.label_type = "float" if label is not None and isinstance(have[label], float) else "class"
 
     def _label_in(self, members: Mapping[str, Any], file: PackFile, budget: Budget) -> int | float | str | None:
-        """Return a sample's label; ValueError if it is not a label, or exceeds the budget."""
+        """Return a sample's label; ValueError if the member is not a label, or exceeds the budget."""
         value = members.get(self.label) if self.label is not None else None
         if isinstance(value, Array):
             value = _one(value, file)
@@ -336,7 +340,10 @@ class PickledLMDB(LMDBContainer):
     def _values_in(
         self, members: Mapping[str, Any], unit: int, file: PackFile, budget: Budget
     ) -> dict[str, Piece | Stored]:
-        """Return the values of a sample's fields; ValueError if one is invalid, or together they exceed the budget."""
+        """Return a sample's field values.
+
+        Raise ValueError if a value is invalid, or all values together exceed the budget.
+        """
         values: dict[str, Piece | Stored] = {}
         for field in self.fields:
             key = self.keys_of_fields[field.name]
@@ -356,7 +363,7 @@ class PickledLMDB(LMDBContainer):
 
 
 class _Order:
-    """The samples of one file in their order; `read` is the container's method.
+    """The samples of one file in order; `read` is the container's method that decodes a value.
 
     Attributes
     ----------
@@ -380,7 +387,7 @@ class _Order:
                 self.count = len(self._keys)
 
     def value(self, unit: int, number: int) -> LMDBValue:
-        """Return the value of a sample, which has a problem if it is missing."""
+        """Return the LMDB value of a sample; a missing value has a `problem`."""
         key = self._layout % number if self._keys is None else self._keys[number]
         found = self._tree.find(key)
         if found is None:
@@ -400,14 +407,14 @@ class _Order:
 
 
 def _key(listed: Any, file: PackFile) -> bytes:
-    """Return an element of a list of keys as a key; empty if it is not a key."""
+    """Convert an element of a list of keys to a key; empty if the element is not a key."""
     if isinstance(listed, Blob):
         return listed.data(file) if listed.size <= MOST_KEY else b""
     return listed.encode() if isinstance(listed, str) else b""
 
 
 def _names_beside(path: Path, count: int) -> dict[bytes, str]:
-    """Return the names of images by key from Image2LMDB's sidecar file, if they are unique."""
+    """Return the names of images, by key, from Image2LMDB's sidecar file, if these names are unique."""
     base = path.parent if path.name == DATA else path
     sidecar = base.with_name(base.stem + _SIDECAR)
     names: dict[bytes, str] = {}

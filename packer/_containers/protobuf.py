@@ -1,8 +1,8 @@
 """Parser of Protocol Buffers messages in a file, in particular of tf.train.Example.
 
-A field begins with a varint, whose lowest three bits are the type and whose other bits are the field's number. The
+A field begins with a varint: its lowest three bits are the wire type, and the other bits are the field's number. The
 content follows: a varint, 4 or 8 bytes, or a size and that many bytes. A varint has 7 bits in each byte, the lowest
-first; the uppermost bit of a byte is set if more follow. https://protobuf.dev/programming-guides/encoding
+first; the uppermost bit of a byte is set if another byte follows. https://protobuf.dev/programming-guides/encoding
 
 ::
 
@@ -10,8 +10,8 @@ first; the uppermost bit of a byte is set if more follow. https://protobuf.dev/p
     Feature { one of: BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; }
     BytesList { repeated bytes value = 1; }  FloatList { repeated float value = 1; }  Int64List { repeated int64 ... }
 
-A map is a list of messages with a key in field 1 and a value in field 2, in any order. The numbers of a list are packed
-in one field, or have one field each.
+A map is a list of messages; each has a key in field 1 and a value in field 2, in any order. The numbers of a list are
+either packed in one field, or stored in one field each.
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/example.proto
 """
 
@@ -31,11 +31,11 @@ _EIGHT = 1
 
 
 class MessageError(ValueError):
-    """Bytes are not a supported message; the text has the reason and the offset in the file."""
+    """Bytes are not a supported message; the error's text has the reason and the offset in the file."""
 
 
 def varint(value: int) -> bytes:
-    """Return an integer of 64 bits as a varint; a negative one has ten bytes."""
+    """Encode a 64-bit integer as a varint; a negative integer takes ten bytes."""
     value &= (1 << 64) - 1
     encoded = bytearray()
     while value > 127:
@@ -46,14 +46,14 @@ def varint(value: int) -> bytes:
 
 
 def fields(window: BlockReader, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the number and the content's location of each field with a size; other fields are skipped."""
+    """Yield number and content location of each field that has a size; other fields are skipped."""
     for tag, start, stop in tagged(window, begin, end):
         if tag & 7 == SIZED:
             yield tag >> 3, start, stop
 
 
 def tagged(window: BlockReader, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number, type and content's location of each field, in the order of the file."""
+    """Yield number, wire type and content location of each field, in file order."""
     while at < end:
         field = field_at(window, at, end)
         yield field
@@ -61,12 +61,12 @@ def tagged(window: BlockReader, at: int, end: int) -> Iterator[tuple[int, int, i
 
 
 def field_at(window: BlockReader, at: int, end: int) -> tuple[int, int, int]:
-    """Return number and type of a field of a message that ends at `end`, and the location of the field's content.
+    """Return number, wire type and content location of a field; `end` is the end of the message.
 
     Raises
     ------
     MessageError
-        If there is no field.
+        If no valid field begins here.
     """
     p = window.at(at, 20)
     data, shift = window.data, at - p
@@ -86,7 +86,7 @@ def field_at(window: BlockReader, at: int, end: int) -> tuple[int, int, int]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of 64 bits and where it ends; IndexError if the data end before the varint does."""
+    """Return a 64-bit number and the position after it; IndexError if the data end within the varint."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -116,7 +116,7 @@ class SeveralError(MessageError):
 
 
 def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield the features of an Example while the window contains them; the last feature of a key counts.
+    """Yield the features of an Example; if a key occurs several times, its last feature counts.
 
     Parameters
     ----------
@@ -147,7 +147,10 @@ def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[b
 
 
 def _features(window: BlockReader, at: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield the features of Features; those whose parts are in numerical order are parsed without a function call."""
+    """Yield the features of a Features message.
+
+    Features with parts in numerical order are parsed inline, without a function call.
+    """
     while at < end:
         p = window.at(at, _AHEAD)
         data, shift = window.data, at - p
@@ -178,7 +181,7 @@ def _features(window: BlockReader, at: int, end: int) -> Iterator[tuple[bytes, i
 
 
 def _long(data: bytes, second: int) -> tuple[int, int]:
-    """Return the end and the value of a varint, from the offset of its second byte on."""
+    """Return the end and the value of a varint of several bytes, given the offset of its second byte."""
     value, end = read_varint(data, second - 1)
     return end, value
 
@@ -189,7 +192,7 @@ _LISTS = {number << 3 | SIZED: number for number in (BYTES, FLOATS, INTS)}
 
 
 def _any_feature(window: BlockReader, begin: int, end: int) -> tuple[bytes, int, int, int]:
-    """Return the feature of a map's entry, with its parts in any order."""
+    """Parse a map entry whose parts are in any order, and return its feature."""
     key, value = b"", None
     for part, first, last in fields(window, begin, end):
         if part == 1:
@@ -214,12 +217,12 @@ def _list_of(window: BlockReader, begin: int, end: int) -> tuple[int, int, int]:
 
 
 def one_bytes(window: BlockReader, begin: int, end: int) -> tuple[int, int] | None:
-    """Return offset and size of the only value of a BytesList; None if there is no value.
+    """Return offset and size of the only value of a BytesList; None if the list is empty.
 
     Raises
     ------
     SeveralError
-        If there are several.
+        If the list has several values.
     """
     p = window.at(begin, 12)
     data = window.data
@@ -235,7 +238,7 @@ def one_bytes(window: BlockReader, begin: int, end: int) -> tuple[int, int] | No
 
 
 def one_int(window: BlockReader, begin: int, end: int) -> int | None:
-    """Return the only value of an Int64List; None if there is no value. Raises the same errors as `one_bytes`."""
+    """Return the only value of an Int64List; None if the list is empty. Raises the same errors as `one_bytes`."""
     if end - begin <= _ONE_INT:
         p = window.at(begin, end - begin)
         value = _int_of(window.data[p : p + end - begin])
@@ -245,7 +248,7 @@ def one_int(window: BlockReader, begin: int, end: int) -> int | None:
 
 
 def one_float(window: BlockReader, begin: int, end: int) -> float | None:
-    """Return the only value of a FloatList; None if there is no value. Raises the same errors as `one_bytes`."""
+    """Return the only value of a FloatList; None if the list is empty. Raises the same errors as `one_bytes`."""
     data = floats(window, begin, end)
     return _only(struct.unpack(f"<{len(data) // 4}f", data), begin)
 

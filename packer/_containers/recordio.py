@@ -1,20 +1,21 @@
 """RecordIO, the format of MXNet (https://mxnet.apache.org/versions/1.9.1/api/faq/recordio): ``.rec`` and ``.idx``.
 
-A record is a magic number; a number whose uppermost three bits are the kind of the record and whose other bits are its
-size; the data; and zeros up to a multiple of 4 bytes. Data that contain the magic number at a multiple of 4 are split
-there into records of their own (first, middle and last part), and the number between two parts is left out. Such a
-sample is not a contiguous range of the file, so it is copied.
+A record consists of a magic number, a length word, the data, and zeros up to a multiple of 4 bytes. The uppermost three
+bits of the length word are the kind of the record; the other bits are the size of the data. If the magic number occurs
+within data at a multiple of 4, the writer splits the data there into several records (first, middle and last part) and
+leaves out the magic number between two parts. A sample in several records is not a contiguous range of the file, so
+packer copies its bytes.
 
-The data are a flag, a label as float32, two numbers, and the image. A flag k other than 0 means that k labels, float32,
-precede the image. Files of insightface begin with a record of two labels and no image, and have more such records, for
-identities, after the images.
+The data consist of a flag, a float32 label, two numbers, and the image. If the flag is not 0, it counts further float32
+labels in front of the image. Files of insightface begin with a record of two labels and no image. Similar records, one
+for each identity, follow the images.
 
-Samples are listed in file order, as the iterators of MXNet and DALI read them, with or without an index. An index gives
-each record a key: a text file with a line ``key TAB offset`` for each record.
+Samples are listed in file order, as the iterators of MXNet and DALI read them, with or without an index. An index is a
+text file that gives each record a key; it has a line ``key TAB offset`` for each record.
 
-There may also be a list, ``.lst``. A line of a list has a key, one or more labels, and a path, separated by tabs;
-im2rec makes the record file from it, and numbers directories in the order of their names. A list that does not match
-the records is an error: otherwise images would get the names of other images.
+A list, ``.lst``, may accompany the record file. Each line of the list has a key, one or more labels, and a path,
+separated by tabs. im2rec makes the record file from the list, and numbers directories in the order of their names. A
+list that does not match the records is an error: otherwise images would get the names of other images.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _LONGEST_LINE = 1 << 20  # bytes
 
 
 class Keys:
-    """The keys of an index, in the order of the records."""
+    """Reads the keys of records from an index, in the order of the records."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -65,12 +66,12 @@ class Keys:
 
     @classmethod
     def beside(cls, path: Path) -> Keys | None:
-        """Return the keys for a record file; None if there is no index."""
+        """Open the index next to a record file; None if there is no index."""
         found = path.with_suffix(".idx")
         return cls(found) if os.path.isfile(found) else None
 
     def next(self, offset: int) -> int:
-        """Return the key of the next record, which begins at `offset`; SourceError if the index has another offset."""
+        """Return the key of the next record; SourceError if the record's offset in the index is not `offset`."""
         if self._next >= len(self._order) or self._offsets[self._order[self._next]] != offset:
             raise SourceError(f"{printable(self._path)}: does not fit: a record is at byte {offset}{_MOVE}")
         key = int(self._keys[self._order[self._next]])
@@ -87,7 +88,7 @@ class Keys:
 
 
 class Paths:
-    """The paths of a list, by key."""
+    """The image paths in a list, by key."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -107,12 +108,12 @@ class Paths:
 
     @classmethod
     def beside(cls, path: Path) -> Paths | None:
-        """Return the paths of the images in a file of records; None if there is no list."""
+        """Read the list next to a record file; None if there is no list."""
         found = path.with_suffix(".lst")
         return cls(found) if os.path.isfile(found) else None
 
     def of(self, key: int, label: float) -> str:
-        """Return the path of an image; SourceError if the list has no line with its key and label."""
+        """Return the path of an image; SourceError if the list has no line with the image's key and label."""
         index = int(np.searchsorted(self._keys, key))
         row = int(self._order[index]) if index < len(self._keys) and self._keys[index] == key else None
         if row is None or self._labels[row] != np.float32(label):
@@ -124,9 +125,9 @@ class Paths:
 
 
 def class_names(paths: Sequence[Path]) -> list[str] | None:
-    """Return the class names, which are the directories of the images in the lists of record files.
+    """Return the class names: the directories of images, as the lists of record files give them.
 
-    None if a file has no list, or directories and labels do not correspond one to one.
+    The result is None if a record file has no list, or if directories and labels do not correspond one to one.
     """
     by_label: dict[float, str] = {}
     for path in paths:
@@ -146,7 +147,7 @@ def class_names(paths: Sequence[Path]) -> list[str] | None:
 
 
 def property_classes(paths: Sequence[Path]) -> list[str] | None:
-    """Return the class numbers from insightface's ``property``; None if the file is missing."""
+    """Return class names 0, 1, ... for the class count in insightface's ``property``; None without such a file."""
     path = paths[0].with_name("property")
     line = next(_lines(path), (0, b""))[1] if os.path.isfile(path) else b""
     count = re.match(rb"([0-9]{1,8}),", line)
@@ -169,7 +170,7 @@ def _listed(path: Path) -> Iterator[tuple[int, float, str]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of each nonempty line."""
+    """Yield the line number and the content of each nonempty line."""
     try:
         with open(open_regular(path), "rb") as file:
             number = 0
@@ -211,7 +212,7 @@ class MXNetRecord(NamedTuple):
         The first bytes of the image.
     flag : int
     problem : str
-        Why the record has no labels; empty if it has some.
+        The reason why the record has no labels; empty otherwise.
     """
 
     offset: int
@@ -223,18 +224,18 @@ class MXNetRecord(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no image."""
+        """Whether the record has no image."""
         return not self.head
 
     @property
     def tells_of_faces(self) -> bool:
-        """Whether it is a record that insightface puts before or after the images."""
+        """Whether insightface put this record before or after the images."""
         return not self.head and self.flag == 2
 
 
 @dataclass(eq=False)
 class RecordIO(Container):
-    """Files ``.rec``, each optionally with an ``.idx`` and a ``.lst``, which im2rec writes."""
+    """MXNet's record files ``.rec``, each optionally with an index ``.idx`` and a list ``.lst``."""
 
     kind = "recordio"
     suffixes = (".rec",)
@@ -340,7 +341,7 @@ def _records(file: PackFile, unit: int) -> Iterator[MXNetRecord]:
 
 
 def _part(file: PackFile, window: BlockReader, offset: int) -> tuple[int, int, int, int]:
-    """Return the kind of the record part at `offset`, the offset and size of its data, and its end."""
+    """Read the header of the record part at `offset`: return its kind, offset and size of its data, and its end."""
     if file.size - offset < _HEADER.size:
         raise _cut_short(file, offset)
     p = window.at(offset, _HEADER.size)
@@ -356,7 +357,7 @@ def _part(file: PackFile, window: BlockReader, offset: int) -> tuple[int, int, i
 
 
 def _joined(file: PackFile, window: BlockReader, offset: int) -> tuple[bytes, int]:
-    """Return the data of a record in parts, and its end."""
+    """Join the data of a record that was split into parts; return the data, and where the record ends."""
     first, data = offset, bytearray()
     while True:
         if offset == file.size:
@@ -375,9 +376,9 @@ def _joined(file: PackFile, window: BlockReader, offset: int) -> tuple[bytes, in
 
 
 def _labels(file: PackFile, offset: int, data: bytes, at: int, size: int) -> tuple[int, tuple[float, ...], int]:
-    """Return the flag and the labels of a record with data in memory from `at` on, and the size of both.
+    """Return a record's flag and labels, and the size of both in bytes; `at` is where the record's data begin.
 
-    ValueError if the record is too short for them.
+    Raise ValueError if the record is too short for its labels.
     """
     if size < _IMAGE_HEADER.size:
         raise ValueError(f"a record of {size} bytes has no label")

@@ -1,7 +1,7 @@
-"""The roles of columns, features, members or keys in a container's samples: image, label, name, and fields.
+"""Chooses the role of each column, feature, member or key in a container's samples: image, label, name, or field.
 
-`NAMES` is the single table of their usual names. `ColumnContainer` chooses the roles for containers in which each
-column has one type for all samples; the others choose by the same names.
+`NAMES` is the only table of the usual names of images, labels and names. `ColumnContainer` chooses the roles for
+containers in which each column has one type for all samples. Other containers choose roles by the same names.
 """
 
 from __future__ import annotations
@@ -39,24 +39,27 @@ _LABELS = ("label", "class", "cls", "target", "category", "labels", "targets", "
 
 
 def is_label_name(name: str) -> bool:
-    """Tell whether a key, column, member or dataset (of a path, its last part) is named like labels, in any case."""
+    """Tell whether a key, column, member or dataset is named like labels.
+
+    Of a path, only the last part counts; case does not.
+    """
     return name.rpartition("/")[2].lower() in _LABELS
 
 
 def has_label_name(name: str) -> bool:
-    """Tell whether a name is, or contains, a word for labels: ``train_labels``, ``class_id``, ``LabelName``."""
+    """Tell whether a name contains a word for labels: ``train_labels``, ``class_id``, ``LabelName``."""
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|y", name.rpartition("/")[2])
     return is_label_name(name) or any(is_label_name(word) for word in words)
 
 
 @dataclass(frozen=True)
 class RoleNames:
-    """The names of image, label and name in one kind of container, the likeliest first.
+    """The usual keys of image, label and name in one kind of container, the likeliest first.
 
     Attributes
     ----------
     images, labels, names : tuple of str
-        Labels may also have any other name whose last part, after a slash or a dot, is named like labels.
+        A key also counts as labels if its last part, after a slash or a dot, is named like labels.
     """
 
     images: tuple[str, ...] = ()
@@ -77,17 +80,17 @@ class RoleNames:
     def choose_label(
         self, what: str, able: Mapping[str, Sequence[Any]], account: Account, *, candidates: bool = True
     ) -> str | None:
-        """Return the key of the labels, and account for it; otherwise report the keys that look like labels.
+        """Return the key of the labels; without one, report the keys that look like labels to the account.
 
         Parameters
         ----------
         what : str
             The container's word for keys: ``column``, ``feature``.
         able : mapping
-            The keys with possible labels, and their values in the inspected samples.
+            The keys that may hold labels, with their values in the inspected samples.
         account : Account
         candidates : bool
-            Whether keys that look like labels are added to the account if none is the label.
+            Whether to add keys that look like labels to the account if no key is chosen.
         """
         label = self.label_among(able)
         if label is not None:
@@ -148,7 +151,7 @@ _LONGEST_TEXT = 64  # characters of the name of a class
 def add_candidates(
     account: Account, what: str, values: Mapping[str, Sequence[Any]], option: str = "--key label={}"
 ) -> None:
-    """List the keys that look like labels in the account of a container that has no key for labels.
+    """Add keys that look like labels to the account of a container without labels.
 
     Parameters
     ----------
@@ -156,7 +159,7 @@ def add_candidates(
     what : str
         The container's word for keys: ``column``, ``feature``.
     values : mapping
-        By key, possible labels in the inspected samples.
+        The possible labels in the inspected samples, by key.
     option : str
         The option that chooses a key, with ``{}`` for the key.
     """
@@ -174,7 +177,7 @@ def _words(key: str) -> frozenset[str]:
 
 
 def _repeat(key: str, values: Sequence[Any]) -> bool:
-    """Tell whether values are few small integers or short texts, and the key does not rule out labels."""
+    """Tell whether values repeat like labels: a few small integers or short texts, under a key that may mean labels."""
     if len(values) < _FEWEST or _words(key) & _OF_OTHERS:
         return False
     small = all(type(value) is int and 0 <= value < _LARGEST for value in values)
@@ -192,7 +195,7 @@ Value = Piece | bytes | int | float | np.ndarray[Any, Any] | None
 
 
 class ColumnType(NamedTuple):
-    """The type of a column.
+    """The type of a column, in packer's terms.
 
     Attributes
     ----------
@@ -202,7 +205,7 @@ class ColumnType(NamedTuple):
     dtype : str
         The dtype of the field that a scalar or an array becomes.
     rank : int
-        The axes of an array.
+        The number of axes of an array.
     why : str
         Why packer does not support the column, or does not use it as the image.
     """
@@ -218,7 +221,7 @@ WIDER = {"uint32": "int64", "uint64": "int64"}
 
 
 def array_type(array: npt.NDArray[Any]) -> ColumnType:
-    """Return the type of a column of arrays like this one."""
+    """Return the type of a column that holds arrays like this one."""
     return ColumnType("array", WIDER.get(array.dtype.name, array.dtype.name), array.ndim)
 
 
@@ -233,7 +236,7 @@ class ColumnContainer(Container):
     label, name : str, optional
         The columns of the labels and of the names.
     fields_of : dict of str to Field
-        By column.
+        The fields, by column.
     """
 
     image: str = ""
@@ -257,30 +260,30 @@ class ColumnContainer(Container):
         label: str | None = None,
         account: Account | None = None,
     ) -> None:
-        """Choose the roles of columns, by `keys` if there are any, otherwise by names and types.
+        """Choose the roles of columns: by `keys` if the user chose any, otherwise by names and types.
 
         Parameters
         ----------
         columns : mapping of str to ColumnType
         keys : mapping of str to str
-            As `Container.open` takes them.
+            The `keys` argument of `Container.open`.
         where : str
             The file that has the columns, for messages.
         values : mapping of str to sequence
-            By column, the numbers and short texts of the first samples.
+            The numbers and short texts in the first samples, by column.
         name : str, optional
             The column of names, if no key names another.
         label : str, optional
-            The column of labels, if there are no keys; by default its name decides.
+            The column of labels, if there are no keys; by default, the columns' names decide.
         account : Account, optional
-            Filled with the roles of columns; by default that of the container.
+            Receives the roles of columns; by default the container's account.
 
         Raises
         ------
         SourceError
             If a key names a missing column, or there is no image column.
         OptionError
-            If a column has another kind than its key.
+            If a column does not have the kind that its key asks for.
         """
         chosen, account = Chosen.of(keys), self.account if account is None else account
         for column in chosen.all_keys():
@@ -317,14 +320,14 @@ class ColumnContainer(Container):
     def _chosen_fields(
         self, chosen: Chosen, others: Iterable[str], columns: Mapping[str, ColumnType], account: Account
     ) -> dict[str, Field]:
-        """Return the fields that the user chose; account for the columns that are left."""
+        """Return the fields that the user chose; add all other columns to the account."""
         fields = {column: _field(field, columns[column]) for column, field in chosen.by_key().items()}
         left = [column for column in others if column not in fields]
         account.left_out("column", "--key does not name them", left, chosen=True)
         return fields
 
     def _all_fields(self, others: Mapping[str, ColumnType], account: Account) -> dict[str, Field]:
-        """Return a field for each column that packer supports; account for the others."""
+        """Return a field for each column that packer supports; add all other columns to the account."""
         fields: dict[str, Field] = {}
         for column, type in others.items():
             if not type.kind:
@@ -343,18 +346,18 @@ class ColumnContainer(Container):
         read: Callable[[int, int], bytes],
         shape: tuple[int, int] | None = None,
     ) -> Entry:
-        """Return a sample.
+        """Return the entry of a sample, from the values of its columns.
 
         Parameters
         ----------
         name : str
-            The sample's name, without suffix, if no column names the sample.
+            The sample's name without a suffix, for containers without a column of names.
         values : mapping
-            By column, at least those with a role and a value.
+            The values by column: at least those of columns with a role. A missing value has no entry.
         read : callable
             Reads a range of the file with the values.
         shape : (height, width), optional
-            The size of an image that is pixels.
+            The size of an image that is stored as pixels.
 
         Raises
         ------
@@ -399,7 +402,7 @@ def _image(columns: Mapping[str, ColumnType], where: str) -> str:
 
 
 def _label(columns: Mapping[str, ColumnType], values: Mapping[str, Sequence[Any]], account: Account) -> str | None:
-    """Return the column of the labels by its name; otherwise report the columns that look like labels."""
+    """Return the column that is named like labels; without one, report the columns that look like labels."""
     names = NAMES["columns"]
     able = {
         column: values.get(column, ()) for column, type in columns.items() if _is_label(type, values.get(column, ()))
@@ -414,7 +417,7 @@ def _label(columns: Mapping[str, ColumnType], values: Mapping[str, Sequence[Any]
 
 
 def _is_label(type: ColumnType, values: Sequence[Any]) -> bool:
-    """Tell whether a column may hold labels: numbers, texts, or bytes that are short texts."""
+    """Tell whether a column may hold labels: it has numbers, texts, or bytes that are short texts."""
     return type.kind in ("scalar", "text") or (type.kind == "bytes" and bool(values))
 
 
@@ -456,7 +459,7 @@ def _text(value: Value, read: Callable[[int, int], bytes], column: str) -> str:
 
 
 def short_text(data: bytes) -> str | None:
-    """Return a few bytes as text; None if they are not text, and so not a class name."""
+    """Decode bytes as a short text, such as a class name; None if the bytes are not text."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -476,7 +479,7 @@ _MOST = 2**53  # up to which a float64 holds every whole number
 
 
 def are_whole(blocks: Iterable[npt.NDArray[Any]]) -> tuple[bool, bool]:
-    """Tell whether all floats except NaN are whole, and whether some are NaN, as in integers with gaps."""
+    """Tell whether all floats other than NaN are whole numbers, and whether any is NaN."""
     gaps = False
     for block in blocks:
         missing = np.isnan(block)
@@ -488,7 +491,7 @@ def are_whole(blocks: Iterable[npt.NDArray[Any]]) -> tuple[bool, bool]:
 
 
 def are_one_hot(blocks: Iterable[npt.NDArray[Any]]) -> bool:
-    """Tell whether every row of numbers, (N, C), has a single 1 and otherwise 0."""
+    """Tell whether every row of an (N, C) array has a single 1 and otherwise zeros."""
     return all(((block == 0) | (block == 1)).all() and ((block == 1).sum(axis=1) == 1).all() for block in blocks)
 
 
@@ -500,5 +503,5 @@ def one_hot(values: Sequence[Any]) -> int | None:
 
 
 def whole(value: float) -> int | float:
-    """Return a whole number as an int; any other unchanged."""
+    """Convert a whole number to an int; return other values unchanged."""
     return int(value) if isinstance(value, int) or float(value).is_integer() else value

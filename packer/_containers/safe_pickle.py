@@ -1,8 +1,8 @@
-"""A safe reader of pickles, opcode by opcode: numbers, texts, bytes, tuples, lists, dicts and NumPy arrays.
+"""A safe parser of pickles that contain numbers, texts, bytes, tuples, lists, dicts and NumPy arrays.
 
-Nothing is imported and nothing is called. A pickle may name a few callables, which make bytes and arrays; for any other
-callable the error names it. Bytes and the elements of arrays are not read but located in the file. The opcodes are
-described in Python's `pickletools`.
+The parser imports nothing and calls nothing that a pickle names. It knows the few callables that make bytes and arrays,
+and raises an error for any other callable. It does not read bytes and array elements, but records their location in the
+file. The opcodes are described in Python's `pickletools`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _SHARED = 1 << 22  # allowed bytes of a value in excess of its size in the file
 
 
 class Budget:
-    """The remaining budget of objects and bytes for one value; each object counts as often as it is referred to.
+    """The number of objects and bytes that a value may still use; an object counts once for each reference to it.
 
-    A reference takes a few bytes and stands for its whole target, so nested lists of references double in size with
-    every level, and a short file could fill the memory.
+    A reference takes a few bytes of a pickle and stands for a whole object. Nested lists of references can double in
+    size with every level, so without a limit a short file could fill the memory.
 
     Parameters
     ----------
     size : int
-        Size of the value in its file. The budget is 4 MiB more than that.
+        Size of the value in its file. The budget is this size plus 4 MiB.
     things : int
         Maximum number of objects.
     """
@@ -74,7 +74,7 @@ HELD = 64
 
 @dataclass(slots=True)
 class Blob:
-    """Bytes in a pickle: a range of its file, or decoded bytes in memory.
+    """Bytes in a pickle, either as a range of its file or decoded in memory.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Blob:
         The offset in the file; -1 for bytes in memory.
     size : int
     head : bytes
-        The first bytes; all of them if they are in memory.
+        The first bytes; all bytes if the blob is in memory.
     """
 
     offset: int
@@ -91,7 +91,7 @@ class Blob:
 
     @classmethod
     def of(cls, data: bytes) -> Blob:
-        """Return bytes in memory as a blob."""
+        """Make a blob of bytes in memory."""
         return cls(-1, len(data), data)
 
     def data(self, file: PackFile) -> bytes:
@@ -105,7 +105,7 @@ class Blob:
 
 @dataclass(slots=True)
 class Array:
-    """A NumPy array: dtype, shape, elements, and whether it is in Fortran order."""
+    """The description of a NumPy array in a pickle: dtype, shape, elements, and whether the order is Fortran's."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -119,7 +119,10 @@ class Array:
 
 
 def array_of(dtype: str, shape: Any, elements: Any, fortran: bool) -> Array:
-    """Build an array from an untrusted description; ValueError if it is not numeric, or has another size."""
+    """Build an array from an untrusted description.
+
+    Raise ValueError if the dtype is not numeric, or the size does not match.
+    """
     if not _DTYPE.fullmatch(dtype):
         raise ValueError("an array of something else than numbers")
     if (
@@ -146,13 +149,13 @@ class _Mark:
 
 
 class _Name(NamedTuple):
-    """The name of an object that a pickle would import."""
+    """The name of an object that a pickle asks to import."""
 
     text: str
 
 
 class _DType:
-    """A dtype, or an array without elements, which pickles create first and fill later."""
+    """A dtype that a pickle creates first and fills in later."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -167,12 +170,12 @@ _MARK = _Mark()
 
 
 def is_pickle(head: bytes) -> bool:
-    """Tell whether bytes begin like a pickle of protocol 2 or later, or possibly of an earlier one."""
+    """Tell whether bytes begin like a pickle of any protocol."""
     return (head[:1] == b"\x80" and len(head) > 1 and head[1] in _PROTOCOLS) or head[:1] in (b"(", b"]", b"}", b"c")
 
 
 def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, head: bytes = b"") -> Any:
-    """Return the value of the pickle in a range of a file.
+    """Parse the pickle in a range of a file, and return its value.
 
     Parameters
     ----------
@@ -186,8 +189,8 @@ def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, h
     Returns
     -------
     object
-        An int, float, bool, None, str, tuple, list, dict, `Blob` or `Array`. Lists may be shared or contain
-        themselves: code that walks them must limit the expansion with a `Budget`.
+        An int, float, bool, None, str, tuple, list, dict, `Blob` or `Array`. A list may occur in several others, or
+        contain itself: code that walks the value must limit the expansion with a `Budget`.
 
     Raises
     ------
@@ -209,7 +212,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Machine:
-    """The interpreter of opcodes, with a stack and a memo."""
+    """An interpreter of pickle opcodes, with a stack and a memo."""
 
     def __init__(self, file: PackFile, window: RangeReader) -> None:
         self._file, self._window = file, window
@@ -218,7 +221,7 @@ class _Machine:
         self._budget = Budget(window.left, window.left)  # of copies of referenced objects
 
     def run(self, most: int) -> Any:
-        """Return the top of the stack at the end."""
+        """Run all opcodes, and return the value on top of the stack."""
         window, stack = self._window, self._stack
         for _ in range(most):
             opcode = window.byte()
@@ -294,7 +297,7 @@ class _Machine:
         self._stack.append(self._memo[number])
 
     def since_mark(self) -> list[Any]:
-        """Pop everything above the mark, and the mark."""
+        """Pop the topmost mark and everything above it; return the popped values."""
         stack = self._stack
         at = len(stack) - 1
         while stack[at] is not _MARK:
@@ -334,7 +337,7 @@ class _Machine:
         return found
 
     def call(self) -> None:
-        """Build the value that a function call in a pickle would return."""
+        """Return the value that a function call in a pickle would return, without calling the function."""
         arguments, function = self._stack.pop(), self._stack.pop()
         maker = _MAKERS.get(function.text) if isinstance(function, _Name) else None
         if isinstance(function, _Name) and function.text in _RECONSTRUCTORS:
@@ -348,7 +351,7 @@ class _Machine:
         self._stack.append(maker(self, *arguments))
 
     def make_instance(self) -> NoReturn:
-        """Refuse an instance of a class, with the class's name."""
+        """Raise an error that names the class of an instance in the pickle."""
         names = [value.text for value in reversed(self._stack[-3:]) if isinstance(value, _Name)]
         self._refuse_instance(names[0] if names else "")
 
@@ -360,7 +363,7 @@ class _Machine:
         )
 
     def build(self) -> None:
-        """Fill a dtype or an array."""
+        """Fill in a dtype or an array that an earlier opcode created."""
         state, made = self._stack.pop(), self._stack[-1]
         if isinstance(made, _DType) and isinstance(state, tuple):
             order = self._text(state[1])
@@ -398,7 +401,7 @@ class _Machine:
         return _Unfilled()
 
     def _text(self, value: Any) -> str:
-        """Return the text of a short name; ValueError if it is invalid."""
+        """Decode a short name; ValueError if the name is invalid."""
         if isinstance(value, Blob) and value.size <= _LONGEST_NAME:
             value = value.data(self._file).decode("ascii", "replace")
         if not isinstance(value, str) or len(value) > _LONGEST_NAME:
@@ -407,7 +410,7 @@ class _Machine:
 
 
 def _called(opcode: int) -> str:
-    """Return the name of an opcode in `pickletools`."""
+    """Return an opcode's name, as `pickletools` gives it."""
     names = (known.name for known in pickletools.opcodes if known.code == chr(opcode))
     return next(names, f"{opcode:#04x}")
 

@@ -1,9 +1,9 @@
-"""Shards that begin with a table of sample offsets, as in MDS and LitData.
+"""Shards that begin with a table of sample offsets: the shared format of MDS and LitData.
 
-Layout: u32 n; (n + 1) x u32, the offset of each sample and the end of the last; the samples. A sample consists of the
-sizes of its parts of variable size, u32 each, and then the parts. Both tools store an image of Pillow as u32 width, u32
-height, u32 bytes of the mode, the mode, and the pixels row after row; and arrays with or without their dtype and shape
-before the elements.
+Layout: u32 n; (n + 1) x u32, the offset of each sample and the end of the last; the samples. A sample consists of a u32
+size for each part of variable size, and then the parts. Both tools store an image of Pillow as u32 width, u32 height,
+u32 length of the mode's name, the mode's name, and the pixels row after row. They store an array as its elements, with
+or without dtype and shape in front.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _LONGEST_MODE = 16
 
 
 def pil_layout(read: Callable[[int, int], bytes], piece: Piece) -> PixelLayout:
-    """Return the pixel layout of an image; ValueError if packer does not support its mode."""
+    """Return the pixel layout for the mode of a stored Pillow image; ValueError if packer does not support the mode."""
     return _LAYOUTS[_head(read, piece)[0]]
 
 
 def pil_pixels(
     read: Callable[[int, int], bytes], piece: Piece, layout: PixelLayout | None
 ) -> tuple[Piece, tuple[int, int]]:
-    """Return the location of the pixels of an image, and their height and width.
+    """Return the location of the pixels of a stored Pillow image, and the image's height and width.
 
     Raises
     ------
     ValueError
-        If their layout is not `layout`, or their number does not match the size.
+        If the image's layout is not `layout`, or its number of pixels does not match its size.
     """
     mode, width, height, start = _head(read, piece)
     found = _LAYOUTS[mode]
@@ -58,7 +58,7 @@ def pil_pixels(
 
 
 def _head(read: Callable[[int, int], bytes], piece: Piece) -> tuple[bytes, int, int, int]:
-    """Return mode, width, height and the offset of the pixels."""
+    """Return mode, width, height and pixel offset of a stored Pillow image."""
     if piece.size < _HEAD.size:
         raise ValueError(f"{piece.size} bytes are no image of Pillow's")
     width, height, length = _HEAD.unpack(read(piece.offset, _HEAD.size))
@@ -84,7 +84,7 @@ MOST_AXES = 8
 
 
 def elements_of(data: bytes, start: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Return the array whose elements fill the bytes from `start` on; ValueError if they do not."""
+    """Return the array with elements in the bytes after `start`; ValueError if the elements do not fill these bytes."""
     of_elements = np.dtype(dtype).newbyteorder("<")
     if math.prod(shape) * of_elements.itemsize != len(data) - start:
         raise ValueError(f"{len(data) - start} bytes are no array of {dtype} {shape}")
@@ -106,7 +106,7 @@ class ShardColumn(abc.ABC):
     kind : str
         The name of the type in the shards' library.
     size : int or None
-        The bytes of every value; None if each value has its own size.
+        The size of every value in bytes; None if sizes vary.
     """
 
     NUMBERS: ClassVar[Mapping[str, tuple[str, str]]]
@@ -127,11 +127,11 @@ class ShardColumn(abc.ABC):
 
     @property
     def base(self) -> str:
-        """The type without its arguments after a colon."""
+        """The name of the type, without the arguments after its colon."""
         return self.kind.partition(":")[0]
 
     def type(self) -> ColumnType:
-        """Return the type of values; ValueError if the part's size does not match its type."""
+        """Return the column type of the part; ValueError if the part's size does not match its type."""
         if self.base in self.NUMBERS:
             return ColumnType("scalar", self.NUMBERS[self.base][1])
         if self.base == self.PICKLE:
@@ -143,18 +143,21 @@ class ShardColumn(abc.ABC):
         return ColumnType("", why=f"has the {self.TYPE} {printable(self.kind)}")
 
     def number(self, data: bytes) -> int | float:
-        """Return the number in the bytes of a value."""
+        """Decode a number from the bytes of a value."""
         value: int | float = struct.unpack(self.NUMBERS[self.base][0], data)[0]
         return value
 
     @abc.abstractmethod
     def value(self, file: ContainerFile, piece: Piece) -> Value:
-        """Decode a number or an array; return `piece` for other types. ValueError if the bytes are invalid."""
+        """Decode a value that is a number or an array; for other types, return `piece`.
+
+        ValueError if the bytes are invalid.
+        """
 
 
 @dataclass(eq=False)
 class OffsetShards(ColumnContainer):
-    """Shards with one list of parts; `_choose` decides their roles."""
+    """A container of shards with the same parts in every sample; `_choose` decides the roles of the parts."""
 
     INDEX: ClassVar[str] = "index.json"
     """The file of a directory that lists its shards."""
@@ -180,7 +183,7 @@ class OffsetShards(ColumnContainer):
         return [index] if cls.recognise_file(index, head_of(index)) else None
 
     def _stem(self, unit: int) -> str:
-        """Return the beginning of the names of a shard's samples."""
+        """Return the prefix for the names of a shard's samples."""
         return os.path.splitext(self.files[unit])[0]
 
     def entries(self, unit: int) -> Iterator[Entry]:
@@ -202,7 +205,7 @@ class OffsetShards(ColumnContainer):
     def _values(
         self, file: ContainerFile, unit: int, names: Collection[str]
     ) -> Iterator[dict[str, Value] | ValueError | struct.error]:
-        """Yield the values of each sample by part name, or the reason why they are unusable."""
+        """Yield the values of each sample, by part name; for an unusable sample, yield the reason instead."""
         sizes = [part.size for part in self.parts]
         parts = [(index, part) for index, part in enumerate(self.parts) if part.name in names]
         for _, start, stop in samples(file, self.counts[unit]):
@@ -230,7 +233,7 @@ class OffsetShards(ColumnContainer):
                 self.pixels = self._first_layout(file)
 
     def _first_samples(self, file: ContainerFile, names: Collection[str]) -> Iterator[dict[str, Value]]:
-        """Yield the values of the first usable samples of a shard; raise the first problem if there is none."""
+        """Yield the values of a shard's first usable samples; if no sample is usable, raise the first problem."""
         problem, usable = None, False
         for values in itertools.islice(self._values(file, 0, names), FIRST_SAMPLES):
             if isinstance(values, Exception):
@@ -256,7 +259,7 @@ class OffsetShards(ColumnContainer):
         return None
 
     def _first_values(self, file: ContainerFile, types: Mapping[str, ColumnType]) -> dict[str, list[Any]]:
-        """Return the numbers and short texts of the first samples, by the names of their parts."""
+        """Return the numbers and short texts in the first samples, by part name."""
         names = [name for name, type in types.items() if type.kind in ("scalar", "text", "bytes")]
         found: dict[str, list[Any]] = {}
         for values in self._first_samples(file, names):
@@ -270,7 +273,7 @@ class OffsetShards(ColumnContainer):
 
 
 def listed_shard(name: Any, count: Any, where: str) -> tuple[str, int]:
-    """Return the name of a shard and its number of samples in an index; SourceError if they are invalid."""
+    """Return name and sample count of a shard from its entry in an index; SourceError if the entry is invalid."""
     if not isinstance(name, str) or type(count) is not int or count < 0:
         raise SourceError(f"{where} has no name, or no count of samples")
     if problem := name_problem(name):
@@ -279,24 +282,24 @@ def listed_shard(name: Any, count: Any, where: str) -> tuple[str, int]:
 
 
 def first_offset(file: ContainerFile) -> int:
-    """Return where the table of offsets ends."""
+    """Return the offset at which the table of offsets ends."""
     (count,) = _COUNT.unpack(file.read(0, 4))
     return 4 * (int(count) + 2)
 
 
 def samples(file: ContainerFile, count: int | None = None) -> Iterator[tuple[int, int, int]]:
-    """Yield the number, begin and end of each sample.
+    """Yield the index of each sample, and the offsets where the sample begins and ends.
 
     Parameters
     ----------
     file : ContainerFile
     count : int, optional
-        Number of samples according to the index.
+        The number of samples according to the index file.
 
     Raises
     ------
     SourceError
-        If the number differs from `count`, or a sample is not in the file after the table.
+        If the number of samples is not `count`, or a sample is not within the file, after the table.
     """
     (found,) = _COUNT.unpack(file.read(0, 4))
     if count is not None and found != count:
@@ -315,7 +318,7 @@ def samples(file: ContainerFile, count: int | None = None) -> Iterator[tuple[int
 
 
 def _ranges(file: ContainerFile, start: int, stop: int, known: Sequence[int | None]) -> list[tuple[int, int]]:
-    """Return the offsets and sizes of the parts of a sample; ValueError if they do not fill the sample."""
+    """Return offset and size of each part of a sample; ValueError if the parts do not fill the sample."""
     unknown = sum(size is None for size in known)
     if 4 * unknown > stop - start:
         raise ValueError("it is too short for the sizes of its parts")

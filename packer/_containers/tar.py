@@ -2,8 +2,8 @@
 
 The formats ustar (POSIX.1-1988), pax (POSIX.1-2001), GNU tar and version 7 are supported. The standard is at
 https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html, and GNU's additions are at
-https://www.gnu.org/software/tar/manual/html_node/Standard.html. Archives that were joined with ``cat`` are read one
-after the other.
+https://www.gnu.org/software/tar/manual/html_node/Standard.html. In a file of several archives, joined with ``cat``, the
+archives are read one after the other.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _RECORD = re.compile(rb"([1-9][0-9]{0,7}) ")
 
 
 class TarMember(NamedTuple):
-    """A regular file in a tar.
+    """A regular file in a tar archive.
 
     Attributes
     ----------
@@ -52,11 +52,12 @@ class TarMember(NamedTuple):
     offset, size : int
         The range of the member's bytes in the file.
     header : int
-        Offset of its header.
+        The offset of the member's header.
     archive : int
-        Number of archives before its own, in a file of several joined archives.
+        In a file of several joined archives, the number of archives before the member's own.
     problem : str
-        Why its bytes are no single range of the file: it is a link, is sparse, or began in another volume.
+        The reason why the member's bytes are not a single range of the file: the member is a link, is sparse, or began
+        in another volume. Empty otherwise.
     """
 
     name: str
@@ -68,7 +69,7 @@ class TarMember(NamedTuple):
 
 
 def begins_tar(head: bytes) -> bool:
-    """Tell whether bytes begin with a tar's header."""
+    """Tell whether bytes begin with the header of a tar archive."""
     return len(head) >= BLOCK and head[0] != 0 and _is_header(head[:BLOCK], _HEADER.unpack_from(head)[2])
 
 
@@ -79,14 +80,14 @@ class TarWalk:
     ----------
     file : PackFile
     window : BlockReader
-        The reader of the file; callers read members with it too.
+        The reader of the file, which callers also use to read members.
 
     Attributes
     ----------
     remarks : list of str
-        Remarks after the walk.
+        Remarks on the archive; complete after the walk.
     doubt : str
-        After the walk, why members may be missing; empty if none are.
+        The reason why members may be missing; empty if none are. Set after the walk.
     """
 
     def __init__(self, file: PackFile, window: BlockReader) -> None:
@@ -100,7 +101,7 @@ class TarWalk:
         self.doubt = ""
 
     def __iter__(self) -> Iterator[TarMember]:
-        """Yield the members, in their order.
+        """Yield the members in archive order.
 
         Raises
         ------
@@ -148,14 +149,14 @@ class TarWalk:
         self._ended_without_mark()
 
     def _described(self, name: str, size: int) -> tuple[str, int]:
-        """Return name and size of a member, as overridden by extension headers."""
+        """Return a member's name and size; extension headers override those in its own header."""
         name = name if self._name is None else self._name
         size = size if self._bytes is None else self._bytes
         self._name = self._bytes = None
         return name, size
 
     def _read_extension(self, kind: bytes, position: int, size: int) -> None:
-        """Read a header that describes the member after it, or all members."""
+        """Read an extension header, which describes the next member or all members."""
         if size > _LONGEST[kind]:
             self._fail(position, f"a header of {size:,} bytes is longer than any that packer reads")
         self._require_whole(position, size, "a header")
@@ -167,7 +168,7 @@ class TarWalk:
         self._expects_member = kind != b"g"
 
     def _stored_size(self, kind: bytes, position: int, size: int, header: bytes, name: str) -> int:
-        """Return the number of bytes that follow the header of a member that is no regular file."""
+        """Return how many bytes follow the header of a member that is not a regular file."""
         if kind in _WITHOUT_BYTES:
             return 0
         if kind == b"S":
@@ -179,13 +180,16 @@ class TarWalk:
         return size
 
     def _unusable(self, kind: bytes, position: int, name: str) -> Iterator[TarMember]:
-        """Yield a member whose bytes are no range of the file; links without an extension are in no sample."""
+        """Yield a member that is not a single range of the file.
+
+        Skip links without a suffix, which belong to no sample.
+        """
         if kind in _PROBLEMS and (kind not in _WITHOUT_BYTES or "." in name.rpartition("/")[2].lstrip(".")):
             problem = f"{printable(name)} {_PROBLEMS[kind]}"
             yield TarMember(name, position + BLOCK, 0, position, self._archive, problem)
 
     def _take_records(self, kind: bytes, position: int, data: bytes) -> None:
-        """Store path and size from the records of a pax header, for the member that follows."""
+        """Take path and size for the next member from the records of a pax header."""
         if not _OF_A_MEMBER.search(data):  # other keys, such as times, which many tools write before each member
             return
         records = dict(self._records(position, data))  # the later one of two records with one key counts
@@ -201,7 +205,7 @@ class TarWalk:
             self._bytes = int(size) if self._bytes is None else self._bytes
 
     def _records(self, position: int, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values of records ``LENGTH KEY=VALUE\\n``."""
+        """Yield key and value of each record ``LENGTH KEY=VALUE\\n``."""
         start = 0
         while start < len(data) and data[start]:
             match = _RECORD.match(data, start)
@@ -213,7 +217,7 @@ class TarWalk:
             start = end
 
     def _after_end(self, position: int) -> int | None:
-        """Return the offset of the next archive after the zeros at the end of one; None if there is none."""
+        """Skip the zeros at the end of an archive; return the offset of the next archive, or None at the file's end."""
         self._require_nothing_pending(position)
         last = min(self._size - BLOCK, position + _FARTHEST)
         for at in range(position + BLOCK, last + 1, BLOCK):
@@ -254,9 +258,9 @@ class TarWalk:
 
 
 def _is_header(header: bytes, checksum: bytes) -> bool:
-    """Tell whether the checksum of a header is the sum of its bytes, counted with blanks in place of the checksum.
+    """Tell whether a header's checksum is correct: the sum of its bytes, with blanks in place of the checksum.
 
-    The lower half of Adler-32 is this sum plus 1, modulo 65521, and is computed in C.
+    The sum is computed in C by means of Adler-32: its lower half is the sum plus 1, modulo 65521.
     """
     expected = _number(checksum)
     if not expected:
@@ -268,7 +272,7 @@ def _is_header(header: bytes, checksum: bytes) -> bool:
 
 
 def _number(field: bytes) -> int | None:
-    """Return the number in a field of a header: octal digits, or 11 bytes after a byte 128; None if there is none."""
+    """Decode a number in a header: octal digits, or 11 bytes after a byte 128; None if the field has neither."""
     if field[0] & 0x80:
         return int.from_bytes(field[1:], "big") if field[0] == 0x80 else None
     digits = field.strip(b" \0")

@@ -1,14 +1,14 @@
-"""TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord): files of records, usually of Examples.
+"""TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord): files of records, which usually are Examples.
 
-A record is its size, 8 bytes, little-endian; the checksum of these 8 bytes; the data; and their checksum. A checksum is
-a CRC-32C, rotated by 15 bits, plus a constant. This module compares the checksum of each size; the checksum of the data
-is compared when the image is read. Index files of other tools are not used: they list the offsets of records, which are
-read here anyway.
+A record consists of the size of its data (8 bytes, little-endian), the checksum of these 8 bytes, the data, and the
+checksum of the data. A checksum is a CRC-32C, rotated by 15 bits, plus a constant. This module verifies the checksum of
+each size. The checksum of the data is verified when the image is read. Index files of other tools list only the offsets
+of records, which this module finds anyway, so these files are not used.
 
-The first samples determine the types of the features for all samples. A feature with exactly one value in each of them
-is a single value: a scalar, a text, an image or bytes. A feature with lists of other lengths, or with a key for the
-objects in an image, is an array, or a list of texts. The keys of ImageNet's TFRecords, of TensorFlow Datasets, of
-TensorFlow's Object Detection API and of img2dataset are known.
+The first samples determine the types of all features. If a feature has exactly one value in each of these samples, it
+becomes a single value: a scalar, a text, an image or bytes. If its lists have other lengths, or if its key is one for
+the objects in an image, it becomes an array or a list of texts. packer knows the keys of ImageNet's TFRecords, of
+TensorFlow Datasets, of TensorFlow's Object Detection API and of img2dataset.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ _TEXTS = 1 << 24  # bytes of a list of texts
 
 @dataclass
 class FeatureValues:
-    """The lists of a feature in the first samples.
+    """What the first samples show about one feature.
 
     Attributes
     ----------
     type : int
     several : bool
-        Whether a list had, or (with a key for objects) may have, more or fewer values than one.
+        Whether the number of values may be other than one: a list had another length, or the key is one for objects.
     text, image : bool
-        Whether all byte strings were UTF-8; whether all were images.
+        Whether all byte strings were UTF-8, and whether all were images.
     ids : bool
         Whether all ints were nonnegative.
     most : int
@@ -93,7 +93,7 @@ class FeatureValues:
     one_hot : bool
         Whether each list was one-hot: a single 1 and otherwise 0.
     values : list
-        The first numbers and short texts that were the only value of their list.
+        The first numbers and short texts, from lists with a single value.
     """
 
     type: int = NOTHING
@@ -107,7 +107,7 @@ class FeatureValues:
 
     @property
     def is_label(self) -> bool:
-        """Whether each list is one label, or one-hot."""
+        """Whether each list was a single label, or one-hot."""
         if self.type == BYTES:
             return self.most == 1 and self.text
         return self.type != NOTHING and (self.most == 1 or (self.most > 1 and self.one_hot))
@@ -120,7 +120,7 @@ class FeatureValues:
         )
 
     def add(self, window: BlockReader, type_: int, begin: int, end: int) -> None:
-        """Add a list of a type, which is a range of a file."""
+        """Inspect the list in a range of a file, and update this summary."""
         self.type = self.type or type_
         if type_ == NOTHING:
             return
@@ -150,7 +150,7 @@ class FeatureValues:
 
 
 def add_features(seen: dict[str, FeatureValues], window: BlockReader, begin: int, end: int) -> None:
-    """Add the features of the Example in a range of a file to those seen; MessageError if there is no Example."""
+    """Add the features of an Example, a range of a file, to those seen; MessageError if the range is not an Example."""
     listed = list(feature_lists(window, begin, end))
     features = [(text_of(key, start), type_, start, stop) for key, type_, start, stop in listed]
     for key, type_, _, _ in features:
@@ -168,7 +168,7 @@ def is_of_objects(key: str) -> bool:
 
 
 def text_of(key: bytes, at: int) -> str:
-    """Return a key as text; MessageError if it is no UTF-8."""
+    """Decode a key as text; MessageError if the key is not UTF-8."""
     try:
         return key.decode()
     except UnicodeDecodeError:
@@ -185,7 +185,7 @@ def _is_text(head: bytes, size: int) -> bool:
 
 @dataclass(frozen=True)
 class FeatureColumn:
-    """The reader of a feature's value.
+    """Describes how to read the value of one feature.
 
     Attributes
     ----------
@@ -194,7 +194,8 @@ class FeatureColumn:
     type : int
         The type of the feature.
     read : callable
-        Takes the window, and the range of the list in the file. Returns the value, or offset and size of its bytes.
+        Takes the window and the list's range in the file. Returns the value; for a value of bytes, their offset and
+        size.
     """
 
     slot: str
@@ -203,14 +204,17 @@ class FeatureColumn:
 
     @classmethod
     def label(cls, seen: FeatureValues) -> FeatureColumn:
-        """Return the column of a label: an int, a float, or a class name; the index of the 1 if it is one-hot."""
+        """Return a column that reads labels: ints, floats, class names, or the index of the 1 in a one-hot list."""
         if seen.most > 1 and seen.type != BYTES:
             return cls("label", seen.type, _index_in_ints if seen.type == INTS else _index_in_floats)
         return cls("label", seen.type, {BYTES: _string, FLOATS: _float, INTS: one_int}[seen.type])
 
     @classmethod
     def field(cls, field: Field, seen: FeatureValues) -> FeatureColumn:
-        """Return the column of a field; ValueError if the feature has no values of the field's kind."""
+        """Return a column that reads the values of a field.
+
+        Raise ValueError if the feature's values do not fit the field's kind.
+        """
         readers = _READERS[seen.type] | (_OF_SEVERAL if seen.type == BYTES and seen.several else {})
         if field.kind not in readers:
             raise ValueError(f"it has {TYPES[seen.type]}, which are no {field.kind}")
@@ -220,23 +224,23 @@ class FeatureColumn:
 def field_of(
     key: str, seen: FeatureValues, taken: set[str], chosen: tuple[str, str] = ("", ""), classes: Sequence[str] = ()
 ) -> Field:
-    """Return the field for a feature.
+    """Return the field that a feature becomes.
 
     Parameters
     ----------
     key : str
     seen : FeatureValues
     taken : set of str
-        Names of other fields; the new name is added.
+        The names in use; the name of the new field is added.
     chosen : (str, str), optional
         The name and the kind that the user chose; either may be empty.
     classes : sequence of str, optional
-        The names of the classes whose ids the feature has.
+        The class names, if the values of the feature are class ids.
 
     Raises
     ------
     ValueError
-        If the kind is invalid.
+        If the chosen kind is invalid.
     """
     name, kind = chosen
     name = name or field_name(key, taken)
@@ -308,7 +312,7 @@ def _index_in_floats(window: BlockReader, begin: int, end: int) -> int | None:
 
 
 def _index_of_one(values: Sequence[float], begin: int) -> int | None:
-    """Return the index of the only 1 among zeros; None if there are no numbers."""
+    """Return the index of the only 1 among zeros; None for an empty list."""
     index = one_hot(values)
     if values and index is None:
         raise MessageError(f"its label is no list of zeros and one 1, as those before are, at byte {begin}")
@@ -353,18 +357,18 @@ _SEVERAL_LABELS = ("image/object/class/label", *_ROLES.labels)
 
 @dataclass(frozen=True)
 class Boxes:
-    """Boxes from four features, one for each edge, in fractions of height and width."""
+    """Makes boxes from four features, one for each edge, in fractions of height and width."""
 
     slots: tuple[str, str, str, str]
     field: Field
 
     def encoded(self, values: dict[str, Any], height: int | None, width: int | None) -> bytes:
-        """Remove the edges from the values of a sample; return the boxes in pixels, as stored in a pack.
+        """Take the edges out of a sample's values, and return the boxes in pixels, in the form that a pack stores.
 
         Raises
         ------
         MessageError
-            If the edges make no boxes.
+            If the edges do not form boxes.
         """
         edges = [struct.unpack(f"<{len(data) // 4}f", data) for data in (values.pop(slot, b"") for slot in self.slots)]
         if any(len(edge) != len(edges[0]) for edge in edges):
@@ -383,7 +387,7 @@ class Boxes:
 
 
 class _Chooser:
-    """Chooses the roles of features, and gives them to a container.
+    """Chooses the roles of features, and sets them in a container.
 
     Parameters
     ----------
@@ -391,7 +395,7 @@ class _Chooser:
     seen : mapping of str to FeatureValues
         The features of the first samples, by key.
     directory : Path
-        The directory of the records, which may have files with the names of classes.
+        The directory of the records, which may also contain files of class names.
     """
 
     def __init__(self, container: TFRecord, seen: Mapping[str, FeatureValues], directory: Path) -> None:
@@ -402,13 +406,13 @@ class _Chooser:
         self._whole = False  # whether labels are class ids, though they are floats
 
     def choose(self, keys: Mapping[str, str]) -> None:
-        """Choose the roles, by the keys that `Container.open` takes if there are any.
+        """Choose the roles: by the user's keys if there are any, otherwise by name and type.
 
         Raises
         ------
         SourceError
-            If no feature is the image, or a feature that a key names does not exist or is of the wrong kind. The
-            message does not name the file.
+            If no feature is the image, or a feature that a key names does not exist or has the wrong kind. The message
+            does not name the file.
         OptionError
             As `Chosen.of`.
         """
@@ -438,7 +442,7 @@ class _Chooser:
                 self._put(key, FeatureColumn(" class", BYTES, _string))
 
     def _take_all(self) -> None:
-        """Make fields of all features other than image, label and name."""
+        """Turn all features other than image, label and name into fields."""
         seen = self._seen
         image = self._image()
         self._put(image, FeatureColumn("image", BYTES, one_bytes))
@@ -464,7 +468,10 @@ class _Chooser:
             )
 
     def _take_label(self, keys: Sequence[str]) -> None:
-        """Take the label by the names of features without a role; without one, add candidates to the account."""
+        """Choose the label by name among the features without a role.
+
+        Without a match, add candidates to the account.
+        """
         seen, account = self._seen, self._account
         able = {key: seen[key].values or [0] for key in keys if seen[key].is_label}
         several = [key for key in keys if key not in able and _ROLES.is_label(key) and seen[key].most > 1]
@@ -481,7 +488,7 @@ class _Chooser:
         return FeatureColumn("label", FLOATS, _whole) if self._whole else FeatureColumn.label(seen)
 
     def _take_chosen(self, chosen: Chosen) -> None:
-        """Take the features that the user chose."""
+        """Turn the features that the user chose into fields."""
         self._container.strict = False
         self._take("image", "", self._image() if chosen.image is None else chosen.image)
         for name, key in (("label", chosen.label), ("name", chosen.name)):
@@ -491,7 +498,7 @@ class _Chooser:
             self._take(*one)
 
     def _image(self) -> str:
-        """Return the key of the image, chosen by name."""
+        """Choose the image feature by name, and return its key."""
         seen = self._seen
         images = [key for key, of_key in seen.items() if of_key.type == BYTES and of_key.image and not of_key.several]
         chosen = next((key for key in _ROLES.images if key in images), images[0] if len(images) == 1 else None)
@@ -561,18 +568,18 @@ _MOST_CLASSES = 1 << 24  # bytes of a list of classes
 
 
 def masked_crc32c(data: Buffer) -> int:
-    """Return the checksum of bytes in the form that records store."""
+    """Compute the checksum of bytes in the masked form that records store."""
     return masked(google_crc32c.value(data))
 
 
 def masked(checksum: int) -> int:
-    """Return a CRC-32C in the form that records store."""
+    """Convert a CRC-32C to the masked form that records store."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 @dataclass(eq=False)
 class TFRecord(Container):
-    """Files of any name, whose records are Examples.
+    """TFRecord files of Examples; the files may have any name.
 
     Attributes
     ----------
@@ -643,7 +650,7 @@ class TFRecord(Container):
                     yield Entry(name, b"", problem=_problem(number, begin, error))
 
     def _values(self, window: BlockReader, unit: int, begin: int, end: int) -> dict[str, Any]:
-        """Return the values of a record by slot."""
+        """Read the values of a record, by slot."""
         values = dict[str, Any]()
         for key, type_, start, stop in feature_lists(window, begin, end):
             columns = self.columns.get(key)
@@ -678,7 +685,7 @@ class TFRecord(Container):
         return Entry(name, image, label, values)
 
     def _look(self, unit: int, seen: dict[str, FeatureValues]) -> list[SourceError]:
-        """Inspect the features of the first records of a file; return the errors of those that are no Examples."""
+        """Inspect the features in a file's first records; return the errors of records that are not Examples."""
         problems = []
         with self.opened(unit) as file:
             window = BlockReader(file)
@@ -701,7 +708,7 @@ def _problem(number: int, begin: int, error: MessageError) -> str:
 
 
 def _records(file: PackFile, window: BlockReader) -> Iterator[tuple[int, int]]:
-    """Yield where the data of each record begin and end."""
+    """Yield the offsets where each record's data begin and end."""
     offset = number = 0
     while offset < file.size:
         if file.size - offset < _FRAME:
@@ -739,7 +746,7 @@ def _begins_record(head: bytes) -> bool:
 
 
 def _compression(head: bytes) -> str | None:
-    """Return the compression of a whole record file; None if it is uncompressed."""
+    """Return the compression of a record file as a whole; None if the file is not compressed."""
     for magic, how in _COMPRESSED.items():
         if head.startswith(magic):
             try:
@@ -751,7 +758,7 @@ def _compression(head: bytes) -> str | None:
 
 
 def _class_names(directory: Path, key: str) -> list[str] | None:
-    """Return the classes in TensorFlow Datasets' file next to the records; None if there is no file."""
+    """Return the class names from TensorFlow Datasets' file next to the records; None without such a file."""
     name = f"{key.replace('/', '-')}.labels.txt"
     path = directory / name
     if name_problem(name) or "\\" in name or not os.path.isfile(path):

@@ -1,22 +1,23 @@
-"""WebDataset tars: the members with one key form a sample, and their extensions decide their roles.
+"""WebDataset tars: members with the same key form a sample, and the extension of each member decides its role.
 
 ``0001.jpg 0001.cls 0001.json`` are a sample's image, its class id and a field. The bytes of a member are a plain range
-of the file. Indexes of other tools next to a tar (DALI's ``.idx`` files, Energon's indexes) are not read: packer trusts
-no index, so it reads every header anyway, and a tar has no other list of members.
+of the file. packer does not read the indexes of other tools next to a tar (DALI's ``.idx`` files, Energon's indexes),
+because it trusts no index and reads every header of the tar anyway.
 
-A member's key is its path up to the first dot of the file's name, and its extension, in lower case, is the rest after
-that dot: ``dir/0001.seg.png`` is ``seg.png`` of the sample ``dir/0001``. If a key occurs again later, with an image,
-that is another sample. See https://github.com/webdataset/webdataset, webdataset/tariterators.py.
+A member's key is its path up to the first dot of the file name. The rest of the name after that dot, in lower case, is
+the member's extension. So ``dir/0001.seg.png`` is the member ``seg.png`` of the sample ``dir/0001``. If a key occurs
+again later, with an image, the later members form another sample. See https://github.com/webdataset/webdataset,
+webdataset/tariterators.py.
 
-packer reads two kinds of tars that webdataset misreads. Members of one sample may be scattered, as ``tar cf a.tar *.jpg
-*.cls`` writes them. And file names may contain dots: if no member of a key has a plain extension, as in
+packer reads two kinds of tars that webdataset misreads. First, the members of one sample may be scattered, as ``tar cf
+a.tar *.jpg *.cls`` writes them. Second, file names may contain dots: if no member of a key has a plain extension, as in
 ``img.v2.jpg`` and ``img.v2.cls``, the part after the first dot still belongs to the key.
 
-Shards may be named by a list in JSON. wids (once a part of webdataset) has ``{"__kind__": "wids-shard-index-v1",
-"wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 10, "filesize": 20480}, ...]}``; timm has ``{"splits":
-{"train": {"filenames": ["a.tar", ...], "shard_lengths": [10, ...]}}}``. Neither has offsets of samples in a shard.
+A JSON file may list the shards. wids (once a part of webdataset) writes ``{"__kind__": "wids-shard-index-v1",
+"wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 10, "filesize": 20480}, ...]}``; timm writes ``{"splits":
+{"train": {"filenames": ["a.tar", ...], "shard_lengths": [10, ...]}}}``. Neither list has offsets of samples in a shard.
 
-As in webdataset, the extension decides whether a member is a label or a field: ASCII numbers, texts, ``.npy``, JSON.
+As in webdataset, the extension decides how a member is read: as an ASCII number, a text, an ``.npy`` array, or JSON.
 """
 
 from __future__ import annotations
@@ -77,15 +78,15 @@ def last_part(extension: str) -> str:
 
 @dataclass(slots=True)
 class TarSample:
-    """The members of a tar that have one key.
+    """The members of a tar that share one key.
 
     Attributes
     ----------
     key : str
     members : dict of str to TarMember
-        By extension; there is at least one.
+        The members, by extension; at least one.
     problem : str
-        Why the sample cannot be used; empty if it can be.
+        The reason why the sample cannot be used; empty otherwise.
     """
 
     key: str
@@ -94,7 +95,7 @@ class TarSample:
 
     @classmethod
     def of(cls, key: str, members: Iterable[tuple[str, TarMember]]) -> TarSample:
-        """Return the sample of members with their extensions; one that is not usable is a problem of the sample."""
+        """Form a sample of members and their extensions; an unusable member becomes the sample's `problem`."""
         found, problem = dict[str, TarMember](), ""
         for extension, member in members:
             if extension in found or len(found) >= _MOST:
@@ -114,7 +115,7 @@ class TarSample:
 
     @property
     def has_image(self) -> bool:
-        """Whether a member has an extension of images."""
+        """Whether any member has an image extension."""
         return any(last_part(extension) in IMAGES for extension in self.members)
 
 
@@ -138,7 +139,7 @@ class SampleReader:
     account : Account
         The members that belong to no sample.
     scattered : bool
-        After `gathered`, whether the members of a sample are scattered.
+        Whether the members of a sample are scattered; set by `gathered`.
     """
 
     def __init__(self, file: PackFile, *, first_dot: bool = False) -> None:
@@ -150,11 +151,11 @@ class SampleReader:
         self.scattered = False
 
     def first(self, count: int) -> list[TarSample]:
-        """Return the first samples with consecutive members."""
+        """Return the first samples, assuming that the members of each are consecutive."""
         return list(islice(self._runs(), count))
 
     def following(self) -> Iterator[TarSample]:
-        """Yield samples with consecutive members, in the order of the tar.
+        """Yield samples in tar order, assuming that the members of each are consecutive.
 
         Raises
         ------
@@ -174,7 +175,7 @@ class SampleReader:
             self._fail(apart, f"lies apart from the image of its sample. {_AGAIN}")
 
     def gathered(self) -> list[TarSample]:
-        """Return samples with possibly scattered members, in the order of their first members.
+        """Return all samples, even with scattered members, in the order of their first members.
 
         A sample has a problem if it is not clear which members belong together.
         """
@@ -223,7 +224,7 @@ class SampleReader:
             yield keyed
 
     def _keyed(self) -> Iterator[tuple[str, int, str, TarMember]]:
-        """Yield key, archive, extension and member for each member of a sample."""
+        """Yield each member that belongs to a sample, with its key, archive number and extension."""
         for member in self.members:
             if _ODD.search(member.name):
                 member = member._replace(name=self._plain(member.name))
@@ -239,7 +240,7 @@ class SampleReader:
             yield name[:dot], member.archive, name[dot + 1 :].lower(), member
 
     def _plain(self, name: str) -> str:
-        """Return a name as a plain relative path, as GNU tar extracts it; backslashes separate directories."""
+        """Normalise a name to a plain relative path, as GNU tar does; backslashes separate directories."""
         if "\\" in name:
             self._note("names have backslashes, which are taken for slashes")
             name = name.replace("\\", "/")
@@ -270,10 +271,12 @@ class SampleReader:
 
 
 def _split(members: list[tuple[str, TarMember]], depth: int = 0) -> dict[str, list[tuple[str, TarMember]]] | None:
-    """Split members of one key, none with a plain extension, by the further parts of their names.
+    """Split the members of one key into samples by further parts of their names.
 
-    None if that would give samples without an image, or single images such as ``left.jpg`` and ``right.jpg``, which may
-    be several images of one sample. Numbers, as in ``0001.jpg`` and ``0001.v2.jpg``, are distinct samples.
+    This is for keys under which no member has a plain extension. The result is None if a split would leave a sample
+    without an image. It is also None if a split would yield single images such as ``left.jpg`` and ``right.jpg``, which
+    may be several images of one sample. Names that are numbers, as in ``0001.jpg`` and ``0001.v2.jpg``, always become
+    distinct samples.
     """
     parts: dict[str, list[tuple[str, TarMember]]] = {}
     for extension, member in members:
@@ -302,13 +305,13 @@ def is_shard_list(path: Path, head: bytes) -> bool:
 
 
 def listed_shards(path: Path) -> list[Path]:
-    """Return the paths of the shards in a list, in its order; names in it are relative to its directory.
+    """Return the paths of the shards that a list names, in order; paths are relative to the list's directory.
 
     Raises
     ------
     SourceError
-        If the list is damaged, has several splits, or names a file that is missing, outside of its directory, or of
-        another size.
+        If the list is damaged or has several splits; or if a file in the list is missing, outside of the list's
+        directory, or of another size.
     """
     document = json_in(path)
     splits = document.get("splits") if isinstance(document, dict) else None
@@ -353,7 +356,7 @@ _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf|na
 
 
 def class_of(data: bytes) -> int | str:
-    """Return the label in a file: a class id, or else the name of a class; ValueError if it is neither.
+    """Parse the label in a file: a class id, otherwise a class name; ValueError if the content is neither.
 
     -1 means no class, as everywhere in packer.
     """
@@ -370,12 +373,12 @@ def class_of(data: bytes) -> int | str:
 
 
 def stored_value(field: Field, data: bytes) -> Stored:
-    """Convert a file's value to the form stored in a pack, for kinds whose values are not files' own bytes.
+    """Convert the content of a file to the form that a pack stores, for kinds that do not store files as they are.
 
     Raises
     ------
     ValueError
-        If it is not a value of the kind.
+        If the content is not a value of the kind.
     """
     if KINDS[field.kind].file == "npy":
         return field.encode(npy_array(data))
@@ -393,7 +396,7 @@ def stored_value(field: Field, data: bytes) -> Stored:
 
 
 def array_field(name: str, data: bytes) -> Field:
-    """Return a field for arrays like that in a ``.npy`` file; ValueError if packer does not support them."""
+    """Return a field for arrays like the one in a ``.npy`` file; ValueError if packer does not support the array."""
     array = npy_array(data)
     return Field(name, "array", array.dtype.name, array.ndim)
 
@@ -421,7 +424,7 @@ class TarLabel:
     ----------
     extension : str
     member : str
-        In JSON, the name of the member with the label, dotted if nested.
+        For JSON, the name of the JSON member with the label; dots separate nested names.
     is_float : bool
         Whether labels are numbers with fractions instead of classes.
     """
@@ -435,11 +438,11 @@ class TarLabel:
 
     @property
     def longest(self) -> int:
-        """Maximum size of a member with a label."""
+        """The maximum size of a tar member with a label."""
         return _LONGEST_JSON if last_part(self.extension) in JSON else LONGEST
 
     def of(self, data: bytes) -> int | float | str | None:
-        """Return the label in a member's bytes; None if JSON has none; ValueError for anything else."""
+        """Parse the label in a member's bytes; None if the JSON has no label; ValueError if the label is invalid."""
         kind = last_part(self.extension)
         label: int | float | str | None
         if kind == "npy":
@@ -461,7 +464,7 @@ class TarLabel:
 
 
 def find_label(values: Values, account: Account) -> TarLabel | None:
-    """Find the label by names and values of members; otherwise add candidates to the account and return None."""
+    """Find the label by names and values of members; without a match, add candidates to the account and return None."""
     able: dict[str, TarLabel] = {}
     refused: dict[str, str] = {}
     for extension in filter(_is_named, values):
@@ -484,12 +487,12 @@ def find_label(values: Values, account: Account) -> TarLabel | None:
 
 
 def label_of_key(key: str, values: Values) -> TarLabel:
-    """Return the label of a key: ``cls``, or ``json:category``.
+    """Parse the user's key for the label, such as ``cls`` or ``json:category``.
 
     Raises
     ------
     OptionError
-        If the key names JSON without a member.
+        If the key names JSON, but no member of the JSON.
     """
     extension, _, member = key.partition(":")
     label = TarLabel(extension.lower(), member)
@@ -507,7 +510,7 @@ def label_of_key(key: str, values: Values) -> TarLabel:
 
 
 def _judged(label: TarLabel, values: Sequence[bytes]) -> tuple[TarLabel | None, str]:
-    """Return a label with the type of its values; or None, and the reason why too few values are labels."""
+    """Return a label with the type of its values; or None, and the reason why the values are not labels."""
     found, why = list[int | float | str | None](), "it is larger than any label"
     for data in values:
         try:
@@ -547,7 +550,10 @@ def _of_text(data: bytes) -> int | float | str:
 
 
 def _of_values(values: Sequence[Any]) -> int | float:
-    """Return the single number, or the index of a one-hot vector; ValueError for other values."""
+    """Return the class of an array: its single number, or the index of the 1 in a one-hot vector.
+
+    Otherwise raise ValueError.
+    """
     if len(values) == 1 and isinstance(values[0], (int, float)):
         return whole(values[0])
     index = one_hot(values)
@@ -574,7 +580,7 @@ def _of_json(document: Any, member: str) -> int | float | str | None:
 
 
 def _scalars(values: Sequence[bytes]) -> dict[str, list[Any]]:
-    """Return the possible labels in JSON objects, by member name."""
+    """Return the values in JSON objects that may be labels, by member name."""
     found: dict[str, list[Any]] = {}
     for data in values:
         try:
@@ -588,7 +594,7 @@ def _scalars(values: Sequence[bytes]) -> dict[str, list[Any]]:
 
 
 def _add_candidates(values: Values, account: Account) -> None:
-    """Add the members that look like labels to the account: those of JSON, and small ones whose values repeat."""
+    """Add members that look like labels to the account: members of JSON, and small members with repeated values."""
     for extension, of in values.items():
         if last_part(extension) in JSON:
             add_candidates(account, f"member of .{extension}", _scalars(of), f"--key label={extension}:{{}}")
@@ -650,7 +656,7 @@ class FirstSamples:
         return self.read(self.members[extension])
 
     def values(self, extensions: Iterable[str]) -> Values:
-        """Return the content of small members, for recognising labels."""
+        """Return the contents of small members, to recognise labels."""
         members = [sample.members for sample in self.samples]
         return {
             extension: [self.read(of[extension]) for of in members if _is_small(of.get(extension))]
@@ -658,27 +664,28 @@ class FirstSamples:
         }
 
     def printable_extensions(self) -> str:
-        """Return extensions for a message."""
+        """Format extensions for a message."""
         return ", ".join(f".{printable(one)}" for one in list(self.members)[:10])
 
 
 def find_roles(tar: Tar, first: FirstSamples, keys: Mapping[str, str]) -> None:
-    """Choose the roles of members by the first samples, and set them in a container.
+    """Choose the roles of members from the first samples, and set the roles in a container.
 
     Parameters
     ----------
     tar : Tar
     first : FirstSamples
     keys : mapping of str to str
-        See `Container.open`. The image may have several extensions: ``jpg;png``; the label may be a member of JSON,
-        ``json:category``, or ``directory``.
+        The `keys` argument of `Container.open`. The image may have several extensions (``jpg;png``). The label may be a
+        member of JSON (``json:category``) or ``directory``.
 
     Raises
     ------
     SourceError
-        If there are no images, or they are ambiguous; there are pickles; or a key does not exist.
+        If the samples have no images, or several that may be meant; if they contain pickles; or if a key does not
+        exist.
     OptionError
-        If a key is not valid for a field or a label.
+        If a key is not valid for its field or for the label.
     """
     where, there = first.where, list(first.members)
     if not there:
@@ -719,7 +726,7 @@ def find_roles(tar: Tar, first: FirstSamples, keys: Mapping[str, str]) -> None:
 
 
 def _as_extension(name: str, key: str) -> str:
-    """Normalise a key like an extension; the JSON member of the label stays unchanged."""
+    """Normalise a key as extensions are normalised, except for the name of a JSON member."""
     extension, colon, member = key.partition(":") if name == "label" else (key, "", "")
     return extension.lower().removeprefix(".") + colon + member
 
@@ -733,7 +740,7 @@ def _last_is_json(name: str) -> bool:
 
 
 def _look_at_directories(tar: Tar, samples: Sequence[TarSample], rest: Sequence[str]) -> None:
-    """Use directories as classes if samples have only images; otherwise report that they could be classes."""
+    """Use directories as classes if samples have only images; otherwise report that directories could be classes."""
     members = [pair for sample in samples for pair in sample.members.items()]
     names = [member.name for extension, member in members if extension in tar.images]
     directories = {name.rpartition("/")[0] for name in names if "/" in name}
@@ -744,7 +751,7 @@ def _look_at_directories(tar: Tar, samples: Sequence[TarSample], rest: Sequence[
 
 
 def _images(first: FirstSamples) -> tuple[tuple[str, ...], str]:
-    """Return the extensions of the images, and a note on the choice among several images; empty without a choice."""
+    """Return the image extensions, and a note if packer chose among several images (otherwise empty)."""
     where = first.where
     of_each = [found for sample in first.samples if (found := [one for one in IMAGES if one in sample.members])]
     if any(len(found) > 1 for found in of_each):
@@ -769,7 +776,7 @@ def _images(first: FirstSamples) -> tuple[tuple[str, ...], str]:
 
 
 def _roles_by_keys(tar: Tar, first: FirstSamples, chosen: Chosen) -> None:
-    """Set the roles that the user chose in a container."""
+    """Set the roles in a container as the user's keys specify."""
     there, images = first.members, tar.images
     if chosen.name is not None:
         raise OptionError("--key name=...: a sample in a tar has the name of its image's file")
@@ -812,7 +819,7 @@ def _field_of_key(chosen: ChosenField, first: FirstSamples) -> Field:
 
 
 def _field(extension: str, taken: set[str], first: FirstSamples) -> Field:
-    """Return the field of an extension that no key names."""
+    """Return the field for an extension that no key names."""
     name = field_name(extension, taken)
     taken.add(name)
     kind = _kind(extension)
@@ -832,7 +839,7 @@ def _kind(extension: str) -> str:
 
 
 def _example(extensions: Sequence[str], images: tuple[str, ...]) -> str:
-    """Return an example of the option that selects members."""
+    """Return an example of the option that selects members, for a message."""
     image = "jpg" if images == IMAGES else images[0]
     keys = [f"image={image}"]
     for extension in extensions:
@@ -857,25 +864,26 @@ _FIRST_SAMPLES = 32  # samples of a file that determine the roles of members
 
 @dataclass(eq=False)
 class Tar(Container):
-    """Files ``.tar``, or a list of them that wids or timm wrote.
+    """WebDataset files ``.tar``, or a list of such files that wids or timm wrote.
 
     Attributes
     ----------
     images : tuple of str
-        Extensions of images; a sample has exactly one of them.
+        The extensions of images; each sample has exactly one of these.
     label : TarLabel, optional
     fields_of : dict of str to Field
         By extension.
     others_left_out : bool
-        Whether members of other extensions are left out, because the user chose keys; otherwise they are an error.
+        Whether members with other extensions are left out, because the user chose keys. If False, such members are an
+        error.
     remarks : dict of str to (str, int)
-        For each remark, the first file and the number of files.
+        For each remark, the first file that it applies to, and the number of these files.
     first_dot : bool
         Whether a key always ends at the first dot of the name, because the user chose an extension with dots.
     scattered : bool
         Whether members of a sample are scattered.
     lacking : dict of str to dict of str to str
-        The keys of samples without an image or a label, and the file of each.
+        For each missing role, the keys of samples that lack it, and the file of each sample.
     """
 
     kind = "webdataset"
@@ -971,7 +979,7 @@ class Tar(Container):
             return SampleReader(file, first_dot=self.first_dot).first(_FIRST_SAMPLES)
 
     def _gathered(self, unit: int) -> list[TarSample]:
-        """Return the first samples of a file with scattered members; none for other files."""
+        """Return the first samples of a file with scattered members; empty for other files."""
         with self.opened(unit) as file:
             reader = SampleReader(file, first_dot=self.first_dot)
             samples = reader.gathered()[:_FIRST_SAMPLES]
@@ -979,19 +987,19 @@ class Tar(Container):
 
 
 def _may_be_scattered(samples: Sequence[TarSample]) -> bool:
-    """Tell whether the first samples look like a tar with scattered members: no images, or only images."""
+    """Tell whether the first samples suggest scattered members: they have no images, or only images."""
     return not all(sample.has_image for sample in samples) or all(len(sample.members) == 1 for sample in samples)
 
 
 class _Entries:
-    """Makes entries of the samples in a file."""
+    """Makes entries from the samples in a file."""
 
     def __init__(self, container: Tar, unit: int, window: BlockReader) -> None:
         self._container, self._unit, self._window = container, unit, window
         self._images = frozenset(container.images)
 
     def entry(self, sample: TarSample) -> Entry | None:
-        """Return the entry of a sample; None if the sample belongs to no image."""
+        """Return the entry of a sample; None if the sample has no image and is left out."""
         images = [member for extension, member in sample.members.items() if extension in self._images]
         try:
             if sample.problem:
@@ -1009,7 +1017,7 @@ class _Entries:
         return Entry(self._name(image), Piece(self._unit, image.offset, image.size), label, values)
 
     def _leave_out(self, sample: TarSample) -> None:
-        """Account for a sample without an image; _MemberError if it has images of other extensions."""
+        """Add a sample without an image to the account; _MemberError if the sample has images with other extensions."""
         members = sample.members
         if sample.has_image:
             images = ", .".join(map(printable, self._container.images))

@@ -10,11 +10,12 @@ directories            as ImageFolder lists the unpacked archive, without direct
 none                   no labels; sorted
 =====================  ===============================================================================================
 
-A stored member is a range of the archive; a deflated member is a compressed range.
+packer reads a stored member as a range of the archive, and a deflated member as a compressed range.
 
-The directory at the end of an archive lists its members. PKWARE's APPNOTE.TXT has the layout. Each member's data follow
-a header, whose name and extra fields may be longer or shorter than those in the directory. So only this header
-determines where the data begin. Bytes in front of the archive shift every offset in it.
+The directory at the end of an archive lists its members; PKWARE's APPNOTE.TXT specifies the bytes. A member's data
+follow a local header. The name and the extra fields in that header may have other lengths than in the directory, so
+only the local header determines where the data begin. If other bytes precede the archive, they shift every offset in
+it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _UNIX = 3
 
 
 class ZipMember(NamedTuple):
-    """A file in an archive.
+    """A file or directory in an archive, as the archive's directory describes it.
 
     Attributes
     ----------
@@ -75,7 +76,7 @@ class ZipMember(NamedTuple):
         The sizes of the data, compressed and unpacked.
     crc32 : int
     offset : int
-        Offset of its header in the file.
+        The offset of the member's local header in the file.
     is_link : bool
     raw_name : bytes
         The stored name if it is not `name` in UTF-8; otherwise empty.
@@ -93,7 +94,7 @@ class ZipMember(NamedTuple):
 
 
 class _Directory(NamedTuple):
-    """The range of the directory, the number of its members, and the shift of the offsets in it."""
+    """The archive's directory: its range, its number of members, and the correction for offsets in it."""
 
     begin: int
     end: int
@@ -102,12 +103,12 @@ class _Directory(NamedTuple):
 
 
 def members_of(file: PackFile) -> Iterator[ZipMember]:
-    """Yield the members of an archive in the order of its directory.
+    """Yield the members of an archive in directory order.
 
     Raises
     ------
     SourceError
-        If it is damaged, cut short, or spread over several files.
+        If the archive is damaged, cut short, or spread over several files.
     """
     directory = _directory(file)
     block, at, count = b"", directory.begin, 0
@@ -124,7 +125,7 @@ def members_of(file: PackFile) -> Iterator[ZipMember]:
 
 
 def data_of(file: PackFile, member: ZipMember) -> int:
-    """Return the offset of the data of a member; ValueError if the header there is not the member's."""
+    """Return the offset of a member's data; ValueError if the local header is not that of the member."""
     raw = member.raw_name or member.name.encode(errors=_ODD)
     try:
         header = file.read(member.offset, _LOCAL.size + len(raw))
@@ -143,7 +144,7 @@ def _misplaced(member: ZipMember, why: str) -> ValueError:
 
 
 def _directory(file: PackFile) -> _Directory:
-    """Find the directory through the record at the end of the file."""
+    """Locate the directory by the record at the end of the file."""
     tail_at = max(0, file.size - _END.size - _MOST_COMMENT)
     tail = file.read(tail_at, file.size - tail_at)
     at = tail.rfind(b"PK\5\6")
@@ -164,7 +165,7 @@ def _directory(file: PackFile) -> _Directory:
 
 
 def _directory_64(file: PackFile, end: int) -> tuple[int, int, int, int] | None:
-    """Return the directory of a large archive: end, members, size and offset; None for other archives."""
+    """Return end, member count, size and offset of a large archive's directory; None for other archives."""
     at = end - _LOCATOR_64.size
     locator = _LOCATOR_64.unpack(file.read(at, _LOCATOR_64.size)) if at >= 0 else (b"", 0, 0, 0)
     if locator[0] != b"PK\6\7":
@@ -180,7 +181,7 @@ def _directory_64(file: PackFile, end: int) -> tuple[int, int, int, int] | None:
 
 
 def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Directory) -> tuple[ZipMember, int]:
-    """Return the member that the record at byte `at` of a block describes, and the position of the next record."""
+    """Parse the directory record at byte `at` of a block; return the member, and the position of the next record."""
     name_at = begin + _LISTED.size
     if name_at > len(block) or not block.startswith(b"PK\1\2", begin):
         raise _damaged(file, at + begin, "its directory has something else than a member")
@@ -212,7 +213,7 @@ def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Direc
 
 
 def _large(extra: bytes, numbers: list[int], disk: int) -> list[int]:
-    """Replace saturated numbers of a large member by those in its extra fields."""
+    """Replace the numbers that are too large for a directory record by those in its extra fields."""
     begin = 0
     while begin + _EXTRA.size <= len(extra):
         kind, length = _EXTRA.unpack_from(extra, begin)
@@ -233,7 +234,7 @@ def _large(extra: bytes, numbers: list[int], disk: int) -> list[int]:
 
 
 def _text(raw: bytes, flags: int) -> str:
-    """Decode a name as UTF-8, which many tools write without setting its flag, or as code page 437."""
+    """Decode a name as UTF-8 (many tools write it without setting the flag), or else as code page 437."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -256,7 +257,7 @@ _OF_OTHERS = (".npz", ".pth", ".pt")  # zip archives too
 
 @dataclass(eq=False)
 class Zip(Container):
-    """Files ``.zip`` with images in them."""
+    """Zip archives of images."""
 
     kind = "zip"
     suffixes = (".zip",)
@@ -303,7 +304,7 @@ class Zip(Container):
 
 
 def _entry(file: PackFile, unit: int, archive: _Archive, member: ZipMember) -> Entry:
-    """Return the sample of an image; ValueError if the image or its label cannot be used."""
+    """Return the entry of an image; ValueError if the image or its label cannot be used."""
     name = member.name[archive.skip :]
     if archive.labels is None:
         label: Any = name.partition("/")[0] if "/" in name else None
@@ -318,28 +319,28 @@ def _entry(file: PackFile, unit: int, archive: _Archive, member: ZipMember) -> E
 
 
 class _Archive:
-    """The images of an archive and their labels.
+    """The images of an archive, and their labels.
 
     Parameters
     ----------
     file : PackFile
     notes : list of str
-        Filled with notes for the user.
+        Receives notes for the user.
     account : Account
-        Filled with the members that are not used.
+        Receives the members that are not used.
 
     Attributes
     ----------
     images : list of ZipMember
-        In their order.
+        The images, in the order of samples.
     skip : int
         The number of characters to remove from the beginning of each name.
     labels : mapping, optional
-        By name; None if directories are classes.
+        The labels, by name; None if directories are classes.
     classes : set of str
-        The names of the directories that are classes, some of which may be empty.
+        The names of the class directories; some may be empty.
     bad : dict of str to str
-        The names of images that cannot be used, and the reasons.
+        The images that cannot be used, with the reasons, by name.
     """
 
     def __init__(self, file: PackFile, notes: list[str], account: Account) -> None:
@@ -361,7 +362,7 @@ class _Archive:
             self._take_tree(folders)
 
     def _members(self) -> tuple[list[ZipMember], list[str], list[ZipMember]]:
-        """Return the images, directories and label files of an archive; account for other members."""
+        """Return the images, directories and label files of an archive; add all other members to the account."""
         file, account = self._file, self._account
         images: dict[str, ZipMember] = {}
         folders, texts, archives = list[str](), list[ZipMember](), list[str]()
@@ -398,7 +399,7 @@ class _Archive:
         return [member for name, member in images.items() if name not in self.bad], folders, texts
 
     def _take_map(self, listed: bytes, where: str) -> None:
-        """Take the images that Swin's map lists, in its order; `where` is the map's name in messages."""
+        """Take the images that Swin's map lists, in the map's order; `where` is the name of the map in messages."""
         by_name = {member.name: member for member in self.images}
         labels: dict[str, int] = {}
         for number, line in enumerate(listed.decode("utf-8", "surrogateescape").splitlines(), 1):
@@ -422,7 +423,7 @@ class _Archive:
         self.labels = labels
 
     def _take_dataset_json(self, texts: Sequence[ZipMember]) -> bool:
-        """Take the labels of ``dataset.json``, if one of these files is of StyleGAN; tell whether it is."""
+        """Take the labels from the ``dataset.json`` that StyleGAN's tool wrote; return whether there is such a file."""
         text = _only(self._file, texts)
         if text is None:
             return False
@@ -472,21 +473,21 @@ class _Archive:
 
 
 def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
-    """Account for a file that is not an image; it may be a table of labels."""
+    """Add a file that is not an image to the account, and mention it if it may be a table of labels."""
     account.not_looked_at("file", f"its suffix is {suffix}" if suffix else "it has no suffix", [name])
     if suffix in LABEL_SUFFIXES and (base.startswith("metadata.") or is_label_name(base.partition(".")[0])):
         account.looks_like_labels("file", name, "", f"once the archive is unpacked, {option('labels', base)} takes it")
 
 
 def _is_of_system(file: PackFile, member: ZipMember, base: str) -> bool:
-    """Tell whether a member is a file that macOS or Windows leaves in directories, whatever its name is."""
+    """Tell whether a member is a file that macOS or Windows leaves in directories."""
     if member.name.startswith(f"{MACOSX}/") and (not base or base.startswith("._")):
         return True
     return is_system_file(base, lambda: _head(file, member))
 
 
 def _head(file: PackFile, member: ZipMember) -> bytes:
-    """Return the first bytes of a member; empty if it cannot be read."""
+    """Return the first bytes of a member; empty if the member cannot be read."""
     if member.flags & ENCRYPTED or member.method not in (_STORED, _DEFLATED):
         return b""
     try:
@@ -497,7 +498,7 @@ def _head(file: PackFile, member: ZipMember) -> bytes:
 
 
 def _only(file: PackFile, texts: Sequence[ZipMember]) -> ZipMember | None:
-    """Return the topmost label file; None if there is none."""
+    """Return the label file closest to the archive's root; None if there is none."""
     texts = sorted(texts, key=lambda member: member.name.count("/"))
     if len(texts) > 1 and texts[0].name.count("/") == texts[1].name.count("/"):
         names = f"{printable(texts[0].name)} and {printable(texts[1].name)}"
@@ -506,13 +507,16 @@ def _only(file: PackFile, texts: Sequence[ZipMember]) -> ZipMember | None:
 
 
 def _in_tree(name: str) -> str:
-    """Return a key that sorts as ImageFolder does: by class, by directory, by name; no name has a NUL."""
+    """Return a sort key for ImageFolder's order: by class, by directory, by name.
+
+    NUL separates these, as no name contains it.
+    """
     directory, _, base = name.rpartition("/")
     return f"{directory.replace('/', chr(0), 1)}\0{base}" if "/" in directory else f"{directory}\0\0{base}"
 
 
 def _image(file: PackFile, unit: int, member: ZipMember) -> Piece | Packed:
-    """Return the location of a member; ValueError if it cannot be read."""
+    """Return the location of a member's data; ValueError if the member cannot be read."""
     if member.flags & ENCRYPTED:
         raise ValueError("is encrypted: unpack the archive")
     piece = Piece(unit, data_of(file, member), member.packed)
@@ -530,7 +534,7 @@ def _image(file: PackFile, unit: int, member: ZipMember) -> Piece | Packed:
 
 
 def _text_of(file: PackFile, member: ZipMember) -> bytes:
-    """Return the bytes of a file of labels in an archive."""
+    """Return the content of a label file in an archive."""
     _few(file, member.name, max(member.size, member.packed))
     with errors_in(f"{printable(file.path)}: {printable(member.name)}"):
         piece = _image(file, 0, member)
