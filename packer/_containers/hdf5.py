@@ -460,8 +460,7 @@ class HDF5Arrays(ColumnContainer):
         raise SourceError(f"{where}: {what}, and images are {WANTED}")
 
     def _counts_images(self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool) -> bool:
-        """Tell whether the first axis counts images, because other datasets have the same length or a key names this
-        one."""
+        """Tell whether other datasets of the same length, or the user's key, show that the first axis counts images."""
         dataset = datasets[image]
         many = [one for one in datasets.values() if one.ndim < 3 and one.shape[0] == dataset.shape[0]]
         return bool(many) or (chosen and dataset.shape[-1] not in (1, 3, 4))

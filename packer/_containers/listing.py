@@ -385,8 +385,7 @@ class _Rows:
     def _meaning(
         self, labels: Labels, samples: Names, classes: Sequence[str] | None
     ) -> tuple[Labels, list[str], str, list[str]]:
-        """Return the labels (-1 for samples to leave out), the class names, the label type, and notes about the
-        labels."""
+        """Return labels (-1 for samples to leave out), class names, the label type, and notes about the labels."""
         container, notes = self._container, list[str]()
         known = container.classes if classes is None else list(classes)
         if container.label_type != "class":

@@ -1,10 +1,9 @@
 """New positions of boxes, keypoints and corners of polygons after a crop, a rotation by EXIF, or operations.
 
-Positions are in pixels: x to the right and y down from the upper left corner of the image; operations move them around
-the middle of the image, at half of its width and height. The arithmetic is the same as in torchvision's
-transforms.v2.functional. So a box ends where its last pixel ends, and is mirrored by ``width - x``;
-a keypoint lies on a pixel, and is mirrored by ``width - 1 - x``. A corner of a polygon lies between pixels, like a
-corner of a box.
+Positions are in pixels: x to the right and y down from the upper left corner of the image. Operations rotate and scale
+around the middle of the image, at half of its width and height. The arithmetic is the same as in torchvision's
+transforms.v2.functional. So a box ends where its last pixel ends, and is mirrored by ``width - x``; a keypoint lies on
+a pixel, so it is mirrored by ``width - 1 - x``. A corner of a polygon lies between pixels, like a corner of a box.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ class KeptBoxes(NamedTuple):
     Attributes
     ----------
     boxes : (M, 4) float32 array
-        The boxes that are kept, in their order: left, top, right, bottom, from 0 to the width and height of the image.
+        The remaining boxes in their original order: left, top, right, bottom, within 0 and the width and height of the
+        image.
     kept : (K,) bool array
         Whether each of the original boxes was kept.
     """
@@ -65,7 +65,7 @@ def crop_boxes(boxes: Coordinates, box: Box, *, min_visible: float = 0.0, min_si
     Raises
     ------
     ValueError
-        If the window is padded with the image's own pixels, because it is unknown which boxes these show.
+        If the window is padded with the image's own pixels, because boxes in the padding are unknown.
     """
     corners = np.asarray(boxes, np.float64).reshape(-1, 2, 2)
     placed = _placed(corners, box)
@@ -81,7 +81,7 @@ def crop_boxes(boxes: Coordinates, box: Box, *, min_visible: float = 0.0, min_si
 
 
 def crop_keypoints(keypoints: Coordinates, box: Box) -> Coordinates:
-    """Return the positions of an image's keypoints in the window of a crop.
+    """Return the keypoint positions of an image after a crop, relative to the crop's window.
 
     The positions equal the results of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and
     ``clamp_keypoints``.
@@ -128,8 +128,8 @@ def crop_points(points: Points, box: Box) -> Points:
     Returns
     -------
     (..., 2) float64 array
-        x and y in the window. They are not clipped: points outside the window lie outside 0 to ``out_width`` and 0 to
-        ``out_height``.
+        x and y relative to the window. Coordinates are not clipped: those of points outside the window are negative, or
+        exceed ``out_width`` or ``out_height``.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def turn_boxes(boxes: Coordinates, orientation: int, size: tuple[int, int]) -> C
 
 
 def turn_keypoints(keypoints: Coordinates, orientation: int, size: tuple[int, int]) -> Coordinates:
-    """Do the same as `turn_boxes` for (K, P, 3) float32 keypoints: x, y, visibility."""
+    """Like `turn_boxes`, for (K, P, 3) float32 keypoints: x, y, visibility."""
     keypoints = np.asarray(keypoints, np.float32)
     height, width = size
     places = _turned(keypoints[..., :2], orientation, (height - 1, width - 1))
@@ -171,12 +171,12 @@ def turn_keypoints(keypoints: Coordinates, orientation: int, size: tuple[int, in
 
 
 def turn_points(points: Points, orientation: int, size: tuple[int, int]) -> Points:
-    """Do the same as `turn_boxes` for (..., 2) float64 points between pixels: x, y."""
+    """Like `turn_boxes`, for (..., 2) float64 points between pixels: x, y."""
     return _turned(points, orientation, size)
 
 
 def _placed(points: Points, box: Box) -> Points:
-    """Return the positions of an image's (..., 2) points, x and y, in the resized rectangle."""
+    """Convert (..., 2) points, x and y, from positions in the image to positions in the resized rectangle."""
     if is_padded(box) and PADDINGS[box.padding] != "constant":
         raise OptionError(
             f"boxes and keypoints cannot be moved by a crop with {PADDINGS[box.padding]} padding, which shows pixels "
@@ -286,13 +286,13 @@ def warp_keypoints(
 
 
 def _each(operations: Operations, move: Callable[[int], None]) -> None:
-    """Call `move` with the index of each operation that moves at least one image."""
+    """Call `move` with the index of each operation that moves pixels in at least one image."""
     for number in np.flatnonzero((operations["kind"] == AFFINE).any(0)).tolist():
         move(number)
 
 
 def _forward(points: Points, matrices: npt.NDArray[Any], sizes: Ints) -> Points:
-    """Return the new positions of (N, P, 2) points, x and y, under matrices that map results to images."""
+    """Move (N, P, 2) points, x and y, by the inverse of matrices that map result positions to image positions."""
     middle = sizes[:, None, ::-1] * 0.5
     a, b, across, c, d, down = matrices.T
     with np.errstate(all="ignore"):  # a matrix may collapse the image to a line

@@ -1,9 +1,9 @@
-"""Decoding and cropping of masks, and of images of any mode, as records of `CROP` specify.
+"""Decodes and crops masks, and images of any mode, as records of `CROP` specify.
 
-Masks are resized to the nearest pixel, mirrored, padded, and moved by affine operations. Every pixel equals that of
-torchvision's ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` on a ``tv_tensors.Mask``; Pillow
-rounds to other pixels. RGB images are decoded by `packer._images.rectangle`, which decodes only the pixels that it
-needs.
+Masks are resized with nearest-pixel interpolation, mirrored, padded, and moved by affine operations. Every pixel equals
+the result of torchvision's ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` on a
+``tv_tensors.Mask``. Pillow rounds differently and picks other pixels. `packer._images.rectangle` decodes RGB images,
+and only the part that a crop needs.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Pixels = npt.NDArray[Any]
 
 
 def nearest(pixels: Pixels, box: Box, fill: Fill = 0) -> Pixels:
-    """Return the window of a box: its rectangle, resized to the nearest pixel.
+    """Return the window of a crop: its rectangle, resized with nearest-pixel interpolation.
 
     Parameters
     ----------
     pixels : (height, width) or (height, width, channels) array
         The whole image, of any dtype. The box's rectangle lies inside of it.
     box : Box
-        The crop; its interpolation and the colour of its padding are ignored.
+        The crop. Its interpolation and its padding colour are ignored.
     fill : number or sequence of channels numbers
         The colour of ``constant`` padding.
 
@@ -48,7 +48,7 @@ def nearest(pixels: Pixels, box: Box, fill: Fill = 0) -> Pixels:
     Raises
     ------
     ValueError
-        If the rectangle reaches outside of the pixels, or the dtype cannot hold `fill`.
+        If the rectangle is not inside of the image, or the dtype cannot hold `fill`.
     """
     require_inside(pixels.shape, box)
     rows, columns = source_pixels(box)
@@ -56,14 +56,14 @@ def nearest(pixels: Pixels, box: Box, fill: Fill = 0) -> Pixels:
 
 
 def require_inside(shape: Sequence[int], box: Box) -> None:
-    """Raise ValueError if a box's rectangle reaches outside of pixels of a shape, (height, width, ...)."""
+    """Raise ValueError if a box's rectangle is not inside of an image of this shape, (height, width, ...)."""
     top, left, height, width = box.rectangle
     if min(top, left) < 0 or min(height, width) < 1 or top + height > shape[0] or left + width > shape[1]:
         raise ValueError(f"{box.rectangle} is no rectangle of {shape[1]} x {shape[0]} pixels")
 
 
 def source_pixels(box: Box) -> tuple[Ints, Ints]:
-    """Return the row of the image for each row of a box's window, and the column for each column.
+    """Return the image row that each row of a box's window shows, and the image column for each window column.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def source_pixels(box: Box) -> tuple[Ints, Ints]:
 
 
 def window_places(box: Box) -> tuple[Ints, Ints]:
-    """Do the same as `source_pixels`, but with positions in the resized rectangle instead of the image."""
+    """Like `source_pixels`, with positions in the resized rectangle instead of the image."""
     rows, columns = sources(box)
     if PADDINGS[box.padding] == "constant":
         rows[outside(box.cut_top, box.out_height, box.scaled_height)] = -1
@@ -86,7 +86,7 @@ def window_places(box: Box) -> tuple[Ints, Ints]:
 
 
 def _of_image(shown: Ints, first: int, side: int, scaled: int) -> Ints:
-    """Return positions in an image for positions on one side of the resized rectangle; -1 stays -1.
+    """Map positions along one side of the resized rectangle to positions in the image; -1 stays -1.
 
     The arithmetic is torch's, which rounds to float32.
     """
@@ -98,7 +98,7 @@ def _of_image(shown: Ints, first: int, side: int, scaled: int) -> Ints:
 
 
 def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0) -> Pixels:
-    """Return the pixels in some rows and columns, and `fill` where a row or a column is -1.
+    """Return the pixels where the given rows and columns cross, with `fill` where the row or the column is -1.
 
     The parameters and the errors are the same as those of `nearest`.
     """
@@ -149,7 +149,7 @@ def decode_mask(
     Returns
     -------
     (height, width) uint8, uint16 or int32 array
-        The indices of a palette, the levels of grey, or the bits. Writable.
+        Writable. The numbers are palette indices, grey levels, or bits.
 
     Raises
     ------
@@ -164,7 +164,8 @@ def decode_mask(
 
 
 def crop_mask(data: Buffer, size: tuple[int, int], box: Box, *, fill: int = 0) -> Pixels:
-    """Decode the part of a mask that a box needs, and return the window, resized to the nearest pixel.
+    """Decode the part of a mask that a crop needs, and return the crop's window, resized with nearest-pixel
+    interpolation.
 
     Parameters
     ----------
@@ -196,9 +197,9 @@ def crop_mask(data: Buffer, size: tuple[int, int], box: Box, *, fill: int = 0) -
 
 
 def crop_image(data: Buffer, size: tuple[int, int], box: Box, mode: str, *, exif: str = "ignore") -> Pixels:
-    """Decode an image to a mode, and return the window of a box, resized as `smooth` does.
+    """Decode an image to a mode, and return the window of a crop, resized as `smooth` does.
 
-    In the mode "unchanged", palette indices and single bits are resized to the nearest pixel, as in Pillow.
+    In the mode "unchanged", palette indices and single bits are resized with nearest-pixel interpolation, as in Pillow.
 
     Parameters
     ----------
@@ -228,14 +229,14 @@ def crop_image(data: Buffer, size: tuple[int, int], box: Box, mode: str, *, exif
 
 
 def smooth(pixels: Pixels, box: Box) -> Pixels:
-    """Return the window of a box: its rectangle, resized anti-aliased as torchvision resizes tensors.
+    """Return the window of a crop: its rectangle, resized with anti-aliasing as torchvision resizes tensors.
 
     Parameters
     ----------
     pixels : (height, width, channels) array
         The whole image, of uint8, uint16, int32, float32 or float64. The box's rectangle lies inside of it.
     box : Box
-        The colour of its ``constant`` padding must be grey for an image without three channels.
+        The crop. For an image without three channels, the colour of ``constant`` padding must be grey.
 
     Returns
     -------
@@ -247,7 +248,7 @@ def smooth(pixels: Pixels, box: Box) -> Pixels:
     ImageTooLargeError
         If the resized rectangle has too many pixels.
     ValueError
-        If the rectangle reaches outside of the pixels, or their dtype cannot hold the colour of the padding.
+        If the rectangle is not inside of the image, or the pixels' dtype cannot hold the padding colour.
     """
     require_inside(pixels.shape, box)
     if box.scaled_height * box.scaled_width > MAX_PIXELS:
@@ -264,7 +265,10 @@ def _padding_colour(pixels: Pixels, box: Box) -> Fill:
 
 
 def _colour_for(pixels: Pixels, fill: int, refusal: str) -> Fill:
-    """Return a fill as a colour of the pixels; ValueError if it is not grey, and they do not have three channels."""
+    """Return a fill as a colour with the pixels' channels.
+
+    ValueError for a colour other than grey without three channels.
+    """
     colour = colour_of_fill(fill)
     if pixels.shape[2:] == (3,):
         return colour
@@ -284,13 +288,13 @@ def warp_pixels(pixels: Pixels, operations: Operations, fill: Fill | None = None
     pixels : (height, width) or (height, width, channels) array
     operations : (M,) array of OPERATION
     fill : number or sequence of channels numbers, optional
-        The colour of pixels from outside; by default the colour of each operation, which must be grey for an image
-        without three channels.
+        The colour for pixels from outside of the image; by default, the colour in each operation. For an image without
+        three channels, an operation's colour must be grey.
 
     Returns
     -------
     array of the same kind
-        The same array if nothing is moved.
+        The input array itself if no operation moves pixels.
 
     Raises
     ------
@@ -311,7 +315,7 @@ def warp_pixels(pixels: Pixels, operations: Operations, fill: Fill | None = None
 
 
 def _warp(pixels: Pixels, matrix: npt.NDArray[np.float64], colour: Pixels) -> Pixels:
-    """Apply one operation to pixels, with the roundings of torchvision's affine and torch's grid_sample."""
+    """Apply one operation to pixels, rounding as torchvision's affine and torch's grid_sample do."""
     height, width = sides = pixels.shape[:2]
     half_height, half_width = (np.float32(side) * np.float32(0.5) for side in sides)
     x, y = (np.arange(side, dtype=np.float32) + np.float32(1 - side) * np.float32(0.5) for side in (width, height))

@@ -1,8 +1,8 @@
-"""Decoding images to pixels, and the choice of the decoder.
+"""Decodes images to pixels, and chooses the decoder for each.
 
-packer's own decoder decodes JPEGs and PNGs if it is the fastest; a library decodes ordinary JPEGs that it rejects.
-Plain BMPs need no decoder. Pillow decodes the images that all of these reject, and all other images, or raises the
-error. So the choice of the decoder affects only the speed.
+If packer's own decoder is the fastest, it decodes JPEGs and PNGs. A library decodes the ordinary JPEGs that packer's
+decoder rejects. Plain BMPs need no decoder. Pillow decodes all other images and those that the other decoders reject,
+or raises the error. So the choice of the decoder affects only the speed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Decoder = Callable[[Buffer], npt.NDArray[np.uint8]]
 
 @functools.cache
 def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
-    """Return a JPEG decoder and its name: the one of that name, or with ``"auto"`` the first of `AUTOMATIC` that works.
+    """Return the JPEG decoder of a name, or for ``"auto"`` the first of `AUTOMATIC` that works, and its name.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def installed_decoders() -> tuple[str, ...]:
 
 
 def decoder_advice() -> str | None:
-    """Return one line of advice on faster decoding on this machine, or None if there is none."""
+    """Return a line of advice for faster decoding on this machine; None if there is nothing to advise."""
     name, _ = fast_decoder()
     short = extension.shortcoming()
     if short is None or (name in LIBJPEG_TURBO and not short.cure):
@@ -166,7 +166,7 @@ def decode(
 
 
 def apply_orientation(pixels: npt.NDArray[Sample], orientation: int) -> npt.NDArray[Sample]:
-    """Return (H, W, ...) pixels turned upright, contiguous. `orientation` is 1 to 8 (EXIF 2.32, tag 0x0112)."""
+    """Turn (H, W, ...) pixels upright, and return them contiguous. `orientation` is 1 to 8 (EXIF 2.32, tag 0x0112)."""
     if orientation >= 5:
         pixels = pixels.swapaxes(0, 1)
     if orientation in (2, 3, 6, 7):

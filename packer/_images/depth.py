@@ -1,4 +1,4 @@
-"""Bit depth: conversion of values of more than 8 bits to levels of 0 to 255, in the ways that `--to-8-bit` offers."""
+"""Converts values of more than 8 bits to levels of 0 to 255, in the ways that `--to-8-bit` offers."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def decode_to_8_bit(
     how : {"clip", "type", "file"}
         ``clip``: like `packer._images.decode.decode`. Pillow clips grey at 255, and keeps the upper 8 bits of colours.
 
-        ``type``: the upper 8 bits of unsigned numbers, so that 65535 becomes 255, as in `skimage.img_as_ubyte` and
-        OpenCV; for signed numbers the 8 bits below the sign, and 0 if negative; for floats from 0 to 1 ``round(255 *
-        x)``.
+        ``type``: takes the upper 8 bits of unsigned numbers, so that 65535 becomes 255, as in `skimage.img_as_ubyte`
+        and OpenCV. Of signed numbers, it takes the 8 bits below the sign; negative numbers become 0. Floats from 0 to 1
+        become ``round(255 * x)``.
 
-        ``file``: the lowest number of the file becomes 0 and the highest 255, for all colours together; 0 if all
-        numbers are equal.
+        ``file``: maps the lowest number of the file to 0 and the highest to 255, with one scale for all colours. If all
+        numbers are equal, all become 0.
 
         With ``type`` and ``file`` NaN becomes 0; with ``file`` infinities become 0 or 255.
     depth : Depth
@@ -147,7 +147,7 @@ def _limits(numbers: npt.NDArray[Any]) -> tuple[float, float]:
 
 
 def _blocks(numbers: npt.NDArray[Any], levels: npt.NDArray[np.uint8]) -> Iterator[tuple[Any, Any]]:
-    """Yield blocks of rows of numbers, each with the output for its levels: fewer at a time take less memory."""
+    """Yield blocks of rows, each with the output array for its levels. Small blocks keep memory use low."""
     rows = max(1, _BLOCK // (numbers.shape[1] * numbers.shape[2]))
     for top in range(0, len(numbers), rows):
         yield numbers[top : top + rows], levels[top : top + rows]

@@ -25,8 +25,8 @@ def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
     Parameters
     ----------
     codec : {"jpeg", "png", "webp", "bmp", "raw"}
-        ``raw``: the pixels themselves, rows from the top. ``png`` and ``bmp`` are lossless, ``jpeg`` and ``webp`` are
-        not. All are encoded as Pillow encodes them; JPEG has 4:2:0 subsampling.
+        ``raw`` stores the pixels themselves, rows from the top. ``png`` and ``bmp`` are lossless, ``jpeg`` and ``webp``
+        are not. The bytes are the same as from Pillow; JPEG has 4:2:0 subsampling.
     quality : int
         1 to 100, for ``jpeg`` and ``webp``.
     """
@@ -51,7 +51,7 @@ def encode_png(image: Image.Image) -> bytes:
 
 
 def encode_tiled(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
-    """Encode (height, width, 3) uint8 RGB pixels as a tiled JPEG with the same decoded pixels as from `encode`."""
+    """Encode (height, width, 3) uint8 RGB pixels as a tiled JPEG that decodes to the same pixels as `encode`'s JPEG."""
     from packer._images import jpeg_tiles
 
     mcus = -(-pixels.shape[1] // _MCU)
@@ -60,7 +60,8 @@ def encode_tiled(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
 
 
 def _encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0) -> bytes:
-    """Encode with 4:2:0 subsampling; with an `interval`, there is a restart marker after every `interval` MCUs."""
+    """Encode a JPEG with 4:2:0 subsampling, and with a restart marker after every `interval` MCUs if `interval` is not
+    0."""
     if max(pixels.shape) > _LONGEST_SIDE:
         raise ImageError(f"JPEG has room for {_LONGEST_SIDE} pixels a side")
     return jpeg_encoder()[1](pixels, quality, interval)

@@ -1,4 +1,5 @@
-"""packer's C extension, `packer._images._native`, or None if it is unavailable; and its shortcomings here."""
+"""Imports packer's C extension, `packer._images._native` (None if unavailable), and tells what it lacks on this
+machine."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ VECTORS = _native.VECTORS if _failure is None else ""
 
 
 def require_fields(names: tuple[str, ...] | None, constant: str) -> None:
-    """Raise ImportError if the extension was compiled for a record with other fields than these.
+    """Raise ImportError if the extension was compiled for a record whose fields differ from `names`.
 
     Parameters
     ----------
     names : tuple of str
         The fields of the record's dtype.
     constant : str
-        The constant of the extension with the names of the fields in C.
+        The extension's constant that lists the field names in C.
     """
     if _native is not None and names != tuple(getattr(_native, constant).split()):
         raise ImportError("packer._images._native was compiled from another version: install packer anew")
@@ -47,9 +48,9 @@ class Shortcoming(NamedTuple):
     Attributes
     ----------
     reason : str
-        A clause that follows a colon.
+        The reason, worded to follow a colon.
     cure : str
-        The remedy, a sentence without its full stop; empty if there is none.
+        The remedy, as a sentence without a full stop; empty if there is no remedy.
     """
 
     reason: str
@@ -57,7 +58,7 @@ class Shortcoming(NamedTuple):
 
 
 def shortcoming() -> Shortcoming | None:
-    """Return why packer's own decoder is unavailable here or, if there is a remedy, why it is slow; otherwise None."""
+    """Return why packer's own decoder is unavailable, or why it is slow if a remedy exists; otherwise None."""
     if _failure is not None:
         return _not_loaded(_failure)
     if VECTORS or platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):

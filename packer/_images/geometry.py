@@ -1,7 +1,7 @@
 """Crop geometry: rectangles of images, the windows cut out of them, and the pixels that a window depends on.
 
-`CROP` is the record that Python and C share. `scratch` has buffers that a thread uses again, because fresh memory costs
-more than a copy.
+Python and C share the record `CROP`. `scratch` has buffers that a thread reuses, because allocating fresh memory costs
+more than copying.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Crops = npt.NDArray[Any]
 
 
 class Box(NamedTuple):
-    """A record of `CROP` with Python integers."""
+    """A crop: the fields of a `CROP` record as Python integers."""
 
     top: int
     left: int
@@ -70,7 +70,7 @@ class Box(NamedTuple):
 
     @property
     def crop(self) -> tuple[int, int]:
-        """Height and width of the rectangle."""
+        """The height and the width of the rectangle in the image."""
         return self.crop_height, self.crop_width
 
     @property
@@ -106,11 +106,11 @@ CROP = np.dtype([(name, np.int64) for name in Box._fields])
 
 
 def affordable(crops: Crops) -> npt.NDArray[np.bool_]:
-    """Return a mask of the crops, among N, that need only moderate memory.
+    """Return an (N,) mask of the crops that need only moderate memory.
 
-    Resizing is horizontal first: the pixels between the two passes have the height of the rectangle and the width of
-    the window. Neither these pixels nor the window may exceed `MAX_PIXELS`, so a crop is refused only if it is enlarged
-    with an extreme shape, or its window is padded beyond this limit.
+    Resizing is horizontal first, so the intermediate pixels have the height of the rectangle and the width of the
+    window. Neither the intermediate pixels nor the window may exceed `MAX_PIXELS`. Only crops that are enlarged to an
+    extreme shape, or padded beyond this limit, are refused.
     """
     numbers = np.ascontiguousarray(crops)[:, None].view(np.int64)[:, : Box._fields.index("flip")]
     if numbers.min(initial=0) > -_SAFE_SIDE and numbers.max(initial=0) < _SAFE_SIDE:
@@ -129,7 +129,7 @@ def affordable(crops: Crops) -> npt.NDArray[np.bool_]:
 
 
 def _product(one: Ints, other: Ints) -> npt.NDArray[np.float64]:
-    """Return products as floats, which do not overflow, and are exact far beyond `MAX_PIXELS`."""
+    """Multiply as floats, which do not overflow, and are exact far beyond `MAX_PIXELS`."""
     return one.astype(np.float64) * other
 
 
@@ -162,8 +162,8 @@ def is_padded(box: Box) -> bool:
 def visible_part(box: Box) -> Box:
     """Return a box whose window is the part of the resized rectangle that is visible in the window of `box`.
 
-    The part has at most as many rows and columns as the window. If nothing of the rectangle is visible, the part
-    consists of the nearest pixels, so that damage of the image is still found.
+    The part is never larger than the window. If nothing of the rectangle is visible, the part consists of the nearest
+    pixels, so that a damaged image is still detected.
     """
     if not is_padded(box):
         return box
@@ -174,9 +174,9 @@ def visible_part(box: Box) -> Box:
 
 
 def sources(box: Box) -> tuple[Ints, Ints]:
-    """Return the row of the resized rectangle for each row of the window, and the column for each column.
+    """Return the row of the resized rectangle that each window row shows, and the column for each window column.
 
-    For ``constant`` padding, these are the nearest rows and columns.
+    Rows and columns of ``constant`` padding get the nearest row and column.
     """
     mode = PADDINGS[box.padding]
     return (
@@ -186,7 +186,10 @@ def sources(box: Box) -> tuple[Ints, Ints]:
 
 
 def _sources(mode: str, first: int, count: int, side: int) -> Ints:
-    """Return the indices, among `side` pixels, at `count` positions from `first` on, some of which may be outside."""
+    """Return the pixel index for each of `count` positions from `first` on.
+
+    Positions outside of the `side` pixels follow the padding.
+    """
     positions = np.arange(first, first + count)
     if mode in ("constant", "edge"):
         return positions.clip(0, side - 1)
@@ -197,7 +200,7 @@ def _sources(mode: str, first: int, count: int, side: int) -> Ints:
 
 
 def outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
-    """Return a mask of the positions, among `count` from `first` on, that are outside of `side` pixels."""
+    """Return a mask of `count` positions from `first` on: True where a position is outside of the `side` pixels."""
     positions = np.arange(first, first + count)
     return (positions < 0) | (positions >= side)
 
@@ -208,7 +211,7 @@ def colour_of_fill(fill: int) -> list[int]:
 
 
 def _extent(mode: str, first: int, count: int, side: int) -> tuple[int, int]:
-    """Return the range of the pixels, among `side`, that are visible at `count` positions from `first` on."""
+    """Return the range of pixels, out of `side`, that `count` positions from `first` on show."""
     starts = range(first, first + count, _POSITIONS)
     positions = (_sources(mode, start, min(_POSITIONS, first + count - start), side) for start in starts)
     extents = [(int(block.min()), int(block.max())) for block in positions]
@@ -231,7 +234,8 @@ def touched(box: Box) -> Rectangle:
 def from_corner(box: Box, touched: Rectangle) -> Rectangle:
     """Return the touched part, extended to the upper left corner if the rectangle is resized.
 
-    The resizing kernel begins at the corner; the pixels before the touched part may have any colour.
+    The resizing kernel begins at the corner. Pixels before the touched part do not affect the result, and may have any
+    colour.
     """
     if box.scaled == box.crop:
         return touched
@@ -240,9 +244,10 @@ def from_corner(box: Box, touched: Rectangle) -> Rectangle:
 
 
 def _span(first: int, count: int, full: int, scaled: int, reach: int) -> tuple[int, int]:
-    """Return the range of the pixels, among `full`, on which `count` of the `scaled` pixels, from `first` on, depend.
+    """Return the range of source pixels (out of `full`) that determine `count` result pixels (out of `scaled`) from
+    `first` on.
 
-    `reach` is the radius of the kernel, in pixels of the rectangle, or of the result if that is smaller.
+    `reach` is the radius of the kernel, in pixels of the rectangle or of the result, whichever has fewer.
     """
     scale = full / scaled
     distance = reach * max(scale, 1)
@@ -256,13 +261,13 @@ _NO_MEMORY: Pixels = np.empty(0, np.uint8)
 
 
 class _Scratch(threading.local):
-    """The buffers of one thread, each for one purpose."""
+    """The scratch buffers of one thread, one buffer for each purpose."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, Pixels] = {}
 
     def image(self, purpose: str, height: int, width: int) -> Pixels:
-        """Return memory for an image, valid until the next call with this purpose."""
+        """Return an image buffer, valid until the next call with the same purpose."""
         size = height * width * 3
         buffer = self._buffers[purpose] = _resized(self._buffers.get(purpose, _NO_MEMORY), size)
         return buffer[:size].reshape(height, width, 3)

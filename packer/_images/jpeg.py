@@ -139,7 +139,7 @@ _KNOWN = _SOF | _METADATA | _OTHERS
 
 
 class JPEGHeader(NamedTuple):
-    """The header of a JPEG.
+    """The properties of a JPEG that its header declares.
 
     Attributes
     ----------
@@ -176,7 +176,10 @@ class JPEGHeader(NamedTuple):
 
     @property
     def mcu_height(self) -> int:
-        """Rows of a minimum coded unit; with one component it is a block, regardless of sampling factors."""
+        """The pixel rows of a minimum coded unit.
+
+        With one component, the unit is a single block, whatever the sampling factors.
+        """
         return 8 if self.components == 1 else 8 * max(factors & 15 for factors in self.sampling)
 
     @property
@@ -199,7 +202,7 @@ def read_header(data: Buffer) -> JPEGHeader | None:
 
 
 def _header_of(data: Buffer) -> JPEGHeader | None:
-    """Do the same as `read_header`; ImageError if the segments of the header are not well-formed."""
+    """Like `read_header`, but raise ImageError if the segments of the header are not well-formed."""
     frame: tuple[int, int, int, int, int] | None = None
     frame_at = from_exif = from_xmp = exifs = 0
     usual = True
@@ -234,7 +237,7 @@ def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
     Raises
     ------
     ImageError
-        If there is anything other than segments.
+        If the data contain anything other than segments.
     """
     while at + 4 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]

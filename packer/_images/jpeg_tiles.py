@@ -1,14 +1,13 @@
-"""Tiled JPEGs: ordinary JPEGs whose scan is cut into tiles by restart markers, and a table of the tiles' offsets.
+"""Tiled JPEGs: ordinary JPEGs in which restart markers divide the scan into tiles, with a table of the tiles' offsets.
 
-The table travels in an application segment; see "Tiled JPEG" in formats.md. A segment that does not fit the JPEG around
-it is ignored, and the JPEG is then decoded as a whole. Tiling is lossless: packer's own C
-(`packer/_images/native/tiling`) codes the same coefficients again, with restart markers and the best Huffman codes, and
-this module joins the pieces.
+An application segment holds the table; see "Tiled JPEG" in formats.md. If that segment does not match the JPEG, it is
+ignored, and the JPEG is decoded as a whole. Tiling is lossless: packer's own C (`packer/_images/native/tiling`) codes
+the same coefficients again, with restart markers and the best Huffman codes, and this module joins the pieces.
 
-For decoders that cannot decode rectangles, a smaller JPEG is cut out of a JPEG. If a header declares fewer rows than
-there are, the decoder stops after the declared rows. And the data after a restart marker can be decoded without the
-data before it. So the tiles that a rectangle touches, appended to the header of a smaller image, are a JPEG of that
-part with the same pixels.
+Most decoders cannot decode a rectangle. For these, this module cuts a smaller JPEG out of a JPEG. Two facts make this
+possible: a decoder stops after the rows that the header declares, and the data after a restart marker can be decoded
+without the data before it. So the tiles that a rectangle touches, behind the header of a smaller image, form a JPEG of
+that part with the same pixels.
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ class Grid(NamedTuple):
         Pixels of a tile. The image's edge may cut off the last row and the last column.
     rows, columns : int
     interval : int
-        MCUs of a tile: the restart interval.
+        The number of MCUs in a tile, which is the restart interval.
     margin_height, margin_width : int
-        Pixels that upsampling of the chroma planes may read beyond a window.
+        How many pixels beyond a window chroma upsampling may read.
     """
 
     height: int
@@ -95,7 +94,7 @@ class Grid(NamedTuple):
 
     @classmethod
     def of(cls, frame: Buffer, columns: int) -> Grid | None:
-        """Return the grid of a frame with `columns` tiles in each MCU row; None if that is impossible.
+        """Return the grid with `columns` tiles in each MCU row of a frame; None if such a grid is impossible.
 
         Parameters
         ----------
@@ -129,9 +128,9 @@ class Tiles(NamedTuple):
         The offsets in the JPEG of the segment, of its table, of the headers after it, of the frame's parameters, and of
         the scan.
     group : int
-        Number of rows of tiles for each entry of the table.
+        The number of tile rows that an entry of the table covers.
     group_ends : (ceil(rows / group),) int64 array
-        The end of each group of rows in the JPEG, with the marker after its last tile.
+        The offset in the JPEG at which each group of tile rows ends, behind the marker after its last tile.
     """
 
     grid: Grid
@@ -159,7 +158,7 @@ def read_tiles(data: Buffer) -> Tiles | None:
 
 
 def _find(data: Buffer) -> int | None:
-    """Return the offset of the tile segment, which is among the application segments and comments."""
+    """Find the tile segment among the application segments and comments, and return its offset."""
     at = 2
     while data[at] == 0xFF and ((marker := data[at + 1]) & 0xF0 == 0xE0 or marker == _COM):
         if marker == _APP9 and data[at + 4 : at + 10] == _IDENTIFIER:
@@ -257,16 +256,16 @@ def annotate(data: Buffer) -> bytes:
     Raises
     ------
     NotTileableError
-        If its restart markers do not form tiles.
+        If the restart markers do not form tiles.
     ImageError
-        If it is not a JPEG.
+        If the data are not a JPEG.
     """
     made = None if _native is None else _native.annotate(bytes(data))
     return annotate_in_python(data) if made is None else made
 
 
 def annotate_in_python(data: Buffer) -> bytes:
-    """Do the same as `annotate`, for JPEGs that the C code does not handle, and for tests."""
+    """Like `annotate`, for JPEGs that the C code does not handle, and for tests."""
     metadata, header = bytearray(), bytearray()
     interval, frame, scan_at = 0, b"", 0
     for marker, start, end in jpeg.segments(data):
@@ -307,7 +306,7 @@ class CutOut(NamedTuple):
 
 
 def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
-    """Return a JPEG with (at least) the rows of a JPEG on which the rows above `bottom` depend, and their number.
+    """Shorten a JPEG to the rows that decoding down to `bottom` needs; return it and its number of rows.
 
     Parameters
     ----------
@@ -321,8 +320,8 @@ def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer
     Returns
     -------
     (bytes-like, int) or None
-        The whole image if nothing can be left out. None if the image is not an ordinary JPEG of this size in one scan,
-        which the decoder reads in a single pass.
+        The whole image if no rows can be left out. None if the image is not an ordinary, sequential JPEG of this size
+        in one scan.
     """
     if _native is None:
         return first_rows_in_python(data, size, bottom)
@@ -330,7 +329,7 @@ def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer
 
 
 def first_rows_in_python(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
-    """Do the same as `first_rows`, more slowly."""
+    """Like `first_rows`, but slower."""
     header = _read_header(data)
     if header is None or (header.height, header.width) != size:
         return None
@@ -372,7 +371,7 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle) -> CutOut
 
 
 def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle) -> CutOut | None:
-    """Do the same as `cut_out`, more slowly."""
+    """Like `cut_out`, but slower."""
     tiles = read_tiles(data) if _read_header(data) is not None else None
     if tiles is None or tiles.grid[:2] != size:
         return None
@@ -459,7 +458,7 @@ def transcode(data: Buffer) -> bytes:
     Raises
     ------
     NotTileableError
-        If it is another kind of JPEG, or not quite well-formed; the error has the reason.
+        If the image is another kind of JPEG, or is not well-formed; the error has the reason.
     MissingDependencyError
         If packer's own C is not installed.
     """

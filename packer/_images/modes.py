@@ -89,10 +89,10 @@ def _grey(data: bytes, size: tuple[int, int], dtype: type[Any]) -> npt.NDArray[A
 
 
 def _summed_by_band(wide: npt.NDArray[Any], directory: TIFF) -> npt.NDArray[Any]:
-    """Correct the numbers of a file with a predictor.
+    """Correct the numbers that Pillow read from a TIFF with a predictor.
 
-    Pillow has summed the differences as if each number were a pixel; the file has the differences between the numbers
-    of one band.
+    The file stores differences between neighbouring numbers of the same band. Pillow summed these as if each number
+    were a pixel of its own.
     """
     compression, predictor = directory.value(tiff.COMPRESSION, 1), directory.value(tiff.PREDICTOR, 1)
     if predictor != _DIFFERENCES or compression not in _PREDICTED or directory.bands == 1:
@@ -144,12 +144,12 @@ def decode_as(
     Returns
     -------
     (height, width, channels) array
-        uint8 with 3 channels, uint8 with 1 channel, or as `decode_unchanged` returns it. Writable.
+        Writable: uint8 with 3 channels ("RGB") or 1 channel ("L"), or the result of `decode_unchanged`.
 
     Raises
     ------
     ImageError
-        As for `decode` and `decode_unchanged`. With ``"L"``, also for grey with more than 8 bits, or floats, which
+        As for `decode` and `decode_unchanged`. With ``"L"``, also for floats and for grey of more than 8 bits, which
         Pillow turns white or black.
     ValueError
         If the mode does not exist.
@@ -202,8 +202,8 @@ def decode_unchanged(
     size : (height, width), optional
         The size that the image must have.
     rows : (first, end), optional
-        The rows to return, from one to before another, of the upright image; by default all. Most PNGs are decoded only
-        down to the last one.
+        The rows of the upright image to return: `first` to `end` - 1; by default all rows. Most PNGs are decoded only
+        down to the last of these rows.
 
     Returns
     -------
@@ -213,9 +213,9 @@ def decode_unchanged(
     Raises
     ------
     ImageError
-        If the image has another size; if Pillow cannot read it, or reads fewer bits or bands than there are: AVIFs with
-        more than 8 bits; JPEG 2000s and PPMs in colour with more than 8 bits; TIFFs in colours other than grey, RGB and
-        CMYK, or with JPEG compression.
+        If the image has another size; if Pillow cannot read the image; or if Pillow would read fewer bits or bands than
+        the file has. The last case applies to AVIFs with more than 8 bits; to JPEG 2000s and PPMs in colour with more
+        than 8 bits; and to TIFFs in colours other than grey, RGB and CMYK, or with JPEG compression.
     """
     header = _ordinary(data)
     if header is not None and header.components == 1:
@@ -254,9 +254,9 @@ def _decode_grey(data: Buffer, exif: str, decoder: str, max_pixels: int) -> npt.
 
 
 def holds_ids(data: Buffer) -> bool:
-    """Tell whether the numbers of `decode_unchanged` are ids (of a palette, or 1 bit) and not levels.
+    """Tell whether the numbers from `decode_unchanged` are ids (palette indices, or single bits) instead of levels.
 
-    Images of ids are resized to the nearest pixel, as in Pillow.
+    Images of ids are resized with nearest-pixel interpolation, as in Pillow.
 
     Raises
     ------
@@ -274,7 +274,7 @@ def _ordinary(data: Buffer) -> jpeg.JPEGHeader | None:
 
 
 def _levels(data: Buffer, header: jpeg.JPEGHeader, exif: str, decoder: str, max_pixels: int) -> npt.NDArray[np.uint8]:
-    """Decode a JPEG of one component; without expansion to RGB if packer's own decoder can."""
+    """Decode a JPEG of one component. packer's own decoder, if it can, avoids the expansion to RGB."""
     if decoder == "auto" and native.PREFERRED:
         require_affordable(header, data, max_pixels)
         own = native.decode_grey(data, header.height, header.width)

@@ -1,7 +1,7 @@
-"""Conversion of batches of pixels to a network's input, in C, without Python's lock: normalising, mixing, types.
+"""Converts batches of pixels to a network's input: normalises, mixes images, and changes the dtype.
 
-`NumberFormat` computes the numbers for levels. `Lookup` looks them up in a table with the results of a user's own
-conversions of single pixels, such as ToTensor and Normalize.
+C does this without Python's lock. `NumberFormat` computes the number for each pixel level. `Lookup` instead reads it
+from a table, which holds the results of the user's own per-pixel transforms, such as ToTensor and Normalize.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ _LEVELS = 256
 
 
 class Mixture(NamedTuple):
-    """The parameters of mixing each image of a batch and its label with the previous one, and the first with the last.
+    """How each image of a batch, and its label, is mixed with the previous image.
+
+    The first image is mixed with the last.
 
     Attributes
     ----------
     share : float
-        The share of the image itself in its label and, unless there is a box, in each pixel.
+        The weight of the image itself, as opposed to the other image, in its label and (without a box) in each pixel.
     box : (int, int, int, int), optional
         Top, left, bottom and right, in pixels, of the rectangle that is copied from the other image.
     num_classes : int, optional
-        The length of the label vectors that are made from class ids.
+        The length of the label vectors into which class ids are converted.
     """
 
     share: float
@@ -45,13 +47,13 @@ UNMIXED = Mixture(1.0, (0, 0, 0, 0))
 
 
 class NumberFormat(NamedTuple):
-    """The conversion of levels of 0 to 255 to numbers.
+    """How pixel levels of 0 to 255 become a network's input numbers.
 
     Attributes
     ----------
     normalize : (mean, std), optional
-        Three float32 numbers each, as Python floats: levels become ``(level * (1 / 255) - mean) / std``. Without it,
-        levels are not changed.
+        `mean` and `std` are three float32 numbers each, as Python floats. Levels become ``(level * (1 / 255) - mean) /
+        std``; without `normalize` they stay unchanged.
     dtype : one of TYPES
     planes : bool
         Whether the numbers of each colour are contiguous in memory, instead of the numbers of each pixel.
@@ -74,10 +76,10 @@ class NumberFormat(NamedTuple):
 
 
 class NumberWriter:
-    """Writes the images of a batch as numbers, some at a time and on any thread.
+    """Writes the images of a batch as numbers, slice by slice, on any thread.
 
-    Each step is rounded to float32, as in torchvision's ``to_dtype``, ``normalize``, ``MixUp`` and ``CutMix``, so the
-    float32 numbers are equal to theirs. Numbers of other types are the float32 numbers, rounded once.
+    Each step is rounded to float32, so float32 results equal those of torchvision's ``to_dtype``, ``normalize``,
+    ``MixUp`` and ``CutMix``. Other dtypes are rounded once, from the float32 result.
 
     Parameters
     ----------
@@ -85,7 +87,7 @@ class NumberWriter:
     levels : (N, 3, height, width) uint8 tensor
         In channels-last memory format.
     out : (N, 3, height, width) tensor
-        Its dtype and its memory format are those in `numbers`.
+        The dtype and the memory format must be those that `numbers` specifies.
     mixture : Mixture, optional
 
     Raises
@@ -122,18 +124,18 @@ class NumberWriter:
 
 
 class Lookup:
-    """A table with the result of conversions for each level of each colour.
+    """A table that replaces per-pixel conversions: it has their result for each level of each colour.
 
     Parameters
     ----------
     table : (3, 256) float32 array
         The result for each level of red, green and blue.
     tensor_class : type
-        The class of the result, torch.Tensor or one derived from it.
+        The class of the result: torch.Tensor or a subclass.
     conversions : sequence of callable
         The conversions that the table replaces, for its repr.
     is_contiguous : bool
-        Whether the conversions return a contiguous tensor for a single image; otherwise it is channels last.
+        Whether the conversions return a contiguous tensor for a single image; if not, they return channels last.
 
     Attributes
     ----------
@@ -198,7 +200,7 @@ Numbers = NumberFormat | Lookup
 def lookup_of(
     conversions: Sequence[Callable[[Any], Any]], to_input: Callable[[npt.NDArray[np.uint8]], Any]
 ) -> Lookup | None:
-    """Return a Lookup equivalent to some conversions, one after the other; None if no table is equivalent.
+    """Return a Lookup that is equivalent to a chain of conversions; None if no table is equivalent.
 
     Parameters
     ----------

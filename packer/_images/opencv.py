@@ -50,7 +50,7 @@ def mirror(pixels: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
 
 
 def _is_whole(data: Buffer) -> bool:
-    """Tell whether only whole segments lie between the scans: OpenCV skips data that libjpeg refuses.
+    """Tell whether the data between scans are whole segments: OpenCV skips other data, which libjpeg refuses.
 
     Bytes after the scan of an image that is coded in one pass count as damage, because they are seldom another scan.
     """

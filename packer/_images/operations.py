@@ -91,7 +91,8 @@ def with_operations(crops: Crops, operations: Operations) -> Crops:
 
 
 def parted(crops: Crops) -> tuple[Crops, Operations | None]:
-    """Return crops, (N,) or (N, V), as an array of CROP, and the operations on their results, or None."""
+    """Split crops, (N,) or (N, V), into an array of CROP and the operations on their results (None without
+    operations)."""
     if crops.dtype == CROP:
         return crops, None
     bytes_of = as_bytes(crops)
@@ -100,13 +101,13 @@ def parted(crops: Crops) -> tuple[Crops, Operations | None]:
 
 
 def as_bytes(records: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Return records as an array of (*shape, bytes), on the same memory if they are contiguous."""
+    """Return records as bytes, (*shape, bytes); contiguous records are not copied."""
     records = np.ascontiguousarray(records)
     return records.view(np.uint8).reshape(*records.shape, records.dtype.itemsize)
 
 
 def as_numbers(records: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return records of fields of 64 bits as an array of (*shape, fields), on the same memory if they are contiguous.
+    """Return records of 64-bit fields as numbers, (*shape, fields); contiguous records are not copied.
 
     Fields of other types become integers with the same bits. Copying numbers takes a tenth of the time of records.
     """
@@ -114,14 +115,14 @@ def as_numbers(records: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def crops_from(data: bytes, shape: tuple[int, ...]) -> Crops:
-    """Return the crops of a shape that bytes encode, with or without operations."""
+    """Decode crops of a shape from bytes, with or without operations."""
     count = math.prod(shape)
     size = len(data) // count - CROP.itemsize if count else 0
     return np.frombuffer(data, _with(size // OPERATION.itemsize) if size else CROP).reshape(shape)
 
 
 def gathered(count: int, parts: Sequence[tuple[Any, Crops]]) -> Crops:
-    """Join the crops of `count` images from parts; each part has positions and the crops at these positions."""
+    """Assemble the crops of `count` images from parts; each part has crops, and the positions where these belong."""
     made = np.zeros((count, *parts[0][1].shape[1:]) if parts else count, _widest([crops for _, crops in parts]))
     for positions, crops in parts:
         as_bytes(made)[positions, ..., : crops.dtype.itemsize] = as_bytes(crops)

@@ -1,4 +1,4 @@
-"""Decoding by Pillow, the reference: ImageFolder returns the pixels of `PIL.Image.open(f).convert("RGB")`.
+"""Decodes with Pillow, the reference: ImageFolder returns the pixels of `PIL.Image.open(f).convert("RGB")`.
 
 Pillow detects a file's format by its content, and supports about forty. For EPS it starts Ghostscript, and for WMF on
 Windows the system's renderer: programs that execute code from the image. So only the formats of training sets are
@@ -67,10 +67,10 @@ def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]
     Raises
     ------
     ImageTooLargeError
-        If its header declares more than `max_pixels`, or more than Pillow's own limit.
+        If the image's header declares more than `max_pixels`, or more than Pillow's own limit.
     ImageError
-        If it is of another format, if its metadata would cost too much (see `packer._images.tiff`), or if Pillow
-        complains about it here or in the body of the ``with`` statement.
+        If the image has another format; if reading its metadata would cost too much (see `packer._images.tiff`); or if
+        Pillow raises an error here or in the body of the ``with`` statement.
     """
     with _listening(data) as complaints:
         try:
@@ -106,7 +106,7 @@ def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None)
 
 
 def in_machine_order(image: Image.Image) -> Image.Image:
-    """Return an opened image after a correction of its byte order, so that its numbers will be those of the file.
+    """Correct the byte order of an opened image, so that its numbers are those of the file; return the image.
 
     libtiff returns the samples of a compressed TIFF in native byte order. Pillow takes this into account for 16-bit
     grey, but reads signed numbers and floats in the byte order of the file.
@@ -122,7 +122,7 @@ def in_machine_order(image: Image.Image) -> Image.Image:
 def upright(image: Image.Image, mode: str) -> Image.Image:
     """Convert an image to a mode, turned as `PIL.ImageOps.exif_transpose` turns it.
 
-    That function also rewrites the image's EXIF, and fails if they cannot be written.
+    Pillow's function also rewrites the image's EXIF, and fails if it cannot.
     """
     converted = image.convert(mode)  # before the orientation: a TIFF is turned when it is loaded
     method = _TURNS.get(orientation(image))

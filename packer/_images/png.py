@@ -1,8 +1,8 @@
-"""A PNG reader: chunks, and samples of any depth as stored; and a writer of 16-bit colour PNGs.
+"""Reads the chunks of PNGs, and samples of any depth as stored; writes 16-bit PNGs.
 
-Pillow reads 8 of the 16 bits of a colour PNG, and all rows of a mask even if a crop needs only a few. Only intact PNGs
-are read here: the checksum of every chunk is compared. Unusual and damaged PNGs are left to Pillow. This module writes
-colour PNGs of 16 bits because Pillow does not.
+Pillow would read only 8 of the 16 bits of a colour PNG, and all rows of a mask even if a crop needs a few. Only intact
+PNGs are read here: the checksum of every chunk is compared. Unusual and damaged PNGs are left to Pillow. The module
+also writes 16-bit PNGs in colour, which Pillow cannot.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class PNG(NamedTuple):
     height, width : int
         1 or more.
     depth, colour, interlacing : int
-        As in IHDR, where these three may have any values.
+        The values in IHDR, which are not checked.
     plain : bool
-        Whether any decoder may read it: at most 8 bits per sample, and no chunk that contains an orientation, or that
-        Pillow may refuse.
+        Whether any decoder may be used: the samples have at most 8 bits, and no chunk contains an orientation or may be
+        refused by Pillow.
     animated : bool
     compressed : bytes or None
-        The samples; None if the chunks are not in the usual order, or of other kinds.
+        The compressed samples; None if the chunks are of unusual kinds or in an unusual order.
     """
 
     height: int
@@ -162,7 +162,7 @@ def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
     ----------
     png : PNG
     first, end : int
-        The rows, from one to before another; by default all. Data are inflated only down to the last row.
+        The rows to return: `first` to `end` - 1; by default all rows. Data are inflated only down to the last row.
 
     Returns
     -------
@@ -206,7 +206,7 @@ def _decode_in_c(png: PNG, first: int, end: int) -> Samples | None:
 
 
 def _decode_in_python(png: PNG, first: int, end: int) -> Samples | None:
-    """Do the same as `_decode_in_c` for images of 16 bits."""
+    """Like `_decode_in_c`, for images of 16 bits."""
     if png.interlacing:
         whole = _deinterlaced(png)
         return None if whole is None else whole[first:end]
@@ -219,7 +219,7 @@ def _decode_in_python(png: PNG, first: int, end: int) -> Samples | None:
 
 
 def _inflated(png: PNG, size: int, *, whole: bool) -> npt.NDArray[np.uint8] | None:
-    """Return `size` inflated bytes; None if there are fewer, or if they are the whole image's and there are more."""
+    """Inflate `size` bytes; None if the data have fewer, or if the whole image is read and the data have more."""
     assert png.compressed is not None
     inflating = zlib.decompressobj()
     try:
@@ -230,7 +230,10 @@ def _inflated(png: PNG, size: int, *, whole: bool) -> npt.NDArray[np.uint8] | No
 
 
 def _unfiltered(filtered: npt.NDArray[np.uint8], size: int, step: int, first: int = 0) -> npt.NDArray[np.uint8] | None:
-    """Return rows from the `first` one on, (rows, size), without their filter bytes, which precede the rows."""
+    """Undo the filters of rows.
+
+    Return the rows from `first` on, (rows, size), without the filter byte in front of each.
+    """
     rows = filtered.reshape(-1, size + 1)
     filters = rows[:, 0].tobytes()
     if max(filters) > _PAETH:

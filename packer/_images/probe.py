@@ -52,9 +52,9 @@ class ImageInfo:
     findings : tuple of str
         Unusual properties, in words that the summary counts.
     plain : bool
-        Whether any decoder may read it; otherwise only Pillow does.
+        Whether any decoder may be used; if not, only Pillow decodes the file.
     depth : Depth
-        The numbers of a pixel and their bits.
+        How many numbers a pixel has, and of how many bits.
     header : JPEGHeader, optional
         The header of a JPEG whose size is affordable; a decoder of the file need not read the header again.
     """
@@ -69,7 +69,7 @@ class ImageInfo:
     header: jpeg.JPEGHeader | None = field(default=None, compare=False, repr=False)
 
     def size_shown(self, exif: str) -> tuple[int, int]:
-        """Return height and width as decoded, exchanged if ``exif == "apply"`` turns the image by 90 degrees."""
+        """Return height and width of the decoded image, swapped if ``exif == "apply"`` turns it by 90 degrees."""
         turned = exif == "apply" and self.orientation in _TURNED
         return (self.width, self.height) if turned else (self.height, self.width)
 
@@ -89,7 +89,7 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
     ImageTooLargeError
         If the header declares more than `max_pixels`.
     ImageError
-        If Pillow cannot read the image either.
+        If no decoder, Pillow included, can read the image.
     """
     head = bytes(data[:16])
     info = None
@@ -213,7 +213,7 @@ def _is_clipped(image: Image.Image) -> bool:
 
 
 def _has_second_page(image: Image.Image, data: Buffer) -> bool:
-    """Tell whether there is a second page, which the image then shows; counting all pages may take hours."""
+    """Move an image to its second page; return False if there is none. Counting all pages may take hours."""
     if image.format == "MPO":
         # The index of an MPO has the number of pages. Seeking would read the metadata of another JPEG.
         return getattr(image, "n_frames", 1) > 1

@@ -1,4 +1,4 @@
-"""The system's libjpeg-turbo, through PyTurboJPEG, which does not bundle it. `ImportError` if either is not installed.
+"""Decodes with the system's libjpeg-turbo, through PyTurboJPEG. `ImportError` if one of the two is not installed.
 
 The system's library may be of any version. So two small images are decoded first, as a test: libraries before 2.1
 return other pixels, and a binding that ignores libjpeg's warnings would accept half an image. Progressive images that
@@ -44,7 +44,7 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
     out : (height, width, 3) uint8 array, optional
         The output for the pixels; contiguous.
     cut : bool
-        Whether the header declares fewer rows than there are, so that coded data are left over. Needs `out`.
+        Whether the header declares fewer rows than are coded, so that data are left over after decoding. Needs `out`.
 
     Returns
     -------

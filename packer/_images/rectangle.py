@@ -1,7 +1,7 @@
 """Decodes a rectangle of an image with as little work as possible, and resizes it into its slot of a batch.
 
-JPEGs and PNGs are decoded, resized and padded in C (`packer._images.native`). The code below is for all other images,
-and for installations without the C extension.
+JPEGs and PNGs are decoded, resized and padded in C (`packer._images.native`). The Python code of this module handles
+all other images, and installations without the C extension.
 
 In a tiled JPEG only the tiles that the rectangle touches are decoded. In other sequential JPEGs the rows below the
 rectangle are skipped, by giving the decoder a header with a smaller height. Windows that extend beyond the image are
@@ -55,7 +55,7 @@ def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
     part : Box
         The result of `packer._images.geometry.visible_part` for the box.
     out : (box.out_height, box.out_width, 3) uint8 array
-        The window, mirrored if the box is.
+        The output window; the pixels are mirrored if `box` says so.
     """
     unmirrored = out[:, ::-1] if box.flip else out
     across = max(1, min(box.out_width, _BLOCK))
@@ -105,7 +105,7 @@ class _Part(NamedTuple):
 
 
 class RectangleDecoder:
-    """Decodes rectangles of images, with the pixels of `packer._images.decode.decode` for the whole image.
+    """Decodes rectangles of images; the pixels equal those of the whole image from `packer._images.decode.decode`.
 
     Parameters
     ----------
@@ -176,11 +176,12 @@ class RectangleDecoder:
         data : bytes-like
             The encoded image.
         rectangle : (top, left, height, width)
-            In pixels of the whole image; it lies inside of it.
+            In pixels of the whole image; the rectangle must lie inside the image.
         size : (height, width)
             Known size of the whole image.
         touched : (top, left, height, width), optional
-            The part of the rectangle that matters, down to its lower right corner; the rest may have any colour.
+            The part of the rectangle that the caller uses; it extends to the lower right corner. Other pixels may have
+            any colour.
 
         Returns
         -------
@@ -285,9 +286,9 @@ def _resized(pixels: Pixels, box: Box) -> Pixels:
 
 
 def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
-    """Do the same as `resize_into` with torch's kernel, which returns the same pixels more slowly.
+    """Like `resize_into`, with torch's slower kernel, which returns the same pixels.
 
-    The kernel resizes all pixels between the corner and the window, which packer's own does not need.
+    torch's kernel resizes all pixels between the corner and the window; packer's own kernel skips these.
     """
     if not pixels.flags.writeable:
         pixels = np.array(pixels)  # torch warns of read-only arrays

@@ -1,4 +1,4 @@
-"""Resizing: the target size of an image in the five modes of `--resize-mode`, and the resizing itself.
+"""Computes the target size of an image in the five modes of `--resize-mode`, and resizes.
 
 Resizing is anti-aliased, as in Pillow and torchvision: torch's kernel for uint8 matches Pillow's result to within one
 level, rarely two, in a fraction of the time. packer's own C gives torch's result faster.
@@ -49,7 +49,8 @@ def resize(pixels: npt.NDArray[np.uint8], height: int, width: int, interpolation
 
 
 def resize_numbers(numbers: npt.NDArray[Any], height: int, width: int, interpolation: str) -> npt.NDArray[Any]:
-    """Resize (H, W, C) numbers of any dtype to (height, width, C): as torchvision resizes tensors, and rounded.
+    """Resize (H, W, C) numbers of any dtype to (height, width, C) as torchvision does with tensors, and round the
+    result.
 
     Integers other than uint8 are resized as floats. Results of bicubic interpolation outside of the range of the dtype
     are clipped to the range; in torchvision they overflow.
@@ -89,7 +90,7 @@ def resize_batch(
     size : (height, width)
     interpolation : {"bilinear", "bicubic"}
     scale : (float, float), optional
-        Height and width of the whole result relative to those of the images, if `size` is a part of the result.
+        The factors for height and width, if `size` covers only a part of the whole result.
     out : (N, 3, height, width) uint8 tensor, optional
     """
     import torch
@@ -116,8 +117,8 @@ class ResizeSpec:
         ``crop``: as ``short``, then the centre square, as torchvision's ``CenterCrop``.
         ``pad``: as ``long``, then black borders to a square of `size`.
     upscale : bool
-        Whether an image may be enlarged. If not, each mode works with the largest size that fits the image instead of
-        `size`; ``pad`` still pads to a square of `size`.
+        Whether an image may be enlarged. If not, `size` is reduced for each image to the largest size that does not
+        enlarge it; ``pad`` still pads to a square of the full `size`.
     interpolation : str
         ``bilinear`` or ``bicubic``, anti-aliased.
     """
@@ -175,7 +176,8 @@ class ResizeSpec:
         return (height, width) != self.scaled(height, width) or (height, width) != self.final(height, width)
 
     def box(self, height: int, width: int) -> Box:
-        """Return the resizing of an image of this size as a record of `CROP`, also for its masks and boxes."""
+        """Return this resize, for an image of this size, as a `CROP` record, which also applies to the image's masks
+        and boxes."""
         scaled, final = self.scaled(height, width), self.final(height, width)
         if self.mode == "crop":
             cut = round((scaled[0] - final[0]) / 2), round((scaled[1] - final[1]) / 2)  # torchvision's rounding
@@ -185,7 +187,7 @@ class ResizeSpec:
         return box._replace(interpolation=INTERPOLATIONS.index(self.interpolation))
 
     def frame(self, pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Crop or pad pixels that were scaled: (H, W, 3) uint8 to the final size, contiguous."""
+        """Crop or pad scaled (H, W, 3) uint8 pixels to the final size; return them contiguous."""
         height, width = pixels.shape[:2]
         if self.mode == "crop":
             side = min(height, width)

@@ -1,15 +1,15 @@
 """TIFF inspection: number and bit depth of the bands, libtiff's warnings, and directories that Pillow should not read.
 
-Pillow reports only the bands and bits that it reads itself: it shows three of four bands, reads 8 of 16 bits in colour,
-and does not recognise a TIFF of thirteen bands. So the first directory is read here (TIFF 6.0, sections 2 and 8).
+Pillow reports only the bands and bits that it reads itself: three of four bands, 8 of 16 bits in colour, and nothing at
+all for a TIFF of thirteen bands. So this module reads the first directory itself (TIFF 6.0, sections 2 and 8).
 
 Pillow lets libtiff write its warnings to stderr, without the name of the file, and some damage is reported only there.
 So the lines that libtiff writes on the decoding thread are collected.
 
-A directory, also one in EXIF, lists values by the offsets of their bytes. Pillow copies the bytes of every value, so it
-turns a small file into gigabytes if the values in a directory share their bytes. Pillow warns about each value that it
-leaves out, and joins the EXIF segments of a JPEG one by one, in time that grows with the square of their number. So
-images are checked first.
+A directory, also in EXIF, refers to its values by offset, and several values may share the same bytes. Pillow copies
+the bytes of every value, so a small file can make it fill gigabytes. Pillow also warns about each value that it leaves
+out, and joins the EXIF segments of a JPEG in time that grows with the square of their number. So this module checks an
+image before Pillow opens it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TIFF(NamedTuple):
     order : {"<", ">"}
         The byte order.
     long : bool
-        Whether it is a BigTIFF.
+        Whether the file is a BigTIFF.
     tags : mapping of int to tuple of int
         The values of the tags that this module names.
     """
@@ -80,7 +80,7 @@ class TIFF(NamedTuple):
 
     @property
     def bands(self) -> int:
-        """Number of numbers per pixel."""
+        """The number of bands: how many numbers a pixel has."""
         jpeg = self.value(COMPRESSION, 1) == _JPEG and self.value(PHOTOMETRIC, 0) in _COLOURS
         return self.value(SAMPLES, 3 if jpeg else 1)
 
@@ -145,7 +145,7 @@ def read(data: Buffer) -> TIFF | None:
 
 
 def grey_copy(data: Buffer, tiff: TIFF, band: int | None) -> bytes:
-    """Return a grey TIFF with the same samples: those of one separately stored band, or of all bands.
+    """Return a grey TIFF with the same samples: those of all bands, or of one separately stored band.
 
     If the numbers of a pixel are side by side, the width of the grey image is multiplied by the number of bands.
     """
@@ -224,7 +224,7 @@ def listening() -> Iterator[list[str]]:
 
 @functools.cache
 def _listen() -> object:
-    """Give libtiff a callback for its lines; return objects that must live as long as libtiff."""
+    """Install a callback for libtiff's messages; return the objects that must live as long as libtiff."""
     library = _library()
     if library is None:
         return None
@@ -334,7 +334,7 @@ def directory_entries(tiff: Buffer, order: str) -> range:
 
 
 def pictures_in(jpeg: Buffer) -> int:
-    """Return the number of pictures in a JPEG's index, which phones and stereo cameras write; 1 without an index.
+    """Return the picture count from the index that phones and stereo cameras write into JPEGs; 1 without an index.
 
     The index is that of the Multi-Picture Format (CIPA DC-007): a TIFF directory with the number under 0xB001.
     """
@@ -447,7 +447,7 @@ class Depth(NamedTuple):
 
     @property
     def excess(self) -> str:
-        """The part of an image that 8-bit RGB cannot represent, in words; empty if this is at most the alpha."""
+        """What 8-bit RGB cannot represent of an image, in words; empty if that is nothing, or only alpha."""
         what = {"u": "", "i": "signed numbers of ", "f": "floats of "}[self.kind]
         bits = f"{what}{self.bits} bits a channel" if self.is_deep else ""
         if not self.hidden:
@@ -490,7 +490,7 @@ def is_whole(image: Image.Image, depth: Depth) -> bool:
 
 
 def require_all_bits(image: Image.Image, depth: Depth) -> None:
-    """Raise ImageError if Pillow's pixels of an image have fewer bits or bands than the image, or other numbers."""
+    """Raise ImageError if Pillow would return fewer bits or bands than the image has, or other numbers."""
     if depth.hidden:
         raise ImageError(
             f"it has {depth.bands} bands, of which Pillow reads {depth.bands - depth.hidden}: all of them are read of "
@@ -511,7 +511,7 @@ def require_all_bits(image: Image.Image, depth: Depth) -> None:
 
 
 def unreadable(data: Buffer) -> str | None:
-    """Describe the bands and bits of an image that Pillow cannot read; None if they are not the reason."""
+    """Explain which bands and bits keep Pillow from reading an image; None if the reason is another one."""
     components = _bits_of_jpeg2000(data)
     if len(components) > 4:
         return _not_read("JPEG 2000", Depth(len(components), max(components)))

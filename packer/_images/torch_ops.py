@@ -1,8 +1,8 @@
-"""The operations of augmentation on batches of tensors, on any device: see packer.augment.
+"""The operations of packer.augment for batches of tensors, on any device.
 
-They serve batches on a GPU, and installations without the C extension. Every function takes (N, 3, height, width) uint8
-images and (N,) records of OPERATION, and returns such images. Roundings happen in the same order as in torchvision's
-functions for uint8 tensors.
+These operations are used for batches on a GPU, and in installations without the C extension. Every function takes (N,
+3, height, width) uint8 images and (N,) records of OPERATION, and returns images of the same shape. Results are rounded
+at the same steps as in torchvision's functions for uint8 tensors.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def stretch(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 
 def equalize(images: torch.Tensor, operations: Any) -> torch.Tensor:
-    """Make all levels about equally frequent, by Pillow's rule, which does not change colours with few levels."""
+    """Equalize the histogram by Pillow's rule, which leaves colours with few levels unchanged."""
     flat = images.flatten(2).long()
     counts = torch.zeros((*images.shape[:2], 256), dtype=torch.long, device=images.device)
     counts.scatter_add_(2, flat, torch.ones_like(flat))
@@ -93,7 +93,7 @@ def turn_hue(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 
 def blended(images: torch.Tensor, others: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Blend images with others: each image times its factor, plus the other one times 1 minus this factor."""
+    """Blend images with others: each image times its factor, plus the other image times 1 minus that factor."""
     return (images * factors + others * (1 - factors)).clamp_(0, _MOST).byte()
 
 
@@ -109,7 +109,7 @@ def _factors(images: torch.Tensor, operations: Any) -> torch.Tensor:
 def _to_device(numbers: Any, device: torch.device) -> torch.Tensor:
     """Copy an array to a device, without waiting for earlier work on the device.
 
-    PyTorch would wait after a copy to a CUDA device from memory that is not page-locked.
+    From memory that is not page-locked, PyTorch would wait until a copy to a CUDA device is done.
     """
     tensor = torch.from_numpy(np.ascontiguousarray(numbers))
     if device.type != "cuda":
@@ -219,7 +219,7 @@ def erase(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 
 def _within(size: int, first: Any, count: Any, device: torch.device) -> torch.Tensor:
-    """Return for each image a mask of the `count` rows or columns from `first` on, among `size`: (N, size)."""
+    """Return an (N, size) mask: for each image, True for `count` rows or columns from `first` on."""
     positions = np.arange(size)
     return _to_device((positions >= first[:, None]) & (positions < (first + count)[:, None]), device)
 

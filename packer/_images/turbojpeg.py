@@ -1,4 +1,7 @@
-"""libjpeg-turbo's decoder, through simplejpeg, which bundles the library. `ImportError` if it is not installed."""
+"""Decodes with libjpeg-turbo, through simplejpeg, which bundles that library.
+
+`ImportError` if simplejpeg is not installed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
     out : (height, width, 3) uint8 array, optional
         The output for the pixels; contiguous.
     cut : bool
-        Whether the header declares fewer rows than there are, so that coded data are left over. Needs `out`.
+        Whether the header declares fewer rows than are coded, so that data are left over after decoding. Needs `out`.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 """Reading, decoding, resizing and padding images in C, without Python's lock.
 
-packer's own decoder reads nearly all JPEGs, with the pixels of libjpeg-turbo (for CMYK, converted as in Pillow), and
-PNGs, with the pixels of Pillow. It decodes only what the window depends on: it skips untouched tiles, and stops below
-the rectangle. Unusual and damaged images are left to other decoders.
+packer's own decoder reads nearly all JPEGs and PNGs. Its JPEG pixels equal those of libjpeg-turbo (CMYK is converted as
+in Pillow), and its PNG pixels equal those of Pillow. The decoder decodes only the part of an image that the window
+needs: it skips untouched tiles, and stops below the rectangle. Unusual and damaged images are left to other decoders.
 """
 
 from __future__ import annotations
@@ -42,15 +42,17 @@ TASK = np.dtype([*LOCATION.descr, *CROP.descr, ("out", np.int64)])
 
 
 class LevelConversion(NamedTuple):
-    """The conversion of levels to numbers, for C; without a table and constants, levels are not converted.
+    """The conversion of pixel levels to numbers, in the form that C takes.
+
+    Without a table and constants, levels stay unchanged.
 
     Attributes
     ----------
     table : contiguous (3, 256) float32 array, optional
         The number for each level of red, green and blue.
     constants : contiguous float32 array, optional
-        In place of a table: the factor for levels, the offsets and the divisors of the channels, and the two shares of
-        a mixture.
+        Used instead of a table: the factor for levels, the offset and the divisor of each channel, and the two shares
+        of a mixture.
     type : int
         The index of the numbers' type in `packer._images.numbers.TYPES`.
     planes : bool
@@ -63,7 +65,7 @@ class LevelConversion(NamedTuple):
     planes: bool = False
 
     def arguments(self) -> tuple[int, int, int, bool]:
-        """Return C's arguments, which are valid as long as this conversion lives."""
+        """Return the arguments for C; they are valid as long as this object exists."""
         table, constants = (0 if array is None else array.ctypes.data for array in self[:2])
         return table, constants, self.type, self.planes
 
@@ -99,7 +101,7 @@ def tasks(locations: Records, crops: Crops, addresses: Ints) -> Records:
 
 
 def in_memory(images: Sequence[Buffer], sizes: Sequence[tuple[int, int]]) -> Records:
-    """Return an (N,) array of LOCATION for images of known sizes in memory, which must stay alive."""
+    """Return an (N,) array of LOCATION for images in memory with known sizes. The caller keeps the images alive."""
     locations, bytes_of = np.zeros(len(images), LOCATION), [np.frombuffer(data, np.uint8) for data in images]
     locations["file"] = MEMORY
     locations["position"] = [data.ctypes.data for data in bytes_of]
@@ -109,7 +111,7 @@ def in_memory(images: Sequence[Buffer], sizes: Sequence[tuple[int, int]]) -> Rec
 
 
 def task_of(data: Buffer, size: tuple[int, int], box: Box, address: int, raw: bool = False) -> Records:
-    """Return the task of one image in memory, as a (1,) array of TASK; the memory must stay alive."""
+    """Return the task for one image in memory, as a (1,) array of TASK. The caller keeps the image alive."""
     image = np.frombuffer(data, np.uint8)
     location = MEMORY, image.ctypes.data, image.size, raw, *size, 0, 0, 0, 0, 0
     return np.array((*location, *box, address), np.int64).view(TASK)  # five times as fast as filling a record
@@ -139,7 +141,7 @@ def decode_one(  # noqa: PLR0917
     Returns
     -------
     bool
-        Whether the image was decoded; if not, it is left to other decoders.
+        Whether the image was decoded; if not, the caller tries other decoders.
     """
     task = task_of(data, size, box, address, raw)
     changes, each = (0, 0) if operations is None else (operations.ctypes.data, operations.shape[1])
@@ -158,7 +160,7 @@ def decode_into(
     Parameters
     ----------
     tasks : (N,) array of TASK
-        Their addresses are not checked.
+        The addresses in the tasks are not checked.
     operations : (N, M) array of OPERATION, optional
         The operations on each result, one after the other.
     conversion : LevelConversion, optional
@@ -166,8 +168,9 @@ def decode_into(
     Returns
     -------
     list of int
-        The indices of the tasks left to other decoders: the bytes are missing or have changed, or are not an intact
-        JPEG or PNG of this size and a supported kind. Their windows are undefined.
+        The indices of the tasks that were not done, and whose windows are undefined: the bytes are missing or have
+        changed, or are not an intact JPEG or PNG of this size and a supported kind. The caller tries other decoders for
+        these.
 
     Raises
     ------
@@ -216,7 +219,7 @@ def decode(data: Buffer, height: int, width: int, out: Pixels | None = None) -> 
     height, width : int
         The size of the image in pixels.
     out : contiguous (H, W, 3) uint8 array, optional
-        The output for the pixels. The image is resized to its size, anti-aliased and bilinear.
+        The output array. The image is resized to the size of this array, bilinear with anti-aliasing.
 
     Returns
     -------
@@ -264,7 +267,7 @@ def encode_jpeg(pixels: Pixels, quality: int, interval: int) -> bytes:
     Raises
     ------
     ValueError
-        If a number is out of range, or the array has another shape or dtype, whose bytes C would misread as levels.
+        If a number is out of range, or the array has another shape or dtype (C would misread its bytes as levels).
     """
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
         raise ValueError(f"uint8 pixels of (height, width, 3) are needed, not {pixels.dtype} {pixels.shape}")
@@ -275,7 +278,7 @@ def encode_jpeg(pixels: Pixels, quality: int, interval: int) -> bytes:
 
 
 def resize(pixels: Pixels, box: Box, address: int) -> bool:
-    """Resize the pixels of a box's rectangle, and write the window of the resized pixels, which lies inside of them.
+    """Resize the pixels of a box's rectangle, and write the box's window, which must lie inside of the resized pixels.
 
     Parameters
     ----------

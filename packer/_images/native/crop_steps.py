@@ -80,7 +80,7 @@ def uniforms(seed: int, epoch: int, indices: Ints, randoms: int) -> npt.NDArray[
     Parameters
     ----------
     seed, epoch : int
-        Integers of any size, used modulo 2**64.
+        Integers of any size; only their value modulo 2**64 matters.
     indices : (N,) int64 array
     """
     indices = np.ascontiguousarray(indices, np.int64)
@@ -113,12 +113,13 @@ def choose(
     heights, widths : (N,) int64 arrays
         Sizes of the images.
     numbers : (N, randoms) or (N, chosen) float64 array
-        Random numbers, uniform in [0, 1), or with `chosen` the choices that were made from them; rows may be strided.
+        Random numbers, uniform in [0, 1); or, with `chosen`, the choices that were made from random numbers. Rows may
+        be strided.
 
     Returns
     -------
     (N,) array of CROP, or None
-        None if an image is too small for a step, too large, or empty; Python's code then raises the error.
+        None if an image is empty, too large, or too small for a step; the Python code then raises the error.
     """
     crops = np.empty(len(heights), CROP)
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
@@ -129,7 +130,7 @@ def choose(
 
 
 class _OneImage(threading.local):
-    """The memory in which a thread chooses the crop of one image, and its addresses for C."""
+    """Buffers in which a thread chooses the crop of one image, and the addresses of these buffers for C."""
 
     def __init__(self) -> None:
         self.size, self.crop = np.empty(2, np.int64), np.empty(CROP.itemsize // 8, np.int64)
@@ -150,7 +151,7 @@ _one = _OneImage()
 def choose_one(
     steps: npt.NDArray[Any], height: int, width: int, numbers: Sequence[float], *, chosen: bool = False
 ) -> Box | None:
-    """Choose the crop of one image, like `choose`, which takes several times as long for an array of one."""
+    """Choose the crop of one image, several times as fast as `choose` does for an array of one image."""
     one = _one
     one.size[:] = height, width
     one.hold(numbers)
@@ -162,7 +163,7 @@ def choose_one(
 def choose_drawn(  # noqa: PLR0917
     steps: npt.NDArray[Any], heights: Ints, widths: Ints, numbers: npt.NDArray[np.float64], crops: Crops, done: int
 ) -> tuple[int, int] | None:
-    """Choose the crops of images in sequence, drawing their numbers from a generator.
+    """Choose the crops of images one after the other, with random numbers from a generator's sequence.
 
     Parameters
     ----------
@@ -175,13 +176,13 @@ def choose_drawn(  # noqa: PLR0917
     crops : (N,) array of CROP
         The output for the crops.
     done : int
-        Number of images with a crop already.
+        The number of images that already have a crop.
 
     Returns
     -------
     (int, int) or None
-        The number of images that now have a crop (another one might need more numbers than are left), and the number of
-        numbers that were used. None for the same reasons as `choose`.
+        How many images now have a crop, and how many numbers were used. The function stops when the next image might
+        need more numbers than are left. None for the same reasons as `choose`.
     """
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
     counts = np.array([done, 0])
@@ -214,7 +215,7 @@ def decide(rules: npt.NDArray[Any], height: int, width: int, numbers: npt.NDArra
 
 
 def _rows(numbers: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], int]:
-    """Return rows of numbers, contiguous within each row, and the stride between rows in numbers."""
+    """Make each row of numbers contiguous; return the rows, and the stride from row to row, counted in numbers."""
     if numbers.dtype != np.float64 or (numbers.shape[1] and numbers.strides[1] != 8) or numbers.strides[0] % 8:
         numbers = np.ascontiguousarray(numbers, np.float64)
     return numbers, numbers.strides[0] // 8

@@ -1,4 +1,4 @@
-"""Records that tell the C code which samples to read and decode, and where to write the pixels.
+"""Builds the records that tell C which samples to read and decode, and where to write the pixels.
 
 The C code also computes sizes and checksums of images, and reads no more bytes than it needs for them.
 """
@@ -25,7 +25,7 @@ _OF_TASK, _OF_CROP, _OF_OPERATION = (record.itemsize // 8 for record in (TASK, C
 
 
 class Results(NamedTuple):
-    """The memory for the results of a view: the address of the first, the stride in bytes, and the size of a result."""
+    """The output memory of one view: address of the first result, stride in bytes, and size of each result."""
 
     address: int
     step: int
@@ -34,7 +34,7 @@ class Results(NamedTuple):
 
 
 class DecodeTasks:
-    """Tasks of V views of N images.
+    """Decode tasks for V views of N images.
 
     Parameters
     ----------
@@ -57,8 +57,9 @@ class DecodeTasks:
     def tasks(self) -> npt.NDArray[Any]:
         """(N, V) array of TASK; `aim` sets the addresses of the results.
 
-        If the bytes lie in several files, the position is the table's offset, and the caller must set the file, except
-        where it is `NOWHERE`: the name of such a row lies outside of the names, or packer's decoder is not suitable.
+        If the bytes lie in several files, the position in a task is the table's offset, and the caller must set the
+        file. Exceptions are tasks with the position `NOWHERE`: the row's name is damaged, or packer's decoder is not
+        suitable.
         """
         return self._parts[0].view(TASK).reshape(self._shape)
 
@@ -76,15 +77,15 @@ class DecodeTasks:
 
     @property
     def sums(self) -> Ints:
-        """(N + 1,) int64 array: the sum of the pixels of all images before each image, and of all images.
+        """(N + 1,) int64 array: running totals of pixels, from 0 up to the total of all images.
 
-        An image counts with the largest of three numbers of pixels: its own, those of its result, and those between the
-        two passes of resizing.
+        Each image counts as its pixels, the pixels of its result, or the pixels between the two passes of resizing,
+        whichever is most.
         """
         return self._parts[3]
 
     def aim(self, start: int, end: int, results: Sequence[Results]) -> bool:
-        """Set the outputs for a range of images of a batch; tell whether the outputs have the right size."""
+        """Set the outputs for a range of images in a batch; return whether the outputs have the right size."""
         numbers = np.array(results, np.int64)
         views = self._shape[1]
         tasks, places = self.at + 8 * _OF_TASK * views * start, self.places_at + 8 * start
@@ -92,7 +93,7 @@ class DecodeTasks:
 
 
 class TaskBuilder:
-    """A builder of decode tasks for samples of a pack, in C.
+    """Builds decode tasks for the samples of a pack, in C.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ class TaskBuilder:
     raw : bool
         Whether the pack stores raw pixels.
     checked : bool
-        Whether bytes are compared with their checksums.
+        Whether C compares the bytes of samples with their checksums.
     """
 
     def __init__(self, table: Table, *, raw: bool, checked: bool) -> None:
@@ -112,7 +113,7 @@ class TaskBuilder:
         self._address = self._numbers.ctypes.data
 
     def tasks(self, rows: Ints, crops: Crops, batch: int, step: int, file: tuple[int, int, int]) -> DecodeTasks:
-        """Return tasks; within each `step` images of a batch, they are in the order of their bytes in the file.
+        """Return the tasks of some rows. Within every `step` images of a batch, tasks are sorted by offset in the file.
 
         Parameters
         ----------
@@ -123,8 +124,8 @@ class TaskBuilder:
         batch, step : int
             1 or more.
         file : (int, int, int)
-            The file that contains all bytes, if there is one: its descriptor, the byte from which offsets count, and
-            the number of bytes from there on. The descriptor is -1 if there is no such file.
+            The single file that contains all samples: its descriptor, the byte at which offsets begin to count, and the
+            number of bytes after that. The descriptor is -1 if samples are in several files.
         """
         for name in (*_COLUMNS, "names"):
             self._table.column(name)  # raises an error if the file of a mapped table was cut short
