@@ -1,7 +1,8 @@
 """The account of a source: the outcome for every file, row, member, key and column seen while the source was listed.
 
-The code that lists images fills it. Commands print its lines, the manifest stores it, and ``--strict`` turns its losses
-into an error. Files of other types, which may be millions, are counted by `packer._sources.base.OtherFiles` instead.
+The code that lists images fills the account. Commands print its lines, the manifest stores it, and ``--strict`` turns
+its losses into an error. Files of other types, which may be millions, are counted by `packer._sources.base.OtherFiles`
+instead.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def counted(number: int, what: str) -> str:
 
 @dataclass
 class AccountItem:
-    """Files, rows or other things of one kind with the same outcome for the same reason.
+    """An entry of the account: files, rows or other things of one kind, with the same outcome for the same reason.
 
     Attributes
     ----------
@@ -53,7 +54,7 @@ class AccountItem:
     names : list of str
         The names of the first of the things.
     chosen : bool
-        Whether an option requested this outcome, so that it is no loss.
+        Whether an option requested this outcome, which then is not a loss.
     """
 
     fate: str
@@ -83,16 +84,16 @@ class AccountItem:
 
 @dataclass(frozen=True)
 class LabelCandidate:
-    """A column, key or the like in a source that looks like labels, but is not used as labels.
+    """A column, key or similar part of a source that looks like labels, but is not used as labels.
 
     Attributes
     ----------
     what, name : str
-        Its kind and its name, such as ``column`` and ``target``.
+        The kind and the name of the part, such as ``column`` and ``target``.
     option : str
         The option that would use it as labels, such as ``--key label=target``; empty if there is no such option.
     why : str
-        Why it is not used, such as ``is uint8 3, 3 rows for 4 images``.
+        The reason why the part is not used, such as ``is uint8 3, 3 rows for 4 images``.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""Tables, bars and pictures, as the text of a terminal and as the HTML of a notebook.
+"""Renders tables, bars and pictures as text for a terminal and as HTML for a notebook.
 
 The results of packer's functions yield blocks; `text` and `html` render blocks. A line is a `str`. The content of a
 block may come from a stranger's pack: both renderers make control characters visible, and `html` escapes HTML. The HTML
@@ -35,7 +35,7 @@ class Code(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A cell of a table with a bar, whose length is proportional to a number."""
+    """A table cell that shows a number as a bar of proportional length."""
 
     number: float
     largest: float
@@ -66,7 +66,7 @@ class TextTable(NamedTuple):
 
 
 class Thumbnails(NamedTuple):
-    """JPEGs with captions; an error in place of each image that cannot be shown. Text output leaves them out."""
+    """JPEGs with captions, and an error in place of each image that cannot be shown. Text output omits thumbnails."""
 
     pictures: Sequence[tuple[bytes, str, str]]
 
@@ -121,7 +121,7 @@ class Displayable:
     """An object that a terminal shows as lines, and a notebook as HTML."""
 
     def _blocks(self) -> Iterable[Block]:
-        """Return what is shown."""
+        """Return the blocks to show."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

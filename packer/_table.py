@@ -231,7 +231,7 @@ class Names(Sequence[str]):
 
     @property
     def blob(self) -> npt.NDArray[np.uint8]:
-        """All names in one array, which is temporary if they are not held in memory; see `Vector.array`."""
+        """All names in one array; a temporary array if names are not held in memory, see `Vector.array`."""
         return self._blob.array() if isinstance(self._blob, Vector) else self._blob
 
     @property
@@ -282,11 +282,11 @@ class Names(Sequence[str]):
             yield decode_name(name)
 
     def get(self, index: int) -> str:
-        """Return name `index` for a message; empty if its ends are not inside the blob."""
+        """Return name `index` for a message; empty if the name does not lie inside the blob."""
         return decode_name(self._between_ends(range(len(self))[index]) or b"")
 
     def between(self, start: int, stop: int) -> Names:
-        """Return names `start` to `stop` - 1; each is the same as in this sequence, even if its ends are damaged."""
+        """Return names `start` to `stop` - 1; damaged ends give the same names as in the whole sequence."""
         size, ends = len(self._blob), self._ends[start:stop]
         first, last = self._start(start), _furthest(ends, size)
         begin = int(ends.min(initial=first if 0 <= first <= size else size, where=(ends >= 0) & (ends <= size)))
@@ -307,7 +307,7 @@ class Names(Sequence[str]):
         return name
 
     def each_encoded(self) -> Iterator[bytes | None]:
-        """Yield every name as its bytes; None if its ends are not inside the blob."""
+        """Yield every name as bytes; None for a name that does not lie inside the blob."""
         start, size = self._first, len(self._blob)
         for ends in blocks(self._ends):
             begin, blob = self._around(start, ends)
@@ -317,7 +317,7 @@ class Names(Sequence[str]):
                 start = end
 
     def _around(self, start: int, ends: npt.NDArray[np.int64]) -> tuple[int, memoryview]:
-        """Return bytes that contain the names from `start` on that end at `ends`, and the offset of these bytes."""
+        """Return bytes that contain the names between `start` and their `ends`, and the offset of these bytes."""
         if not isinstance(self._blob, Vector):
             return 0, self._blob.data
         begin, end = max(0, min(start, int(ends.min()))), min(len(self._blob), int(ends.max()))
@@ -354,7 +354,7 @@ class Texts(Protocol):
 
 
 def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
-    """Yield the index of every text that equals an earlier one, and the index of the first of its equals.
+    """Yield, for each text that equals an earlier text, its index and the index of the first equal text.
 
     Equal hashes are candidates, and comparing the texts decides. This takes 8 bytes of memory for each text, and 16 if
     hashes collide. The order of the indices is undefined.
@@ -396,7 +396,7 @@ def encode_name(name: str) -> bytes:
 
 
 def decode_name(name: bytes) -> str:
-    """Return the name of which `encode_name` returned these bytes."""
+    """Decode the bytes of a name; the inverse of `encode_name`."""
     return name.decode("utf-8", "surrogateescape")
 
 
@@ -490,12 +490,15 @@ def checksum(data: Buffer, label: int | float, height: int, width: int, name: by
 
 
 def value_checksum(blob: Buffer, name: bytes) -> int:
-    """Return the CRC-32C of a field's blob and the sample's name, so that no other sample's blob matches."""
+    """Return the CRC-32C of a field's blob and its sample's name.
+
+    The name tells equal positions of two samples apart.
+    """
     return int(google_crc32c.extend(google_crc32c.value(bytes(blob)), name))
 
 
 def field_columns(fields: Sequence[Field], values: Sequence[Stored], name: bytes) -> tuple[int | float, ...]:
-    """Return a row of the fields' columns, in the order of `column_types`, for a sample with these values and name."""
+    """Return a sample's row of the fields' columns, in the order of `column_types`."""
     row: list[int | float] = []
     for one, stored in zip(fields, values, strict=True):
         if KINDS[one.kind].has_null:
@@ -559,7 +562,7 @@ class Row(NamedTuple):
 
 
 class _ReadLater(Mapping[str, npt.NDArray[Any]]):
-    """Columns by name, which are read from a file when they are first accessed.
+    """A mapping of columns that reads each column from its file at the first access.
 
     Attributes
     ----------
@@ -689,7 +692,8 @@ class Table:
         return [*COLUMNS, *self.more]
 
     def extent(self, rows: slice | Ints = slice(None)) -> Ints:
-        """Return the number of bytes of each of some samples from `offset` on: of the image and of the fields' blobs.
+        """Return how many bytes each of some samples takes, from its `offset` on: its image and the blobs of its
+        fields.
 
         Blobs that are stored apart from the image do not count.
 

@@ -1,4 +1,4 @@
-"""Containers and formats from other packages, and the names for writing them.
+"""Registers containers and formats, including those of other packages.
 
 A package registers them in its metadata, like packages with codecs for numcodecs and zarr::
 
@@ -100,7 +100,7 @@ def __dir__() -> list[str]:
 
 @dataclass(frozen=True)
 class PluginDescriptor:
-    """How files of one kind are recognised, and the classes that handle them.
+    """Describes how files of one kind are recognised, and names the classes that handle these files.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class PluginDescriptor:
 
 @dataclass(frozen=True)
 class ContainerDescriptor(PluginDescriptor):
-    """How a container is recognised before its module is imported.
+    """Describes how a container is recognised before its module is imported.
 
     If the name of a file has one of the suffixes or matches `names`, or its first bytes match `magic`, the class is
     imported and its `recognise_file` decides. If a name in a directory matches, or one of its subdirectories has a file
@@ -165,7 +165,7 @@ class ContainerDescriptor(PluginDescriptor):
     below : tuple of str
         Names of files to look for in the first subdirectories of a directory.
     last : bool
-        Whether it is tried last, because it accepts everything that no other container recognises.
+        Whether the container is tried last, because it accepts files that no other container recognises.
     """
 
     what = "container"
@@ -221,7 +221,7 @@ class Format(PluginDescriptor):
     files : tuple of str
         The files in a pack that is a directory, other than those with samples' data.
     dataset : str
-        The class in `packer` that is recommended to users for reading it.
+        The class in `packer` that users should read such packs with.
     shards : bool
         Whether users can choose the size of the files with the samples.
     parts : bool

@@ -1,12 +1,12 @@
-"""Annotations in COCO's format, their conversion to field values, and masks as run lengths and polygons. No I/O.
+"""Converts annotations in COCO's format to field values, and masks to run lengths or back. No I/O.
 
 An annotation of an object becomes a row of each field of objects, and a caption becomes a row of each field of
 captions. Members that are not in COCO's format, and numbers that a field would round, are kept unchanged in
 ``members``, so nothing is lost. Polygons are kept unchanged, because a mask can be drawn from polygons, but polygons
 cannot be recovered from a mask. The masks equal those of pycocotools, pixel for pixel.
 
-Runs go down the columns of a mask, from the left column to the right one: the first run is of zeros, the second of
-ones, and so on. A *segmentation* is an annotation's mask, one of
+Runs follow the columns of a mask from top to bottom, and the columns from left to right. The first run counts zeros,
+the second ones, and so on. A *segmentation* is an annotation's mask, one of
 
 - a list of polygons, each a list x y x y ... of three points or more; the mask is the union of the polygons;
 - ``{"size": [height, width], "counts": runs}``, the runs as a list of numbers, or compressed as text.
@@ -105,7 +105,10 @@ def text_of(runs: Runs) -> str:
 
 
 def segmentation_problem(segmentation: Any) -> str | None:
-    """Return the reason why a value is not a segmentation; None if it is one, or if it is None (an empty one)."""
+    """Return the reason why a value is not a segmentation.
+
+    The result is None if the value is valid (None is an empty segmentation).
+    """
     if segmentation is None:
         return None
     if isinstance(segmentation, dict):
@@ -169,7 +172,7 @@ def _columns_crossed(corners: Runs, width: int) -> tuple[Runs, Runs]:
 
 
 def _crossings(corners: Runs, width: int) -> tuple[Runs, Runs]:
-    """Return the crossings of edges and middles of columns: the upper y of the two points around it, and the column."""
+    """Return where edges cross the middles of columns: the y of the point above each crossing, and the column."""
     nexts = np.roll(corners, -1, axis=0)
     main = (np.abs(nexts - corners) @ np.array([-1, 1]) > 0).astype(np.int64)  # the axis along which an edge is longer
     edges = np.arange(len(corners))
@@ -241,7 +244,7 @@ def keypoints_of(rows: Sequence[Sequence[float] | None], points: int) -> Boxes:
 def drawn(
     segmentations: Sequence[Any], categories: Sequence[int], crowds: Sequence[int], height: int, width: int
 ) -> npt.NDArray[np.int64]:
-    """Return the category of each pixel, (height, width) int64; 0 if there is none.
+    """Draw annotations; return the category of each pixel, (height, width) int64, 0 without annotation.
 
     Crowds are drawn below other annotations, and larger masks below smaller ones; of equally large masks, the later one
     is on top. Raises ValueError if a segmentation is invalid, or the image has more pixels than are allowed.

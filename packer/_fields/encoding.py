@@ -1,4 +1,4 @@
-"""Texts and JSON in UTF-8, and values in messages."""
+"""Checks and parses texts and JSON in UTF-8, and shortens values for messages."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class Field:
         return cls(**arguments)
 
     def encode(self, value: Any) -> Stored:
-        """Return the stored form of a value; None is returned unchanged.
+        """Encode a value in the form that a pack stores; None is returned unchanged.
 
         Raises
         ------
@@ -176,7 +176,7 @@ class Field:
             raise ValueError(f"{short(value)} is not a value of the kind {self.kind}: {error}") from error
 
     def decode(self, stored: Stored) -> Any:
-        """Return the value from its stored form, see the table in the class; None is returned unchanged.
+        """Decode a value from the form that a pack stores; None is returned unchanged.
 
         Raises
         ------
@@ -189,7 +189,10 @@ class Field:
         return KINDS[self.kind].decode(data, *self._properties)
 
     def misfit(self, stored: Stored) -> str | None:
-        """Return why a stored form is not a result of `encode`; None if it is one. Encoded images are not examined."""
+        """Return why a stored value is not a result of `encode`; None if it may be one.
+
+        Encoded images are not examined.
+        """
         kind = KINDS[self.kind]
         if stored is None or kind.form == "pixels":
             return None
@@ -222,7 +225,7 @@ class Field:
         return frozenset(self.ids)
 
     def knows(self, ids: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Tell which numbers are ids of the classes: if the classes have no names, all numbers of 0 or more."""
+        """Tell which numbers are class ids. If the classes have no names, every number of 0 or more is an id."""
         numbers = np.atleast_1d(np.asarray(ids, np.int64))
         if self.ids and numbers.size <= _FEW:
             return np.array([number in self._id_set for number in numbers.ravel().tolist()], bool).reshape(
@@ -301,7 +304,7 @@ def names_of_boxes(known: Mapping[str, Field]) -> list[str]:
 
 
 def fields_of_boxes(known: Mapping[str, Field], sizes: Sizes) -> tuple[str, ...] | None:
-    """Return the names of the fields with an entry for each of a pack's ``boxes``; None if this is unknown.
+    """Return the names of fields with one entry for each box of ``boxes``; None if these fields are unknown.
 
     The pack does not record these fields; they are known from the fields that ``--coco``, ``--voc``, ``--yolo`` and
     Caffe's annotated Datum make. The ``labels`` of the Hub's ``objects`` are recognised from the table: every sample

@@ -52,8 +52,8 @@ class Kind:
         A number is stored in a column of the table, all other values as blobs: an array with a row for each object
         of the image; another array; an encoded image, whose pixels are an array; or a Python object.
     encode, decode : callable
-        Return the stored form of a value, in which classes are ids, and the value from its stored form. They take the
-        value and the field's `properties`, and raise ValueError if it is invalid.
+        `encode` converts a value, with classes as ids, to the form that a pack stores; `decode` converts it back. Both
+        take the value and the field's `properties`, and raise ValueError if the value is invalid.
     properties : tuple of str
         The properties of a field that determine its values: ``dtype``, or ``dtype`` and ``rank``.
     dtypes : tuple of str
@@ -71,7 +71,8 @@ class Kind:
     is_spatial : bool
         Whether a value refers to pixels of the image: a conversion that turns or resizes the image changes it.
     is_proved_by_decoding : bool
-        Whether all bytes that can be decoded are a value. Values of other kinds obey rules that only `encode` checks.
+        Whether bytes that can be decoded are always a valid value. Values of other kinds also obey rules that only
+        `encode` checks.
     pixels : {"", "colours", "ids"}
         The content of the pixels of an encoded image. Ids are never interpolated.
     syntax : {"", "text", "json"}

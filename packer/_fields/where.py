@@ -67,7 +67,7 @@ class ExpressionError(Exception):
 
 
 class Truth(NamedTuple):
-    """The samples for which a condition is true, and for which it is false; for all others it is unknown."""
+    """The samples for which a condition is true, and those for which it is false. For all others it is unknown."""
 
     yes: Mask
     no: Mask

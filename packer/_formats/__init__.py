@@ -1,4 +1,4 @@
-"""The formats of packs, one in each module, and the function that opens a pack of any of them."""
+"""The formats of packs, one in each module, and functions that open a pack of any format."""
 
 from __future__ import annotations
 

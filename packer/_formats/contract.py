@@ -1,8 +1,8 @@
-"""The interface of a format: the classes that its author implements, to append samples to a pack and to read them.
+"""The interface of a format: classes that a format's author implements to write and read the samples of a pack.
 
-A format is a `Writer`, and a `Reader` of `packer._formats.reader`, which builds every way to read on the methods of
-`PackAccess`. Code above this package knows `Writer` and `Reader`, but no particular format. The order of a conversion
-is::
+A format consists of a `Writer` and of a `Reader` (see `packer._formats.reader`). `Reader` implements all ways of
+reading by means of the methods of `PackAccess`. Code above this package knows `Writer` and `Reader`, but no particular
+format. The order of a conversion is::
 
     # `written`: the rows that an earlier, interrupted run left behind
     writer = Writer(path, options, written, contents)
@@ -37,9 +37,9 @@ from packer.errors import DestinationError, option, printable
 
 
 class Locations(NamedTuple):
-    """The locations of some rows' bytes, as in `LOCATION`: the file and the position of each.
+    """Where the bytes of some rows are: the file and the position of each, as in `LOCATION`.
 
-    Keep `held` until the bytes have been read: it keeps files open and memory valid.
+    The caller must keep `held` until the bytes have been read, because this object keeps files open and memory valid.
     """
 
     file: Ints
@@ -53,9 +53,10 @@ class Placed(NamedTuple):
     Attributes
     ----------
     offset : int
-        The offset of its image.
+        The offset of the sample's image.
     blobs : tuple of int
-        For each field with blobs, the offset of the blob, 0 for a missing value; empty if the blobs follow the image.
+        The offset of the blob of each field with blobs, 0 for a missing value. Empty if blobs directly follow the
+        image.
     """
 
     offset: int
@@ -64,7 +65,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """Properties of all samples of a pack, for layouts that repeat them in each sample, and settings for writing files.
+    """Properties that all samples of a pack share, for formats that repeat these in each sample; and a cache setting.
 
     Attributes
     ----------
@@ -97,9 +98,9 @@ class Writer(abc.ABC):
     options : mapping
         The settings of the format, as in the manifest's `layout`; see the format.
     written : Table
-        Rows whose data are in `path` already. Data beyond them are dropped, and the next `append` has the index
-        ``len(written)``. Placement must depend only on the sizes, so that a continued conversion gives the same bytes
-        as an uninterrupted one.
+        The rows of samples that are in `path` already. Data after these samples are dropped, and the next `append` gets
+        the index ``len(written)``. Offsets must depend only on sizes, so that a continued conversion writes the same
+        bytes as an uninterrupted one.
     contents : Contents
         The properties of all samples.
 
@@ -142,20 +143,21 @@ class Writer(abc.ABC):
     def append(self, sample: Sample) -> Placed:
         """Append the next sample; return its offsets for the table.
 
-        Its `parts` are stored one after the other, unless blobs are stored `apart`.
+        The `parts` of the sample are stored one after the other, unless the format stores blobs `apart`.
 
-        The writer may use the data until the next `flush`; they must not change before.
+        The caller must not change the sample's data before the next `flush`, because the writer may use them until
+        then.
         """
 
     @abc.abstractmethod
     def flush(self) -> None:
-        """Write everything appended so far to the operating system. Called on the thread that appends."""
+        """Pass everything appended so far to the operating system. Called on the thread that appends."""
 
     @abc.abstractmethod
     def sync(self) -> None:
         """Return when the flushed bytes are on the disk.
 
-        May be called on another thread during `append` and `flush`.
+        `sync` may run on another thread, at the same time as `append` and `flush`.
         """
 
     @abc.abstractmethod
@@ -170,7 +172,10 @@ class Writer(abc.ABC):
         """Close the files, whether or not the pack was committed."""
 
     def layout(self) -> dict[str, Any]:
-        """Return the manifest's `layout`, with which a reader finds the data; called just before `commit`."""
+        """Return the `layout` for the manifest, which tells a reader where the data are.
+
+        Called just before `commit`.
+        """
         return {}
 
 
@@ -183,17 +188,17 @@ def not_of_journal(path: str | Path) -> DestinationError:
 
 
 class PackAccess(abc.ABC):
-    """The methods that a format defines for an open pack. Three of them are abstract; the others have defaults.
+    """The methods that a format implements for an open pack. Three methods are abstract; the others have defaults.
 
     Attributes
     ----------
     place : Place
-        The pack's place.
+        The location of the pack.
     path : str
-        The user's name for the place.
+        The path or URL as the user wrote it.
     manifest : Manifest
     table : Table
-        As `_open` returned them.
+        The table of the pack. `_open` returns the manifest and the table.
     """
 
     place: Place
@@ -207,26 +212,27 @@ class PackAccess(abc.ABC):
 
     @abc.abstractmethod
     def _fetch(self, offset: int, size: int) -> Buffer:
-        """Return the `size` bytes at a row's `offset`; CorruptPackError if there are none."""
+        """Return `size` bytes at the `offset` of a row; CorruptPackError if the file does not have these bytes."""
 
     def stored(self) -> Table:
-        """Return the table with the sizes of the samples in the files, where pixels may be stored as grey."""
+        """Return the table with sizes as stored: pixels may be stored in grey, with fewer bytes than the table says."""
         return self.table
 
     def _locate(self, offset: Ints, size: Ints) -> Locations:
-        """Locate the bytes of rows for C. The default locates none, and Python reads them.
+        """Locate the bytes of rows, so that C can read them. The default locates none, and Python reads the rows.
 
         Parameters
         ----------
         offset, size : (N,) int64 array
-            As in the table, which may be damaged.
+            The values in the table, which may be damaged.
         """
         return Locations(np.full(len(offset), NOWHERE), offset, None)
 
     def _one_file(self) -> tuple[Descriptor, int, int] | None:
-        """Return, for C, the file with all samples, the base of offsets in it, and the number of bytes from there on.
+        """Return the file with all samples, the byte where offsets begin to count, and the number of bytes after it.
 
-        None if samples are in several files, or C cannot read the file: see `_locate`.
+        C reads samples from this file. The result is None if samples are in several files, or if C cannot read the
+        file; see `_locate`.
         """
         return None
 
@@ -238,7 +244,7 @@ class PackAccess(abc.ABC):
         offset, size : (N,) int64 array
             As for `_locate`.
         urgent : bool
-            Whether they are about to be read.
+            Whether the bytes are about to be read.
         """
 
     @abc.abstractmethod
@@ -246,22 +252,22 @@ class PackAccess(abc.ABC):
         """Close the files; arrays of the table stay valid."""
 
     def data_files(self) -> list[tuple[str, int, int]]:
-        """Return the files that contain the samples: path in the pack, first offset of their data, size in bytes.
+        """Return the files that contain samples: path in the pack, first offset of the data, and size in bytes.
 
         The path is empty if the pack is one file. A format needs this to support packs with parts.
         """
         raise NotImplementedError(f"a pack like {self.path} cannot be a part of another pack")
 
     def file_names(self) -> list[str]:
-        """Return the paths of the pack's files inside the pack, from its format and its manifest.
+        """Return the paths, inside the pack, of all files that belong to the pack by its format and manifest.
 
-        A single empty name if the pack is one file. Other files in its directory do not belong to the pack.
+        A pack that is one file has a single, empty path. Other files in a pack's directory do not belong to the pack.
         """
         return [""]
 
     @functools.cached_property  # the place of a reader never changes, and a batch needs it many times
     def remote(self) -> bool:
-        """Whether the bytes of samples are read from another machine."""
+        """Whether the samples are stored on another machine."""
         return self.place.remote
 
     @property
@@ -275,11 +281,11 @@ class PackAccess(abc.ABC):
         return True
 
     def place_of(self, name: str) -> Place | None:
-        """Return the place of a file of `file_names`; None if it is inside the pack."""
+        """Return the location of a file in `file_names`; None if the file is inside the pack."""
         return None
 
     def changed_files(self) -> Iterable[str]:
-        """Yield a defect for each file of another tool that is missing or has changed."""
+        """Yield a defect for each of another tool's files that is missing or has changed."""
         return ()
 
     def require_distinct_files(self) -> None:
@@ -298,7 +304,7 @@ class PackAccess(abc.ABC):
 
 
 class GrowingFiles:
-    """Growing and complete files in directories.
+    """The files that a writer has open, and their directories; syncs both growing and complete files.
 
     `sync` may run on another thread while `grow`, `finish` and `flush` continue.
 
@@ -328,7 +334,7 @@ class GrowingFiles:
             self._open.remove(file)
 
     def flush(self) -> None:
-        """Write everything to the operating system."""
+        """Pass everything written so far to the operating system."""
         for file in [*self._finished, *self._open]:
             file.flush()
         self._flushed += self._finished
@@ -360,7 +366,7 @@ IMAGE = -1
 
 
 class Frame:
-    """The bytes of one sample in a layout, and the offsets in these bytes of its image and of its fields' blobs.
+    """The bytes of one sample in another tool's format, with the offsets of the image and of each blob in these bytes.
 
     An image or a blob that is not contained in one piece is copied into packer's index.
 
@@ -372,14 +378,14 @@ class Frame:
     Attributes
     ----------
     pieces : list of bytes-like
-        One after the other.
+        The bytes of the sample, in pieces that follow each other.
     size : int
     image : int
-        The offset of the image. Negative if it is copied: -1 stands for the first copied byte.
+        The offset of the image. A negative offset refers to `copies`: -1 is the first copied byte.
     blobs : list of int, or None
         The offsets of the blobs, as for `image`; None for a missing value.
     framing : list of bytes
-        The pieces other than the image and the blobs.
+        The pieces that are neither image nor blob.
     copies : list of bytes-like
         The copied bytes.
     copied : int
@@ -396,7 +402,7 @@ class Frame:
         self.copied = 0
 
     def add(self, piece: bytes) -> int:
-        """Add bytes that frame images and blobs; return their offset."""
+        """Add bytes that belong to neither image nor blob; return their offset."""
         self.framing.append(piece)
         return self._add(piece)
 
@@ -411,7 +417,10 @@ class Frame:
         return begin
 
     def add_value(self, data: Buffer, slot: int | None) -> int:
-        """Add the image if `slot` is `IMAGE`, the blob with this number, or other bytes; return their offset."""
+        """Add bytes as the image (`slot` is `IMAGE`), as the blob of this number, or as framing.
+
+        Return their offset.
+        """
         if slot is None:
             return self.add(bytes(data))
         return self.add_image(data) if slot == IMAGE else self.add_blob(slot, data)

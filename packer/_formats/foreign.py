@@ -1,10 +1,11 @@
-"""Packs in the layout of another tool: files as that tool writes them, and packer's own index.
+"""Packs that another tool can read: files as that tool writes them, and packer's own index.
 
-A pack is a directory with the other tool's files and ``.packer.index``, an index as `packer._formats.index` specifies
-it, whose base is the pack. A layout is a subclass of `ForeignWriter`: it completes its files, and this module writes
-the index. `ShardWriter` is for layouts that store samples one after the other in shards: a layout frames each sample,
-and this module appends the frames to shards, and continues after an interruption. A shard may have an index of the
-other tool, and a header that is written when the shard is complete.
+A pack is a directory with the other tool's files and ``.packer.index``. That file is an index as
+`packer._formats.index` specifies; its paths are relative to the pack. Each format is a subclass of `ForeignWriter`: the
+subclass writes the tool's files, and this module writes the index. `ShardWriter` is for formats that store samples one
+after the other in shards. The subclass frames each sample; this module appends the frames to shards, and continues
+after an interruption. A shard may have an index in the other tool's form, and a header that is written when the shard
+is complete.
 
 The bytes between the samples, such as headers, have one checksum for each file: packer never reads them, but other
 tools do.
@@ -42,16 +43,16 @@ _MOST_OPEN = 64  # files
 
 
 class ShardEntry(NamedTuple):
-    """A complete file of the pack.
+    """A complete file of the pack, as packer's index lists it.
 
     Attributes
     ----------
     name : str
     size : int
     framing : int
-        The checksum of the bytes in the file that belong to no sample.
+        The checksum of those bytes in the file that belong to no sample.
     samples : int
-        Number of samples that begin in it.
+        The number of samples that begin in the file.
     """
 
     name: str
@@ -61,7 +62,7 @@ class ShardEntry(NamedTuple):
 
 
 class ForeignWriter(Writer):
-    """Writes packer's index for files in the layout of another tool, and the copied bytes in the index.
+    """Base of writers for other tools' formats: writes packer's index, and the bytes that are copied into it.
 
     `shard_size` limits the size of a file with samples, in bytes.
     """
@@ -82,10 +83,10 @@ class ForeignWriter(Writer):
 
     @abc.abstractmethod
     def complete(self) -> list[ShardEntry]:
-        """Complete the files with samples and their indexes, and return them in this order."""
+        """Complete the files with samples, then the tool's indexes; return all of these files in the same order."""
 
     def sidecar_files(self) -> Iterator[tuple[str, bytes]]:
-        """Yield name and bytes of the layout's other files: ``classes.txt``, with one class name on each line."""
+        """Yield name and content of further files; by default ``classes.txt``, with one class name on each line."""
         classes = self._contents.classes
         if classes and not any("\n" in name or "\r" in name for name in classes):
             yield "classes.txt", b"".join(encode_name(name) + b"\n" for name in classes)
@@ -95,7 +96,7 @@ class ForeignWriter(Writer):
         return Frame(len(self._blob_fields))
 
     def copy_blobs(self, frame: Frame, sample: Sample) -> None:
-        """Copy the blobs of a sample's fields into the index, for a layout that does not store them."""
+        """Copy the blobs of a sample into the index, for a format that does not store blobs itself."""
         for one, stored in zip(self._contents.fields, sample.fields, strict=True):
             if stored is not None and not isinstance(stored, (int, float)):
                 frame.copy_blob(self._blob_fields[one.name], stored)
@@ -132,7 +133,7 @@ class ForeignWriter(Writer):
         self._files.close()
 
     def _open_copies(self, keep: Collection[str]) -> None:
-        """Open the file of copied bytes behind those of earlier rows, and remove all other files except `keep`."""
+        """Open the file of copied bytes to append after those of earlier rows; remove all other files except `keep`."""
         self._copies = AppendFile(self._index / DATA_FILE, keep=self._copied)
         self._files.grow(self._copies)
         own = {self._index, self._index / DATA_FILE, *(self._path / name for name in keep)}
@@ -157,7 +158,7 @@ class ForeignWriter(Writer):
         return ShardEntry(name, file.size, checksum)
 
     def _listed(self) -> list[ShardEntry]:
-        """Complete the files that other tools read, and return them: those with samples first."""
+        """Complete all files that the other tool reads, and return them, files with samples first."""
         complete = self.complete()
         if self._others is None:
             self._others = []
@@ -214,7 +215,7 @@ def joined_checksum(first: int, second: int, size: int) -> int:
 
 
 def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
-    """Return the ranges, relative to `start`, of images and blobs with offsets from `start` to before `stop`."""
+    """Return the ranges of images and blobs that begin between `start` and `stop`, relative to `start`."""
     begins, ends = list[Ints](), list[Ints]()
     for offset, size in _places(table):
         inside = (offset >= start) & (offset < stop) & (size > 0)
@@ -226,7 +227,7 @@ def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
 
 
 def end_of(table: Table, rows: int, start: int) -> int:
-    """Return the end of the images and blobs of the first rows at or after `start`; `start` if there are none."""
+    """Return where the last image or blob of the first rows ends, if that is after `start`; otherwise `start`."""
     ends = [start]
     for offset, size in _places(table):
         inside = (offset[:rows] >= start) & (size[:rows] > 0)
@@ -252,10 +253,10 @@ def stored_value(written: Table, one: Field, index: int, read: Callable[[int, in
 
 
 class FramedReader(IndexReader):
-    """Reads a pack in the layout of another tool, with the index in it."""
+    """Reads a pack in another tool's format, through packer's index in the pack."""
 
     def check_structure(self) -> Iterable[str]:
-        """Compare the files with the index's list, and the bytes around the samples with their checksums."""
+        """Compare the files with the list in the index, and the bytes between samples with their checksums."""
         damaged = False
         for problem in super().check_structure():
             damaged = True
@@ -286,7 +287,8 @@ DEFAULT_SHARD_SIZE = 512 << 20
 class _Shard:
     """The shard being written.
 
-    `framing` is the checksum of the bytes around its samples, except its head; `framed` is the number of these bytes.
+    `framing` is the checksum of the bytes between samples, without the shard's head; `framed` is the number of these
+    bytes.
     """
 
     lines: Spool
@@ -309,7 +311,7 @@ class _Shard:
 
 
 class ShardWriter(ForeignWriter):
-    """Writes frames to successive shards.
+    """Base of writers for formats with shards: appends the frames of samples to successive shards.
 
     Options: ``shard_size``, the size limit of a shard in bytes; a larger sample gets its own shard.
 
@@ -360,7 +362,7 @@ class ShardWriter(ForeignWriter):
         return b""
 
     def index_line(self, frame: Frame, at: int) -> bytes:
-        """Return the entry of the last `frame`, which begins at byte `at`, in the shard's index or its head.
+        """Return the entry of the last `frame`, at byte `at`, for the shard's index or head.
 
         Called once for each frame.
         """
@@ -371,7 +373,7 @@ class ShardWriter(ForeignWriter):
         return b""
 
     def head(self, lines: bytes, size: int) -> bytes:
-        """Return the `head_size` bytes before the first frame, from all lines of the index and the shard's size."""
+        """Return a shard's head, `head_size` bytes before the first frame; `lines` are all lines of its index."""
         return b""
 
     def trailer(self, size: int, *, last: bool) -> bytes:
@@ -456,7 +458,7 @@ class ShardWriter(ForeignWriter):
         self._shard = None
 
     def _resume(self, written: Table) -> None:
-        """Find the shard of the last row, and frame its samples again."""
+        """Find the shard that contains the last row, and frame the samples of that shard again."""
         if not len(written):
             return
         try:

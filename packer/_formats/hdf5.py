@@ -1,8 +1,8 @@
 """HDF5: one file; `data` holds all samples, one after the other, and every column of the table is a dataset.
 
-`data` is contiguous: no chunks, no filters, no variable lengths. So a sample is a plain range of the file, which
-is read without libhdf5 and its global lock. libhdf5 lays out the file's structure once, at the end, around the samples,
-which were appended to the file after a gap for the beginning of the structure.
+`data` is contiguous: no chunks, no filters, no variable lengths. So a sample is a plain range of the file, and packer
+reads it without libhdf5 and its global lock. While writing, packer leaves a gap at the beginning of the file and
+appends the samples behind this gap. At the end, libhdf5 writes the file's structure around the samples.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _reserve(file: h5py.File, length: int) -> int:
 
 
 class _Frame(io.RawIOBase):
-    """A view of the file for libhdf5: empty at first, so that it creates a new structure, and never truncated.
+    """A file object for libhdf5 that looks empty at first, so that libhdf5 creates a structure; it is never truncated.
 
     A disk error is stored in `error` for the caller, because libhdf5 cannot handle one while closing.
     """
@@ -171,10 +171,10 @@ class HDF5Reader(FileReader):
 
     @classmethod
     def shows_mark(cls, place: Place) -> bool:
-        """Look for the attribute `format`, or if the signature is damaged, for links to packer's datasets.
+        """Look for the attribute `format`; if the file's signature is damaged, for links to packer's datasets.
 
-        This does not need libhdf5, which does not open a damaged file. Without the signature, positions are compared
-        too, because a file of another kind, such as an archive, may contain a whole pack.
+        libhdf5 is not used, because it does not open a damaged file. Without the signature, positions are compared as
+        well: a file of another kind, such as an archive, may contain a whole pack.
         """
         with place.open() as file:
             head = file.read(0, min(_DATA_AT, file.size))
@@ -221,7 +221,7 @@ class HDF5Reader(FileReader):
         return Locations(np.where(inside, file, NOWHERE), position, held)
 
     def _find(self, file: h5py.File, name: str, dtype: str) -> tuple[int, int]:
-        """Return offset and length of a dataset in the file; refuse one that is not a plain range of this file."""
+        """Return offset and length of a dataset; refuse a dataset that is not a plain range of this file."""
         link = file.get(name, getlink=True)
         dataset = file[name] if isinstance(link, h5py.HardLink) else None
         if not isinstance(dataset, h5py.Dataset):

@@ -1,11 +1,12 @@
 """LMDB: one file, a B-tree with 8-byte big-endian keys; the value of key i is the data of sample i.
 
-Any LMDB 0.9 (data version 1) opens the file, but the pages are laid out here and not by liblmdb. Values come in the
-order of their keys and never change, so they are appended as overflow pages, leaf pages fill up between them, and the
-branch pages and the meta page are written once, at the end. Writing is as fast as appending to a file, the same input
-gives the same bytes, an interrupted conversion continues by cutting the file, and network disks are safe to write to.
-Reading uses the table's offsets. So a damaged page raises an error, while liblmdb, which trusts its file, would crash;
-and any number of threads can use a pack, which can be opened twice and used across forks.
+Any LMDB 0.9 (data version 1) opens the file, but this module writes the pages, not liblmdb. Values arrive in the order
+of their keys and never change. So each value is appended as overflow pages, leaf pages are filled between the values,
+and the branch pages and the meta page are written once, at the end. Writing is as fast as appending to a file, the same
+input gives the same bytes, an interrupted conversion continues by cutting the file, and network disks are safe to write
+to. Samples are read by their offsets in the table, without liblmdb. So a damaged page raises an error, where liblmdb,
+which trusts its file, would crash. Also, any number of threads can use a pack, and a pack can be opened twice and used
+across forks.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _Child = tuple[bytes, int]
 class TreeWriter:
     """Writes the B-tree of an LMDB file.
 
-    Values that are `put` before `open` are in the file already, to continue a file.
+    To continue a file, call `put` for the values that the file already has, and then `open`.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ class TreeWriter:
         size : int
             Bytes of the value.
         data : iterable of bytes-like
-            Its parts.
+            The parts of the value.
         """
         inline = _is_inline(key, size)
         leaf = self._leaf_for(key, NODE_HEADER.size + len(key) + (size if inline else 8))
@@ -105,9 +106,9 @@ class TreeWriter:
         return self._add_inline(leaf, key, size, data)
 
     def put_last(self, prefix: bytes, values: Sequence[tuple[bytes, int, Iterable[Buffer]]]) -> None:
-        """Write the last values in order, followed by leaves with their keys, so that they are near the branches.
+        """Write the last values, and then their leaves, so that both are close to the branches at the file's end.
 
-        So one request for the end of the file fetches everything that is needed to find these values.
+        Then a single request for the end of the file fetches everything that finding these values needs.
 
         Parameters
         ----------
@@ -115,7 +116,7 @@ class TreeWriter:
             The common prefix of the keys of these values; no earlier key begins with it. The branch stores it in place
             of the first key, so that a search for keys with this prefix need not read the previous leaf.
         values : sequence of (bytes, int, iterable of bytes-like)
-            As for `put`; the keys are greater than all earlier keys, and in any order.
+            Key, size and parts, as for `put`. The keys may be in any order, but must be greater than all earlier keys.
         """
         placed = {}
         for key, size, data in values:
@@ -154,7 +155,7 @@ class TreeWriter:
         return page * PAGE + OVERFLOW_HEADER.size
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Pass everything to the operating system."""
         if self._file is not None:
             self._file.flush()
             if self._leaf is not None:
@@ -201,7 +202,7 @@ class TreeWriter:
         return self._leaf
 
     def _begin_leaf(self, key: bytes) -> Page:
-        """Return a new leaf; `key` is a lower bound of its keys, and greater than those of other leaves."""
+        """Return a new leaf; `key` is a lower bound of its keys, and greater than the keys of all other leaves."""
         self.flush()
         self._leaf = Page(self._pages, P_LEAF)
         self._leaves.append(_LEAF.pack(len(key), self._pages) + key)
@@ -211,7 +212,7 @@ class TreeWriter:
         return self._leaf
 
     def _write_branches(self, file: AppendFile, leaves: bytes) -> tuple[int, int, int, int]:
-        """Write the levels above the leaves; return the root's page, depth, and numbers of leaves and branches."""
+        """Write all branch pages; return the root's page number, the depth, and the counts of leaves and branches."""
         leaf_pages = count = sum(1 for _ in _children(leaves))
         if not count:
             return NO_PAGE, 0, 0, 0
@@ -338,7 +339,7 @@ class LMDBReader(FileReader):
 
     @classmethod
     def shows_mark(cls, place: Place) -> bool:
-        """Look for the leaf with the manifest's key near the end if the pack does not open: a cut file has no tree."""
+        """If the pack does not open, look for the manifest's key near the end: a truncated file has no tree."""
         try:
             return super().shows_mark(place) or _has_manifest_near_end(place)
         except CorruptPackError:

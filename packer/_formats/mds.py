@@ -1,4 +1,4 @@
-"""MDS, the shards of MosaicML's streaming (https://github.com/mosaicml/streaming).
+"""MDS, the shard format of MosaicML Streaming (https://github.com/mosaicml/streaming).
 
 ``index.json``        the shards in their order, with the columns of each; version 2
 ``shard.00000.mds``   samples
@@ -8,14 +8,14 @@ A shard is a u32 n, the u32 offsets of its n samples and of the end of the last 
 samples. A sample has the u32 sizes of the columns without a fixed size, and then the columns, in the order of their
 names: ``image``, ``label``, ``name`` and the fields.
 
-A sample's offset is known when it is written; the number of samples in its shard is not. So each shard begins with
-space for as many offsets as it may have samples, one for each 4 KiB of its size. Unused space is filled with blanks
-after the JSON, which a JSON parser accepts and which streaming ignores.
+When a sample is written, its offset is known, but the number of samples in its shard is not. So each shard begins with
+space for its maximum number of samples: one offset for each 4 KiB of its size. Blanks after the JSON fill the unused
+space; a JSON parser accepts these, and streaming ignores them.
 
-A column has one encoding. The encoding of images is ``jpeg`` or ``png`` if the pack's codec encoded all images in this
-way, and then streaming decodes them; otherwise it is ``bytes``, because later images may be of another type. The pixels
-of the codec ``raw`` are arrays. A column of numbers cannot hold a missing value, so integers and booleans have the
-encoding ``json``, which has ``null``.
+Each column has one encoding. If the pack's codec encoded all images as JPEG or PNG, the encoding of images is ``jpeg``
+or ``png``, and streaming decodes the images. Otherwise the encoding is ``bytes``, because later images may be of
+another type. The pixels of the codec ``raw`` are arrays. A column of numbers cannot hold a missing value, so integers
+and booleans have the encoding ``json``, which has ``null``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NUMBERS = {"int": struct.Struct("<q"), "float32": struct.Struct("<f"), "float64
 
 
 class _Value(NamedTuple):
-    """A value of a column: bytes, followed by a blob with its number, by the image with `IMAGE`, or by nothing."""
+    """A column's value: bytes, optionally followed by the blob with a number, or by the image (`IMAGE`)."""
 
     head: bytes
     blob: Buffer = b""

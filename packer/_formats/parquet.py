@@ -7,10 +7,10 @@ one for each field, under the field's name. The metadata of a file contain, unde
 columns: which columns are images, and the names of the classes. A sample without a label has the label -1, as in a
 ClassLabel.
 
-Nothing is compressed, and each image is a page of its own, so it is one range of the file, whose offset is known as
-soon as it is written. The other columns follow at the end of their row group, as one page each, so packer's index has a
-copy of the values of blob fields. The layout is that of apache/parquet-format; all values are PLAIN, and any of them
-may be missing.
+Nothing is compressed, and each image is a page of its own. So an image is one range of the file, with an offset that is
+known as soon as the image is written. The other columns follow at the end of their row group, with one page each. The
+offsets of these values are known only then, so packer's index has a copy of the values of blob fields.
+apache/parquet-format specifies the file; all values have the encoding PLAIN, and any value may be missing.
 
 There is no ``classes.txt``, because `datasets` would take a directory with as many text files as Parquet files for a
 text data set.
@@ -52,9 +52,9 @@ class ParquetColumn(NamedTuple):
     path : tuple of str
         The name of its structure, if any, and the column's name.
     kind : int
-        Its type, such as `BYTE_ARRAY`.
+        The physical type, such as `BYTE_ARRAY`.
     converted : int, optional
-        The meaning of the values, a ``ConvertedType`` of ``parquet.thrift``.
+        The logical meaning of the values: a ``ConvertedType`` of ``parquet.thrift``.
     """
 
     path: tuple[str, ...]
@@ -97,7 +97,7 @@ def footer(nodes: Sequence[Node], rows: int, groups: Sequence[Encoded], metadata
 
 
 def first_page(size: int) -> bytes:
-    """Return the bytes before a value of the given size in the first column, which is part of a structure."""
+    """Return the bytes that precede a value of this size in the first column, which is a member of a structure."""
     levels = _levels([2])
     return _page_header(1, len(levels) + 4 + size) + levels + binary_struct.pack("<I", size)
 
@@ -115,7 +115,7 @@ def _levels(levels: Iterable[int]) -> bytes:
 
 @dataclass
 class _Chunk:
-    """The values of a column in a group."""
+    """The values of one column in a row group."""
 
     leaf: ParquetColumn
     levels: bytearray = field(default_factory=bytearray)
@@ -146,7 +146,7 @@ class RowGroup:
     Parameters
     ----------
     nodes : sequence of Node
-        The first one is a structure, and its first column has a page for each value.
+        The columns. The first node is a structure; in its first column, each value has a page of its own.
 
     Attributes
     ----------
@@ -186,7 +186,7 @@ class RowGroup:
         return b"".join(self._other_pages)
 
     def metadata(self, at: int) -> Encoded:
-        """Return the footer's entry of the group, whose tail begins at byte `at`."""
+        """Return the entry of the row group in the footer; `at` is the byte where its `tail` begins."""
         columns = [self._column(self._first, self._begin, self._pages)]
         for chunk, page in zip(self._chunks, self._other_pages, strict=True):
             columns.append(self._column(chunk.leaf, at, len(page)))
@@ -285,7 +285,7 @@ class ParquetWriter(ShardWriter):
         return self._group.rows >= _ROWS or self._group.size >= _SIZE
 
     def _end_group(self, at: int) -> None:
-        """Begin another group; the tail of this one is at byte `at`."""
+        """End the current row group, with its tail at byte `at`, and begin another."""
         self._groups.append(self._group.metadata(at))
         self._group = RowGroup(self._nodes)
 
@@ -348,7 +348,7 @@ def _features(contents: Contents) -> dict[str, Any]:
 
 
 def _classes(names: Any) -> dict[str, Any]:
-    """Return a ClassLabel, or a number if a ClassLabel cannot have such names."""
+    """Return a ClassLabel feature, or a number's feature if a ClassLabel cannot have these names."""
     unique = list(dict.fromkeys(names))
     return {"names": unique, "_type": "ClassLabel"} if unique and unique == list(names) else _of_type("int64")
 

@@ -6,7 +6,8 @@
 ``manifest.json``        the manifest of the whole, written last
 
 In every format, a sample is a plain range of a file, and the manifest lists these files. So a part costs nothing until
-one of its samples is read; then its file is opened. `SpreadReader` is also the base of other readers of several files.
+one of its samples is read; only then is its file opened. `SpreadReader` is the base class of all readers of several
+files.
 """
 
 from __future__ import annotations
@@ -49,18 +50,18 @@ _OPEN_FILES = 256
 
 
 class SpreadReader(Reader):
-    """A reader of a pack with its samples in several files, and its table in one more.
+    """Base class of readers for packs that have samples in several files, and the table in another file.
 
-    The files of the samples are numbered, and the table's offsets count through the data of all of them. A file is
-    opened when one of its samples is read, and a bounded number of files is open at a time; the files from which C
-    reads a batch are open in addition. `_open` calls `_spread`, and `_open_table` or something like it.
+    The files with samples are numbered, and the table's offsets count through the data of all these files. A file is
+    opened when one of its samples is read. The number of open files is bounded, not counting those from which C reads a
+    batch. A subclass calls `_spread` in its `_open`, and usually `_open_table`.
     """
 
     _table_file: PackFile
     _starts: Ints
 
     def _spread(self, sizes: Sequence[int] | Ints) -> None:
-        """Set the number of bytes of data in each file."""
+        """Set the sizes of the data in the files, in bytes."""
         self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         self._opened: dict[int, tuple[PackFile, int]] = {}
         self._closed = False
@@ -162,8 +163,8 @@ class SpreadReader(Reader):
     def _data_file(self, number: int) -> tuple[PackFile, int]:
         """Return an open file with samples, and the offset of its data.
 
-        This takes no lock, which a fork on another thread could leave locked for ever; at worst a file is opened twice.
-        A file that is dropped from the dict is closed when the last read of it is done.
+        The method takes no lock, because a fork on another thread could leave a lock locked for ever; at worst, a file
+        is opened twice. A file that is dropped from the dict is closed after its last pending read.
         """
         if self._closed:
             raise ValueError(f"{printable(self.path)}: is closed")
@@ -176,7 +177,7 @@ class SpreadReader(Reader):
         return found
 
     def _open_within_limit(self, number: int) -> tuple[PackFile, int]:
-        """Open a file, and close the others if the process may have no more open."""
+        """Open a file; if the process has reached its limit on open files, close the others first."""
         try:
             return self._open_data_file(number)
         except PackError as error:
@@ -204,14 +205,15 @@ def join_parts(
     parts : sequence of str
         The names of the packs, in the order of their samples.
     source : mapping
-        The source of the whole, for the manifest.
+        The source of the joined pack, for its manifest.
     place : Place, optional
-        The place of the packs; by default the directory.
+        The location of the packs; by default the directory.
 
     Raises
     ------
     CorruptPackError
-        If a part differs from the others in a property of the whole, or its table does not fit its checksums.
+        If a part differs from the others in a property that all parts must share, or its table does not match its
+        checksums.
     """
     alike, place = (*_ALIKE, "versions"), place or LocalPlace(directory)
     manifest = _joined(place, parts, source, directory / TABLE_FILE, alike)
@@ -222,18 +224,19 @@ def join_parts(
 def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str, Any]) -> Manifest:
     """Append a pack in the directory of a joined pack as its last part; return the manifest of the new whole.
 
-    Only the manifest changes, replaced atomically when everything else is on disk. Readers of the old manifest continue
-    with its files: the old table stays until the next part is appended. Two processes must not append at the same time.
+    Of the existing files, only the manifest changes: it is replaced atomically when everything else is on disk. Readers
+    that opened the old manifest can continue, because the old table stays until the next part is appended. Two
+    processes must not append at the same time.
 
     Parameters
     ----------
     directory : Path
     whole : Manifest
-        The manifest of the joined pack as it is.
+        The current manifest of the joined pack.
     part : str
         The name of the pack.
     source : mapping
-        The source of the new whole.
+        The source of the extended pack, for its manifest.
 
     Raises
     ------
@@ -328,7 +331,7 @@ def write_table(
 
 
 def _of_the_same_kind(reader: Reader, before: Sequence[Manifest], alike: Sequence[str]) -> Manifest:
-    """Return the manifest of a part, after checking that it agrees with the manifests of the parts before it."""
+    """Return the manifest of a part, after comparing it with the manifests of earlier parts."""
     if not before:
         return reader.manifest
     for member in alike:
@@ -416,14 +419,14 @@ class PartsReader(SpreadReader):
         return file, listed.begin
 
     def _begins(self) -> dict[str, int]:
-        """Return the offset of each part's data in the data of all parts; none for a part without files."""
+        """Return the offset of each part's data in the joined data; parts without files are left out."""
         found: dict[str, int] = {}
         for file, start in zip(self._files, self._starts.tolist(), strict=False):
             found.setdefault(file.path.partition("/")[0], start)
         return found
 
     def check_structure(self) -> Iterable[str]:
-        """Compare the whole's table with those of the parts, and check the parts' own structure."""
+        """Compare the joined table with the tables of the parts, and check the structure of each part."""
         first, begins = 0, self._begins()
         for part, count, identity in self._parts:
             rows = range(first, first + count)

@@ -84,7 +84,7 @@ def _write_storage(opcodes: _Opcodes, number: int, storage: str, length: bytes) 
 
 
 class _Opcodes:
-    """A pickle that grows, and the memo in which the objects that it made are numbered."""
+    """A pickle being written, and its memo, which numbers the objects that the pickle creates."""
 
     def __init__(self) -> None:
         self.written = bytearray()
@@ -163,7 +163,7 @@ _ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, Ru
 
 
 class TorchFile:
-    """Writes one .pth file: a dict of vectors, the first of which grows while it is written.
+    """Writes one .pth file: a dict of vectors; the first vector grows while the file is written.
 
     The members are numbered in the order of the dict's keys, so that a reader finds them by number.
     """
@@ -234,7 +234,7 @@ def members_of(file: PackFile) -> dict[str, tuple[int, int]]:
 
 
 def require_types(file: PackFile, span: tuple[int, int], dtypes: Iterable[str]) -> None:
-    """Raise CorruptPackError if the pickle in a span of the file names other types of elements than `dtypes`.
+    """Raise CorruptPackError if the pickle in a span of the file names element types that are not in `dtypes`.
 
     The pickle is not executed: the names of its storages are searched in its bytes.
     """
@@ -298,7 +298,7 @@ MAX_SHARD_SIZE = 3 << 30  # below 4 GiB, where zip needs another kind of header
 
 
 class PthWriter(Writer):
-    """Fills one shard after the other, then writes the table of all of them.
+    """Fills one shard after the other, then writes the table for all shards.
 
     Options: ``shard_size``, the size limit for the samples in a shard, in bytes; a larger sample gets its own shard.
     """
@@ -468,7 +468,7 @@ class PthReader(SpreadReader):
         return [MANIFEST_FILE, TABLE_FILE, *self._data_names()]
 
     def check_structure(self) -> Iterable[str]:
-        """Check, by the zips' CRC-32, the members that neither the table nor the checksums of samples cover."""
+        """Check those members that neither the table nor the samples' checksums cover, by their CRC-32 in the zips."""
         samples = {name: _member_of_samples(name) for name in self._data_names()}
         for name in [TABLE_FILE, *samples]:
             try:
@@ -483,5 +483,5 @@ def _shard_name(number: int) -> str:
 
 
 def _member_of_samples(shard: str) -> str:
-    """Return the member of a shard with the samples, which have separate checksums."""
+    """Return the name of a shard's member that contains the samples."""
     return f"{Path(shard).stem}/data/0"

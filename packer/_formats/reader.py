@@ -1,4 +1,4 @@
-"""Random access to the samples of a pack: `Reader` implements every way to read on the few methods of a format.
+"""Random access to the samples of a pack: `Reader` implements all ways of reading with the few methods of a format.
 
 `PackColumns` gives conditions access to a pack's columns; `read_manifest` and `write_manifest` are for packs that are
 directories.
@@ -55,7 +55,7 @@ class Reader(PackAccess):
         The absolute path of the pack; or its URL, without secrets.
     manifest : Manifest
     table : Table
-        Its columns are read-only and are read from the pack when they are first used.
+        The table of the pack. Its columns are read-only, and each is read from the pack when it is first used.
 
     Raises
     ------
@@ -83,15 +83,16 @@ class Reader(PackAccess):
 
     @classmethod
     def shows_mark(cls, place: Place) -> bool:
-        """Tell whether what is at a place shows that packer wrote it, even if it is damaged.
+        """Tell whether the file or directory at a location, even a damaged one, shows that packer wrote it.
 
-        ``--overwrite`` replaces nothing else. The default opens the pack, which fails for many damaged packs. A format
-        whose files have a mark that can be found without the rest of the file should look for it here.
+        ``--overwrite`` replaces only such files and directories. The default implementation opens the pack, which fails
+        for many damaged packs. If the files of a format have a mark that can be found without the rest of the file, the
+        format should look for that mark here.
 
         Raises
         ------
         PackError
-            If it is too damaged to tell, or cannot be read.
+            If the pack is too damaged to tell, or cannot be read.
         """
         try:
             cls(place).close()
@@ -153,7 +154,7 @@ class Reader(PackAccess):
         return data
 
     def locate(self, positions: Ints) -> tuple[npt.NDArray[Any], object]:
-        """Return the locations of samples' bytes for C, which reads and checks them without holding Python's lock.
+        """Return the locations of samples, so that C can read and check their bytes without Python's lock.
 
         Parameters
         ----------
@@ -180,12 +181,12 @@ class Reader(PackAccess):
         return found, (self._hold_names(found), self._locate_in_files(found))
 
     def _hold_names(self, records: npt.NDArray[Any]) -> object:
-        """Set the names in records of samples, `LOCATION` or `TASK`, to memory that stays alive while C reads it.
+        """Set the names in `LOCATION` or `TASK` records to memory that stays alive while C reads it.
 
         Returns
         -------
         object
-            The caller must keep it while C reads.
+            The object that holds the memory; the caller must keep it while C reads.
         """
         names = self.table.stored("names")
         if not isinstance(names, Vector):
@@ -211,7 +212,7 @@ class Reader(PackAccess):
         Returns
         -------
         object
-            As `locate` returns: files and memory to hold.
+            Files and memory, which the caller must keep as with `locate`.
         """
         files, positions, held = self._locate(found["position"], found["size"])
         found["file"] = np.where(found["file"] == NOWHERE, NOWHERE, files)
@@ -342,7 +343,7 @@ class Reader(PackAccess):
         return self.table.kept(f"field.{name}"), present
 
     def values(self, positions: Ints, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Return a scalar or class field of some samples, in the form in which `column` returns that of all."""
+        """Return the values of a scalar or class field for some samples, in the form that `column` returns."""
         present = self._present(name)
         return self.table.more[f"field.{name}"][positions], present[positions]
 
@@ -377,7 +378,7 @@ class Reader(PackAccess):
         return found
 
     def blobs_of(self, positions: Ints, names: Sequence[str]) -> list[list[Buffer | None]]:
-        """Return the results of `blobs` for several fields; adjacent values are read together."""
+        """Return what `blobs` returns, for several fields at once; adjacent values are read together."""
         located = [rows.T.tolist() for rows in self._locate_all(positions, names)]
         found: list[list[Buffer | None]] = [[None] * len(positions) for _ in names]
         for number in np.argsort(self.table.offset[positions]).tolist():  # reads go through the file in one direction
@@ -441,8 +442,8 @@ class Reader(PackAccess):
     def _fetch_together(self, offsets: Sequence[int], sizes: Sequence[int]) -> tuple[int, Buffer]:
         """Return the offset of the first of several blobs, and the bytes from there to the end of the last.
 
-        No bytes if too many others are in between, or if a damaged size exceeds the file: then each blob is fetched
-        separately, and the error names the one that fails.
+        The result has no bytes if too many other bytes are in between, or if a damaged size exceeds the file. Each blob
+        is then fetched separately, so that an error names the blob that fails.
         """
         present = [(offset, size) for offset, size in zip(offsets, sizes, strict=True) if size > 0]
         if len(present) > 1:
@@ -539,7 +540,7 @@ class TaskFiles:
         Returns
         -------
         object
-            Keep it until C has read the samples: it keeps their files open.
+            An object that keeps the files open; the caller must keep it until C has read the samples.
         """
         first = tasks[:, 0].copy()
         held = self._reader._locate_in_files(first)

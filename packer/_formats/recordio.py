@@ -87,7 +87,7 @@ class RecordIOWriter(ShardWriter):
 
 
 def _split(head: bytes, data: Buffer) -> list[bytes]:
-    """Return the parts of a record, between the magic numbers at multiples of 4; none if it need not be split."""
+    """Split a record at magic numbers at multiples of 4, and return its parts; empty if there are no such numbers."""
     found = [at for at in range(0, len(head), 4) if head[at : at + 4] == _MAGIC]
     words = np.frombuffer(data, "<u4", len(data) // 4)
     found += (len(head) + 4 * np.flatnonzero(words == _MAGIC_NUMBER)).tolist()

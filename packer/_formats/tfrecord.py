@@ -4,8 +4,8 @@
 ``data-00000.idx``        the index of the file that ``tfrecord2idx`` makes: a line ``OFFSET SIZE`` for each record
 ``classes.txt``           the class names, one on each line, if the classes have names
 
-No name ends in ``-of-00128``: the number of files is not known before the last one is written, and a complete file
-keeps its name, so that a conversion can be resumed at any moment.
+No file name ends in ``-of-00128``, because the number of files is not known before the last file is written. A complete
+file is never renamed, so that a conversion can be resumed at any moment.
 
 A record is its length as u64, the masked CRC-32C of those eight bytes, the Example, and its masked CRC-32C. The Example
 has the features ``image/class/label`` (the class id, as in the pack), ``image/class/text`` (the class name),

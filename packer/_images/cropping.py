@@ -164,8 +164,7 @@ def decode_mask(
 
 
 def crop_mask(data: Buffer, size: tuple[int, int], box: Box, *, fill: int = 0) -> Pixels:
-    """Decode the part of a mask that a crop needs, and return the crop's window, resized with nearest-pixel
-    interpolation.
+    """Decode the part of a mask that a crop needs, and return the window as `nearest` does.
 
     Parameters
     ----------

@@ -1,5 +1,4 @@
-"""Imports packer's C extension, `packer._images._native` (None if unavailable), and tells what it lacks on this
-machine."""
+"""Imports packer's C extension, `packer._images._native`, or None; and tells why the decoder is missing or slow."""
 
 from __future__ import annotations
 

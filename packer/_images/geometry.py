@@ -244,10 +244,10 @@ def from_corner(box: Box, touched: Rectangle) -> Rectangle:
 
 
 def _span(first: int, count: int, full: int, scaled: int, reach: int) -> tuple[int, int]:
-    """Return the range of source pixels (out of `full`) that determine `count` result pixels (out of `scaled`) from
-    `first` on.
+    """Return the range of source pixels that determine `count` result pixels from `first` on.
 
-    `reach` is the radius of the kernel, in pixels of the rectangle or of the result, whichever has fewer.
+    One side has `full` source pixels and `scaled` result pixels. `reach` is the radius of the kernel, in pixels of the
+    rectangle or of the result, whichever has fewer.
     """
     scale = full / scaled
     distance = reach * max(scale, 1)

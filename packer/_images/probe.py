@@ -213,7 +213,7 @@ def _is_clipped(image: Image.Image) -> bool:
 
 
 def _has_second_page(image: Image.Image, data: Buffer) -> bool:
-    """Move an image to its second page; return False if there is none. Counting all pages may take hours."""
+    """Tell whether an image has a second page, and leave the image at that page; counting pages may take hours."""
     if image.format == "MPO":
         # The index of an MPO has the number of pages. Seeking would read the metadata of another JPEG.
         return getattr(image, "n_frames", 1) > 1

@@ -49,8 +49,7 @@ def resize(pixels: npt.NDArray[np.uint8], height: int, width: int, interpolation
 
 
 def resize_numbers(numbers: npt.NDArray[Any], height: int, width: int, interpolation: str) -> npt.NDArray[Any]:
-    """Resize (H, W, C) numbers of any dtype to (height, width, C) as torchvision does with tensors, and round the
-    result.
+    """Resize (H, W, C) numbers of any dtype to (height, width, C) as torchvision resizes tensors, then round.
 
     Integers other than uint8 are resized as floats. Results of bicubic interpolation outside of the range of the dtype
     are clipped to the range; in torchvision they overflow.
@@ -176,8 +175,7 @@ class ResizeSpec:
         return (height, width) != self.scaled(height, width) or (height, width) != self.final(height, width)
 
     def box(self, height: int, width: int) -> Box:
-        """Return this resize, for an image of this size, as a `CROP` record, which also applies to the image's masks
-        and boxes."""
+        """Return a `CROP` record that resizes an image of this size, and also its masks and boxes."""
         scaled, final = self.scaled(height, width), self.final(height, width)
         if self.mode == "crop":
             cut = round((scaled[0] - final[0]) / 2), round((scaled[1] - final[1]) / 2)  # torchvision's rounding

@@ -85,7 +85,7 @@ class OtherFiles:
                 self.names = None
 
     def without(self, name: str) -> OtherFiles:
-        """Return the files without one file that was read after all."""
+        """Remove a file that was read after all, and return the remaining files."""
         if self.names is not None and name not in self.names:
             return self
         counts = dict(self.counts)
@@ -629,7 +629,7 @@ class Source:
         return self._with(stamps=self.present_stamps()) if self.stamps is None else self
 
     def present_stamps(self) -> Stamps:
-        """Return the present stamps of images and their fields' files. Raises the same errors as `take_stamps`."""
+        """Return the current stamps of images and of their fields' files. Raises the same errors as `take_stamps`."""
         stamps = take_stamps(self.root, self.names)
         files = [column for column in self.columns if isinstance(column, FileColumn)]
         if not files:
@@ -650,7 +650,7 @@ class Source:
 
     @property
     def tree(self) -> Path | None:
-        """Return the directory in which any file may be, or may later become, an image; None if there is none."""
+        """Return the directory that is searched for images; None if the source does not search a directory."""
         return self.root
 
     def inputs(self) -> Iterator[str]:
@@ -726,7 +726,7 @@ class Source:
         return None if None in (height, width) else (height, width)
 
     def stamp(self, index: int) -> Stamp:
-        """Return the present stamp of image `index` with the files of its fields; SourceError if the disk fails."""
+        """Return the current stamp of image `index` and its fields' files; SourceError if the disk fails."""
         return together([stamp_at(self.path(index)), *self._stamps_beside(index)])
 
     def what_changed(self, before: Stamp, now: Stamp) -> str:
@@ -757,7 +757,7 @@ class Source:
             raise ImageError(f"{field}: {error}", self.names[index]) from error
 
     def _read(self, index: int, path: str, buffer: ReadBuffer, what: str = "") -> tuple[memoryview, Stamp]:
-        """Read a file of image `index`. Raises the same errors as `read`; they name the file if it is not the image."""
+        """Read the image file or a field's file of image `index`. Raises the same errors as `read`."""
         try:
             return buffer.read(path)
         except OSError as error:
@@ -778,7 +778,7 @@ class Source:
             raise ImageChangedError(f"changed since it was listed: {what}", self.names[index])
 
     def require_undamaged(self) -> None:
-        """Raise SourceError if the list of images is damaged; here it was made in memory, so do nothing."""
+        """Raise SourceError if the list of images is damaged; a list in memory never is."""
 
     def require_whole(self) -> None:
         """Raise SourceError if the list omits unusable images, or files of the source may lack images.

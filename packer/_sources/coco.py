@@ -68,7 +68,7 @@ class CocoImage:
         return None if height is None or width is None else (height, width)
 
     def annotations(self, *, captions: bool) -> dict[Id, dict[str, Any]]:
-        """Return the captions, or the objects; from now on the image has them, even if there are none."""
+        """Return the dict of captions or objects, creating an empty one if the image has none."""
         if captions:
             self.captions = self.captions or {}
             return self.captions
@@ -119,8 +119,8 @@ def read_joined(files: Sequence[Path], bad: BadSamples | None = None) -> Joined:
     ----------
     files : sequence of Path
     bad : BadSamples, optional
-        Collects unusable images and annotations, except images with bad annotations, which are in `Joined.unusable`; by
-        default the first one is an error.
+        Collects unusable images and annotations. Images with bad annotations are not collected here, but in
+        `Joined.unusable`. By default the first bad image or annotation is an error.
 
     Raises
     ------
@@ -376,7 +376,7 @@ def columns_of(
     shown : str
         The name in messages for the files.
     unusable : dict of int to SourceError
-        Receives the rows of images with a value that does not fit its field, and the reason; the value becomes null.
+        Receives the row of each image with a value that does not fit its field, and the reason. The value becomes null.
     """
     images = [joined.images[id] for id in ids]
     objects = [_with_ids(image.objects) for image in images]

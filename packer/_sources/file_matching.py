@@ -1,8 +1,8 @@
 """Matching of names in tables and lists with the files below a directory.
 
-Tables and lists may come from another system than the files: with backslashes, another Unicode form, other case, the
-directories of another machine, or ids in place of names. If exactly one file matches a name, the name refers to it.
-Otherwise the name stays unchanged, and reading it is an error.
+Tables and lists may come from another system than the files. Their names may have backslashes, another Unicode form,
+other case, or the directories of another machine, or may be ids instead of names. If exactly one file matches a name,
+the name refers to that file. Otherwise the name stays unchanged, and reading it is an error.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FileMatcher:
     names : mapping of int to str
         The names without an exactly equal file, by row.
     alone : bool
-        Whether the table has no other names. In that case all names may lack a common directory, or have additional
+        Whether `names` are all names of the table. If so, all of them may lack a common directory, or have additional
         directories.
 
     Attributes
@@ -155,7 +155,7 @@ def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
 def account_for_split(  # noqa: PLR0917
     account: Account, split: str, others: Collection[str], missing: Sequence[str], on_missing: str, where: str
 ) -> None:
-    """Account for images that a split does not name, and for named images that do not exist.
+    """Record in the account the images that a split does not name, and the named images that do not exist.
 
     Parameters
     ----------

@@ -371,7 +371,7 @@ def imagefolder_source(
 def _review_classes(
     root: Path, listed: Mapping[str, Sequence[str]], account: Account, *, allow_empty: bool
 ) -> list[str]:
-    """Account for directories that are classes and look like something else; return notes on the classes.
+    """Record in the account the classes that look like something else; return notes on the classes.
 
     Raises SourceError if a class has no image and must have one.
     """
@@ -509,9 +509,8 @@ def split_directories(root: Path) -> list[str]:
 def refuse_splits(root: Path, destination: Path | None = None, parts: int | None = None) -> None:
     """Raise SourceError, with the command to use instead, if `root` contains splits and not classes.
 
-    This is assumed if two directories, or all, have names of splits; a single class may well be called ``train``.
-    Without a destination the message names one split, because only `packer convert` takes several, and it does not with
-    ``--parts``.
+    Directories count as splits if two of them, or all, have names of splits; a single class may well be called
+    ``train``. If `root` is not converted, or is converted with ``--parts``, the message names a single split.
     """
     splits = split_directories(root)
     folders = [folder for folder in class_directories(root) if not is_hidden(folder)]

@@ -1,7 +1,7 @@
 """Building the index of a source: locations, sizes and checksums of its images and field values.
 
-C code reads the images of a block together, and no more of each than its height, width and checksum need. Python
-handles the images that the C code finds unusual.
+C code reads the images of a block together, and reads only as much of each image as its height, width and checksum
+need. Python handles the images that the C code finds unusual.
 """
 
 from __future__ import annotations
@@ -195,7 +195,10 @@ class Survey:
         return found
 
     def _records(self, rows: range) -> npt.NDArray[np.void]:
-        """Return the results of the C code; nothing is seen if it is not compiled, or the images are pixels."""
+        """Inspect images in C, and return the results.
+
+        Without the C extension, or for raw pixels, no image is inspected.
+        """
         source, locations, records = self.source, self.locations, np.zeros(len(rows), SURVEY)
         if not CAN_SURVEY or locations.pixels is not None or os.name == "nt":
             return records

@@ -1,4 +1,4 @@
-"""Files in a tree that have labels and fields of its images: Hugging Face's metadata tables, StyleGAN's dataset.json.
+"""Reads labels and fields of images from files among them: Hugging Face's metadata tables, StyleGAN's dataset.json.
 
 ``metadata.csv``, ``.jsonl`` or ``.parquet``: ``file_name`` is the path of an image, relative to SRC; ``NAME_file_name``
 is the path of another file of the image. ``label``, or ``labels`` with a single label in each row, is the label.
@@ -103,7 +103,7 @@ class MetadataTable(LabelTable):
             yield Chunk(chunk.lines, {column: split.get(column, chunk.columns.get(column, ())) for column in columns})
 
     def _columns_of(self, cell: Any, line: int) -> dict[str, Any]:
-        """Return the cells of a row that its objects become; none if the row is left out."""
+        """Split the objects of a row into cells; return None if the row is left out."""
         try:
             return self._split(cell)
         except ValueError as error:

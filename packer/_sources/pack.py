@@ -408,8 +408,8 @@ def _require_same_classes(readers: Sequence[Reader]) -> None:
 def _labels(reader: Reader, classes: Sequence[str], bad: BadSamples) -> tuple[Labels, npt.NDArray[np.bool_]]:
     """Return the labels of a pack, and a mask of the samples whose class is not in `classes`.
 
-    Ids become indices into `classes`; they are -1 for labels that reading will refuse, and where the mask is set. Such
-    a class is an error unless `bad` takes its samples.
+    Ids become indices into `classes`. The id is -1 where the mask is set, and for labels that reading will refuse. A
+    class that is not in `classes` is an error unless `bad` collects its samples.
     """
     own = reader.manifest.classes
     if own == list(classes):
@@ -427,7 +427,7 @@ def _labels(reader: Reader, classes: Sequence[str], bad: BadSamples) -> tuple[La
 
 
 def _indices(label: Ints, count: int) -> Ints:
-    """Return the class of each label as an index into `count` classes; `count` for labels of none of them."""
+    """Return each label's class as an index below `count`; `count` itself for labels of unknown classes."""
     return np.where((label >= 0) & (label < count), label, count)
 
 

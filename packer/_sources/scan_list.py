@@ -1,4 +1,4 @@
-"""The list of a source in one file, which `packer scan` writes and all tasks that convert a part of it share.
+"""A file with the list of a source: `packer scan` writes it, and all tasks that convert a part of the source share it.
 
 A header of 32 bytes (magic, length of the JSON, its CRC-32C), the JSON, zeros up to a multiple of 64, then columns:
 
@@ -421,10 +421,10 @@ def _members(source: Source) -> dict[str, Any]:
 
 
 def let_mend(path: Path, source: Source, index: int) -> None:
-    """Mark in the list at `path` that image `index`, which stopped a conversion, may be replaced.
+    """Mark in a list that the file of image `index`, which stopped a conversion, may be replaced.
 
-    This applies to a file that is unchanged since the listing, and so was bad then. A file that has changed remains an
-    error.
+    Only a file that is unchanged since the listing is marked, because it was already bad then. A file that has changed
+    remains an error.
 
     Parameters
     ----------

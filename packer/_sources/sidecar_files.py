@@ -150,7 +150,7 @@ def files_among(root: Path, fields: Sequence[FileField], names: Iterable[str]) -
 
 
 def paths_inside(root: Path, paths: Iterable[str | None]) -> Iterator[str]:
-    """Yield paths relative to `root`, even if they leave it and come back; an empty text for paths outside."""
+    """Yield paths relative to `root`, resolving ``..``; an empty text for a path outside of `root`."""
     top = os.path.abspath(root).replace(os.sep, "/").rstrip("/") + "/"
     for path in paths:
         full = posixpath.normpath(posixpath.join(top, path or ""))
@@ -247,7 +247,7 @@ class Missing:
 
 
 def notes_on_gray_files(source: Source, texts: Iterable[str]) -> Iterator[str]:
-    """Yield a note on each field ``NAME=TEMPLATE`` that was taken for an image, but whose first file may be a mask."""
+    """Yield a note on each field ``NAME=TEMPLATE`` that is read as images although its first file may be a mask."""
     columns = {column.field.name: column for column in source.columns}
     for text in texts:
         name, _, template = text.partition("=")

@@ -352,7 +352,7 @@ class TableRows:
         self.labels = [self.labels[row] for row in rows] if self.labels else []
 
     def _repeated(self, row: int, first: int) -> None:
-        """Leave out an image's repeated row, and the first row too if the two differ; or raise the error."""
+        """Leave out the repeated row of an image, and also the first row if the two differ; or raise the error."""
         left = self.table.left
         if self.lines[first] in left:
             left[self.lines[row]] = left[self.lines[first]]

@@ -391,7 +391,7 @@ class ParquetTable(LabelTable):
 
 
 def open_table(path: Path, options: TableOptions, is_image: Callable[[str], bool] | None = None) -> LabelTable:
-    """Open the table in a file, by suffix: ``.jsonl``, ``.parquet``; otherwise CSV, see `CsvTable` for `is_image`.
+    """Open a table file by its suffix: ``.jsonl``, ``.parquet``, or else CSV. See `CsvTable` for `is_image`.
 
     Raises
     ------
@@ -811,7 +811,7 @@ def _kind_of(cells: Cells, of_texts: bool) -> str:
 
 
 def _of_numbers(kind: str, whole: Iterable[int], exact: str) -> str:
-    """Return the kind of a column of numbers: `exact` if `kind` would round one of the whole numbers."""
+    """Return the kind for a column of numbers: `kind`, or `exact` if `kind` would round a whole number."""
     most = max(map(abs, whole), default=0) if kind in ("int64", "float64") else 0
     if most <= _EXACT:
         return kind

@@ -359,7 +359,10 @@ class _Description:
         return [own / dataset, Path(dataset).expanduser(), own] if dataset else [own]
 
     def _existing(self, path: str) -> Path:
-        """Return the directory or the list that a split names, also without its ``../``, as ultralytics tries."""
+        """Return the directory or list that a split names.
+
+        As in ultralytics, the path is also tried without ``../``.
+        """
         path = path.replace("\\", "/")
         spellings = [path, *([path[3:]] if path.startswith("../") else [])]
         tried = [base / spelling for base in self._bases() for spelling in spellings]

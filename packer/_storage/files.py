@@ -1,6 +1,6 @@
-"""Writing files: appending, patching, atomic replacement, syncing; locks; temporary files.
+"""Writes files: appends, patches, replaces atomically, and syncs; holds locks, and makes temporary files.
 
-Temporary files are spools, for data that grow with a pack, and the scratch directory of a process.
+There are two kinds of temporary files: spools, for data that grow with a pack, and a process's scratch directory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UNABLE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 def _is_known() -> bool:
-    """Tell whether the system may support the flag; only writing shows whether the file system does."""
+    """Tell whether the system knows the flag for uncached writes; the file system may still refuse it."""
     if sys.platform != "linux" or not hasattr(os, "pwritev"):
         return False
     numbers = platform.release().split(".")[:2]
@@ -55,7 +55,8 @@ def write_uncached(fd: int, parts: Sequence[Buffer]) -> int | None:
     Returns
     -------
     int or None
-        Number of bytes written. None if the system or the file system does not support it, and nothing was written.
+        The number of bytes written. None if nothing was written, because the system or the file system does not support
+        uncached writes.
     """
     if not _KNOWN:
         return None
@@ -83,12 +84,13 @@ _COLLECT_PARTS = 500  # a system takes 1024 in one write
 class AppendFile:
     """A file that grows at its end and allows changes to bytes already written.
 
-    Appended data are collected and written together, at the latest by `flush`. Until then they must not change.
+    Appended data are collected and written together, at the latest by `flush`. The caller must not change data before
+    they are written.
 
     Parameters
     ----------
     path : path
-        Created if missing. A symbolic link is refused.
+        The file, which is created if missing. A symbolic link is refused.
     keep : int
         The length of an existing file to continue.
     new : bool
@@ -96,7 +98,7 @@ class AppendFile:
     mode : int
         Permissions of a new file.
     shown : path, optional
-        The path in errors, instead of `path`.
+        The path that errors show instead of `path`.
     cached : bool
         Whether the system's cache should keep the appended bytes. False is a hint that a system may ignore.
     """
@@ -260,9 +262,9 @@ def writing_to(path: str | os.PathLike[str], then: str = "then run the same comm
 
 @contextmanager
 def replacing(path: Path, shown: Path | None = None) -> Iterator[AppendFile]:
-    """Write a file atomically: it gets its name and replaces an older file when the block has ended and it is on disk.
+    """Write a file atomically: after the block, sync the file, and then rename it to `path`.
 
-    If the block fails, nothing is replaced and no file is left behind. Errors name `path`, or `shown` instead.
+    If the block fails, nothing is replaced and no file is left behind. Errors show `shown`, by default `path`.
     """
     # A unique name, because several processes may write a file of this name at the same time.
     partial = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}.partial")
@@ -283,7 +285,7 @@ def replacing(path: Path, shown: Path | None = None) -> Iterator[AppendFile]:
 
 
 def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Raise DestinationError, which names `path`, if its directory does not exist or cannot be accessed."""
+    """Raise DestinationError if the directory of `path` does not exist or cannot be accessed."""
     try:
         if stat.S_ISDIR(os.stat(directory).st_mode):
             return
@@ -299,7 +301,7 @@ def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike
 def disk_size(path: str | os.PathLike[str]) -> int:
     """Return the size in bytes of a file, or of the regular files below a directory; links there do not count.
 
-    Files removed meanwhile do not count either; FileNotFoundError if there is nothing at `path`.
+    Files that are removed meanwhile do not count either. FileNotFoundError is raised if nothing exists at `path`.
     """
     status = os.stat(path)
     if not stat.S_ISDIR(status.st_mode):
@@ -397,7 +399,7 @@ def require_output(
     Raises
     ------
     DestinationError
-        Also if a file of another kind exists there. An empty file may be replaced.
+        If the file cannot be written, or a file of another kind exists at `path`. An empty file may be replaced.
     """
     shown = printable(os.fspath(path))
     parent = os.path.dirname(os.path.abspath(path))
@@ -421,7 +423,7 @@ def require_output(
 
 
 def write_output(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write all of the content, or leave the existing file unchanged.
+    """Write a file completely, or leave the existing file unchanged.
 
     Raises
     ------
@@ -443,7 +445,7 @@ SECONDS_BETWEEN_TRIES = 0.2
 
 @contextmanager
 def held(path: Path, wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock on the file `path`, which exists only while a process holds the lock or waits for it.
+    """Hold a lock on the file `path`; the file exists only while a process holds the lock or waits for it.
 
     Parameters
     ----------
@@ -480,7 +482,7 @@ def _open_lock(path: str, flags: int) -> int:
 
 
 def is_at(file: IO[Any], path: Path) -> bool:
-    """Tell whether an open file is the one that `path` names now."""
+    """Tell whether `path` still refers to this open file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
@@ -488,7 +490,10 @@ def is_at(file: IO[Any], path: Path) -> bool:
 
 
 def try_lock(file: IO[Any]) -> bool:
-    """Lock an open file until it is closed or its process dies; False if another process holds it."""
+    """Try to lock an open file until it is closed or the process dies.
+
+    Return False if another process holds the lock.
+    """
     try:
         if os.name == "nt":
             import msvcrt
@@ -515,7 +520,7 @@ _CODES = {"<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b", "<u4": "I", "|u1": "B"
 
 
 class Spool:
-    """Bytes in an unnamed temporary file, which vanishes when it is closed.
+    """An unnamed temporary file of bytes, which is deleted when it is closed.
 
     Parameters
     ----------
@@ -567,7 +572,7 @@ class TableBuilder:
     Parameters
     ----------
     directory : Path, optional
-        The directory of their files.
+        The directory of the temporary files.
     types : mapping, optional
         The columns and their dtypes; see `packer._table.column_types`.
     """
@@ -603,7 +608,10 @@ class TableBuilder:
         self._names.append(name)
 
     def extend(self, columns: Mapping[str, npt.NDArray[Any]], names: Names) -> None:
-        """Add rows; `columns` lacks ``name_end`` and ``names``, and its dtypes may be wider than the table's."""
+        """Add rows.
+
+        `columns` has all columns except ``name_end`` and ``names``, possibly with wider dtypes than the table's.
+        """
         rows = np.empty(len(names), self._row_type)
         for name in rows.dtype.names or ():
             rows[name] = names.ends + self._name_end if name == "name_end" else columns[name]
@@ -633,10 +641,10 @@ _directories: dict[tuple[int, str, Path], Path] = {}
 
 
 def process_directory(prefix: str) -> Path:
-    """Return the scratch directory of this process whose name begins with `prefix`; its end removes the directory.
+    """Return this process's scratch directory with a name that begins with `prefix`; the directory is removed at exit.
 
-    The directory is in memory if there is room, and has a locked file. If a process is killed, its directory stays, but
-    nobody holds the lock any more, so the next process removes the directory.
+    The directory is in memory if there is room, and contains a locked file. If a process is killed, its directory
+    remains without a lock, and the next process removes the directory.
     """
     parent = Path(tempfile.gettempdir())
     if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= _ROOM:

@@ -1,8 +1,8 @@
-"""The B-tree of an LMDB file: the layout of its pages, and the location of each key's value, read without liblmdb.
+"""Reads and builds the pages of an LMDB file's B-tree, and finds the offset of each key's value, without liblmdb.
 
-liblmdb maps a file and trusts it: a page number beyond the file crashes the process. It also returns values, but not
-their offsets in the file, which an index needs. So the tree is read here page by page, and nothing in it is trusted.
-The constants have their names in liblmdb's mdb.c, which defines the layout.
+liblmdb maps a file and trusts it: a page number beyond the file crashes the process. liblmdb also returns only values,
+whereas an index needs their offsets in the file. So this module parses the tree page by page, and trusts nothing in it.
+liblmdb's mdb.c defines the pages; the constants have the same names as in that file.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Page:
         return self.upper
 
     def restore(self, page: bytes) -> None:
-        """Take the nodes' bytes from an earlier copy of this page."""
+        """Restore the nodes from an earlier copy of this page."""
         self._bytes[self.upper :] = page[self.upper :]
 
     def to_bytes(self) -> bytes:
@@ -205,7 +205,7 @@ class LMDBTree:
             )
 
     def end(self) -> tuple[int, int]:
-        """Return offset and size of the file's end, where packer's packs have their branches and their last leaves."""
+        """Return offset and size of the end of the file, where packer writes the branches and the last leaves."""
         branches = min(self._meta.branches, self._meta.last_page) + 1
         size = min(branches * self._page_size + _BESIDE, self._file.size)
         return self._file.size - size, size
@@ -218,8 +218,9 @@ class LMDBTree:
     def walk(self, first: bytes = b"") -> Iterator[tuple[bytes, int, int]]:
         """Yield key, offset and size of every value whose key is `first` or comes after it, in key order.
 
-        A malicious tree may contain cycles. Each path down ends after at most `MAX_DEPTH` pages at a leaf, and each
-        leaf must have larger keys than those before, so a page that is reached twice ends the walk with an error.
+        A malicious tree may contain cycles. The walk still ends: a path from the root has at most `MAX_DEPTH` pages,
+        and the keys of each leaf must be larger than those of earlier leaves, so a page that is reached twice raises an
+        error.
 
         Raises
         ------
@@ -265,7 +266,7 @@ class LMDBTree:
             raise CorruptPackError(f"page {number} is damaged", self._file.path) from error
 
     def _held_page(self, number: int) -> tuple[bool, list[Node], list[bytes]]:
-        """Return the results of `nodes`, and the keys, from a cache, because upper pages are read repeatedly."""
+        """Return the results of `nodes`, and the keys, from a cache; searches read the upper pages again and again."""
         page = self._held.get(number)
         if page is None:
             is_leaf, nodes = self.nodes(number)

@@ -1,4 +1,4 @@
-"""A file of a pack, open for positional reads that cannot crash the process; and locations of bytes for the C code."""
+"""Reads files of packs at given positions, without the risk of a crash; gives the C code the locations of bytes."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class PathRecords(NamedTuple):
 
 
 def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints, PathRecords]:
-    """Return positions for locations `BY_PATH`, and records that the caller must keep until the files were read.
+    """Return positions for `BY_PATH` locations, and records that the caller must keep until the files were read.
 
     Parameters
     ----------
     directory : int
         A descriptor.
     paths : sequence of bytes
-        Relative to the directory. A path with a NUL is not the path of any file.
+        The paths of the files, relative to the directory. A path that contains a NUL refers to no file.
     stamps : (N, 2) int64 array
         Size and time of each file.
     """
@@ -145,7 +145,7 @@ class FileBytes:
         return data
 
     def mapping(self, start: int, size: int) -> mmap.mmap:
-        """Map at least one byte, from a multiple of `mmap.ALLOCATIONGRANULARITY` on."""
+        """Map at least one byte; `offset` is a multiple of `mmap.ALLOCATIONGRANULARITY`."""
         try:
             return mmap.mmap(self.number, size, access=mmap.ACCESS_READ, offset=start)
         except ValueError as error:
@@ -159,7 +159,7 @@ class FileBytes:
             raise CorruptPackError("the file became shorter after it was opened", self._path)
 
     def stamp(self) -> tuple[int, int]:
-        """Return the size of the file, and when it was changed last, in nanoseconds."""
+        """Return the file's current size, and the time of its last change in nanoseconds."""
         status = os.fstat(self.number)
         return status.st_size, status.st_mtime_ns
 
@@ -236,8 +236,9 @@ class PackFile:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], object]:
         """Return descriptors and positions of bytes for reads in C; NOWHERE for bytes outside the file.
 
-        The descriptors are duplicates: if this file were closed in the meantime, C would read from the next file that
-        gets its number. They are closed together with the third value, which also keeps bytes in MEMORY valid.
+        The descriptors are duplicates, because this file may be closed while C reads, and its descriptor number may
+        then be given to another file. The duplicates are closed when the third value is released, which also keeps
+        bytes in MEMORY valid.
         """
         descriptor = self.duplicate()
         if descriptor is None:
@@ -246,7 +247,7 @@ class PackFile:
         return np.where(inside, descriptor.number, NOWHERE), offset, descriptor
 
     def duplicate(self) -> Descriptor | None:
-        """Return a duplicate descriptor, as in `locate`; None if C cannot read all bytes with a single one."""
+        """Return a duplicate descriptor, as in `locate`; None if C cannot read all bytes with a single descriptor."""
         number = self._fd
         try:
             return Descriptor(os.dup(number)) if hasattr(os, "pread") else None
@@ -254,7 +255,7 @@ class PackFile:
             return None
 
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Fetch ranges (offset, size) from which arrays will be read; does nothing on a disk."""
+        """Fetch ranges (offset, size) from which arrays will be read; a file on a disk needs no fetching."""
 
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
         """Fetch ranges (offset, size) without waiting; does nothing on a disk, where the system reads ahead."""
@@ -262,7 +263,7 @@ class PackFile:
     def vectors(self, ranges: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
         """Return vectors of the file, such as the columns of a table, which are read when they are first used.
 
-        They are kept in memory if their total size is at most `MOST_HELD`. They stay valid after `close`.
+        Vectors with a total size of at most `MOST_HELD` are kept in memory. All vectors stay valid after `close`.
 
         Parameters
         ----------
@@ -282,7 +283,10 @@ class PackFile:
         return vector.array() if isinstance(vector, Vector) else vector
 
     def mapping(self) -> mmap.mmap:
-        """Map the file, which must not be empty. Touching bytes that were cut off would kill the process."""
+        """Map the file, which must not be empty.
+
+        If the file is truncated later, touching the lost bytes kills the process.
+        """
         return self._require_open().mapping(0, self.size)
 
     def stream(self, most: int, beside: int = 0) -> io.RawIOBase:
@@ -294,7 +298,7 @@ class PackFile:
             The size limit of one read in bytes. A larger read, which a malicious file may cause, raises
             CorruptPackError.
         beside : int
-            Bytes before and after a read that are likely to be read too.
+            How many bytes before and after a read are likely to be read too.
         """
         return _Stream(self, most, beside)
 

@@ -1,4 +1,4 @@
-"""Places: locations of packs, on a disk or in object storage, whose files readers open by relative path."""
+"""Locations of packs, on a disk or in object storage; readers open the files of a pack by relative path."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ class FoundFile(NamedTuple):
 
 
 class Place(abc.ABC):
-    """A file or a directory of a pack, on a disk or at a URL.
+    """The location of a pack: a file or a directory on a disk, or a URL.
 
     In each method, `inside` is the path of a file below the directory, with the separator ``/``.
 
     Attributes
     ----------
     path : str
-        The user's name for it: an absolute path, or a URL without secrets.
+        The location for messages: an absolute path, or a URL without secrets.
     as_written : str
         The path or URL as the user wrote it.
     remote : bool
-        Whether it is on another machine.
+        Whether the pack is on another machine.
     """
 
     path: str
@@ -73,24 +73,27 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def join(self, inside: str) -> Place:
-        """Return the place of a file, or of a directory, below this directory."""
+        """Return the location of a file or a directory below this directory."""
 
     @abc.abstractmethod
     def follow(self, way: str) -> Place:
-        """Return the place at a path, which may be absolute, or relative with ``..``; ValueError if it is invalid."""
+        """Return the location at an absolute path, or at a relative path, possibly with ``..``.
+
+        Raise ValueError if the path is invalid.
+        """
 
     @abc.abstractmethod
     def head(self, size: int) -> bytes | None:
-        """Return the first bytes of the file; None if there is no file, but there may be a directory.
+        """Return the first bytes of the file; None if this is not a file, but may be a directory.
 
         Raises
         ------
         FileNotFoundError, NotADirectoryError
             If nothing exists there.
         StrangeFileError
-            If it is neither a file nor a directory.
+            If the path is neither a file nor a directory.
         OSError
-            If the system refuses to read it.
+            If the system refuses to read the file.
         """
 
     @abc.abstractmethod
@@ -103,7 +106,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def holding(self, names: Iterable[str]) -> set[str]:
-        """Return the paths, among several below this directory, that are regular files."""
+        """Return those of several paths below this directory that are regular files."""
 
     @abc.abstractmethod
     def holds(self, inside: str) -> bool:
@@ -115,7 +118,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def files(self, names: Sequence[str]) -> dict[str, FoundFile]:
-        """Return the files of a pack with these names; an empty name stands for the place itself.
+        """Find the files of a pack with these names; an empty name stands for the location itself.
 
         Raises
         ------
@@ -136,7 +139,7 @@ class Place(abc.ABC):
         """Tell whether a path from an error message belongs to this place or to a file below it."""
 
     def names(self) -> list[str]:
-        """Return the names of the entries of this directory, as far as it can be listed."""
+        """Return the names in this directory, as far as it can be listed."""
         return []
 
     def why_missing(self) -> str:
@@ -155,7 +158,7 @@ class Place(abc.ABC):
 
 
 class LocalPlace(Place):
-    """A place on a disk of this machine."""
+    """A location on a disk of this machine."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.as_written, self.path = os.fspath(path), os.path.abspath(path)
@@ -245,7 +248,7 @@ class LocalPlace(Place):
 
 
 def place_of(path: str | os.PathLike[str] | Place) -> Place:
-    """Return the place at a path or a URL; RemoteError if it is not a URL of an object."""
+    """Return the location at a path or a URL; RemoteError if the URL cannot be that of an object."""
     if isinstance(path, Place):
         return path
     if not is_url(path):
@@ -261,7 +264,7 @@ def choose_reading(
     cache_size: int | str | None = None,
     timeout: float | None = None,
 ) -> None:
-    """Set how this process reads the URLs among some places, if any of the settings is not None.
+    """Set how this process reads those of some paths that are URLs; settings that are None stay unchanged.
 
     Raises
     ------

@@ -34,7 +34,7 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
     Raises
     ------
     TypeError
-        If `progress` is none of these.
+        If `progress` is of another type.
     """
     if progress is None or progress is False:
         return None
@@ -49,9 +49,9 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
 
 
 class _Bar:
-    """A bar with the arguments of any of packer's progress callbacks: one object, two numbers, or three values.
+    """A bar that can serve as any of packer's progress callbacks, which take one object, two numbers, or three values.
 
-    It ends with the last image, the next phase, or an error, after which nothing refers to it any more.
+    The bar ends at the last image, at the next phase, or at an error.
     """
 
     def __init__(self, what: str, unit: str) -> None:
@@ -106,7 +106,7 @@ def _automatic_bar() -> Any:
 
 @functools.cache
 def bars_of_this_process(kind: Any) -> Any:
-    """Return a class of tqdm's bars whose lock and refreshing thread no other process shares.
+    """Return a tqdm class with a lock and a refreshing thread that belong to this process alone.
 
     By default tqdm guards its bars with a semaphore that forked children share. A child that is killed while it closes
     its copy of a bar keeps the semaphore, and the next bar of the parent waits for it forever. Measurements kill

@@ -1,8 +1,8 @@
-"""Opening the files of a pack: regular files only, and below a pack without following symbolic links.
+"""Opens files of packs: regular files only, without following symbolic links inside a pack.
 
-A pack may come from a stranger. A name in it may refer to a FIFO, which blocks when it is opened, to a device without
-an end, or to a link to an unrelated file. The path of the pack itself is chosen by the user, and may be a link. Names
-of samples are checked too, before they become files: they must not lead out of a directory.
+A pack may come from a stranger. A name in the pack may refer to a FIFO (opening it blocks), to a device without an end,
+or to a link to an unrelated file. The path of the pack itself is chosen by the user, and may be a link. Names of
+samples are checked too before files are created with these names, because a name must not lead out of a directory.
 """
 
 from __future__ import annotations
@@ -122,9 +122,9 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
         The file, or the directory that `inside` is relative to. It may be a symbolic link, unless `flags` have
         `NO_LINK`.
     inside : str, optional
-        The file's path below `path`: names with slashes between them. None of them may be a symbolic link.
+        The file's path below `path`: names with slashes between them. No part of this path may be a symbolic link.
     flags, mode : int
-        As `os.open` takes them.
+        The arguments of `os.open`.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
         If the path is not a regular file, or leads through a link; PointerError if a file opened for reading only is a
         Git LFS pointer.
     OSError
-        If it cannot be opened.
+        If the file cannot be opened.
     """
     try:
         fd = _open_inside(path, inside, flags, mode) if inside else os.open(path, flags | _FLAGS, mode)

@@ -1,7 +1,7 @@
 """Stamps: size and modification time of every file of a source, to detect changed files.
 
-A change that keeps size and time is not detected: within one tick of the file system's clock, or by a program that
-restores the time.
+A change that keeps size and time is not detected. Such changes happen within one tick of the file system's clock, or by
+a program that restores the time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def filled(path: str | os.PathLike[str]) -> int:
-    """Return the allocated bytes of a file, which may be sparse; 0 if there is no file."""
+    """Return how many bytes of a file are allocated on disk, because a file may be sparse; 0 if there is no file."""
     try:
         status = os.stat(path)
         if blocks := getattr(status, "st_blocks", 0):
@@ -144,10 +144,10 @@ def same_stamp(before: Stamp, now: Stamp) -> bool:
 
 
 def together(stamps: Sequence[Stamp]) -> Stamp:
-    """Return one stamp for all files of a sample, the image first, which changes when any of their stamps changes.
+    """Combine the stamps of a sample's files, the image's first, into one; it changes when any of the stamps changes.
 
-    Its size is the total of all files. The seconds of its time are a checksum of all sizes and seconds, and the
-    fraction is the largest of the fractions, so that `same_stamp` also works on a mount with less precise times.
+    The size is the total of all files. The seconds of the time are a checksum of all sizes and seconds. The fraction is
+    the largest of all fractions, so that `same_stamp` also works on a mount with less precise times.
     """
     if stamps[0] in (NO_STAMP, MENDABLE) or len(stamps) == 1:
         return stamps[0]

@@ -39,7 +39,7 @@ _NAMES = frozenset({".ds_store", "thumbs.db", "ehthumbs.db", "desktop.ini"})
 
 
 def may_be_system_file(name: str) -> bool:
-    """Tell by its name, without directories, whether a file may be a system file; `is_system_file` decides."""
+    """Tell whether a file name (without directories) may be that of a system file; `is_system_file` decides."""
     return name.startswith(_DOUBLE) or name.lower() in _NAMES
 
 

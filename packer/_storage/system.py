@@ -1,9 +1,9 @@
 """System resources, threads and processes: CPUs and memory that this process may use, Ctrl-C, starting Python.
 
-A started process finds packer where this process found it. ``sys.path`` alone is not enough for that: an editable
-installation is found by a finder that ``site`` adds, and the program may have left the directory that the empty entry
-of ``sys.path`` stands for. The environment is not enough either: a program that changed ``sys.path``, or that was
-started with ``-I``, ``-E`` or ``-P``, searches elsewhere than a new process.
+A process that packer starts imports packer from the same location as this process. Passing ``sys.path`` on is not
+enough: ``site`` adds the finder of an editable installation, and the program may have left the directory that the empty
+entry of ``sys.path`` stands for. Passing the environment on is not enough either: if a program changed ``sys.path``, or
+was started with ``-I``, ``-E`` or ``-P``, a new process searches other directories.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ def results(futures: Iterable[Future[_R]], ahead: int) -> Iterator[_R]:
 def interrupts_held() -> Iterator[None]:
     """Defer Ctrl-C. A process started in the block never receives it, not even while it imports its modules.
 
-    A signal blocked in this thread goes to another thread, and Python then interrupts the main thread nevertheless,
-    which could leave a half-started process behind. So its handler is deferred too.
+    Blocking the signal in this thread is not enough: another thread receives it, and Python still interrupts the main
+    thread, which could leave a half-started process behind. So Python's handler is deferred too.
     """
     held: list[int] = []
     handler = signal.getsignal(signal.SIGINT)
@@ -240,15 +240,15 @@ def _directory(package: str) -> str:
 
 
 def python_command(code: str, *packages: str) -> list[str]:
-    """Return a command that runs code in a new Python process, without ``site`` and variables, to start fast.
+    """Return a command that runs code in a new Python process, started fast: without ``site`` and Python's variables.
 
     Parameters
     ----------
     code : str
         The code; it imports modules as this process does.
     *packages : str
-        Packages, in addition to packer, that it imports from the same location as this process; all others come from
-        the current ``sys.path``.
+        Packages, in addition to packer, that the new process imports from the same location as this process. All other
+        packages come from the current ``sys.path``.
     """
     packages = ("packer", *packages)
     start = _START.format(packages=packages) + code

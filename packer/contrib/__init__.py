@@ -1,1 +1,1 @@
-"""Rarely used containers and formats, with the same kind of descriptors as in other packages."""
+"""Rarely used containers and formats, registered by descriptors as those of other packages are."""

@@ -1,9 +1,10 @@
-"""LMDB files with values written by ``pyarrow.serialize``, which pyarrow has removed; they are read without it.
+"""LMDB files with values from ``pyarrow.serialize``. pyarrow has removed that function, so this module parses the
+values itself.
 
-The first 16 bytes are the numbers of tensors and buffers at the end. Then follow two messages of Arrow's IPC format, a
-schema and a batch of one row, whose one column is a dense union: of numbers, of texts, of bytes, and of lists of such
-unions. https://arrow.apache.org/docs/format/Columnar.html and its .fbs files specify messages and unions. Before
-pyarrow 0.15 no 0xFFFFFFFF preceded a message's length, and a union had a bitmap of nulls.
+The first 16 bytes give the number of tensors and buffers at the end of the value. Two messages of Arrow's IPC format
+follow: a schema, and a batch of one row with one column. The column is a dense union of numbers, texts, bytes, and
+lists of such unions. https://arrow.apache.org/docs/format/Columnar.html and its .fbs files specify messages and unions.
+Before pyarrow 0.15 no 0xFFFFFFFF preceded a message's length, and a union had a bitmap of nulls.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class _Type:
 
 
 class _Message(NamedTuple):
-    """The bytes of a message, where in the file it ends, the version of its layout, and the size of its body."""
+    """A message: its bytes, its end in the file, the version of the message format, and the size of its body."""
 
     data: bytes
     end: int
@@ -111,7 +112,7 @@ class _Message(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """The version of a batch's layout, where in the file its body begins, and the body's bytes."""
+    """A batch: the version of the message format, the offset of the body in the file, and the bytes of the body."""
 
     version: int
     body: int
@@ -119,7 +120,7 @@ class _Batch(NamedTuple):
 
 
 class _Record:
-    """One value."""
+    """The parser of one serialized value."""
 
     def __init__(self, file: PackFile, offset: int, size: int, most: int) -> None:
         self._file, self._begin, self._end = file, offset, offset + size
@@ -217,7 +218,7 @@ class _Record:
     def _array(self, tag: str, number: Any) -> Array:
         """Return an array that follows the batch: first come tensors, then arrays, each a message and its elements.
 
-        Arrays in the layout before pyarrow 0.15 are refused: there was no file to compare with.
+        Arrays written before pyarrow 0.15 are refused, because there was no such file to test with.
         """
         tensors, sparse, _, _ = struct.unpack("<4I", self._head[:_HEADER])
         if tag == _BUFFER or sparse or self._head[_HEADER : _HEADER + 4] != b"\xff\xff\xff\xff":

@@ -1,8 +1,8 @@
 """Bagz (https://github.com/google-deepmind/bagz): records one after the other, followed by their end offsets.
 
-The file ends with the end offsets of all records, 8 bytes each, little-endian. The last of them, the end of the last
-record, is also the offset of this table. Alternatively the table is in a separate file, ``limits.X`` next to ``X``. A
-sample is a record; there are no labels and no names.
+The file ends with the end offsets of all records, 8 bytes each, little-endian. The last of these offsets, the end of
+the last record, is also where the table of offsets begins. Alternatively the table is in a separate file, ``limits.X``
+next to ``X``. Each record is a sample; samples have no labels and no names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LIMITS = "limits."
 
 @dataclass(eq=False)
 class Bagz(Container):
-    """Files ``.bag``. Those called ``.bagz`` have compressed records, and are refused."""
+    """Files ``.bag`` of records. Files ``.bagz`` have compressed records, and are refused."""
 
     kind = "bagz"
     suffixes = (".bag", ".bagz")
@@ -67,7 +67,7 @@ class Bagz(Container):
                 yield from self._records(unit, file, limits, 0)
 
     def _records(self, unit: int, file: ContainerFile, limits: ContainerFile, begin: int) -> Iterator[Entry]:
-        """Yield the records of a file; their ends are in `limits` from `begin` on."""
+        """Yield the records of a file. The file `limits` has the end offsets of records, from byte `begin` on."""
         count, most = (limits.size - begin) // _LIMIT.size, begin if limits is file else file.size
         start, stem, digits = 0, self.files[unit].rpartition(".")[0], len(str(count))
         for first in range(0, count, _BLOCK):

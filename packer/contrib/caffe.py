@@ -1,9 +1,9 @@
 """Caffe's LMDB (tools/convert_imageset.cpp) with a Datum in each value, and the LMDB of its fork SSD, with boxes.
 
-The messages are those of src/caffe/proto/caffe.proto, found without reading the images:
-``Datum { 1 channels, 2 height, 3 width, 4 data, 5 label, 6 float_data, 7 encoded }``, and of SSD
-``AnnotatedDatum { 1 datum, 2 type, 3 annotation_group { 1 group_label, 2 annotation { 1 instance_id, 2 bbox } } }``,
-where a bbox is ``{ 1 xmin, 2 ymin, 3 xmax, 4 ymax, 5 label, 6 difficult, 7 score, 8 size }``, fractions of the image.
+The values are messages of src/caffe/proto/caffe.proto, which packer parses without reading the images: ``Datum { 1
+channels, 2 height, 3 width, 4 data, 5 label, 6 float_data, 7 encoded }``, and of SSD ``AnnotatedDatum { 1 datum, 2
+type, 3 annotation_group { 1 group_label, 2 annotation { 1 instance_id, 2 bbox } } }``, where a bbox is ``{ 1 xmin, 2
+ymin, 3 xmax, 4 ymax, 5 label, 6 difficult, 7 score, 8 size }``, fractions of the image.
 
 The container takes keys such as ``00000012_folder/name.jpg``. An image is an encoded file, or raw: plane after plane,
 blue first. The label of a Datum without one is 0, as in Caffe.
@@ -416,7 +416,7 @@ class CaffeWriter(ForeignWriter):
         return offset
 
     def _copy(self, sample: Sample) -> list[int]:
-        """Copy the blobs of a sample; return where they begin."""
+        """Copy the blobs of a sample into packer's index; return the offset of the copies."""
         offsets = [0] * len(self._blob_fields)
         for one, stored in zip(self._contents.fields, sample.fields, strict=True):
             if stored is not None and not isinstance(stored, (int, float)):

@@ -127,7 +127,7 @@ def read_attributes(directory: Path) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, eq=False)
 class BlockFiles(Sequence[str]):
-    """The files of an array's blocks, in their order, as paths below a container's root.
+    """The block files of an array, in block order, as paths below a container's root.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class BlockFiles(Sequence[str]):
         return self.folder + _path(self.grid, int(self.indices[number]))
 
     def find(self, index: int) -> int | None:
-        """Return the number of a block's file; None if it has none."""
+        """Return the number of the file that contains a block; None if the block has no file."""
         number = int(np.searchsorted(self.indices, index))
         return number if number < len(self.indices) and self.indices[number] == index else None
 
@@ -434,7 +434,7 @@ class N5Images(abc.ABC):
                 yield error
 
     def _ranges(self, start: int, stop: int) -> Iterable[tuple[int, int, int]]:
-        """Return the number of each image, and the offset and the size of its bytes if other arrays list these."""
+        """Return the index of each image, with offset and size of its bytes if other arrays list these."""
         return ((number, 0, 0) for number in range(start, stop))
 
     @abc.abstractmethod
@@ -478,7 +478,7 @@ class _BlockEach(N5Images):
 
 
 class _OneByOne(N5Images):
-    """The bytes of images one after the other, and arrays of the offset and the size of each image.
+    """An array with the bytes of all images in succession, and arrays with the offset and size of each image.
 
     Without an array of sizes, each image ends where the next one begins, and there is one more offset than images.
     """
@@ -944,7 +944,7 @@ _Offset = TypeVar("_Offset", int, Ints)
 
 
 class _Column(NamedTuple):
-    """An array other than ``data``, with the elements that are known so far."""
+    """An array other than ``data`` that is being written, with the elements known so far."""
 
     dtype: str
     elements: Spool

@@ -1,8 +1,8 @@
 """PySODToolBox's LMDB (ForBigDataset/ImageFolder2LMDB.py): pixels in OpenCV's order, and ``meta_info.pkl``.
 
-That file is a pickled dict: ``keys``, and ``resolution``, a text ``C_H_W`` for each key, or a single text if all are
-the same. A value is H x W x C bytes, blue first. The size of a value decides whether it has 8 or 16 bits per channel;
-the file does not record it.
+``meta_info.pkl`` is a pickled dict with ``keys`` and ``resolution``. The resolution is a text ``C_H_W`` for each key,
+or a single text if all images have the same size. A value is the pixels, H x W x C, blue first. The number of bits per
+channel, 8 or 16, is not recorded; it follows from the size of a value.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def fields_of(samples: Sequence[Sample]) -> tuple[Field, ...]:
 
 
 def contents_of(samples: Sequence[Sample], fields: Sequence[Field] | None = None) -> Contents:
-    """Return the properties that are common to some samples."""
+    """Return the `Contents` that describe some samples."""
     label_type = label_type_of(samples)
     classes = [f"class_{label}" for label in range(CLASSES)] if label_type == "class" else []
     return Contents(classes, label_type, tuple(fields_of(samples) if fields is None else fields))

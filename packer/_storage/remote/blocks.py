@@ -1,4 +1,4 @@
-"""Read blocks of a remote object from the cache, check them, and ask the fetcher for missing ones."""
+"""Reads blocks of a remote object from the cache, checks them, and requests missing blocks from the fetcher."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 
 class _Opened:
-    """An open segment, the blocks whose checksums were compared, and the time at which it was last marked as used."""
+    """An open segment, the blocks in it that were verified, and the time when the segment was last marked as used."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
@@ -68,7 +68,7 @@ class _FetchOrder:
     blocks : list of int
         The blocks that no earlier order fetches.
     hastened : list of int
-        Blocks in another order that was not urgent.
+        Urgently needed blocks that belong to an earlier order, which was not urgent.
     failures : dict
         The fetcher's messages about blocks that failed.
     came : threading.Condition
@@ -84,7 +84,7 @@ class _FetchOrder:
 
 
 class _Due:
-    """The outstanding blocks of this process, so that none of them is ordered twice."""
+    """The outstanding blocks of this process. This record prevents a block from being ordered twice."""
 
     def __init__(self) -> None:
         self.sending = threading.Lock()  # orders are sent in the sequence in which they were registered
@@ -169,12 +169,12 @@ class Blocks:
             client.memory().allow(settings.cache_size)
 
     def keep_first(self, data: bytes) -> None:
-        """Keep the first bytes of the object, which came with its version."""
+        """Store the first bytes of the object, which the store sent together with the version."""
         whole = len(data) if len(data) == self.version.size else len(data) - len(data) % self._block
         client.memory().put(self.identity, 0, memoryview(data)[:whole], self._block)
 
     def position(self, begin: int, size: int) -> tuple[Segment, int] | None:
-        """Return the position of bytes if one segment has them, fetched for this process or already compared."""
+        """Return the position of bytes in a segment, if one segment has all of them and they need no further check."""
         number, within = divmod(begin, SEGMENT)
         opened = _opened.get((self._directory, number)) or self._open(number)
         if opened is None or within + size > SEGMENT:
@@ -188,7 +188,7 @@ class Blocks:
         return opened.segment, DATA_AT + within
 
     def cached(self, begin: int, size: int) -> bytes | None:
-        """Return bytes that are in the cache and intact; None if some are missing."""
+        """Return bytes from the cache; None if some are missing or damaged."""
         parts = []
         end = begin + size
         while begin < end:
@@ -207,7 +207,7 @@ class Blocks:
         return self._found([(begin, size)], self.cached)[0]
 
     def locate(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[Segment, int] | bytes]:
-        """Return the positions of several ranges in segments, or their bytes; missing ones are fetched together."""
+        """Return the positions of several ranges in segments, or their bytes; missing blocks are fetched together."""
         return self._found(ranges, lambda begin, size: self.position(begin, size) or self.cached(begin, size))
 
     def _found(
@@ -227,11 +227,11 @@ class Blocks:
         ]
 
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
-        """Order ranges, in this order, without waiting for them; before others if they are urgent."""
+        """Order ranges in this sequence, without waiting; urgent ranges take precedence over other orders."""
         self._fetch_missing([self._run(*one) for one in ranges], urgent=urgent)
 
     def whole(self, begin: int, size: int) -> tuple[FileBytes | mmap.mmap, int]:
-        """Return the cache file, or the memory, with a range of the object, and the position of the range in it.
+        """Return the cache file or the memory that contains a range of the object, and where in it the range begins.
 
         The range, such as a table, is fetched once on each node, into one file of the cache.
 
@@ -257,7 +257,7 @@ class Blocks:
         return _cached_table(os.path.dirname(path), begin, size) if path else None
 
     def _order(self, do: str, **more: object) -> Message:
-        """Return a message to the fetcher about this object."""
+        """Return an order to the fetcher for this object."""
         return {
             "do": do,
             "url": self.url,
@@ -276,7 +276,7 @@ class Blocks:
         return range(begin // self._block, -(-(begin + size) // self._block))
 
     def _fetch(self, runs: Sequence[range], *, again: bool) -> None:
-        """Wait for the blocks of runs, after ordering those not yet ordered; RemoteError if one fails.
+        """Order the blocks of runs, unless ordered before, and wait for all of them; RemoteError if a block fails.
 
         With `again`, blocks that fail their checksum count as missing.
         """
@@ -328,7 +328,7 @@ class Blocks:
         return orders
 
     def _add(self, order: _FetchOrder, block: int) -> None:
-        """Add a block to an order, and the missing blocks between it and the previous one if there are few."""
+        """Add a block to an order; if only a few missing blocks precede it in a gap, add these too."""
         before = order.blocks[-1] + 1 if order.blocks else block
         between = range(before, block) if before < block <= before + _GAP else range(0)
         if any((self._key, one) in _due.orders for one in between) or len(self._lacking(between, False)) < len(between):
@@ -372,7 +372,7 @@ class Blocks:
         return data[within : within + end - begin]
 
     def _one_by_one(self, begin: int, end: int) -> bytes | None:
-        """Return bytes of blocks in the cache and the memory of this process; None if some are in neither."""
+        """Collect bytes of blocks from the cache and this process's memory; None if a block is in neither."""
         parts, memory = [], client.memory()
         for block in range(begin // self._block, -(-end // self._block)):
             data = memory.get(self.identity, block, self._block)

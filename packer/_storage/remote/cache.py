@@ -1,16 +1,15 @@
-"""The cache on disk: blocks of objects, one directory for each version of an object, with a bounded total size.
+"""The cache on disk, with a size limit: blocks of objects, in one directory for each version of an object.
 
 `Blocks` (blocks.py) orders missing blocks, and the fetching process (fetcher.py) writes them here.
 
-The users of a file are not counted, and reading takes no lock. A writer unlinks the least recently used files: a
-process that has one open can still read it. The bytes in a cache are trusted, so no other user may be able to write
+Nobody counts the users of a file, and reading takes no lock. A writer unlinks the least recently used files; a process
+that has such a file open can still read it. The bytes in a cache are trusted, so no other user may be able to write
 there (`trusted_cache`).
 
-A `Segment` is a file with at most 64 MiB of an object, in blocks of 16 KiB. A list of entries precedes them, one for
-each block: 0 if the block is missing, or its CRC-32C and a mark. An entry is written after its block. So a writer that
-is killed at any moment leaves missing blocks, but never wrong ones; the checksum detects damage by a power failure or a
-disk. Two processes that write the same block write the same bytes, because a segment belongs to one version of an
-object.
+A `Segment` is a file with at most 64 MiB of an object, in blocks of 16 KiB. The file begins with an entry for each
+block: 0 if the block is missing, otherwise the block's CRC-32C and a mark. An entry is written after its block. So a
+killed writer can leave missing blocks, but never wrong ones. The checksum detects damage by a power failure or a disk.
+Two processes that write the same block write the same bytes, because a segment belongs to one version of an object.
 
 The mark identifies the process for which a block was fetched. That process need not check the block again, because its
 own fetcher has written it; every other process compares the checksum when it first reads the block.
@@ -71,7 +70,7 @@ def segment_name(number: int) -> str:
 
 
 class Segment:
-    """A file of the cache, open.
+    """An open cache file with some blocks of an object.
 
     Parameters
     ----------
@@ -82,7 +81,7 @@ class Segment:
     object_size : int
         Bytes of the whole object.
     writing : bool
-        Whether to make the file if it is missing.
+        Whether to create the file if it is missing.
 
     Attributes
     ----------
@@ -106,7 +105,7 @@ class Segment:
             raise OSError(errno.EINVAL, "is no segment of an object", self.path)
 
     def is_named(self) -> bool:
-        """Tell whether the file is still the one that its path names."""
+        """Tell whether the path of the segment still refers to this open file."""
         try:
             return os.path.samestat(os.fstat(self.fd), os.stat(self.path))
         except OSError:
@@ -119,7 +118,7 @@ class Segment:
         return found
 
     def lacking(self, first: int, last: int) -> list[int]:
-        """Return the missing blocks among blocks `first` to before `last`."""
+        """Return those blocks from `first` to before `last` that are missing."""
         return [block for block, entry in enumerate(self.entries(first, last), first) if not entry]
 
     def is_marked(self, first: int, last: int, mark: int) -> bool:
@@ -129,9 +128,9 @@ class Segment:
     def claim(self, first: int, last: int) -> bool:
         """Claim blocks `first` to before `last` for fetching; False if another open file has claimed one of them.
 
-        A claim ends with `release`, or when its file is closed or its process ends. It is a lock on the blocks' entries
-        that reading and writing ignore: it prevents two processes from fetching the same blocks. If the system or the
-        file system does not support such locks, every claim succeeds.
+        A claim prevents two processes from fetching the same blocks. It ends with `release`, or when its file is closed
+        or its process ends. A claim is an advisory lock on the blocks' entries, which reads and writes ignore. If the
+        system or the file system does not support such locks, every claim succeeds.
         """
         try:
             self._lock(first, last, "F_WRLCK")
@@ -159,7 +158,7 @@ class Segment:
         write_at(self.fd, memoryview(found).cast("B"), _ENTRIES_AT + 8 * first)
 
     def read(self, first: int, last: int) -> bytes | None:
-        """Return the bytes of blocks `first` to before `last`; None if one is missing or fails its checksum."""
+        """Return the bytes of blocks `first` to before `last`; None if a block is missing or fails its checksum."""
         entries = self.entries(first, last)
         if 0 in entries:
             return None
@@ -251,7 +250,7 @@ def tables_with(directory: str, begin: int, size: int) -> Iterator[CachedTable]:
 class TableFile:
     """A table that is being written. When it is complete, the file is renamed to a name with its checksum.
 
-    OSError if the disk cannot store it.
+    Its methods raise OSError if the disk cannot store the table.
     """
 
     def __init__(self, home: Home, begin: int, size: int) -> None:
@@ -282,7 +281,7 @@ class TableFile:
 
 
 def crc32c_of(fd: int, size: int) -> int:
-    """Return the CRC-32C of the first `size` bytes of a file, or of the whole file if it is shorter."""
+    """Return the CRC-32C of the first `size` bytes of a file; of all bytes if the file is shorter."""
     found = 0
     for position in range(0, size, _STEP):
         found = google_crc32c.extend(found, os.pread(fd, min(_STEP, size - position), position))
@@ -315,7 +314,7 @@ class Home(NamedTuple):
     identity : str
         The name of the object's directory in `cache_dir`.
     about : dict
-        The content of the note in the directory: "url" without secrets, "size", "etag" and "modified".
+        The content of the note in the directory: the URL without secrets as "url", and "size", "etag" and "modified".
     """
 
     cache_dir: str
@@ -328,7 +327,7 @@ class Home(NamedTuple):
         return os.path.join(self.cache_dir, self.identity)
 
     def make(self) -> None:
-        """Create the directory, with the note in it; OSError if that fails."""
+        """Create the directory and the note in it; OSError if that fails."""
         if not os.path.isdir(self.cache_dir):
             _make(self.cache_dir)
         os.makedirs(self.directory, exist_ok=True)
@@ -341,11 +340,13 @@ class Home(NamedTuple):
 
 
 class CacheNotice(UserWarning):
-    """The warning about a cache of the default size, or one that cannot be created."""
+    """The warning that a cache has the default size limit, or cannot be created."""
 
 
 def prepare(cache_dir: str, limit: int | None) -> None:
-    """Create the directory of a cache; warn once about its maximum size, or that it cannot be created.
+    """Create the directory of a cache.
+
+    Warn once: about the cache's size limit, or that the directory cannot be created.
 
     Parameters
     ----------
@@ -381,7 +382,7 @@ _prepared = set[str]()
 
 
 def _make(cache_dir: str) -> bool:
-    """Create the directory of a cache, with a note that marks it; tell whether it is new."""
+    """Create the directory of a cache, with a note that marks it as one; return whether the directory is new."""
     os.makedirs(cache_dir, mode=0o700, exist_ok=True)  # files that one user may read, another may not
     try:
         fd = os.open(os.path.join(cache_dir, _ABOUT_ALL), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -427,7 +428,7 @@ class CachedObject:
     used: float
 
     def is_at(self, url: str) -> bool:
-        """Tell whether this is the object at a URL, or one below it; signatures do not count."""
+        """Tell whether this object is at a URL or below it; signatures in URLs are ignored."""
         url, own = (one.partition("?")[0].rstrip("/") for one in (parse(url).redacted(), self.url))
         return own == url or own.startswith(f"{url}/")
 
@@ -465,7 +466,7 @@ def _refuse(cache_dir: str) -> NoReturn:
 
 
 def clear(cache_dir: str, url: str | None = None) -> list[CachedObject]:
-    """Remove the objects of a cache, and nothing else; return their list.
+    """Remove the objects of a cache, and nothing else; return the removed objects.
 
     Other processes may read from the cache meanwhile. Files that they have open stay readable, and take up space until
     they are closed. Blocks that they need afterwards are fetched again.
@@ -514,7 +515,10 @@ class Bound:
         self._left = 0  # bytes that may be written until the next check
 
     def wrote(self, size: int, current: str) -> None:
-        """Record that `size` bytes were written to the file `current`, which is not removed; make room if necessary."""
+        """Record that `size` bytes were written to the file `current`.
+
+        Make room if necessary, without removing that file.
+        """
         self._left -= size
         if self._left < 0:
             self.make_room(current)

@@ -1,9 +1,9 @@
-"""Requests to the fetcher, the process that fetches objects: versions, bytes, listings, blocks.
+"""Sends requests for versions, bytes, listings and blocks to the fetcher, a process that fetches objects.
 
-A fetcher is started at the first request, one for each process that reads. A forked child has its parent's pipes and
-must not use them: it starts a fetcher of its own. Messages are JSON followed by bytes; unlike pickles, they execute no
-code. If there is no cache directory, blocks are kept in the memory of this process, and the least recently used ones
-are dropped first.
+Each process that reads starts a fetcher of its own at its first request. A forked child must not use the pipes that it
+inherits from its parent, so it starts another fetcher. Messages are JSON followed by bytes; unlike pickles, they
+execute no code. If there is no cache directory, blocks are kept in the memory of this process, and the least recently
+used ones are dropped first.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def default_limit() -> int:
 
 
 class Memory:
-    """Blocks by object, size and number, up to a limit on their total size.
+    """An in-memory cache of blocks, by object, size and number, with a limit on the total size.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Memory:
         self._lock = threading.Lock()
 
     def allow(self, limit: int) -> None:
-        """Raise the limit to this number of bytes if it is lower."""
+        """Raise the limit to at least this number of bytes."""
         self._limit = max(self._limit, limit)
 
     def put(self, identity: str, first: int, data: memoryview, size: int) -> None:
@@ -149,7 +149,7 @@ Callback = Callable[[Reply], object]
 
 
 class _FetcherProcess:
-    """A process that fetches, and the thread that listens to it."""
+    """A fetcher process, and the thread that receives its responses."""
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - as long as the process
@@ -172,7 +172,7 @@ class _FetcherProcess:
         self._listening.start()
 
     def order(self, message: Message, payload: bytes, callback: Callback) -> None:
-        """Send an order, and call `callback` with each response, on the listening thread; see `order`."""
+        """Send an order; the listening thread then calls `callback` with each response. See `order`."""
         number = next(self._numbers)
         self._waiting[number] = callback
         with self._sending:
@@ -188,7 +188,7 @@ class _FetcherProcess:
             self.ended = True
 
     def _tell_environment(self) -> None:
-        """Send changed environment variables of the stores, such as renewed credentials."""
+        """Send the fetcher those environment variables of stores that have changed, such as renewed credentials."""
         now, before = _environment(), self._environment
         if now != before:
             self._environment = now
@@ -284,7 +284,7 @@ def _environment() -> dict[str, str]:
 
 
 class _State:
-    """The state of this process alone; a fork has its own."""
+    """The state of this process; a forked child starts with a new state."""
 
     def __init__(self) -> None:
         self.starting = threading.Lock()
@@ -308,10 +308,10 @@ def mark() -> int:
 
 
 def order(message: Message, payload: bytes, callback: Callback) -> None:
-    """Send the fetcher an order, without waiting; `callback` is called with each response, on another thread.
+    """Send the fetcher an order without waiting; another thread calls `callback` with each response.
 
-    The last response does not have the key "more". It has the key "failed" if the order failed, with the value `ENDED`
-    if the fetcher died.
+    Every response except the last has the key "more". If the order failed, the last response has the key "failed"; its
+    value is `ENDED` if the fetcher died.
     """
     _fetcher().order(message, payload, callback)
 
@@ -328,7 +328,7 @@ def ask(message: Message) -> Reply:
 
 
 def pages(message: Message) -> Iterator[Reply]:
-    """Send the fetcher an order with several responses, and yield them."""
+    """Send the fetcher an order that has several responses, and yield these."""
     begun, why = False, ""
     for _ in range(STARTS):
         answers: queue.SimpleQueue[Reply] = queue.SimpleQueue()
@@ -453,9 +453,9 @@ def get(
     begin, end : int
         None for the end of the object.
     version : Version, optional
-        RemoteError if the object has changed since.
+        The expected version; RemoteError if the object has another one.
     settings : RemoteSettings, optional
-        By default those chosen for the URL.
+        The settings; by default those that were chosen for the URL.
 
     Raises
     ------
@@ -478,7 +478,7 @@ def list_objects(url: str) -> Iterator[RemoteObject]:
     Raises
     ------
     RemoteError
-        If the store does not list them; servers of HTTP never do.
+        If the store does not list its objects; HTTP servers never do.
     """
     if parse(url).scheme in ("http", "https"):
         raise RemoteError(f"{redacted(url)}: a server of HTTP does not list what it has. Give a list of URLs")

@@ -1,9 +1,10 @@
-"""The process that fetches objects for the process that started it; it ends when its pipe is closed.
+"""The fetcher: a process that fetches objects for its parent process, and ends when its pipe is closed.
 
-It owns obstore, whose threads do not survive a fork, and imports neither NumPy nor torch, so that it starts quickly.
-`RequestQueue` sends many range requests at a time, retries them, and limits their time. A range is requested with the
-ETag of the version, and the response is compared with the request: version, offset and length. `BlockFetcher` fetches
-the missing blocks of an object into the cache, or sends them to the reading process if there is no cache directory.
+The fetcher alone uses obstore, because the threads of obstore do not survive a fork. It imports neither NumPy nor
+torch, so that it starts quickly. `RequestQueue` sends many range requests at a time, retries them, and limits their
+time. A range is requested with the ETag of the version, and the response is compared with the request: version, offset
+and length. `BlockFetcher` fetches the missing blocks of an object into the cache, or sends them to the reading process
+if there is no cache directory.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Target(NamedTuple):
     ----------
     url : str
     version : Version or None
-        None: the current version, which later requests must then have too.
+        The required version. None: the current version, which later requests must match.
     seconds : float
     """
 
@@ -66,11 +67,11 @@ class RangeRequest:
     ----------
     target : Target
     begin, end : int
-        Bytes; None: to the end of the object.
+        The range in bytes; an `end` of None means the end of the object.
     sink : callable
         Called with the position of the first byte, and all bytes.
     fetch : callable, optional
-        Fetches the range when its turn comes, instead of a single request; parts of it may already be cached.
+        Called instead of sending a single request, for ranges of which parts may already be cached.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class RangeRequest:
 
 
 class RequestQueue:
-    """Sends requests, a bounded number at a time. Those that a thread waits for take priority over prefetches."""
+    """Sends requests, a bounded number at a time. Requests that a thread waits for go before prefetches."""
 
     def __init__(self) -> None:
         self._urgent: deque[RangeRequest] = deque()
@@ -103,7 +104,7 @@ class RequestQueue:
         self._plain = PlainClient(self._store)
 
     def add(self, request: RangeRequest, *, urgent: bool) -> RangeRequest:
-        """Send a request as soon as few enough others are under way."""
+        """Queue a request; it is sent when the number of requests under way allows."""
         (self._urgent if urgent else self._later).append(request)
         self._start()
         return request
@@ -283,7 +284,7 @@ def _is_another(now: Version, then: Version) -> bool:
 
 
 async def _hand_on(request: RangeRequest, result: Any) -> None:
-    """Pass on a body once it is complete, because a body of another length may differ from its first byte on."""
+    """Pass a body on when all of it has arrived: if the length is wrong, even its first bytes may be."""
     assert request.end is not None
     parts, size, expected = [], 0, request.end - request.at
     async for chunk in result.stream(min_chunk_size=_CHUNK):
@@ -342,14 +343,15 @@ class BlockFetcher:
         return not self._expected and not self._under_way
 
     def expect(self, runs: Runs) -> None:
-        """Register the blocks that `want` will request, for this order or for an order that hastens them."""
+        """Register the blocks that `want` will request, for a new order or for one that hastens an earlier order."""
         self._expected.update(block for run in runs for block in range(*run))
 
     def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[tuple[RangeRequest, range]]:
-        """Fetch missing blocks; return the requests under way with blocks of `runs`, and all blocks of each request.
+        """Fetch missing blocks.
 
-        A block is fetched only if it is still expected: otherwise an earlier order has fetched and sent it. With
-        `again`, existing blocks are fetched again.
+        Return each request under way that includes blocks of `runs`, and all blocks of that request. A block that is no
+        longer expected is skipped, because an earlier order has fetched and sent it. With `again`, blocks in the cache
+        are fetched again.
         """
         requests: dict[RangeRequest, range] = {}
         for run in runs:
@@ -485,7 +487,7 @@ class BlockFetcher:
 
 
 def _claimed(segment: Segment, blocks: Sequence[int]) -> Iterator[range]:
-    """Claim those blocks of a segment that are not claimed yet; yield them in runs."""
+    """Claim the unclaimed blocks of a segment, and yield these in runs."""
     for run in _runs_of(blocks, len(blocks)):
         first = run.start % _PER_SEGMENT
         if segment.claim(first, first + len(run)):

@@ -1,9 +1,9 @@
-"""HTTP requests for ranges of objects over persistent connections, at a third of the CPU time that obstore takes.
+"""Requests ranges of objects over persistent HTTP connections, in a third of the CPU time of obstore.
 
-HTTP servers are requested directly, and S3 with URLs that obstore signs. A `Connection` handles one request at a time
-and reads the body into memory that it reuses. It accepts only one kind of response: status 206 with the requested range
-and its length. If a server needs more than a plain request, or sends another response, obstore takes over its requests
-for a while.
+Requests go directly to HTTP servers, and to S3 with URLs that obstore signs. A `Connection` handles one request at a
+time and reads the body into memory that it reuses. It accepts only one kind of response: status 206 with the requested
+range and its length. If a server needs more than a plain request, or sends another response, obstore takes over its
+requests for a while.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BUSY = (408, 429)  # these, and 500 and above: the server is busy, and is not a
 
 
 class PlainRequestError(Exception):
-    """A plain request is not enough: obstore, a complete client, has to make it."""
+    """A plain request is not enough; obstore, a complete client, has to make the request."""
 
 
 class Response(NamedTuple):
@@ -235,7 +235,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 class _PreparedRequest(NamedTuple):
-    """The request for an object, without its last lines; its server; and the time until which it is valid."""
+    """A prepared request for an object (without its last lines), its server, and the time when it expires."""
 
     host: Host
     request: bytes
@@ -274,7 +274,9 @@ class PlainClient:
         self._proxied = _proxied()
 
     async def ask(self, url: str, begin: int, end: int, etag: str, seconds: float) -> tuple[Response, Connection]:
-        """Return a range of an object, and the connection, to be passed to `put_back` once the bytes were used.
+        """Return a range of an object, and the connection.
+
+        After using the bytes, the caller passes the connection to `put_back`.
 
         Raises
         ------
@@ -302,7 +304,7 @@ class PlainClient:
                     raise PlainRequestError from None
 
     def put_back(self, connection: Connection) -> None:
-        """Keep a connection for the next request to its server, even if an object's URL now leads elsewhere."""
+        """Keep a connection for the next request to the same server."""
         if connection.reusable:
             connection.rest()
             self._connections_to(connection.host).append(connection)

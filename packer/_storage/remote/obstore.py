@@ -1,7 +1,7 @@
-"""Object stores through obstore: the store of a URL, its errors, and requests for writing.
+"""Uses obstore: makes the store for a URL, converts errors, and sends requests that write.
 
-The threads of obstore do not survive a fork, so it runs in separate processes: the process that fetches reads through
-it, and `ObstoreBucket` runs `main` in a new process for each request. Both start faster without NumPy.
+The threads of obstore do not survive a fork, so obstore runs in separate processes. The fetcher reads through obstore,
+and `ObstoreBucket` runs `main` in a new process for each request. Neither process imports NumPy, so both start fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Packs on object storage: `RemotePlace`, an object or a prefix of names, and `RemoteFile`, an object to read."""
+"""Packs in object storage: `RemotePlace` is the location of a pack, and `RemoteFile` reads one object."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BETWEEN = 1 << 16  # bytes between two columns that are fetched together
 class RemoteFile(PackFile):
     """An object that is read as a file of a pack, by ranges.
 
-    All returned bytes are of the version that the object had when it was opened. Like a `PackFile`, it can be used by
+    All returned bytes are from the version that the object had when it was opened. Like a `PackFile`, it can be used by
     many threads and forked processes.
 
     Parameters
@@ -72,7 +72,7 @@ class RemoteFile(PackFile):
     CorruptPackError
         If there is no such object.
     RemoteError
-        If it cannot be fetched.
+        If the object cannot be fetched.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class RemoteFile(PackFile):
         return values
 
     def _in_together(self, offset: int, size: int) -> tuple[FileBytes | mmap.mmap, int] | None:
-        """Return the position of a range in data that were checked as a whole."""
+        """Return where a range is in data that were verified as a whole."""
         if self._together is not None:
             found, first = self._together
             if first <= offset and offset + size <= first + len(found):
@@ -182,7 +182,7 @@ class RemoteFile(PackFile):
         return count
 
     def changed(self) -> bool:
-        """Return False: the bytes cannot differ from those when the object was opened, because others are refused."""
+        """Return False: bytes of any other version of the object are refused."""
         self._require_open()
         return False
 
@@ -196,10 +196,10 @@ _URL_OF = "PACKER_URL_"  # begins the variables that hand a signed URL to this p
 
 
 class RemotePlace(Place):
-    """A place on object storage.
+    """A location in object storage: an object, or a prefix of object names.
 
-    As long as this place exists, every object is read in the version that was seen first, so that a pack is never a
-    mixture of two versions.
+    While this instance exists, each object is read in the version that was seen first, so that a pack never mixes two
+    versions.
 
     A pickled place contains no secret. If its URL has one, such as a signature, child processes get the URL from an
     environment variable.
@@ -208,7 +208,7 @@ class RemotePlace(Place):
     ----------
     url : str
     settings : RemoteSettings, optional
-        By default those chosen for the URL. A later choice has no effect on this place.
+        The settings; by default those that were chosen for the URL. Later choices have no effect on this instance.
     """
 
     remote = True

@@ -4,20 +4,20 @@ boto3 finds credentials, the endpoint and the region like every other tool: in `
 similar variables, in files, or from the machine. Every call has limits for connecting, for waiting for data, and for
 the number of attempts.
 
-A large file is uploaded in parts, several at a time, and the object appears when all have arrived. A killed upload can
-be continued: the store's list of parts is compared with the file, by size and checksum, and only missing parts are
+A large file is uploaded in parts, several at a time; the object appears when all parts have arrived. A killed upload
+can be continued: the store's list of parts is compared with the file, by size and checksum, and only missing parts are
 sent. Each part is sent with its MD5, which the store compares. Unfinished uploads of the same object by others are
 aborted, unless one of them may be alive.
 
-The log of a pack's uploads, on this machine's disk, is lines of JSON:
+The log of a pack's uploads is a file on this machine, with these lines of JSON:
 
 ``{"key": K, "before": [ID, …]}``   an upload of the object K in parts is about to begin; these existed before
 ``{"key": K, "id": ID}``            it has begun
-``{"key": K, "part": N, "md5": M, "etag": E}``   a part arrived at a store whose ETags are no MD5s
+``{"key": K, "part": N, "md5": M, "etag": E}``   a part arrived, and the store's ETags are not MD5s
 ``{"key": K, "done": E}``           the object is complete, with this ETag
 
-A line is on disk before its step begins. The last line may be truncated, and is then ignored. No line is secret: an
-upload's id is of no use without credentials.
+Each line is on disk before the step that it announces begins. The last line may be truncated, and is then ignored. No
+line is secret: an upload's id is of no use without credentials.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ class S3Bucket:
     MissingDependencyError
         If boto3 is not installed.
     RemoteError
-        If its configuration cannot be used. All methods raise it if the store cannot be reached or refuses access.
+        If the configuration of the bucket cannot be used. All methods raise RemoteError if the store cannot be reached
+        or refuses access.
     """
 
     def __init__(self, name: str, settings: RemoteSettings) -> None:
@@ -193,7 +194,7 @@ class S3Bucket:
         return found, has_objects
 
     def put(self, key: str, data: Buffer, *, replace: bool) -> str:
-        """Write a small object; return its ETag. FileExistsError if the object exists and is not to be replaced."""
+        """Write a small object, and return its ETag; FileExistsError if the object exists and must not be replaced."""
         with self._calling(key, "written"), self._refusing(key):
             body = {"Body": bytes(data), "ContentMD5": _base64(md5_of(data)), **_unless(replace)}
             response = self._client.put_object(Bucket=self.name, Key=key, **body)
@@ -247,7 +248,7 @@ class S3Bucket:
         Raises
         ------
         FileExistsError
-            If an object exists that is not to be replaced.
+            If the object exists and must not be replaced.
         FileNotFoundError
             If there is no such upload.
         """
@@ -279,9 +280,9 @@ class S3Bucket:
         Raises
         ------
         DestinationError
-            If an object exists that is not to be replaced, or the file cannot be read.
+            If the object exists and must not be replaced, or the file cannot be read.
         RemoteError
-            If the store cannot be reached or refuses; the same call continues.
+            If the store cannot be reached or refuses access. Calling `send` again continues the upload.
         """
         with _ObjectUpload(self, path, key, log, progress) as upload:
             found = self.find(key)
@@ -464,7 +465,10 @@ class _ObjectUpload:
         return same_object(self._bucket.find(self._key), self.size, etag)
 
     def _own_upload(self) -> str | None:
-        """Return the upload that an earlier run began; of several whose ids were lost, abort all except one."""
+        """Return the upload that an earlier run began.
+
+        If there are several without a recorded id, abort all but one.
+        """
         if self._key not in self._log.before:
             return self._log.ids.get(self._key)
         before = self._log.before[self._key]
@@ -545,7 +549,8 @@ class UploadLog:
     ids : dict of str to str
         The id of the last upload of each object.
     before : dict of str to set of str
-        The ids of the uploads of an object that existed before one of ours began, if the id of ours is not recorded.
+        For each object with an upload whose id is not recorded, the ids of other uploads that already existed when it
+        began.
     done : dict of str to str
         The ETags of objects that were completed.
     """
@@ -572,7 +577,7 @@ class UploadLog:
         self._write({"key": key, "id": id})
 
     def arrived(self, key: str, number: int, md5: str, etag: str) -> None:
-        """Record the ETag of a part, if it is not the MD5."""
+        """Record the ETag of a part, if the ETag is not the part's MD5."""
         self._write({"key": key, "part": number, "md5": md5, "etag": etag})
 
     def finished(self, key: str, etag: str) -> None:
@@ -628,18 +633,18 @@ def part_size(size: int) -> int:
 
 
 def same_object(found: StoredObject | None, size: int, etag: str) -> bool:
-    """Tell whether an object is the uploaded one, by its ETag, or by its size if there is no comparable ETag."""
+    """Tell whether an object is the uploaded file, by its ETag; without a comparable ETag, by its size."""
     return found is not None and found.size == size and (not etag or found.etag == etag)
 
 
 def require_uploaded(found: StoredObject | None, size: int, etag: str, shown: str) -> None:
-    """Raise RemoteError, which names the object `shown`, if it is not the uploaded one."""
+    """Raise RemoteError if an object is not the uploaded file; `shown` is the object's name in the message."""
     if not same_object(found, size, etag):
         raise RemoteError(f"{shown}: is not what was uploaded. Does somebody else write there?")
 
 
 def exists_already(shown: str) -> DestinationError:
-    """Return the error for an existing object that is not to be replaced."""
+    """Return the error for an existing object that must not be replaced."""
     return DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
 
 

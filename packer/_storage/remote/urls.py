@@ -89,7 +89,7 @@ def server_of(url: str) -> str:
 
 
 def is_url(path: object) -> bool:
-    """Tell whether a path is a URL, even one that `parse` refuses, and not the path of a file."""
+    """Tell whether a path is a URL instead of a file's path. A URL that `parse` refuses counts too."""
     return isinstance(path, str | os.PathLike) and any(kind.match(_text(path)) for kind in (_URL, _ANY_URL))
 
 
@@ -99,7 +99,7 @@ def parse(path: str | os.PathLike[str]) -> Url:
     Raises
     ------
     RemoteError
-        If it is not the URL of an object, or has parts that the URL of an object cannot have.
+        If the URL is not that of an object, or has parts that such a URL cannot have.
     """
     text = _text(path)
     begin = _URL.match(text)
@@ -157,7 +157,7 @@ def redacted(path: str | os.PathLike[str]) -> str:
 
 
 def identity(path: str | os.PathLike[str], *more: object) -> str:
-    """Return a hexadecimal name for an object that depends on no secret.
+    """Return a hexadecimal name for an object; the name does not depend on secrets in the URL.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ class RemoteSettings:
     cache_size : int or None
         The size limit of the cache in bytes; None: a share of the free space.
     timeout : float
-        Seconds until waiting for bytes ends with an error.
+        How many seconds to wait for bytes before raising an error.
     """
 
     cache_dir: str | None
@@ -224,7 +224,9 @@ class RemoteSettings:
         cache_size: int | str | None = None,
         timeout: float | None = None,
     ) -> RemoteSettings:
-        """Return the settings from options, or for options that are None from environment variables, or the defaults.
+        """Return the settings: from options.
+
+        For options that are None, from environment variables, or else the defaults.
 
         Parameters
         ----------
@@ -238,7 +240,7 @@ class RemoteSettings:
         Raises
         ------
         OptionError
-            If one of them is an invalid size or time.
+            If an option is an invalid size or time.
         """
         named = os.environ.get(CACHE_DIR) if cache_dir is None else os.fspath(cache_dir)
         directory = default_directory() if named is None else named
@@ -300,7 +302,7 @@ def choose(path: str | os.PathLike[str], settings: RemoteSettings) -> None:
 
 
 def chosen(path: str | os.PathLike[str]) -> RemoteSettings:
-    """Return the settings that were chosen for a URL or a URL above it; otherwise those from environment variables."""
+    """Return the settings that were chosen for a URL or one of its parents; otherwise those of the environment."""
     key = _key(path)
     while key:
         if key in _chosen:
@@ -338,7 +340,7 @@ class UrlPath(PurePosixPath):
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
-    """Return a user's path with ``~`` expanded, or a `UrlPath`, which cannot be opened as a file."""
+    """Return a user's path with ``~`` expanded; for a URL, a `UrlPath`, which cannot be opened as a file."""
     require_path(path)
     return UrlPath(os.fspath(path)) if is_url(path) else Path(os.path.expanduser(path))  # type: ignore[return-value]
 

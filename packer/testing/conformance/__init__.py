@@ -7,7 +7,7 @@ To test a format, write a class that names it::
 
 `FormatConformance` is the contract of every format. `FileFormatConformance` adds tests for formats on a disk, and
 `ForeignLayoutConformance` for formats whose files have the layout of another tool. `PackConformance` and
-`FilePackConformance` are the tests of the first two for packs that were not written sample by sample.
+`FilePackConformance` are subsets of these two contracts, for packs that were not written sample by sample.
 
 To test a container, write a class that names it and has a method that writes a file::
 

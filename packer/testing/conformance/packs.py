@@ -1,4 +1,4 @@
-"""Tests for every pack, and more for packs on a disk: reading, detecting damage, sharing a pack between readers."""
+"""Tests of reading, damage detection and sharing for every pack, and further tests for packs on a disk."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class PackCase:
 
 
 class ReadingConformance(PackCase):
-    """Samples, table and manifest are read unchanged, by every kind of index."""
+    """Tests that samples, table and manifest are read unchanged, with every kind of index."""
 
     @drawn
     @given(lengths=st.lists(sizes(), min_size=1, max_size=40), seed=st.integers(0, 1000))
@@ -247,7 +247,7 @@ class ReadingConformance(PackCase):
 
 
 class RefusingConformance(PackCase):
-    """A damaged sample raises when it is read; the others do not."""
+    """Tests that reading a damaged sample raises an error, and reading other samples does not."""
 
     def test_a_sample_that_is_not_what_was_written(self, path: Path, samples: list[Sample]) -> None:
         def change(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
@@ -345,7 +345,7 @@ class RefusingConformance(PackCase):
 
 
 class SharingConformance(PackCase):
-    """Many threads and processes read one pack at once, with one reader and with several."""
+    """Tests that many threads and processes can read one pack at once, with one reader and with several."""
 
     forks = 10
     """The number of processes to fork while threads read."""
