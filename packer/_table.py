@@ -490,10 +490,7 @@ def checksum(data: Buffer, label: int | float, height: int, width: int, name: by
 
 
 def value_checksum(blob: Buffer, name: bytes) -> int:
-    """Return the CRC-32C of a field's blob and its sample's name.
-
-    The name tells equal positions of two samples apart.
-    """
+    """Return the CRC-32C of a field's blob and the sample's name, so that no other sample's blob matches."""
     return int(google_crc32c.extend(google_crc32c.value(bytes(blob)), name))
 
 
@@ -692,8 +689,7 @@ class Table:
         return [*COLUMNS, *self.more]
 
     def extent(self, rows: slice | Ints = slice(None)) -> Ints:
-        """Return how many bytes each of some samples takes, from its `offset` on: its image and the blobs of its
-        fields.
+        """Return the size of each of some samples: of its image and of the blobs of its fields, in bytes.
 
         Blobs that are stored apart from the image do not count.
 

@@ -1,4 +1,4 @@
-"""The source: an ordered list of images with labels and fields, and methods to read them. The base class reads files.
+"""The source: an ordered list of images with labels and fields, which it also reads. The base class reads files.
 
 Each field has a column of values: numbers or bytes in memory, separate files, or ranges of a container's files.
 `OtherFiles` counts the files of a tree without an image suffix, and `ReadBuffer` is the memory that files are read
@@ -108,7 +108,7 @@ class OtherFiles:
         return [f"{files} not looked at: {listed}{more}{advice if self._may_be_images() else ''}"]
 
     def report(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the entries of a report: each file, or counts if there are too many."""
+        """Yield the entries of a report: one for each file, or counts by suffix if there are too many files."""
         if self.names is None:
             yield {"not_looked_at": self.counts}
         for name in sorted(self.names or ()):
@@ -126,7 +126,7 @@ _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK
 
 
 class ReadBuffer:
-    """Reusable memory for reading batches of files: allocating fresh memory costs more than the reading."""
+    """Reusable memory for reading batches of files, because allocating fresh memory costs more than reading."""
 
     def __init__(self, size: int = 1 << 20) -> None:
         self._memory = np.empty(size, np.uint8).data
@@ -244,7 +244,7 @@ class BlobColumn:
     field : Field
     blob : (B,) uint8 array
     starts, sizes : (N,) int64 arrays
-        The location of each value in `blob`. The size is -1 if the value is missing.
+        Offset and size of each value in `blob`; the size of a missing value is -1.
     """
 
     field: Field

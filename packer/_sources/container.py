@@ -215,7 +215,7 @@ def container_source(
     directory : Path, optional
         The directory that the user named, whose other files may have labels.
     in_place, bad : optional
-        The same as for `list_samples`.
+        As for `list_samples`.
     unlabeled : bool
         Whether the user has allowed samples without labels.
 

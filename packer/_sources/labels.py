@@ -114,7 +114,7 @@ class Meaning:
 
 
 class LabelTexts:
-    """The labels of rows as texts, one or more; empty if a row has none and is unlabeled.
+    """The labels of one or more rows, as texts; the label of an unlabeled row is empty.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class LabelTexts:
         Parameters
         ----------
         bad : BadSamples, optional
-            Collects rows to leave out; then errors about rows of `unusable` mention the option for this.
+            Collects rows to leave out. Errors about rows of `unusable` then mention the option that leaves them out.
 
         Raises
         ------
@@ -313,7 +313,7 @@ def _is_number(text: str) -> bool:
 
 
 def _remarks(distinct: Iterable[str]) -> list[str]:
-    """Report odd class names: some look like lists, some have spaces around them."""
+    """Report odd class names: names that look like lists, and names with spaces around them."""
     names = sorted(distinct)
     notes = []
     if lists := [name for name in names if _LIST.search(name)] or _lists_of_words(names):
@@ -325,7 +325,7 @@ def _remarks(distinct: Iterable[str]) -> list[str]:
 
 
 def _lists_of_words(names: Sequence[str]) -> list[str]:
-    """Return names that may be space-separated lists; none if most names of several words are not.
+    """Return names that may be space-separated lists; empty if most names of several words are not lists.
 
     Class names can share words as well: they have the same end, like golden retriever and curly retriever, or the same
     beginning. In lists, however, a word also occurs alone, or both first and last, or all words occur again.
@@ -400,8 +400,8 @@ def with_given_classes(
 ) -> Source:
     """Return a source whose fields have the class ids of a pack's fields with the same names and kinds.
 
-    Columns are renumbered. The ids in a pack, or in fields computed from annotations, stay. Images with a class that
-    the pack's field lacks, or an id that has another meaning there, become bad samples.
+    Columns are renumbered, except for ids in a pack and in fields computed from annotations. An image becomes a bad
+    sample if the pack's field lacks its class, or gives its id another meaning.
 
     Parameters
     ----------
@@ -455,9 +455,9 @@ def with_given_classes(
 
 
 def _renumbered(column: Column, pack_field: Field, pack: Path) -> tuple[Column, dict[int, str]]:
-    """Return a column with the ids of `pack_field`, and the problem of each row with a class that it lacks.
+    """Convert a column to the ids of `pack_field`.
 
-    The ids in these rows are undefined.
+    Also return the problem of each row with a class that the field lacks. The ids in these rows are undefined.
     """
     assert isinstance(column, (NumberColumn, BlobColumn, RangeColumn))
     ids, rows = _column_ids(column)

@@ -103,7 +103,7 @@ class MetadataTable(LabelTable):
             yield Chunk(chunk.lines, {column: split.get(column, chunk.columns.get(column, ())) for column in columns})
 
     def _columns_of(self, cell: Any, line: int) -> dict[str, Any]:
-        """Split the objects of a row into cells; return None if the row is left out."""
+        """Split the objects of a row into cells; return no cells if the row is left out."""
         try:
             return self._split(cell)
         except ValueError as error:
@@ -205,12 +205,12 @@ def metadata_source(
     files_of : callable, optional
         The same as for `imagefolder_source`, in addition to the files that the table names.
     allow_empty : bool
-        The same as for `imagefolder_source`; if the table has the labels, directories are not classes and may be empty.
+        The same as for `imagefolder_source`. If the table has labels, directories are not classes, and may be empty.
 
     Raises
     ------
     SourceError
-        If the tree or the table cannot be used, or an image has no row, or a row no image.
+        If the tree or the table cannot be used, if an image has no row, or if a row names no image.
     """
     header = table.header()
     _require_distinct(table, header)
@@ -285,7 +285,7 @@ def _account_for_columns(source: Source, rows: TableRows, unnamed: Sequence[str]
 
 
 def _account_for_candidates(source: Source, table: LabelTable, kinds: Mapping[str, str]) -> None:
-    """Record the columns that look like labels under other names, as in many tables of the Hub."""
+    """Record columns that look like labels but have other names, as in many tables of the Hub."""
     assert source.account is not None
     table_of = f"{option('labels', printable(table.path))} {option('path_column', _NAME)}"
     for name, kind in kinds.items():
@@ -430,7 +430,7 @@ def stylegan_source(
 def _encoded(
     vectors: Mapping[int, list[Any]], names: Sequence[str], where: str, bad: BadSamples
 ) -> tuple[dict[int, bytes], list[int]]:
-    """Return the labels that are lists of numbers as a pack holds them, and the rows with invalid ones."""
+    """Encode labels that are lists of numbers as in a pack; also return the rows with invalid labels."""
     stored, bad_rows = dict[int, bytes](), list[int]()
     for row, vector in vectors.items():
         try:

@@ -64,7 +64,7 @@ class ObjectSource(Source):
     urls: Names | None = None
 
     def present_stamps(self) -> Stamps:
-        """Return the objects' stamps at the time of the listing, which was made recently."""
+        """Return the stamps from the listing, which are recent, instead of requesting new ones."""
         assert self.stamps is not None
         return self.stamps
 
@@ -248,7 +248,10 @@ def _account_for_hidden(names: Sequence[str], account: Account, *, unlabeled: bo
 
 
 def _listed(base: str, bad: BadSamples) -> Iterator[tuple[str, Version]]:
-    """Yield names and versions of the objects below a URL; an object whose name no sample can have is a bad sample."""
+    """Yield names and versions of the objects below a URL.
+
+    An object with a name that is invalid for samples is a bad sample.
+    """
     try:
         listed = list_in_parallel(base)
     except RemoteError as error:
@@ -338,7 +341,8 @@ def url_table_source(base: str | None, table: Path, options: TableOptions) -> So
 
 
 def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
-    """Return an account of the images below the URL that the table does not name, or why they are unknown."""
+    """Return an account of the images below the URL that the table does not name, or the reason why these are
+    unknown."""
     account, suffixes = Account(), ImageRule().extensions
     if base is None or parse(base).scheme in ("http", "https"):  # HTTP servers do not list their files
         return account, []

@@ -39,12 +39,12 @@ class PackSource(Source):
     starts : (P,) int64 array
         The index of the first sample of each pack among all samples.
     samples : range or (N,) int64 array
-        The indices, among all samples, of this source's samples.
+        The indices of this source's samples in the sequence of all samples of the packs.
     repeated : frozenset of int
         The samples that repeat the name of an earlier one; always empty for several packs.
     overlapping : frozenset of int
-        The samples that share bytes with an earlier one; they are refused, because a few bytes could otherwise become
-        any number of samples.
+        The samples that share bytes with an earlier sample. They are refused: otherwise a few bytes could become any
+        number of samples.
     united : Manifest
         The combined manifest of the packs.
     condition : str
@@ -147,7 +147,7 @@ class PackSource(Source):
             self.readers[number].ahead_whole(samples)
 
     def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
-        """Read sample `index`; ImageError if it or its row is damaged, SourceError if the disk fails."""
+        """Read sample `index`; ImageError if the sample or its row is damaged, SourceError if the disk fails."""
 
         def read(reader: Reader, number: int) -> tuple[memoryview, Stamp]:
             data = reader.read(number)

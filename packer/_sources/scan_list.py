@@ -366,7 +366,7 @@ def write_listing(source: Source, path: Path) -> None:
 
 
 def is_listing(path: str | os.PathLike[str]) -> bool:
-    """Tell whether there is the list of a source at `path`."""
+    """Tell whether the file at `path` is the list of a source."""
     try:
         with PackFile(path) as file:
             return file.size >= len(KIND) and file.read(0, len(KIND)) == KIND
@@ -452,7 +452,7 @@ def _blocks(count: int) -> int:
 
 
 def _block_checksum(names: Names, labels: Labels, block: int) -> int:
-    """Return the CRC-32C of a block of images; any number if the list is damaged."""
+    """Return the CRC-32C of a block of images; an arbitrary number if the list is damaged."""
     rows = slice(block * _BLOCK, (block + 1) * _BLOCK)
     ends = names.ends[rows]
     first = int(names.ends[rows.start - 1]) if block else 0
@@ -462,7 +462,7 @@ def _block_checksum(names: Names, labels: Labels, block: int) -> int:
 
 
 def _checksum_of_fields(columns: Sequence[Column], block: int) -> int:
-    """Return the CRC-32C of a block of values; any number if the list is damaged."""
+    """Return the CRC-32C of a block of values; an arbitrary number if the list is damaged."""
     crc = 0
     for column in columns:
         for piece in column.content(block * _BLOCK, min((block + 1) * _BLOCK, len(column))):

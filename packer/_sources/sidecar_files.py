@@ -278,7 +278,7 @@ def _kind_of_file(name: str, path: str) -> str:
 
 
 def _as_first(field: Field, paths: Iterable[str]) -> Field:
-    """Return an array field with the dtype and rank of the first readable ``.npy`` file.
+    """Give an array field the dtype and the rank of the first readable ``.npy`` file.
 
     Unreadable files before it are bad samples, which are reported when they are read. Raises SourceError if no file can
     be read.

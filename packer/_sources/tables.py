@@ -156,15 +156,15 @@ class TableOptions:
 
 
 class LabelTable(ABC):
-    """A table in a file, which is read again each time.
+    """A table in a file; each pass over the rows reads the file again.
 
     Attributes
     ----------
     path : Path
     unit : str
-        The name in messages for a row's number.
+        The word for a row's number in messages, such as ``line``.
     of_texts : bool
-        Whether cells are texts, and an empty one is missing.
+        Whether cells are texts, so that an empty cell is a missing value.
     has_header : bool
         Whether the file names the columns.
     bad : BadSamples
@@ -194,7 +194,7 @@ class LabelTable(ABC):
         """Yield the rows with some columns of the header; SourceError if the file cannot be read."""
 
     def leave_out(self, line: int, error: SourceError) -> None:
-        """Leave a row out, which may have been left out before; or raise the error."""
+        """Leave a row out, or raise the error. A row may be left out several times."""
         if line not in self.left:
             self.left[line] = self.bad.add(f"{self.path.name}, {self.unit} {line}", error)
 
@@ -527,7 +527,7 @@ class TableReading(ABC):
         """Add the next cells. A row with an invalid cell is left out of the table, or raises SourceError."""
 
     def finish(self) -> None:
-        """Leave out the rows whose cells prove invalid when all cells are known, or raise SourceError."""
+        """Leave out the rows with cells that prove invalid once all cells are known, or raise SourceError."""
 
     @abstractmethod
     def column(self, root: Path) -> TableColumn:
@@ -556,7 +556,7 @@ class TableReading(ABC):
 
 
 class _Scalars(TableReading):
-    """Cells that become numbers: whole chunks at once, or one by one if a cell is unusual."""
+    """Converts cells to numbers: a chunk at once, or cell by cell if a cell is unusual."""
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
@@ -629,7 +629,7 @@ def _cast(numbers: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any] | None:
 
 
 class _Classes(TableReading):
-    """Cells that each name one or more classes. Whole numbers are class ids; names get ids in sorted order."""
+    """Converts cells that name one or more classes. Whole numbers are class ids; names get ids in sorted order."""
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
@@ -707,7 +707,7 @@ def _shortened(digits: str) -> str:
 
 
 class _Blobs(TableReading):
-    """Cells that become bytes."""
+    """Converts cells to values that are stored as bytes."""
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
@@ -741,7 +741,7 @@ class _Blobs(TableReading):
 
 
 class _Paths(_Blobs):
-    """Cells that are paths of images or masks."""
+    """Collects cells that are paths of images or masks."""
 
     def column(self, root: Path) -> TableColumn:
         return FileColumn(self._field, root, self._packed())
@@ -753,7 +753,7 @@ class _Paths(_Blobs):
 
 
 def reading_of(spec: ColumnSpec, table: LabelTable) -> TableReading:
-    """Return the reading for the cells of a column."""
+    """Return the reader that builds a field from the cells of a column."""
     kind = KINDS[spec.kind]
     if kind.has_classes:
         return _Classes(spec, table)

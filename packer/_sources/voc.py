@@ -1,7 +1,7 @@
 """Images with annotations in Pascal VOC's layout: ``Annotations/*.xml``, ``SegmentationClass``, ``ImageSets``.
 
-Boxes keep the numbers of the files, as torchvision's ``VOCDetection`` does. In VOC's own files, pixels are counted from
-1, and xmax and ymax are the last pixel inside.
+Boxes have the same numbers as in the files, as with torchvision's ``VOCDetection``. In VOC's own files, pixels are
+counted from 1, and xmax and ymax are the last pixel inside.
 """
 
 from __future__ import annotations
@@ -348,7 +348,10 @@ def _column(field: Field, read: Iterable[Annotation | None], value: Callable[[An
 
 
 def _classes(read: Iterable[Annotation | None], annotations: Path, present: Iterable[str], *, skip: bool) -> list[str]:
-    """Return VOC's classes if the objects have no others; otherwise the sorted class names of all splits."""
+    """Return VOC's own classes if these include all objects' classes.
+
+    Otherwise the sorted class names of all splits.
+    """
     names = {name for one in read if one for name in one.names}
     if not names <= set(_VOC):
         for file in sorted(present):
@@ -359,7 +362,7 @@ def _classes(read: Iterable[Annotation | None], annotations: Path, present: Iter
 
 
 def _of_masks(directory: Path, stems: Sequence[str], *, inside: bool) -> list[Column]:
-    """Return the columns of the masks, of which only some images may have one."""
+    """Return the columns of the masks; some images may have no mask."""
     columns: list[Column] = []
     for name, folder in _MASKS.items():
         if not os.path.isdir(directory / folder):

@@ -59,7 +59,7 @@ class Label:
         The polygon of each object; None if it has only a box.
     keypoints : (K, P, 2) array of points
     visible : (K, P) float64 array
-        The visibility in the file; if it is missing, 2, or 0 for a point with a negative coordinate.
+        The visibility in the file. A missing visibility becomes 2, or 0 for a point with a negative coordinate.
     """
 
     lines: list[int]
@@ -176,8 +176,8 @@ def yolo_source(
     """List images with annotations in YOLO's layout. All images get the label -1.
 
     The label file of ``a/images/b/c.jpg`` is ``a/labels/b/c.txt``; for a path without ``images`` it is next to the
-    image. Its positions refer to the image after rotation by EXIF. The fields have positions in pixels of the image
-    before rotation.
+    image. Positions in a label file refer to the image after rotation by EXIF. Positions in fields are in pixels of the
+    image before rotation.
 
     Parameters
     ----------
@@ -186,8 +186,8 @@ def yolo_source(
     data : Path
         The file with ``names``, ``kpt_shape`` and the paths of splits.
     split : str, optional
-        The split to list: for ``train``, the images below the path or paths of that name in `data`, or in the list that
-        it names. By default all images below `root`.
+        The split to list. For ``train``, these are the images below the paths that `data` has under that name, or the
+        images in the list file there. By default all images below `root`.
     on_missing : {"error", "skip"}
         What happens to images that a list names but that do not exist.
     rule : ImageRule, optional

@@ -264,7 +264,7 @@ def choose_reading(
     cache_size: int | str | None = None,
     timeout: float | None = None,
 ) -> None:
-    """Set how this process reads those of some paths that are URLs; settings that are None stay unchanged.
+    """Set how this process reads those of some paths that are URLs; do nothing if all settings are None.
 
     Raises
     ------

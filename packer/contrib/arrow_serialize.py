@@ -1,5 +1,4 @@
-"""LMDB files with values from ``pyarrow.serialize``. pyarrow has removed that function, so this module parses the
-values itself.
+"""LMDB files with values from ``pyarrow.serialize``, parsed here because pyarrow has removed that function.
 
 The first 16 bytes give the number of tensors and buffers at the end of the value. Two messages of Arrow's IPC format
 follow: a schema, and a batch of one row with one column. The column is a dense union of numbers, texts, bytes, and

@@ -416,7 +416,7 @@ class CaffeWriter(ForeignWriter):
         return offset
 
     def _copy(self, sample: Sample) -> list[int]:
-        """Copy the blobs of a sample into packer's index; return the offset of the copies."""
+        """Copy the blobs of a sample into packer's index; return the offset of each copy."""
         offsets = [0] * len(self._blob_fields)
         for one, stored in zip(self._contents.fields, sample.fields, strict=True):
             if stored is not None and not isinstance(stored, (int, float)):
