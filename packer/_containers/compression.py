@@ -206,7 +206,7 @@ class PackedRanges:
         ImageError
             If the range is damaged.
         PackError
-            As `PackFile.read`.
+            For the same reasons as in `PackFile.read`.
         """
         unpacked = self._cache.get(number)
         if unpacked is None:

@@ -113,7 +113,7 @@ def _rows_of_chunks(dataset: h5py.Dataset, file: ContainerFile, row: int) -> Ite
 
 
 def is_text(dataset: h5py.Dataset) -> bool:
-    """Tell whether a dataset has texts of variable length, whose size libhdf5 reports as that of a pointer."""
+    """Tell whether a dataset has texts of variable length. (libhdf5 reports the size of a pointer for these.)"""
     import h5py
 
     found = h5py.check_string_dtype(dataset.dtype)

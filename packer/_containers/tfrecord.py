@@ -414,7 +414,7 @@ class _Chooser:
             If no feature is the image, or a feature that a key names does not exist or has the wrong kind. The message
             does not name the file.
         OptionError
-            As `Chosen.of`.
+            For the same reasons as in `Chosen.of`.
         """
         if keys:
             self._take_chosen(Chosen.of(keys))

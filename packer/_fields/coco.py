@@ -163,7 +163,7 @@ def _on_grid(corners: npt.NDArray[np.float64]) -> Runs:
 
 
 def _columns_crossed(corners: Runs, width: int) -> tuple[Runs, Runs]:
-    """Return the first column whose middle each edge of a polygon crosses, and the number of these columns."""
+    """Return, for each edge of a polygon, which column middles it crosses: the first column, and the count."""
     across = np.stack((corners[:, 0], np.roll(corners[:, 0], -1)))
     middle = _FINER // 2
     first = np.clip(-((middle - across.min(0)) // _FINER), 0, width)

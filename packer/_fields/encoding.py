@@ -45,7 +45,7 @@ def encoded_json(value: Any) -> bytes:
 
 
 def _require_shallow(value: Any, text: str) -> None:
-    """Raise ValueError if a value, whose JSON is `text`, is nested so deeply that recursion over it may fail."""
+    """Raise ValueError if a JSON text is nested so deeply that recursion over its value may fail."""
     if text.count("[") + text.count("{") <= _DEEPEST:
         return
     level = [value]

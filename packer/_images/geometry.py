@@ -160,7 +160,7 @@ def is_padded(box: Box) -> bool:
 
 
 def visible_part(box: Box) -> Box:
-    """Return a box whose window is the part of the resized rectangle that is visible in the window of `box`.
+    """Reduce a box's window to the part of the resized rectangle that is visible in it; return the reduced box.
 
     The part is never larger than the window. If nothing of the rectangle is visible, the part consists of the nearest
     pixels, so that a damaged image is still detected.

@@ -289,7 +289,7 @@ def _samples(png: PNG, rows: npt.NDArray[np.uint8], width: int) -> npt.NDArray[n
 
 
 def _deinterlaced(png: PNG) -> Samples | None:
-    """Return all samples of an interlaced image, whose passes are separate images, one after the other."""
+    """Assemble the samples of an interlaced image from its passes, which are stored like separate images."""
     shapes = [
         (len(range(top, png.height, down)), len(range(left, png.width, across))) for top, down, left, across in _PASSES
     ]

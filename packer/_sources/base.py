@@ -237,7 +237,7 @@ class NumberColumn:
 
 @dataclass(frozen=True, eq=False)
 class BlobColumn:
-    """The values of a field whose values are bytes.
+    """The values of a field that stores bytes.
 
     Attributes
     ----------
@@ -443,7 +443,7 @@ class ComputedFields:
     compute: Callable[[Source, int, Mapping[str, Stored], ReadBuffer], Sequence[Stored]]
 
     def digest(self, sha256: str) -> str:
-        """Return the digest of a list of images whose columns have the digest `sha256`."""
+        """Combine `sha256`, the digest of a list's columns, with these fields; return the digest of the whole list."""
         described = json.dumps([field.to_json() for field in self.fields], sort_keys=True)
         return hashlib.sha256(f"{sha256}{described}".encode()).hexdigest()
 

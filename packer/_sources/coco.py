@@ -258,7 +258,7 @@ class _File:
                 self._leave_out(of, name, error)
 
     def _problem(self, entry: dict[str, Any], image: CocoImage) -> str | None:
-        """Return the problem of an annotation, if there is one."""
+        """Return what is wrong with an annotation; None if nothing is."""
         if isinstance(entry.get("segmentation"), _Unsound):
             return f"{entry['segmentation']}. {_REMEDY}"
         if _is_caption(entry):
@@ -475,7 +475,7 @@ def _column(
 
 
 def _numbers(entries: Annotations) -> dict[Id, int]:
-    """Return the numbers of annotations whose ids are texts."""
+    """Return the numbers that stand for annotation ids that are texts."""
     return {id: number for number, entry in enumerate(entries, 1) if isinstance(id := entry["id"], str)}
 
 
@@ -612,7 +612,7 @@ def coco_source(
 def _with_all_boxes(
     ids: Sequence[Id], joined: Joined, names: Mapping[Id, str], shown: str, bad: BadSamples
 ) -> list[Id]:
-    """Return the images whose annotations all have a box, if any annotation has one."""
+    """If any annotation has a box, leave out images with annotations without boxes."""
     lacking: dict[Id, list[Id]] = {}
     boxes = False
     for id in ids:
@@ -680,7 +680,7 @@ def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
 
 
 def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_missing: str) -> set[Id]:
-    """Return the images that exist below `root`; account for missing images, and images without an entry."""
+    """Return the images that exist below `root`; add missing images and images without an entry to the account."""
     found = set(walk.all_images())
     there = {id for id, name in names.items() if name in found or stamp_at(os.path.join(root, name)) != NO_STAMP}
     if missing := [name for id, name in names.items() if id not in there]:

@@ -213,7 +213,7 @@ def container_source(
     classes : sequence of str, optional
         Class names in the order of their ids.
     directory : Path, optional
-        The directory that the user named, whose other files may have labels.
+        The directory that the user named; other files in it may have labels.
     in_place, bad : optional
         As for `list_samples`.
     unlabeled : bool
@@ -266,7 +266,7 @@ def container_source(
 
 
 def _account_for_tables(container: Container, directory: Path) -> None:
-    """Account for files in a directory that have names like label files and do not belong to the container."""
+    """Add files of a directory that are named like label files, but are not of the container, to the account."""
     own = {name.rpartition("/")[2] for name in container.files}
     with os.scandir(directory) as entries:
         names = sorted(entry.name for entry in entries if entry.is_file() and entry.name not in own)

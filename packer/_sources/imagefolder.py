@@ -57,7 +57,7 @@ class ImageRule:
     any_image : bool
         Whether all other files are opened, and count if they begin like an image.
     skip_hidden : bool
-        Whether hidden files and directories, whose names begin with a dot, do not count.
+        Whether to ignore hidden files and directories: names that begin with a dot.
     """
 
     extensions: tuple[str, ...] = IMAGE_SUFFIXES
@@ -386,7 +386,7 @@ def _review_classes(
 
 
 def _account_for_training(root: Path, folders: Sequence[str], account: Account) -> None:
-    """Account for classes that only the training directory has, because ImageFolder numbers each split separately."""
+    """Add classes that only the training directory has to the account: ImageFolder numbers each split separately."""
     root = root.absolute()
     if root.name.lower() not in SPLITS or root.name.lower() in TRAINING_SPLITS:
         return

@@ -88,7 +88,7 @@ class IndexLocations:
         return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
     def copied_fields(self, fields: Iterable[Field]) -> list[int]:
-        """Return the indices of the fields whose values are copied into the index: bytes that are not in files."""
+        """Return the indices of fields with values that must be copied into the index: bytes that are not in files."""
         return [number for number, field in enumerate(fields) if field.is_blob and field.name not in self.ranges]
 
     def offsets(self, ranges: Ranges, rows: slice) -> Ints:

@@ -125,7 +125,7 @@ class LabelTexts:
     classes : sequence of str, optional
         Class names in the order of their ids.
     refuse : callable
-        See `Refuse`.
+        Makes the error for a row; see `Refuse`.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class LabelTexts:
         return np.array([ids[text] for text in self._texts], np.int64), names
 
     def _id_problem(self, digits: str) -> str | None:
-        """Return why a whole number is not a class id, or may be something else; None if it is one."""
+        """Return why a whole number is not, or may not be, a class id; None if it is a class id."""
         if re.match("[+-]?0[0-9]", digits):
             return f"may be a number or a name. Say {_CLASS} for names, or {_INT} for numbers without classes."
         if digits.startswith("-") and digits not in ("-0", "-1"):
@@ -398,7 +398,7 @@ def account_for_classes(source: Source, classes: Sequence[str]) -> None:
 def with_given_classes(
     source: Source, fields: Sequence[Field], pack: Path, bad: BadSamples, table: Path | None = None, *, remedy: str
 ) -> Source:
-    """Return a source whose fields have the class ids of a pack's fields with the same names and kinds.
+    """Return a source with the class ids of a pack: in each field, those of the pack's field of the same name and kind.
 
     Columns are renumbered, except for ids in a pack and in fields computed from annotations. An image becomes a bad
     sample if the pack's field lacks its class, or gives its id another meaning.
@@ -409,7 +409,7 @@ def with_given_classes(
     fields : sequence of Field
         The fields of the pack.
     pack, table : Path
-        The pack, and the table whose lines `source` knows; for messages.
+        For messages: the pack, and the table that the source's line numbers refer to.
     bad : BadSamples
         Collects the images with other classes.
     remedy : str

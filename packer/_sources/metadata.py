@@ -382,7 +382,7 @@ def stylegan_source(
     rule : ImageRule, optional
         The rule that decides which files are images.
     bad : BadSamples, optional
-        Collects the images whose label is invalid or none of `classes`; by default such a label is an error.
+        Collects images with a label that is invalid or not in `classes`; by default such a label is an error.
 
     Raises
     ------

@@ -237,7 +237,7 @@ def _system_files(base: str, listed: Mapping[str, Version]) -> list[str]:
 
 
 def _account_for_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) -> None:
-    """Account for hidden classes and images, which are included because ImageFolder includes them too."""
+    """Add hidden classes and images to the account; these are included, as in ImageFolder."""
     tops = dict.fromkeys(name.partition("/")[0] for name in names)
     classes = [] if unlabeled else list(filter(is_hidden, tops))
     account.taken("class", HIDDEN_CLASS, classes)
@@ -341,8 +341,7 @@ def url_table_source(base: str | None, table: Path, options: TableOptions) -> So
 
 
 def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
-    """Return an account of the images below the URL that the table does not name, or the reason why these are
-    unknown."""
+    """Return an account of images below the URL that the table does not name, or why such images are unknown."""
     account, suffixes = Account(), ImageRule().extensions
     if base is None or parse(base).scheme in ("http", "https"):  # HTTP servers do not list their files
         return account, []

@@ -406,7 +406,7 @@ def _require_same_classes(readers: Sequence[Reader]) -> None:
 
 
 def _labels(reader: Reader, classes: Sequence[str], bad: BadSamples) -> tuple[Labels, npt.NDArray[np.bool_]]:
-    """Return the labels of a pack, and a mask of the samples whose class is not in `classes`.
+    """Return the labels of a pack, and a mask of samples with a class that is not in `classes`.
 
     Ids become indices into `classes`. The id is -1 where the mask is set, and for labels that reading will refuse. A
     class that is not in `classes` is an error unless `bad` collects its samples.

@@ -178,7 +178,7 @@ class ColumnReader:
         return values
 
     def next_of_field(self, count: int, dtype: str) -> npt.NDArray[Any]:
-        """Return the next column, which is aligned as those of fields are."""
+        """Return the next column, aligned like the columns of fields."""
         self._position += _field_padding(self._position)
         return self.next(count, dtype)
 

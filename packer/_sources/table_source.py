@@ -465,7 +465,7 @@ def _require_header(table: LabelTable, header: Sequence[str], path_column: str, 
 
 
 def _with_whole_image(cells: Sequence[str], delimiter: str, present: TreeImages) -> list[str]:
-    """Rejoin the cells of a row whose image path contains the delimiter: the longest path that exists."""
+    """Rejoin the cells of an image path that contains the delimiter: take the longest path that exists."""
     parts = [(start, end) for start in range(len(cells)) for end in range(start + 1, len(cells) + 1)]
     for start, end in sorted(parts, key=lambda part: part[0] - part[1]):
         if present.has(name := delimiter.join(cells[start:end])):

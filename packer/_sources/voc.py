@@ -236,7 +236,7 @@ def voc_source(
         ``ImageSets/Segmentation/train.txt`` if the first file is missing; ``Segmentation/train`` is always the second
         file. By default all images, in the order of their names.
     on_missing : {"error", "skip"}
-        What happens to images of the split whose files do not exist.
+        What happens to images of the split that do not exist as files.
     rule : ImageRule, optional
         The rule that decides which files are images.
     bad : BadSamples, optional

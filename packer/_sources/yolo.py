@@ -139,7 +139,7 @@ def _numbers(words: list[str]) -> list[float]:
 
 
 def _shape(numbers: list[float], keypoints: tuple[int, int] | None) -> tuple[Points, Points | None]:
-    """Return the box and, if there is one, the polygon of a line."""
+    """Return the box of a line, and its polygon or None."""
     expected = 5 + (keypoints[0] * keypoints[1] if keypoints else 0)
     polygon = None
     if len(numbers) == expected:

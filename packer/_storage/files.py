@@ -384,7 +384,7 @@ def require_output(
 ) -> None:
     """Refuse a path at which a file, such as a report, cannot be written or would replace a file of another kind.
 
-    A mistake such as ``--html train.lmdb`` would destroy a pack whose originals may be gone.
+    Without this check, a mistake such as ``--html train.lmdb`` would destroy a pack.
 
     Parameters
     ----------

@@ -216,7 +216,7 @@ class LMDBTree:
             raise CorruptPackError("its keys are no texts with a value each, but numbers or sets", self._file.path)
 
     def walk(self, first: bytes = b"") -> Iterator[tuple[bytes, int, int]]:
-        """Yield key, offset and size of every value whose key is `first` or comes after it, in key order.
+        """Yield key, offset and size of each value, in key order, beginning at the key `first`.
 
         A malicious tree may contain cycles. The walk still ends: a path from the root has at most `MAX_DEPTH` pages,
         and the keys of each leaf must be larger than those of earlier leaves, so a page that is reached twice raises an

@@ -38,7 +38,7 @@ _DTYPES = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f2", "
 
 
 class SerializedLMDB(PickledLMDB):
-    """LMDB files whose values are pickles or were serialized by pyarrow; manifests use one name for both kinds."""
+    """LMDB files with values that are pickles, or that pyarrow serialized; manifests use one name for both kinds."""
 
     @classmethod
     def is_of(cls, first: First) -> bool:
@@ -234,7 +234,7 @@ class _Record:
         return self._tensor(message.table(2), start, body)
 
     def _next_array(self) -> tuple[bytes, int, int]:
-        """Return the message after those of the arrays so far, and the offset of its elements."""
+        """Return the message of the next array, and the offset of the array's elements."""
         _, before, size = self._arrays[-1] if self._arrays else (b"", self._after, 8)  # the end of the messages
         at = before + size
         data, start, _, body = self._message(at + -(at - self._begin) % _ALIGNED)

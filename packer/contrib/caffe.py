@@ -132,7 +132,7 @@ def is_annotated(first: bytes) -> bool:
 
 
 def datum_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum:
-    """Parse the Datum in a range of a file, whose first bytes may be known; ValueError if it is not one."""
+    """Parse the Datum in a range of a file; ValueError if the range is not a Datum."""
     datum = Datum()
     for number, wire, value, length in _fields(RangeReader(file, offset, size, head)):
         if number == 4 and wire == _BYTES:

@@ -38,7 +38,7 @@ _PLAIN = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 class Span(NamedTuple):
-    """The location of a string or bytes; or the beginning of an array or a map, whose size is the number of its values.
+    """The location of a string or bytes, or the beginning of an array or a map (its `size` then counts values).
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
 
 
 def unpacked(file: ContainerFile, at: int) -> Any:
-    """Return an array or a map with its elements, which must not be bytes. Raises the same errors as `read_map`."""
+    """Return an array or a map with all elements; no element may be bytes. Raises the same errors as `read_map`."""
     return _unpacked(file, at, _DEEPEST)[0]
 
 
@@ -137,7 +137,7 @@ def _skip(file: ContainerFile, at: int) -> int:
 
 
 def _head(file: ContainerFile, at: int) -> tuple[Any, int]:
-    """Return the number at a position, or the length of the value; and where the next one begins."""
+    """Read the head of a value: return its number or its length, and the position after the head."""
     data = file.read(at, min(_HEAD, max(1, file.size - at)))
     code = data[0]
     if code < 0x80 or code >= 0xE0:
@@ -290,7 +290,7 @@ def _type(file: ContainerFile, value: Any) -> ColumnType | None:
 
 
 def _short(file: ContainerFile, value: Any) -> list[Any]:
-    """Return a value that may be a label; nothing for any other value."""
+    """Return a value if it may be a label; otherwise nothing."""
     if isinstance(value, Span):
         is_short = value.kind != "array" and value.size <= _SHORT
         value = short_text(file.read(value.offset, value.size)) if is_short else None
@@ -298,7 +298,7 @@ def _short(file: ContainerFile, value: Any) -> list[Any]:
 
 
 def _joined(first: ColumnType | None, second: ColumnType | None) -> ColumnType | None:
-    """Return the common type of values of two types."""
+    """Return the type that covers values of two types."""
     if first is None or second is None or first == second:
         return first or second
     if {first.dtype, second.dtype} == {"int64", "float64"}:

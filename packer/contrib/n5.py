@@ -15,7 +15,7 @@ u32            in mode 1: the count of elements
 A block at the end of an axis is cut off at the end of the array; some tools write it in full. A block without a file is
 all zeros. Before N5 2.0 the attributes had ``"compressionType": "gzip"`` for ``"compression": {"type": "gzip"}``.
 
-The container recognises images in four layouts. A group is a directory of arrays, whose rows belong together:
+The container recognises images in four forms. A group is a directory of arrays; rows with the same index form a sample:
 
 ==================  ===========================================================================================
 ``data`` (uint8)    encoded images one after the other, and ``offsets`` (N integers): where each one begins in it.
@@ -159,7 +159,7 @@ class BlockFiles(Sequence[str]):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A block, whose file is open and has the size that its header declares.
+    """An open block file; its size is the one that its header declares.
 
     Attributes
     ----------
@@ -480,7 +480,8 @@ class _BlockEach(N5Images):
 class _OneByOne(N5Images):
     """An array with the bytes of all images in succession, and arrays with the offset and size of each image.
 
-    Without an array of sizes, each image ends where the next one begins, and there is one more offset than images.
+    Without an array of sizes, each image ends where the next image begins; the array of offsets has one extra element,
+    the end of the last image.
     """
 
     def __init__(self, array: N5Array, offsets: N5Array, sizes: N5Array | None) -> None:
@@ -508,7 +509,7 @@ class _OneByOne(N5Images):
         return image, suffix_of(blocks.head(block, offset)[:size])
 
     def _joined(self, number: int, begin: int, size: int) -> bytes:
-        """Return an image whose bytes are in several blocks."""
+        """Join the bytes of an image from several blocks."""
         self._copied += size
         if self._copied > len(self.array):  # offsets that lead to the same bytes again and again would fill the disk
             raise self.array.error(f"damaged: image {number} overlaps others")
@@ -1051,7 +1052,7 @@ class N5Writer(ShardWriter):
             self._columns["offsets"].extend(self._in_data(block))
 
     def _in_data(self, offset: _Offset) -> _Offset:
-        """Convert offsets in the files of blocks, each of which has a header, to offsets in ``data``."""
+        """Convert offsets in block files to offsets in ``data``, which has no block headers."""
         return offset - (offset // (_BLOCK_HEADER.size + self._shard_size) + 1) * _BLOCK_HEADER.size
 
 

@@ -29,7 +29,7 @@ _SHAPE = re.compile("([0-9]{1,6})_([0-9]{1,9})_([0-9]{1,9})")
 
 
 class PySODToolBox(LMDBContainer):
-    """Samples in the order of ``meta_info.pkl``, whose keys are their names."""
+    """PySODToolBox's samples, in the order of the keys in ``meta_info.pkl``; a key is the name of a sample."""
 
     kind = "pysodtoolbox lmdb"
     shapes: Mapping[bytes, tuple[int, int]]

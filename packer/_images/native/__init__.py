@@ -168,9 +168,9 @@ def decode_into(
     Returns
     -------
     list of int
-        The indices of the tasks that were not done, and whose windows are undefined: the bytes are missing or have
-        changed, or are not an intact JPEG or PNG of this size and a supported kind. The caller tries other decoders for
-        these.
+        The indices of the tasks that failed, because bytes are missing or have changed, or are not an intact JPEG or
+        PNG of this size and a supported kind. The windows of these tasks are undefined, and the caller tries other
+        decoders.
 
     Raises
     ------

@@ -118,7 +118,7 @@ class TaskBuilder:
         Parameters
         ----------
         rows : (N,) int64 array
-            As `Reader.positions` returns them; not checked.
+            The result of `Reader.positions`, which is not checked here.
         crops : (N, V) array of CROP
             With operations or without; see `packer._images.operations.with_operations`.
         batch, step : int

@@ -616,8 +616,8 @@ _warned = set[str]()
 def trusted_cache(cache_dir: str | None) -> str | None:
     """Return the directory of a cache; None, with one warning, if another user can write to it.
 
-    A directory that root owns may belong to a group, whose members then trust each other. A missing directory is
-    accepted, because it is created for this user alone.
+    A directory that root owns may belong to a group; the members of this group then trust each other. A missing
+    directory is accepted, because it is created for this user alone.
     """
     if cache_dir is None or not hasattr(os, "geteuid"):
         return cache_dir

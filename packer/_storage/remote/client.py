@@ -253,7 +253,7 @@ class _FetcherProcess:
                 pipe.close()  # type: ignore[union-attr]
 
     def abandon(self) -> None:
-        """Close the pipes that belong to the process from which this one was forked."""
+        """Close the pipes inherited from the parent process."""
         self._process.returncode = 0  # so that nothing waits for it here
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             with contextlib.suppress(OSError):

@@ -153,7 +153,7 @@ class RemoteFile(PackFile):
             self._together = found, begin - at
 
     def _vector(self, offset: int, count: int, dtype: str, *, held: bool) -> Vector | npt.NDArray[Any]:
-        """Fetch a vector now, into the cache if there is one."""
+        """Fetch a vector now; store it in the cache, if any."""
         self._require_open()
         size = count * np.dtype(dtype).itemsize
         self._require(offset, size, most=self.size)
