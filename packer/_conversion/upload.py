@@ -33,7 +33,7 @@ from packer._storage.files import held, remove, write_output, writing_to
 from packer._storage.place import place_of
 from packer._storage.remote.client import look
 from packer._storage.remote.s3 import UploadLog
-from packer._storage.remote.upload import MANIFESTS, SharedPrefix, Upload, require_writable
+from packer._storage.remote.upload import MANIFESTS, Upload, require_writable
 from packer._storage.remote.urls import identity, parse
 from packer.errors import DestinationError, PackLockedError, option, printable
 
@@ -97,8 +97,7 @@ class UploadedConversion:
             self._log = UploadLog(self.room / "upload.jsonl")
             held_by_now.callback(self._log.close)
             self._upload = Upload(self._url, self._log, overwrite=self._overwrite)
-            if self._overwrite and self._log.empty:
-                _require_pack_or_nothing(self._url)
+            self._require_pack_or_nothing()
             self.notes += self._upload.require_free(fresh=self._fresh)
             self.made = self._made_before()
             if self.made is None:
@@ -126,6 +125,7 @@ class UploadedConversion:
         """
         started = time.monotonic()
         files = PackFiles.of(self.request.dst)
+        self._require_pack_or_nothing()  # again: others may have written there during the conversion
         uploads = [(name, self.request.dst / name if name else self.request.dst) for name in files.sizes]
         self.notes += self._upload.run(uploads, progress)
         self._log.close()
@@ -134,6 +134,24 @@ class UploadedConversion:
         shutil.rmtree(self._done, ignore_errors=True)
         seconds = summary.seconds + time.monotonic() - started
         return replace(summary, destination=self._url, seconds=seconds)
+
+    def _require_pack_or_nothing(self) -> None:
+        """Raise DestinationError if the upload would replace something other than a pack, or delete files of others.
+
+        Does nothing if nothing is to be replaced, or the replacement has begun. Objects below the URL without a
+        manifest are left to `Upload`, which refuses them with advice.
+
+        Raises
+        ------
+        RemoteError
+            If what is at the URL cannot be read.
+        """
+        if not self._overwrite or not self._log.empty:
+            return
+        found = look(self._url, 1)
+        names = self._upload.list_replaced()
+        if (found is not None and found[1]) or place_of(self._url).holding(MANIFESTS):
+            require_pack(self._url, names)
 
     def _refuse_to_wait(self) -> None:
         raise PackLockedError(f"{parse(self._url).redacted()}: another process is making it in {printable(self.room)}")
@@ -188,15 +206,3 @@ class UploadedConversion:
             f"the pack is complete since {when:%Y-%m-%d %H:%M:%S} UTC, and its upload goes on; --fresh converts anew"
         )
         return summary_of_made(self.request.dst, manifest, files.size)
-
-
-def _require_pack_or_nothing(url: str) -> None:
-    """Raise DestinationError if something other than a pack would be replaced; RemoteError if the URL is unreadable.
-
-    Objects below the URL without a manifest are left to `Upload`, which refuses them with advice.
-    """
-    found = look(url, 1)
-    if found is not None and not found[1]:  # an empty object
-        return
-    if found is not None or place_of(url).holding(MANIFESTS):
-        require_pack(url, [] if found is not None else SharedPrefix(url).names())

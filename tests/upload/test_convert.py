@@ -157,6 +157,44 @@ def test_objects_of_others_below_a_pack_are_not_deleted(s3: Any, bucket: str, ph
     assert stored(s3, bucket, "t.pth") == only_files(tmp_path / "small.pth")
 
 
+@pytest.mark.parametrize("marker", ["t.pth", "t.pth/"])
+def test_an_empty_object_hides_no_objects_of_others(
+    s3: Any, bucket: str, photo_tree: Path, tmp_path: Path, marker: str
+) -> None:
+    """Tools for object stores write an empty object as the marker of a directory."""
+    url, how = f"s3://{bucket}/t.pth", {"scratch": tmp_path / "scratch", "overwrite": True}
+    packer.convert(photo_tree, url, **how)
+    for key, body in ((marker, b""), ("t.pth/notes.txt", b"notes")):
+        s3.put_object(Bucket=bucket, Key=key, Body=body)
+    before = stored(s3, bucket, "t.pth")
+    with pytest.raises(DestinationError, match=r"t\.pth: holds files that .* would delete them: notes\.txt\. Move"):
+        packer.convert(photo_tree, url, resize=16, **how)
+    assert stored(s3, bucket, "t.pth") == before
+    s3.delete_object(Bucket=bucket, Key="t.pth/notes.txt")
+    packer.convert(photo_tree, url, resize=16, **how)
+    packer.convert(photo_tree, tmp_path / "small.pth", resize=16)
+    assert stored(s3, bucket, "t.pth") == only_files(tmp_path / "small.pth")
+
+
+def test_objects_that_arrive_during_a_conversion_are_not_deleted(
+    s3: Any, bucket: str, photo_tree: Path, tmp_path: Path
+) -> None:
+    url, how = f"s3://{bucket}/t.pth", {"scratch": tmp_path / "scratch", "overwrite": True}
+    packer.convert(photo_tree, url, **how)
+    before = stored(s3, bucket, "t.pth")
+
+    def write_notes(now: object) -> None:
+        s3.put_object(Bucket=bucket, Key="t.pth/notes.txt", Body=b"notes")
+
+    with pytest.raises(DestinationError, match=r"would delete them: notes\.txt\. Move"):
+        packer.convert(photo_tree, url, resize=16, progress=write_notes, **how)
+    assert stored(s3, bucket, "t.pth") == {**before, "notes.txt": b"notes"}
+    s3.delete_object(Bucket=bucket, Key="t.pth/notes.txt")
+    packer.convert(photo_tree, url, resize=16, **how)
+    packer.convert(photo_tree, tmp_path / "small.pth", resize=16)
+    assert stored(s3, bucket, "t.pth") == only_files(tmp_path / "small.pth")
+
+
 def test_an_object_that_cannot_be_read_is_not_replaced(
     s3: Any, bucket: str, photo_tree: Path, tmp_path: Path, proxied: Callable[..., Proxy]
 ) -> None:

@@ -222,6 +222,34 @@ def test_a_pack_of_files_has_its_manifest_last(
     assert {*content(s3, bucket)} == {f"train.pth/{place}" for place in places[:3]}
 
 
+def test_objects_that_arrive_during_an_upload_are_not_deleted(
+    s3: Any, bucket: str, tmp_path: Path, proxied: Callable[..., Proxy]
+) -> None:
+    """Neither by the run during which they arrive, nor by one that continues it."""
+    places = ["manifest.json", "shard-00000.pth", "shard-00001.pth", "table.pth"]
+    for place in places:
+        (tmp_path / place).write_text(place)
+    files = [(place, tmp_path / place) for place in places]
+    url, log = f"s3://{bucket}/train.pth", tmp_path / "log"
+    upload(url, log, *files)
+    refused = [True]
+
+    def watch(request: str, when: str) -> int | None:
+        if when == "before" and request.startswith("PUT") and "shard-00000.pth" in request:
+            s3.put_object(Bucket=bucket, Key=f"train.pth/notes-{len(refused)}.txt", Body=b"notes")
+        return 403 if refused and request.startswith("PUT") and "shard-00000.pth" in request else None
+
+    proxied(watch)
+    fewer = [file for file in files if file[0] != "shard-00001.pth"]
+    with pytest.raises(RemoteError, match="access is refused"):
+        upload(url, tmp_path / "another log", *fewer, overwrite=True)
+    assert f"train.pth/{places[0]}" not in content(s3, bucket)
+    refused.clear()
+    upload(url, tmp_path / "another log", *fewer, overwrite=True)
+    expected = [*(place for place, _ in fewer), "notes-0.txt", "notes-1.txt"]
+    assert {*content(s3, bucket)} == {f"train.pth/{name}" for name in expected}
+
+
 def test_what_is_no_pack_is_not_replaced(s3: Any, bucket: str, large: Path, tmp_path: Path) -> None:
     s3.put_object(Bucket=bucket, Key="train.lmdb/thesis.tex", Body=b"no pack")
     with pytest.raises(DestinationError, match="no manifest of a pack is among them"):

@@ -29,7 +29,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -553,9 +553,12 @@ class UploadLog:
         began.
     done : dict of str to str
         The ETags of objects that were completed.
+    replaced : set of str or None
+        The keys of the objects of the replaced pack; None if no replacement has begun.
     """
 
     def __init__(self, path: Path) -> None:
+        self.replaced: set[str] | None = None
         self.ids: dict[str, str] = {}
         self.before: dict[str, set[str]] = {}
         self.done: dict[str, str] = {}
@@ -567,6 +570,10 @@ class UploadLog:
         for line in whole.splitlines():
             self._take(json.loads(line))
         self._file = AppendFile(path, keep=len(whole))
+
+    def replaces(self, key: str, replaced: Iterable[str]) -> None:
+        """Record that the replacement of a pack is about to begin, and the keys of its objects."""
+        self._write({"key": key, "replaced": sorted(replaced)})
 
     def expect(self, key: str, before: set[str]) -> None:
         """Record that an upload is about to begin, and the existing uploads `before`."""
@@ -598,8 +605,8 @@ class UploadLog:
 
     @property
     def empty(self) -> bool:
-        """Whether no upload was begun."""
-        return not (self.ids or self.before or self.done)
+        """Whether no upload or replacement was begun."""
+        return not (self.ids or self.before or self.done) and self.replaced is None
 
     def close(self) -> None:
         """Close the file."""
@@ -614,7 +621,9 @@ class UploadLog:
 
     def _take(self, line: dict[str, Any]) -> None:
         key = line["key"]
-        if "before" in line:
+        if "replaced" in line:
+            self.replaced = set(line["replaced"])
+        elif "before" in line:
             self.ids.pop(key, None)
             self.before[key] = set(line["before"])
         elif "id" in line:

@@ -62,6 +62,15 @@ class Upload:
         self._key = url.key.strip("/")
         self._log, self._overwrite = log, overwrite
         self._store = writable_store(destination)
+        self._listed: list[str] | None = None
+
+    def list_replaced(self) -> list[str]:
+        """List the objects that a replacement may delete; return the names of those below the URL.
+
+        Objects that arrive later are never deleted, so the caller must check the names right away.
+        """
+        self._listed = self._present()
+        return _names_below(self._key, self._listed)
 
     def require_free(self, *, fresh: bool = False) -> list[str]:
         """Refuse a destination that exists and is not to be replaced, or to which another process is uploading.
@@ -108,13 +117,15 @@ class Upload:
         ordered = sorted(files, key=lambda file: (file[0] in MANIFESTS, file[0]))
         keys = [self._key_of(name) for name, _ in ordered]
         if self._overwrite:
+            if self._log.empty:
+                self._log.replaces(self._key, self._listed or [])
             self._take_apart()
         sent = _ByteCount(sum(path.stat().st_size for _, path in ordered), progress)
         for key, (_, path) in zip(keys, ordered, strict=True):
             self._store.send(path, key, self._log, replace=self._overwrite, progress=sent.add)
         if self._overwrite:
-            stale = {*self._present()} - {*keys}
-            self._store.delete(sorted(stale))
+            replaced = self._log.replaced or set()
+            self._store.delete(sorted((replaced & {*self._present()}) - {*keys}))
         return notes
 
     def give_up(self) -> None:
@@ -127,6 +138,8 @@ class Upload:
 
     def _refuse_existing(self) -> None:
         shown = self._store.display_name(self._key)
+        if self._overwrite and self._listed is None:
+            self.list_replaced()
         if self._store.find(self._key) is not None and not self._overwrite:
             raise exists_already(shown)
         if not self._store.keys_below(f"{self._key}/", 1):
@@ -148,6 +161,12 @@ class Upload:
     def _present(self) -> list[str]:
         own = [] if self._store.find(self._key) is None else [self._key]
         return own + self._store.keys_below(f"{self._key}/")
+
+
+def _names_below(key: str, keys: Iterable[str]) -> list[str]:
+    """Return the names of objects below a key, without the marker ``key/`` of a directory, which some tools write."""
+    names = (found.removeprefix(f"{key}/") for found in keys if found != key)
+    return [name for name in names if name]
 
 
 class _ByteCount:
@@ -189,7 +208,7 @@ class SharedPrefix:
 
     def names(self) -> list[str]:
         """Return the names of the objects, after the slash, in their order."""
-        return [key[len(self._key) + 1 :] for key in self._store.keys_below(f"{self._key}/")]
+        return _names_below(self._key, self._store.keys_below(f"{self._key}/"))
 
     def size(self) -> int:
         """Return the total size of the objects in bytes."""
