@@ -229,7 +229,7 @@ class IndexReader(SpreadReader):
 
     def _base_of(self, base: str) -> Place:
         """Return the base of the listed files: the one in the manifest, unless the files were copied with the index."""
-        first = self.first_file()
+        first = self._file_names.get(0) if len(self._file_names) else ""  # verify lists a damaged name
         self._brings_files = not self._own and self.place.has_directory(COPIES, first)
         if self._brings_files:
             try:
@@ -407,8 +407,9 @@ class IndexReader(SpreadReader):
             seen.add(name)
 
     def changed_files(self) -> Iterable[str]:
-        for number, name in enumerate(self._file_names):
-            if name_problem(name):
+        for number in range(len(self._file_names)):
+            name = self._file_names.get(number)
+            if name_problem(name):  # `check_structure` reports it
                 continue
             before, now = stamp_in(self._stamps, number), self._base.stamp(name)
             if not same_stamp(before, now):

@@ -380,3 +380,12 @@ def test_c_reads_no_file_that_is_another_than_was_listed(tmp_path: Path) -> None
     tasks["file"], tasks["position"] = BY_PATH, position
     assert native.decode_into(tasks) == [number for number, (*_, same) in enumerate(listed) if not same]
     os.close(directory)
+
+
+def test_a_first_file_with_a_damaged_name_is_listed_by_verify(index: Path) -> None:
+    with open(index / "files.bin", "r+b") as file:
+        file.seek(16 * CUTS)
+        file.write((1 << 40).to_bytes(8, "little"))
+    open_pack(index).close()
+    for quick in (False, True):
+        assert "the list of files: the column 'name_end'" in verify(index, quick=quick)[0].reason
