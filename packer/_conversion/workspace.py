@@ -785,5 +785,6 @@ def _is_line_of_report(line: bytes) -> bool:
     try:
         value = json.loads(line)
     except ValueError:
-        return line.startswith(_STARTS) and not line.endswith(b"\n")
+        was_begun = line.startswith(_STARTS) or any(start.startswith(line) for start in _STARTS)
+        return was_begun and not line.endswith(b"\n")
     return isinstance(value, dict) and value.keys() in _MEMBERS
