@@ -148,9 +148,8 @@ class Manifest:
             known = {name: document.pop(name) for name in names}
             fields = tuple(map(Field.from_json, listed))
             manifest = cls(schema=schema, more=document, fields=fields, about=about, account=account, **known)
-            object.__setattr__(
-                manifest, "_identity", _digest(text)
-            )  # other writers may spell the same JSON differently
+            # Of the text, because other writers may spell the same JSON differently.
+            object.__setattr__(manifest, "_identity", _digest(text))
             manifest._require_types()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptPackError(f"the manifest cannot be read: {error}", path) from error
