@@ -650,7 +650,15 @@ def require_pack(destination: str | os.PathLike[str], files: Iterable[str]) -> N
     """
     _require_mark(destination)
     found = list(files)
-    if found and (others := files_of_others(destination, found)):
+    try:
+        others = files_of_others(destination, found) if found else []
+    except PackError as error:
+        raise DestinationError(
+            f"{urls.redacted(destination)}: is damaged, and its files cannot be told apart from others in its "
+            f"directory ({message_of(error)}), so {option('overwrite', True)} does not replace it. Choose another "
+            "name, or delete it yourself first."
+        ) from error
+    if others:
         raise DestinationError(
             f"{urls.redacted(destination)}: holds files that do not belong to the pack, and "
             f"{option('overwrite', True)} would delete them: {some(others)}. Move them away, or choose another name."

@@ -252,7 +252,7 @@ def is_pack(path: str | os.PathLike[str]) -> bool:
     return True
 
 
-def shows_mark(path: str | os.PathLike[str]) -> bool:
+def shows_mark(path: str | os.PathLike[str] | Place) -> bool:
     """Tell whether what is at a path or a URL shows that packer wrote it: a pack, even a damaged one.
 
     Raises

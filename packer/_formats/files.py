@@ -15,16 +15,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from packer._formats import open_pack
+from packer._formats import FORMATS, INDEX, PARTS, Format, open_pack, recognise, shows_mark
+from packer._formats.index import DATA_FILE, INDEX_DIRECTORY, listed_names
 from packer._formats.reader import require_distinct
 from packer._storage.files import AppendFile, remove, sync_directory, writing_to
 from packer._storage.packfile import PackFile
-from packer._storage.place import Place
+from packer._storage.place import Place, place_of
 from packer._storage.stray_files import is_system_file
 from packer._storage.system import in_units
-from packer.errors import DestinationError, PackError, printable
+from packer.errors import CorruptPackError, DestinationError, MissingDependencyError, PackError, printable
+from packer.plugins import OWN_INDEX
 
 _CHUNK = 16 << 20
+_DECIDING = 16  # bytes at the beginning of a file, which show whether a system left it
 
 ProgressCallback = Callable[[int, int], None]
 
@@ -119,45 +122,120 @@ class PackFiles:
                 return False
 
 
-_UNFINISHED = re.compile(
-    r"table-[0-9]{5,9}\.bin|manifest\.json\..+\.partial|part-[0-9]{5,}\.[a-z0-9]+\.partial/.+",
-)
-"""What `packer append` leaves in a pack with parts: the table before, and what it had not finished when it ended."""
-
-_OF_PACKER = re.compile(
-    r"(part-[0-9]{5,}\.[a-z0-9]+/)?(manifest\.json|(table|files|data)\.bin|table\.pth|shard-[0-9]{5,}\.pth)"
-    r"|part-[0-9]{5,}\.[a-z0-9]+"
-)
-"""The names of the files in packs of packer's own formats."""
+_PART = re.compile(r"part-([0-9]{5,})\.[a-z0-9]+")
+_OLDER_TABLE = re.compile(r"table-[0-9]{5,9}\.bin")
+_UNFINISHED_PART = re.compile(r"part-[0-9]{5,}\.[a-z0-9]+\.partial/.+")
+_UNFINISHED_MANIFEST = re.compile(r"manifest\.json\..+\.partial")
 
 _LOCK_OF_READERS = "lock.mdb"
 """The file that liblmdb makes beside the data when a program opens a pack in Caffe's layout."""
 
 
-def files_of_others(pack: str | os.PathLike[str], found: Iterable[str]) -> list[str]:
+def files_of_others(pack: str | os.PathLike[str] | Place, found: Iterable[str]) -> list[str]:
     """Return the files in a pack's directory that do not belong to the pack, sorted by name.
 
-    A pack lists its files. If it is too damaged for that, the names by which packer stores files decide. Files that
-    macOS and Windows leave in any directory, such as ``.DS_Store``, are left out.
+    A pack lists its files. If it is too damaged for that, the names by which its format stores files decide. Files that
+    an interrupted change left in the pack belong to it, and so do those that macOS and Windows leave in any directory,
+    such as ``.DS_Store``.
 
     Parameters
     ----------
-    pack : path or URL
+    pack : path, URL or Place
         The directory of the pack.
     found : iterable of str
         The paths of all files in the directory, relative to it, with the separator ``/``.
+
+    Raises
+    ------
+    CorruptPackError
+        If the pack is so damaged that its files cannot be told apart from others.
     """
-    own: set[str] | None = None
-    with contextlib.suppress(PackError), open_pack(pack) as reader:
-        own = {name for name in reader.file_names() if reader.place_of(name) is None}
+    place = place_of(pack)
+    row = recognise(place)
+    others = {path for path in found if path != _LOCK_OF_READERS and not _is_left_by_system(place, path)}
+    listed = _listed_files(place, row)
+    if listed is not None:
+        others -= listed
+    if row is PARTS:
+        others -= _files_of_parts(place, listed, others)
+    elif OWN_INDEX in row.signs:
+        others -= _files_of_index(place, listed, others)
+    elif listed is None and row is FORMATS.own.get("pth"):
+        others -= _files_of_pth(others)
+    elif listed is None and others and row.name not in FORMATS.own:
+        raise CorruptPackError(f"only the plug-in for {row.name} knows them", place.path)
+    return sorted(others)
 
-    def belongs(path: str) -> bool:
-        name = path.rpartition("/")[2]
-        if path == _LOCK_OF_READERS or _UNFINISHED.fullmatch(path) or is_system_file(name, lambda: b""):
-            return True
-        return path in own if own is not None else _OF_PACKER.fullmatch(path) is not None
 
-    return sorted(path for path in found if not belongs(path))
+def _is_left_by_system(place: Place, path: str) -> bool:
+    def head() -> bytes:
+        with contextlib.suppress(OSError):
+            return place.join(path).head(_DECIDING) or b""
+        return b""
+
+    return is_system_file(path.rpartition("/")[2], head)
+
+
+def _listed_files(place: Place, row: Format) -> set[str] | None:
+    """Return the files that a pack lists, except those outside of it; None if it cannot be read."""
+    # Not `open_pack`, for which the plug-in of the parts of a pack must be installed.
+    with contextlib.suppress(PackError, MissingDependencyError), row.open_reader()(place) as reader:
+        return {name for name in reader.file_names() if reader.place_of(name) is None}
+    return None
+
+
+def _files_of_pth(found: set[str]) -> set[str]:
+    """Return the files of a damaged pack in the format ``pth``, whose shards are numbered from 0 without gaps."""
+    shards = itertools.takewhile(found.__contains__, (f"shard-{number:05d}.pth" for number in itertools.count()))
+    return {*FORMATS["pth"].files, *shards}
+
+
+def _files_of_parts(place: Place, listed: set[str] | None, found: set[str]) -> set[str]:
+    """Return files of a pack with parts that it does not list.
+
+    These are the table before the last `append`, and the files that an interrupted `append` left: its part may be
+    complete, and have its name, but not be listed yet. If the pack is damaged, they include all parts.
+    """
+    files = set() if listed is not None else {*PARTS.files}
+    leftovers = _OLDER_TABLE, _UNFINISHED_MANIFEST, _UNFINISHED_PART
+    files |= {path for path in found if any(pattern.fullmatch(path) for pattern in leftovers)}
+    inside: dict[str, list[str]] = {}
+    for path in found:
+        part, _, below = path.partition("/")
+        if _PART.fullmatch(part) and (listed is None or _part_number(part) == _next_number(listed)):
+            inside.setdefault(part, []).append(below)
+    for part, names in inside.items():
+        with contextlib.suppress(PackError, MissingDependencyError):
+            own = place.join(part)
+            if shows_mark(own):
+                others = [] if names == [""] else files_of_others(own, names)
+                files |= {f"{part}/{name}" if name else part for name in {*names} - {*others}}
+    return files
+
+
+def _part_number(part: str) -> int:
+    match = _PART.fullmatch(part)
+    return int(match[1]) if match else -1
+
+
+def _next_number(listed: set[str]) -> int:
+    """Return the number that `append` gives to the next part: the first unused one from the number of parts."""
+    parts = {path.partition("/")[0] for path in listed}
+    numbers = {_part_number(part) for part in parts if _PART.fullmatch(part)}
+    return next(number for number in itertools.count(len(numbers)) if number not in numbers)
+
+
+def _files_of_index(place: Place, listed: set[str] | None, found: set[str]) -> set[str]:
+    """Return files of an index, or of a pack in the layout of another tool, that it does not list."""
+    files = {path for path in found if _UNFINISHED_MANIFEST.fullmatch(path)}  # of a change of the base
+    if listed is not None:
+        return files
+    sidecars = {*INDEX.files, DATA_FILE}
+    inner = {f"{INDEX_DIRECTORY}/{name}" for name in sidecars}
+    if found.isdisjoint(inner):  # an index of files elsewhere
+        return files | sidecars
+    listed = {*listed_names(place.join(INDEX_DIRECTORY))} if found - inner else set()
+    return files | inner | listed
 
 
 def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = None) -> None:

@@ -168,6 +168,27 @@ def move_index(path: Path, base: Path) -> Manifest:
     return manifest
 
 
+def listed_names(directory: Place) -> list[str]:
+    """Return the names in the list of files in an index's directory without the manifest, which may be damaged.
+
+    Raises
+    ------
+    CorruptPackError
+        If the list is damaged too.
+    """
+    with directory.open(FILES_FILE) as file:
+        data = np.frombuffer(bytes(file.read(0, file.size)), np.uint8)
+    numbers = data[: len(data) // 8 * 8].view("<i8")
+    counts = np.arange(1, len(data) // 24 + 1)
+    # The last of the ends is the size of all names, and the manifest's count of files is not needed.
+    counts = counts[numbers[3 * counts - 1] == len(data) - 24 * counts]
+    lists = [Names(data[24 * count :], numbers[2 * count : 3 * count], file.path) for count in counts.tolist()]
+    whole = [list(names) for names in lists if (np.diff(names.ends, prepend=0) > 0).all()]
+    if len(whole) != 1 or any(map(name_problem, whole[0])):
+        raise CorruptPackError("the list of its files is damaged", file.path)
+    return whole[0]
+
+
 def _finish(file: AppendFile) -> None:
     try:
         file.flush()

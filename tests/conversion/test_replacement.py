@@ -12,6 +12,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ import numpy as np
 import pytest
 
 import packer
+from packer._conversion import append as appending
+from packer._formats.reader import read_manifest, write_manifest
+from packer._storage.place import place_of
 from packer._table import Sample
 from packer.errors import DestinationError
 from tests.command import packer_many, without_root_powers
@@ -363,6 +367,7 @@ OWN_FILES: dict[str, Callable[[Path], object]] = {
     "notes.txt": lambda path: path.write_text("notes"),
     "photos/0.png": lambda path: noise(path, 0),
     "shard-00007.pth": lambda path: path.write_bytes(b"weights"),
+    "._notes": lambda path: path.write_text("notes"),
     "a link": lambda path: path.symlink_to("elsewhere"),
     "a link to a directory": lambda path: path.symlink_to(path.parent, target_is_directory=True),
 }
@@ -403,6 +408,7 @@ def test_a_file_that_a_user_adds_during_the_conversion_is_not_deleted(room: Path
 def test_a_directory_with_files_that_systems_and_readers_leave_is_replaced(room: Path) -> None:
     for name in (".DS_Store", "Thumbs.db", "lock.mdb"):
         (room / "t.pth" / name).write_bytes(b"left")
+    (room / "t.pth/._manifest.json").write_bytes(b"\0\x05\x16\x07" + bytes(100))
     packer.convert(room / "more", room / "t.pth", overwrite=True)
     assert packer.digest(room / "t.pth") == packer.digest(room / "more.lmdb")
 
@@ -420,6 +426,103 @@ def test_a_damaged_directory_with_files_of_a_user_is_not_replaced(room: Path) ->
     with pytest.raises(DestinationError, match=r"them: notes\.txt\. Move"):
         packer.convert(room / "more", room / "t.pth", overwrite=True)
     assert (room / "t.pth" / "notes.txt").read_text() == "notes"
+
+
+@pytest.mark.parametrize("own", ["data.bin", "files.bin", "table-00002.bin", "shard-00007.pth"])
+def test_a_damaged_pack_with_a_file_of_a_user_that_another_format_has_is_not_replaced(room: Path, own: str) -> None:
+    flip(room / "t.pth/manifest.json")
+    (room / "t.pth" / own).write_text("notes")
+    with pytest.raises(DestinationError, match=r"do not belong to the pack|cannot be told apart"):
+        packer.convert(room / "more", room / "t.pth", overwrite=True)
+    assert (room / "t.pth" / own).read_text() == "notes"
+
+
+def flip(path: Path) -> None:
+    """Change a bit of a manifest."""
+    data = bytearray(path.read_bytes())
+    data[60] ^= 1
+    path.write_bytes(data)
+
+
+LAYOUTS = ["wds", "tfrecord", "rec", "mds", "caffe", "n5", "parquet"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_damaged_pack_in_the_layout_of_another_tool_is_replaced(room: Path, layout: str) -> None:
+    dst = room / f"x.{layout}"
+    for damage in (
+        lambda: flip(dst / ".packer.index/manifest.json"),
+        lambda: cut(dst / ".packer.index/table.bin", by=9),
+    ):
+        packer.convert(room / "more", dst, overwrite=True)
+        damage()
+        (dst / "notes.txt").write_text("notes")
+        with pytest.raises(DestinationError, match=r"would delete them: notes\.txt\. Move"):
+            packer.convert(room / "tree", dst, overwrite=True)
+        (dst / "notes.txt").unlink()
+        packer.convert(room / "tree", dst, overwrite=True)
+        assert packer.digest(dst) == packer.digest(room / "t.lmdb")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_pack_in_the_layout_of_another_tool_without_its_list_of_files_is_not_replaced(
+    room: Path, layout: str
+) -> None:
+    dst = room / f"x.{layout}"
+    packer.convert(room / "more", dst)
+    cut(dst / ".packer.index/files.bin", by=3)
+    with pytest.raises(DestinationError, match=r"damaged, and its files cannot be told apart .* does not replace it"):
+        packer.convert(room / "tree", dst, overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["x.lmdb", "x.pth"])
+def test_a_damaged_pack_with_parts_is_replaced(room: Path, name: str) -> None:
+    """Unless a file is not a pack of packer, or does not belong to one, even if it has the name of a part."""
+    dst = room / name
+    packer.convert(room / "more", dst, parts=2)
+    flip(dst / "manifest.json")
+    for own in (f"part-00007{dst.suffix}", "data.bin", *(["part-00000.pth/notes.txt"] if dst.suffix == ".pth" else [])):
+        (dst / own).write_text("notes")
+        with pytest.raises(DestinationError, match=rf"would delete them: {own}\. Move"):
+            packer.convert(room / "tree", dst, overwrite=True)
+        (dst / own).unlink()
+    packer.convert(room / "tree", dst, overwrite=True)
+    assert packer.digest(dst) == packer.digest(room / "t.lmdb")
+
+
+@pytest.mark.parametrize("name", ["x.lmdb", "x.pth"])
+def test_a_pack_with_a_part_that_an_interrupted_append_left_is_replaced(
+    room: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dst = room / name
+    packer.convert(room / "tree", dst, parts=1)
+
+    def interrupt(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(appending, "append_part", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            packer.append(dst, room / "more")
+    assert (dst / f"part-00001{dst.suffix}").exists()
+    own = dst / f"part-00007{dst.suffix}"
+    packer.convert(room / "more", own)
+    with pytest.raises(DestinationError, match=r"would delete them: part-00007.*Move"):
+        packer.convert(room / "more", dst, overwrite=True)
+    own.rename(room / f"own{dst.suffix}")
+    packer.convert(room / "more", dst, overwrite=True)
+    assert packer.digest(dst) == packer.digest(room / "more.lmdb")
+
+
+def test_a_pack_with_parts_of_a_format_that_is_not_installed_is_replaced(room: Path) -> None:
+    place = place_of(room / "joined.lmdb")
+    write_manifest(room / "joined.lmdb", replace(read_manifest(place), format="acme"))
+    (room / "joined.lmdb/notes.txt").write_text("notes")
+    with pytest.raises(DestinationError, match=r"would delete them: notes\.txt\. Move"):
+        packer.convert(room / "more", room / "joined.lmdb", overwrite=True)
+    (room / "joined.lmdb/notes.txt").unlink()
+    packer.convert(room / "more", room / "joined.lmdb", overwrite=True)
+    assert packer.digest(room / "joined.lmdb") == packer.digest(room / "more.lmdb")
 
 
 def test_a_pack_with_the_table_before_an_appended_part_is_replaced(room: Path) -> None:
