@@ -21,6 +21,7 @@ from packer._formats.reader import require_distinct
 from packer._storage.files import AppendFile, remove, sync_directory, writing_to
 from packer._storage.packfile import PackFile
 from packer._storage.place import Place, place_of
+from packer._storage.safe_open import StrangeFileError
 from packer._storage.stray_files import is_system_file
 from packer._storage.system import in_units
 from packer.errors import CorruptPackError, DestinationError, MissingDependencyError, PackError, printable
@@ -199,13 +200,15 @@ def _files_of_parts(place: Place, listed: set[str] | None, found: set[str]) -> s
     files = set() if listed is not None else {*PARTS.files}
     leftovers = _OLDER_TABLE, _UNFINISHED_MANIFEST, _UNFINISHED_PART
     files |= {path for path in found if any(pattern.fullmatch(path) for pattern in leftovers)}
+    unlisted = None if listed is None else _next_number(listed)
     inside: dict[str, list[str]] = {}
     for path in found:
         part, _, below = path.partition("/")
-        if _PART.fullmatch(part) and (listed is None or _part_number(part) == _next_number(listed)):
+        if _PART.fullmatch(part) and unlisted in (None, _part_number(part)):
             inside.setdefault(part, []).append(below)
     for part, names in inside.items():
-        with contextlib.suppress(PackError, MissingDependencyError):
+        with contextlib.suppress(PackError, MissingDependencyError, StrangeFileError):
+            place.require_no_link(part)
             own = place.join(part)
             if shows_mark(own):
                 others = [] if names == [""] else files_of_others(own, names)

@@ -490,6 +490,7 @@ def test_a_damaged_pack_with_parts_is_replaced(room: Path, name: str) -> None:
     assert packer.digest(dst) == packer.digest(room / "t.lmdb")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege")
 @pytest.mark.parametrize("name", ["x.lmdb", "x.pth"])
 def test_a_pack_with_a_part_that_an_interrupted_append_left_is_replaced(
     room: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -505,6 +506,13 @@ def test_a_pack_with_a_part_that_an_interrupted_append_left_is_replaced(
         with pytest.raises(KeyboardInterrupt):
             packer.append(dst, room / "more")
     assert (dst / f"part-00001{dst.suffix}").exists()
+    part = dst / f"part-00001{dst.suffix}"
+    part.rename(room / part.name)
+    part.symlink_to(room / part.name, target_is_directory=dst.suffix == ".pth")
+    with pytest.raises(DestinationError, match=r"would delete them: part-00001.*Move"):
+        packer.convert(room / "more", dst, overwrite=True)
+    part.unlink()
+    (room / part.name).rename(part)
     own = dst / f"part-00007{dst.suffix}"
     packer.convert(room / "more", own)
     with pytest.raises(DestinationError, match=r"would delete them: part-00007.*Move"):
