@@ -237,7 +237,7 @@ def provenance(source: Source, recipe: Recipe) -> Provenance:
         If samples of a pack must be tiled without loss, but are not JPEGs.
     """
     origin = source.origin
-    skipped = source.doubts if origin is None else origin.skipped
+    skipped = [*(() if origin is None else origin.skipped), *source.doubts]
     account = source.complete_account()
     if origin is not None:
         account = Account.united([origin.recorded_account(), account])

@@ -77,7 +77,7 @@ class PackSource(Source):
         assert isinstance(remaining, PackSource)
         if remaining is self:
             return self
-        return replace(remaining, united=replace(remaining.united, skipped=[*self.united.skipped, *bad.found]))
+        return replace(remaining, united=replace(remaining.united, skipped=self.united.skipped))
 
     def limited(self, count: int) -> PackSource:
         """Return a source of the first `count` samples, with the same classes."""

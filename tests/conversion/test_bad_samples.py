@@ -314,3 +314,43 @@ def test_a_label_of_stylegan_that_is_no_vector_is_left_out(tree: Path, tmp_path:
     assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
     dataset = packer.open_dataset(tmp_path / "out.lmdb", fields=("labels",), output="numpy")
     assert [item["labels"].tolist() for item in dataset] == [[1.0], [3.0]]
+
+
+@pytest.fixture
+def two_packs(tmp_path: Path) -> tuple[Path, Path]:
+    """A pack with a field of the classes cat and dog, and one whose second sample is an emu."""
+    for name, kinds in (("one", "cat dog cat"), ("two", "cat emu cat dog dog cat")):
+        rows = ["path,label,kind"]
+        for number, kind in enumerate(kinds.split()):
+            solid(tmp_path / name / f"{number}.png")
+            rows.append(f"{number}.png,a,{kind}")
+        (tmp_path / f"{name}.csv").write_text("\n".join(rows))
+        options: dict[str, Any] = {"labels": tmp_path / f"{name}.csv", "columns": ["kind:class"]}
+        packer.convert(tmp_path / name, tmp_path / f"{name}.lmdb", **options)
+    return tmp_path / "one.lmdb", tmp_path / "two.lmdb"
+
+
+@pytest.mark.parametrize("choice", [{}, {"limit": 3}, {"sample": 3}, {"where": "height > 0"}, {"parts": 2}])
+def test_a_bad_sample_of_a_pack_is_listed_whatever_is_chosen(
+    two_packs: tuple[Path, Path], tmp_path: Path, choice: dict[str, Any]
+) -> None:
+    one, two = two_packs
+    out = tmp_path / "out.lmdb"
+    packer.convert(two, out, classes_from=one, on_error="skip", **choice)
+    assert [entry["name"] for entry in packer.info(out).skipped] == ["1.png"]
+    packer.convert(out, tmp_path / "again.lmdb", classes_from=one)
+    assert [entry["name"] for entry in packer.info(tmp_path / "again.lmdb").skipped] == ["1.png"]
+
+
+@pytest.mark.parametrize("choice", [{}, {"limit": 2}, {"where": "height > 0"}])
+def test_a_sample_of_a_class_that_a_given_pack_lacks_is_listed_whatever_is_chosen(
+    tmp_path: Path, choice: dict[str, Any]
+) -> None:
+    for name in ("cat/0.png", "cat/1.png", "dog/2.png", "owl/3.png"):
+        solid(tmp_path / "tree" / name)
+    packer.convert(tmp_path / "tree", tmp_path / "all.lmdb")
+    shutil.rmtree(tmp_path / "tree" / "owl")
+    packer.convert(tmp_path / "tree", tmp_path / "some.lmdb")
+    options: dict[str, Any] = {"classes_from": tmp_path / "some.lmdb", "on_error": "skip", **choice}
+    packer.convert(tmp_path / "all.lmdb", tmp_path / "out.lmdb", **options)
+    assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["owl/3.png"]
