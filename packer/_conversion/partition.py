@@ -31,11 +31,13 @@ from packer._conversion.convert import (
 from packer._conversion.destination import Destination, PartCounts, PartTask, destination_of, part_name
 from packer._conversion.options import OutputOptions
 from packer._conversion.recipe import Recipe, provenance
-from packer._conversion.request import ConversionRequest
+from packer._conversion.request import REMEDY_OF_CLASSES, ConversionRequest
 from packer._conversion.resume import compare_source, made_before, setting_differences, started_differently
 from packer._conversion.workspace import check_inputs
+from packer._fields import Field
 from packer._manifest import Manifest
 from packer._sources.base import Source
+from packer._sources.labels import with_given_classes
 from packer._sources.pack import pack_source
 from packer._sources.scan_list import ListedSource, is_listing, listed_source
 from packer._storage.remote.urls import is_url
@@ -337,7 +339,12 @@ class SharedSource:
     where : str, optional
         A condition on the samples of a pack, applied before the other options.
     skip : bool
-        Whether samples of classes that are not in `classes` are left out; otherwise they are an error.
+        Whether samples of classes that are not in `classes`, or in those of `fields`, are left out; otherwise they
+        are an error.
+    fields : tuple of Field
+        The fields whose class ids the samples of a pack get; empty without `classes_from`.
+    classes_from : Path, optional
+        The pack that has these ids, for messages. Tasks do not open it.
     """
 
     path: Path
@@ -347,6 +354,8 @@ class SharedSource:
     sample: int | None = None
     where: str | None = None
     skip: bool = False
+    fields: tuple[Field, ...] = ()
+    classes_from: Path | None = None
 
     @classmethod
     def of(cls, partition: Partition, source: Source, request: ConversionRequest) -> SharedSource:
@@ -354,8 +363,10 @@ class SharedSource:
         if source.origin is None:
             return cls(partition.listing())
         path, identities = Path(os.path.abspath(request.src)), source.identities()
-        skip = request.bad_samples().skip
-        return cls(path, request.classes(), request.limit, identities, request.sample, request.where, skip)
+        skip, classes_from = request.bad_samples().skip, request.classes_from
+        fields = source.fields if classes_from is not None else ()
+        choice = request.limit, identities, request.sample, request.where
+        return cls(path, request.classes(), *choice, skip, fields, classes_from)
 
     def open(self) -> Source:
         """Open the source, in constant time; SourceError if the pack has been replaced."""
@@ -366,7 +377,12 @@ class SharedSource:
 
     def _pack(self) -> Source:
         source = pack_source(self.path, classes=self.classes, bad=BadSamples(skip=self.skip))
-        return source if self.where is None else source.where(self.where)
+        if self.where is not None:
+            source = source.where(self.where)
+        if self.classes_from is None:
+            return source
+        bad = BadSamples(skip=self.skip)
+        return with_given_classes(source, self.fields, self.classes_from, bad, remedy=REMEDY_OF_CLASSES)
 
 
 def partition_of(request: ConversionRequest, scratch: Path | None = None) -> Partition:

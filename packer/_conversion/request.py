@@ -76,6 +76,9 @@ _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _OF_A_DISK = ("fields", "coco", "voc", "yolo", "any_image", "keys", "no_metadata", "allow_empty", "on_missing")
 """Options that apply only to files on a disk."""
 
+REMEDY_OF_CLASSES = "Correct them, or convert the images of that pack again."
+"""The end of messages about classes of fields that the pack of `classes_from` lacks."""
+
 
 def is_table(src: Path) -> bool:
     """Tell whether SRC is a table; its rows may name images by URL."""
@@ -364,9 +367,8 @@ class SourceRequest(SourceOptions):
         if self.classes_from is not None:
             with open_pack(self.classes_from) as reader:
                 fields = reader.manifest.fields
-            remedy = "Correct them, or convert the images of that pack again."
             source = with_given_classes(
-                source, fields, self.classes_from, self.bad_samples(), self.labels, remedy=remedy
+                source, fields, self.classes_from, self.bad_samples(), self.labels, remedy=REMEDY_OF_CLASSES
             )
         if self.file_fields:
             source = with_files(source, self.file_fields, self.value_of("on_missing"), skip=self.bad_samples().skip)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import pickle
 import shutil
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,8 @@ import packer
 from packer._account import BadSamples
 from packer._containers import list_samples
 from packer._containers.contract import Container, Entry
+from packer._conversion.partition import SharedSource, begin, finish, partition_of
+from packer._conversion.request import ConversionRequest
 from packer.errors import ImageError, PackerError, SourceError
 from tests.command import packer as run_packer
 from tests.samples import solid
@@ -354,3 +357,21 @@ def test_a_sample_of_a_class_that_a_given_pack_lacks_is_listed_whatever_is_chose
     options: dict[str, Any] = {"classes_from": tmp_path / "some.lmdb", "on_error": "skip", **choice}
     packer.convert(tmp_path / "all.lmdb", tmp_path / "out.lmdb", **options)
     assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["owl/3.png"]
+
+
+def test_tasks_leave_out_the_samples_that_the_whole_conversion_leaves_out(
+    two_packs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    one, two = two_packs
+    whole = tmp_path / "whole.lmdb"
+    packer.convert(two, whole, classes_from=one, on_error="skip")
+    request = ConversionRequest(src=two, dst=tmp_path / "out.lmdb", parts=2, classes_from=one, on_error="skip")
+    partition = partition_of(request)
+    source = begin(partition, request, share=True)
+    shared = pickle.loads(pickle.dumps(SharedSource.of(partition, source, request)))
+    one.unlink()  # other machines need not have it
+    for number in partition.missing():
+        partition.convert(shared.open(), number)
+    made, expected = finish(partition.destination), packer.open_pack(whole).manifest
+    assert (made.count, made.fields, made.skipped) == (expected.count, expected.fields, expected.skipped)
+    assert made.fields[0].classes == ("cat", "dog")
