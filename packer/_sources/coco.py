@@ -283,9 +283,10 @@ class _File:
         return _position_problem(entry, image.size)
 
     def _leave_out(self, id: Id, name: str, error: SourceError) -> None:
-        """Record an unusable image, or raise the error."""
+        """Record an unusable image, or raise the error; an earlier file's name for the image precedes `name`."""
         if id not in self._joined.unusable:
-            self._bad.add(name, error)
+            image = self._joined.images.get(id)
+            self._bad.add(name if image is None else image.members["file_name"], error)
             self._joined.unusable[id] = error
 
     def _join(self, known: dict[str, Any], more: dict[str, Any], what: str) -> SourceError | None:

@@ -278,6 +278,17 @@ def test_an_image_that_files_contradict_or_leave_without_a_size_is_left_out(
     assert (list(source.names), [entry["name"] for entry in bad.found]) == (["b.png"], ["a.png"])
 
 
+@pytest.mark.parametrize("change", [{"file_name": "b.png"}, {"file_name": "b.png", "height": 0}, {"file_name": None}])
+def test_an_image_left_out_for_a_second_file_has_the_name_of_the_first(change: dict[str, Any], tmp_path: Path) -> None:
+    images, file = small(tmp_path, images=[IMAGE, {**IMAGE, "id": 4, "file_name": "b.png"}])
+    Image.new("RGB", (20, 10)).save(images / "b.png")
+    other = tmp_path / "captions.json"
+    other.write_text(json.dumps({"images": [{**IMAGE, **change}], "annotations": []}))
+    bad = BadSamples(skip=True)
+    source = coco_source(images, [file, other], bad=bad)
+    assert (list(source.names), [entry["name"] for entry in bad.found]) == (["b.png"], ["a.png"])
+
+
 def test_images_that_are_not_there_are_left_out_on_request_and_files_without_entry_are_counted(tmp_path: Path) -> None:
     images, file = small(tmp_path, images=[IMAGE, {**IMAGE, "id": 1, "file_name": "gone.png"}])
     Image.new("RGB", (20, 10)).save(images / "more.png")
