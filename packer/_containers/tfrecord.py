@@ -149,10 +149,27 @@ class FeatureValues:
         self.values += alone if count == 1 else []
 
 
+class ManyFeaturesError(MessageError):
+    """Records have more different features than packer reads."""
+
+
 def add_features(seen: dict[str, FeatureValues], window: BlockReader, begin: int, end: int) -> None:
-    """Add the features of an Example, a range of a file, to those seen; MessageError if the range is not an Example."""
-    listed = list(feature_lists(window, begin, end))
-    features = [(text_of(key, start), type_, start, stop) for key, type_, start, stop in listed]
+    """Add the features of an Example, a range of a file, to those seen.
+
+    Raises
+    ------
+    MessageError
+        If the range is not an Example, or a feature has another type than before.
+    ManyFeaturesError
+        If this Example and those before have more than `_MOST_KEYS` different features.
+    """
+    features, keys = list[tuple[str, int, int, int]](), set(seen)
+    for encoded, type_, start, stop in feature_lists(window, begin, end):
+        key = text_of(encoded, start)
+        features.append((key, type_, start, stop))
+        keys.add(key)
+        if len(keys) > _MOST_KEYS:  # a damaged or hostile record may have millions
+            raise ManyFeaturesError(f"the first records have more than {_MOST_KEYS:,} different features")
     for key, type_, _, _ in features:
         known = seen[key].type if key in seen else NOTHING
         if NOTHING not in (type_, known) and type_ != known:
@@ -685,7 +702,13 @@ class TFRecord(Container):
         return Entry(name, image, label, values)
 
     def _look(self, unit: int, seen: dict[str, FeatureValues]) -> list[SourceError]:
-        """Inspect the features in a file's first records; return the errors of records that are not Examples."""
+        """Inspect the features in a file's first records; return the errors of records that are not Examples.
+
+        Raises
+        ------
+        SourceError
+            If the records have too many different features.
+        """
         problems = []
         with self.opened(unit) as file:
             window = BlockReader(file)
@@ -693,10 +716,10 @@ class TFRecord(Container):
                 try:
                     add_features(seen, window, begin, end)
                 except MessageError as error:
-                    problems.append(SourceError(f"{printable(file.path)}: {_problem(number, begin, error)}"))
-            if len(seen) > _MOST_KEYS:
-                many = f"the first records have more than {_MOST_KEYS:,} different features"
-                raise SourceError(f"{printable(file.path)}: {many}")
+                    problem = SourceError(f"{printable(file.path)}: {_problem(number, begin, error)}")
+                    if isinstance(error, ManyFeaturesError):
+                        raise problem from error
+                    problems.append(problem)
         return problems
 
 

@@ -6,7 +6,7 @@ import gzip
 import pickle
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -492,6 +492,24 @@ def test_more_features_than_a_pack_has_fields_are_named(tmp_path: Path) -> None:
     path = written(tmp_path / "a.tfrecord", [example({**image, **{f"f{n}": int_list(n) for n in range(5000)}})])
     with pytest.raises(SourceError, match="more than 4,096 different features"):
         listed(path)
+
+
+def test_a_record_of_too_many_features_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    yielded = 0
+
+    def counted(*of: Any) -> Iterator[tuple[bytes, int, int, int]]:
+        nonlocal yielded
+        for one in feature_lists(*of):
+            yielded += 1
+            yield one
+
+    monkeypatch.setattr("packer._containers.tfrecord.feature_lists", counted)
+    image = {"image": bytes_list(photo(0))}
+    many = {f"f{n}": int_list(n) for n in range(20_000)}
+    path = written(tmp_path / "a.tfrecord", [example(image), example({**image, **many})])
+    with pytest.raises(SourceError, match=r"record 1, at byte \d+: .*more than 4,096 different features.*--key"):
+        listed(path)
+    assert yielded == 1 + 4097
 
 
 def test_other_files_are_no_tfrecords(tmp_path: Path) -> None:
