@@ -208,6 +208,24 @@ def test_numbers_compare_as_pythons_do(columns: tuple[Any, Any], number: int) ->
     assert found == [value in some for value in one.tolist()]
 
 
+@pytest.mark.parametrize(
+    ("column", "text", "expected"),
+    [
+        (np.array([5, -(2**63)]), "x < 1e20", [True, True]),
+        (np.array([5, 2**63], np.uint64), "x == 1e20", [False, False]),
+        (np.array([16777216, 16777218, np.nan], np.float32), "x == 16777217", [False, False, False]),
+        (np.array([16777216, 16777218, np.nan], np.float32), "x > 16777217", [False, True, False]),
+        (np.array([2.0**53, 2.0**53 + 2, np.nan]), f"x != {2**53 + 1}", [True, True, True]),
+    ],
+)
+def test_no_column_is_compared_row_by_row_with_one_number(
+    column: Any, text: str, expected: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("packer._fields.where._compared_exactly")
+    present = np.ones(len(column), bool)
+    assert Condition(text).chosen({"x": Column(column, present)}).tolist() == expected
+
+
 @given(st.text(st.sampled_from("()[]\"'`\\,=<>!- \nabc01.e"), max_size=30) | st.text(max_size=20))
 def test_any_text_is_a_condition_or_refused(text: str) -> None:
     with contextlib.suppress(OptionError):

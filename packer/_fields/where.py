@@ -23,7 +23,6 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import functools
-import itertools
 import math
 import operator
 import re
@@ -553,10 +552,24 @@ def _compared_with_number(
     same: Any = _of_dtype(number, values.dtype)
     if same is not None:
         return np.asarray(compare(values, same))
-    if isinstance(number, float) and values.dtype.kind != "f":
+    if values.dtype.kind == "f":
+        return _floats_compared(values.astype(np.float64), compare, number)
+    if isinstance(number, float):
         # Rounding an int64 to float64 does not move it across a number with a fraction.
         return np.asarray(compare(values.astype(np.float64), number))
-    return _compared_exactly(values, compare, itertools.repeat(number))
+    return np.full(values.shape, compare(0, number))  # the number is beyond all values of the dtype
+
+
+def _floats_compared(
+    values: npt.NDArray[np.float64], compare: Callable[[Any, Any], Any], number: int | float
+) -> npt.NDArray[Any]:
+    """Compare floats with one number exactly, even if it is an integer that no float equals."""
+    nearest = float(number)
+    if nearest == number:
+        return np.asarray(compare(values, nearest))
+    below = nearest if nearest < number else np.nextafter(nearest, -np.inf)  # the largest float below the number
+    order = np.where(np.isnan(values), np.nan, np.where(values <= below, -1.0, 1.0))
+    return np.asarray(compare(order, 0))
 
 
 def _compared_exactly(
