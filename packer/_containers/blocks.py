@@ -130,7 +130,12 @@ def errors_in(where: str, *kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        raise SourceError(f"{where}: {printable(error)[:_LONGEST_REASON]}") from error
+        raise content_error(where, error) from error
+
+
+def content_error(where: str, error: Exception) -> SourceError:
+    """Return the error for a problem with the content of a file. It begins with `where`."""
+    return SourceError(f"{where}: {printable(error)[:_LONGEST_REASON]}")
 
 
 def damaged(file: PackFile, at: int, why: str) -> SourceError:

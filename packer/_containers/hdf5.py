@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from packer._account import LEFT_OUT, Account
 from packer._containers.arrays import WANTED, matlab_layout, may_be_one_image, pixel_layout, undecided
-from packer._containers.blocks import ContainerFile, errors_in
+from packer._containers.blocks import ContainerFile, content_error, errors_in
 from packer._containers.compression import MOST_UNPACKED
 from packer._containers.contract import IMAGE_HEAD, Entry, Packed, Piece, PixelLayout, suffix_of
 from packer._containers.roles import (
@@ -477,9 +477,11 @@ class HDF5Arrays(ColumnContainer):
         pieces, heaps = rows_of(dataset, file), Heaps(file)
         for number in range(count):
             name, where = f"{number:0{digits}d}", f"sample {number}"
-            with errors_in(f"{file.path}: {where}"):
+            try:  # faster than `errors_in`
                 piece = next(pieces)
                 values = {column: next(of_column) for column, of_column in columns.items()}
+            except ValueError as error:
+                raise content_error(f"{file.path}: {where}", error) from error
             try:
                 image = piece if shape is not None else heaps.piece(piece)
                 usable = {column: _usable(value) for column, value in values.items()}

@@ -66,7 +66,7 @@ import numpy.typing as npt
 
 from packer._account import Account
 from packer._codecs import UNLABELED
-from packer._containers.blocks import errors_in, source_errors
+from packer._containers.blocks import content_error, errors_in, source_errors
 from packer._containers.compression import MOST_UNPACKED, unpack
 from packer._containers.contract import Chosen, ChosenField, Container, Entry, Packed, Piece, PixelLayout, suffix_of
 from packer._containers.roles import NAMES, are_whole, has_label_name, is_label_name
@@ -880,21 +880,24 @@ class N5(Container):
         stop = min(start + images.step, images.count)
         digits = len(str(images.count - 1))
         names, labels = self._names(start, stop), self._labels(start, stop)
-        columns = {array: _rows(field, array, start, stop) for field, array in self.group.columns.items()}
+        columns, problems = self._values(start, stop)
         for row, found in enumerate(images.between(start, stop)):
             name, number = next(names, ""), f"{start + row:0{digits}d}"
-            try:
-                if isinstance(found, SourceError):
-                    raise found
-                values = {
-                    field.name: _stored(field, array, columns[array][row], start + row)
-                    for field, array in self.group.columns.items()
-                }
-            except SourceError as error:
-                yield Entry(name or number, b"", problem=str(error))
+            if isinstance(found, SourceError) or row in problems:
+                problem = found if isinstance(found, SourceError) else problems[row]
+                yield Entry(name or number, b"", problem=str(problem))
                 continue
             image, suffix = found
+            values = {field: column[row] for field, column in columns.items()}
             yield Entry(name or number + suffix, image, labels[row], values, images.shape)
+
+    def _values(self, start: int, stop: int) -> tuple[dict[str, list[Stored]], dict[int, SourceError]]:
+        """Return the values of rows by field, and the problem of each row, from 0 on, that has an invalid value."""
+        values, problems = dict[str, list[Stored]](), dict[int, SourceError]()
+        for one, array in self.group.columns.items():
+            values[one.name], invalid = _stored(one, array, start, stop)
+            problems = invalid | problems
+        return values, problems
 
     def _labels(self, start: int, stop: int) -> list[Any]:
         """Return the labels; None if there are none."""
@@ -921,17 +924,34 @@ class N5(Container):
             yield text[begin - limits[0] : end - limits[0]].decode("utf-8", "surrogateescape")
 
 
-def _rows(field: Field, array: N5Array, start: int, stop: int) -> Sequence[Any]:
+def _stored(field: Field, array: N5Array, start: int, stop: int) -> tuple[list[Stored], dict[int, SourceError]]:
+    """Return the values of rows in the form stored in a pack, and the problem of each row with an invalid value."""
     rows = array.rows(start, stop)
-    return rows if field.rank else rows.tolist()  # type: ignore[return-value]
+    values = rows if field.rank else rows.tolist()
+    try:
+        return [_encoded(field, value) for value in values], {}
+    except ValueError:
+        return _stored_row_by_row(field, array, values, start)
 
 
-def _stored(field: Field, array: N5Array, value: Any, row: int) -> Stored:
-    """Return a value in the form stored in a pack; SourceError if it is invalid."""
-    if field.dtype.startswith("float") and isinstance(value, float) and math.isnan(value):
-        return None
-    with errors_in(f"{printable(array.path)}: row {row}"):
-        return field.encode(value)
+def _stored_row_by_row(
+    field: Field, array: N5Array, values: Iterable[Any], start: int
+) -> tuple[list[Stored], dict[int, SourceError]]:
+    """Return the same as `_stored`, with None in place of an invalid value."""
+    stored, problems = list[Stored](), dict[int, SourceError]()
+    for row, value in enumerate(values):
+        try:
+            stored.append(_encoded(field, value))
+        except ValueError as error:
+            stored.append(None)
+            problems[row] = content_error(f"{printable(array.path)}: row {start + row}", error)
+    return stored, problems
+
+
+def _encoded(field: Field, value: Any) -> Stored:
+    """Return a value in the form stored in a pack, None for NaN; ValueError if the value is invalid."""
+    is_missing = field.dtype.startswith("float") and isinstance(value, float) and math.isnan(value)
+    return None if is_missing else field.encode(value)
 
 
 _BLOCK_HEADER = struct.Struct(">HHI")  # mode 0, one dimension, and how many elements

@@ -19,6 +19,7 @@ from PIL import Image
 
 import packer
 from packer import Field
+from packer.contrib import n5
 from packer.contrib.n5 import N5, N5Array, read_attributes
 from packer.errors import CorruptPackError, OptionError, SourceError
 from packer.testing.photos import draw_photo
@@ -297,6 +298,27 @@ def test_arrays_of_as_many_rows_become_fields_and_others_are_named(tmp_path: Pat
     assert reader.value(4, "score") is None
     assert reader.value(5, "score") == 0.5
     assert np.array_equal(Field("pose", "array", "float32", 2).decode(reader.value(7, "pose")), arrays["pose"][7])
+
+
+def test_values_are_checked_one_by_one_only_if_one_is_invalid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = 0
+    by_row = n5._stored_row_by_row
+
+    def counted(*of: Any) -> Any:
+        nonlocal checks
+        checks += 1
+        return by_row(*of)
+
+    monkeypatch.setattr(n5, "_stored_row_by_row", counted)
+    kinds = np.arange(COUNT)
+    path = write(tmp_path / "valid.n5", images=PIXELS, kind=kinds, age=kinds)
+    packer.convert(path, tmp_path / "valid.lmdb", keys=["image=images", "kind:class=kind", "age=age"])
+    assert checks == 0
+    path = write(tmp_path / "other.n5", images=PIXELS, kind=np.where(kinds == 4, -7, kinds), age=kinds)
+    packer.convert(path, tmp_path / "o.lmdb", keys=["image=images", "kind:class=kind", "age=age"], on_error="skip")
+    manifest = packer.open_pack(tmp_path / "o.lmdb").manifest
+    assert (checks > 0, manifest.count, len(manifest.skipped)) == (True, COUNT - 1, 1)
+    assert "kind: row 4: " in manifest.skipped[0]["reason"]
 
 
 def test_keys_name_arrays_and_what_they_become(tmp_path: Path) -> None:
