@@ -194,7 +194,8 @@ class TarWalk:
             return
         records = dict(self._records(position, data))  # the later one of two records with one key counts
         self._sparse |= any(key.startswith(b"GNU.sparse.") for key in records)
-        path, size = records.get(b"path"), records.get(b"size")
+        # GNU tar gives a sparse member a path of its own, such as `GNUSparseFile.5448/2.png`.
+        path, size = records.get(b"GNU.sparse.name") or records.get(b"path"), records.get(b"size")
         if kind == b"g" and (path or size):
             self._fail(position, "a header for all members has the path or the size of a single one")
         if path:

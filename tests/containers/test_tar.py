@@ -437,6 +437,16 @@ def test_damage_is_named_with_its_place(tmp_path: Path, blocks: list[bytes], mes
         listed(path)
 
 
+def test_a_sparse_member_has_the_name_of_its_file(tmp_path: Path) -> None:
+    """GNU tar's format 1.0 gives the member itself a path of its own."""
+    records = b"22 GNU.sparse.major=1\n" + b"25 GNU.sparse.name=2.jpg\n" + b"33 path=./GNUSparseFile.54/2.jpg\n"
+    sparse = block("p", records, (KIND, b"x")), block("GNUSparseFile.54/2.jpg", JPEG)
+    path = of_bytes(tmp_path, block("1.jpg", JPEG), *sparse, block("2.cls", b"1"), END)
+    packer.convert(path, tmp_path / "out.lmdb", on_error="skip")
+    info = packer.open_pack(tmp_path / "out.lmdb").manifest
+    assert (info.count, [entry["name"] for entry in info.skipped]) == (1, ["2.jpg"])
+
+
 @pytest.mark.skipif(WITHOUT_GNU_TAR, reason="needs GNU tar")
 @pytest.mark.parametrize("format", ["gnu", "pax"])
 def test_sparse_members_of_gnu_tar_are_refused(tmp_path: Path, format: str) -> None:
