@@ -141,7 +141,7 @@ def convert(
     Parameters
     ----------
     source : Source
-        The images: `packer._sources.imagefolder_source`, `csv_source` or `pack_source`.
+        The images, such as the result of `packer._sources.imagefolder.imagefolder_source`.
     destination : path
         The path of the new pack. The pack appears there when it is complete; until then the unfinished pack is in
         ``destination + ".partial"``, from which the same call continues after an interruption.
