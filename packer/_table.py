@@ -69,7 +69,7 @@ class Vector:
     Raises
     ------
     PackError
-        On every access to elements, if the file was cut short, the disk fails, or memory is exhausted.
+        By every access to elements after the file was cut short, the disk failed, or memory was exhausted.
     """
 
     def __init__(self, file: _Bytes, offset: int, count: int, dtype: str, *, held: bool = True) -> None:

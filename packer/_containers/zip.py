@@ -399,7 +399,7 @@ class _Archive:
         return [member for name, member in images.items() if name not in self.bad], folders, texts
 
     def _take_map(self, listed: bytes, where: str) -> None:
-        """Take the images that Swin's map lists, in the map's order; `where` is the name of the map in messages."""
+        """Take the images that Swin's map lists, in the map's order; messages call the map `where`."""
         by_name = {member.name: member for member in self.images}
         labels: dict[str, int] = {}
         for number, line in enumerate(listed.decode("utf-8", "surrogateescape").splitlines(), 1):

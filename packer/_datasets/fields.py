@@ -570,8 +570,8 @@ class FieldDecoder:
             Operations on the cropped images. Operations that move pixels also move boxes, keypoints and masks; other
             operations change nothing here.
         memory : mapping of str to N tensors, optional
-            (1, height, width) tensors into which masks are written. The returned values include a mask of these fields
-            only if the tensor's dtype cannot hold the mask, or if the mask is missing.
+            (1, height, width) tensors into which masks are written. A mask is among the returned values, instead of
+            in its tensor, only if it is missing or if the tensor's dtype cannot hold it.
         encoded : bool
             Whether images and masks are left encoded.
 

@@ -424,7 +424,7 @@ def _fill_slice(  # noqa: PLR0917
     numbers: Numbers | None,
     part: slice,
 ) -> None:
-    """Let a dataset fill the memory of a slice of a batch, and convert its images to `numbers`, if any."""
+    """Let a dataset write a slice of a batch into memory; convert the images to `numbers`, unless that is None."""
     share = {name: pixels[part] for name, pixels in memory.items()}
     if numbers is None:
         dataset.fill(indices[part], choices[part], share)

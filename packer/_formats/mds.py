@@ -9,8 +9,8 @@ samples. A sample has the u32 sizes of the columns without a fixed size, and the
 names: ``image``, ``label``, ``name`` and the fields.
 
 When a sample is written, its offset is known, but the number of samples in its shard is not. So each shard begins with
-space for its maximum number of samples: one offset for each 4 KiB of its size. Blanks after the JSON fill the unused
-space; a JSON parser accepts these, and streaming ignores them.
+space for the offsets: one offset for each 4 KiB of the shard, which limits its number of samples. Blanks after the JSON
+fill the unused space; a JSON parser accepts these, and streaming ignores them.
 
 Each column has one encoding. If the pack's codec encoded all images as JPEG or PNG, the encoding of images is ``jpeg``
 or ``png``, and streaming decodes the images. Otherwise the encoding is ``bytes``, because later images may be of

@@ -6,10 +6,10 @@ all for a TIFF of thirteen bands. So this module reads the first directory itsel
 Pillow lets libtiff write its warnings to stderr, without the name of the file, and some damage is reported only there.
 So the lines that libtiff writes on the decoding thread are collected.
 
-A directory, also in EXIF, refers to its values by offset, and several values may share the same bytes. Pillow copies
-the bytes of every value, so a small file can make it fill gigabytes. Pillow also warns about each value that it leaves
-out, and joins the EXIF segments of a JPEG in time that grows with the square of their number. So this module checks an
-image before Pillow opens it.
+A directory, also in EXIF, refers to its values by offset, and many values may share the same bytes. Pillow copies the
+bytes for each of these values, so a small file can use gigabytes of memory. Pillow also warns about each value that it
+leaves out, and joins the EXIF segments of a JPEG in time that grows with the square of their number. So this module
+checks an image before Pillow opens it.
 """
 
 from __future__ import annotations

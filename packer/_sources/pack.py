@@ -432,7 +432,7 @@ def _indices(label: Ints, count: int) -> Ints:
 
 
 class _Distinguished:
-    """Names for finding repeats: each damaged name is replaced by a unique text."""
+    """Names for the detection of duplicates: each damaged name becomes a unique text, which equals no other name."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
