@@ -148,7 +148,7 @@ class Manifest:
             known = {name: document.pop(name) for name in names}
             fields = tuple(map(Field.from_json, listed))
             manifest = cls(schema=schema, more=document, fields=fields, about=about, account=account, **known)
-            # Of the text, because other writers may spell the same JSON differently.
+            # The digest is taken of the text, because other writers may spell the same JSON differently.
             object.__setattr__(manifest, "_identity", _digest(text))
             manifest._require_types()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

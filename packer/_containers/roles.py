@@ -41,7 +41,7 @@ _LABELS = ("label", "class", "cls", "target", "category", "labels", "targets", "
 def is_label_name(name: str) -> bool:
     """Tell whether a key, column, member or dataset is named like labels.
 
-    Of a path, only the last part counts; case does not.
+    Only the last part of a path counts. Upper and lower case are equal.
     """
     return name.rpartition("/")[2].lower() in _LABELS
 

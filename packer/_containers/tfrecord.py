@@ -77,7 +77,7 @@ _TEXTS = 1 << 24  # bytes of a list of texts
 
 @dataclass
 class FeatureValues:
-    """What the first samples show about one feature.
+    """The properties of one feature, found in the first samples.
 
     Attributes
     ----------

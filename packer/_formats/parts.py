@@ -224,7 +224,7 @@ def join_parts(
 def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str, Any]) -> Manifest:
     """Append a pack in the directory of a joined pack as its last part; return the manifest of the new whole.
 
-    Of the existing files, only the manifest changes: it is replaced atomically when everything else is on disk. Readers
+    No existing file changes except the manifest, which is replaced atomically when everything else is on disk. Readers
     that opened the old manifest can continue, because the old table stays until the next part is appended. Two
     processes must not append at the same time.
 

@@ -6,8 +6,8 @@ the same coefficients again, with restart markers and the best Huffman codes, an
 
 Most decoders cannot decode a rectangle. For these, this module cuts a smaller JPEG out of a JPEG. Two facts make this
 possible: a decoder stops after the rows that the header declares, and the data after a restart marker can be decoded
-without the data before it. So the tiles that a rectangle touches, behind the header of a smaller image, form a JPEG of
-that part with the same pixels.
+without the data before it. So the header of a smaller image, followed by the tiles that a rectangle touches, is a JPEG
+of that part with the same pixels.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Tiles(NamedTuple):
     group : int
         The number of tile rows that an entry of the table covers.
     group_ends : (ceil(rows / group),) int64 array
-        The offset in the JPEG at which each group of tile rows ends, behind the marker after its last tile.
+        The offset in the JPEG at which each group of tile rows ends; the group includes the marker after its last tile.
     """
 
     grid: Grid
