@@ -154,6 +154,23 @@ def test_the_share_of_the_time_that_grows_with_the_bytes_is_measured(
     assert 0 <= of_one_size.prepare_images(request)[1] <= 0.01
 
 
+def test_a_pause_during_one_image_does_not_distort_that_share(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = requested(photos, tmp_path / "out.lmdb", {"codec": "png"})
+    source = request.open(request.dst, None)
+    population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
+    setup = TrialSetup(source, population, tmp_path, lambda *shown: None)
+    prepare, smallest, paused = TrialSetup._prepare, np.argmin(population.sizes(np.arange(0, 20, 5))), []
+
+    def prepare_slowly(self: TrialSetup, request: Any, index: int) -> float:
+        paused.append(index)
+        return prepare(self, request, index) + 0.1 * (len(paused) == 5 + smallest)
+
+    monkeypatch.setattr(TrialSetup, "_prepare", prepare_slowly)
+    assert 0.5 <= setup.prepare_images(request)[1] <= 1
+
+
 def test_what_a_process_loads_once_is_counted_once(photos: Path, tmp_path: Path) -> None:
     code = """
 import sys, time
