@@ -1,7 +1,8 @@
-"""`packer.bench`: compares reading rates of packs and image folders, with 1 to all threads and processes.
+"""`packer.bench`: measures how fast packs and image folders are read, with 1, 2, 4 or more threads or processes.
 
-Each way of reading runs in a process of its own and reads the same number of samples, from memory. The ways are
-measured in turn, with every number of threads, until the time is over. `plot` draws the rates by number of threads.
+Each way of reading, such as a DataLoader, runs in a process of its own. It reads the same samples again and again, so
+that local files come from memory. The ways are measured in turn, with every number of threads, until the time limit.
+`plot` draws the rates against the number of threads.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ from packer.errors import (
 )
 
 LIMIT = "limit"
-"""The upper bound of all ways of reading: packer's decoding alone, of images in memory."""
+"""The name of the upper bound for all ways of reading: the rate at which packer decodes images that are in memory."""
 
 RECIPES = ("trivial", "rand", "three", "dino")
-"""The recipes that have a name: see `packer._measuring.loaders`."""
+"""The names of the built-in training recipes, which `packer._measuring.loaders` defines."""
 
-_SIDES = "packer", "torchvision"  # the ways of a recipe that has a name
+_SIDES = "packer", "torchvision"  # the two implementations of a named recipe
 _SHORTEST, _LONGEST = 0.3, 2.0  # seconds of a measurement
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 15
 _PACKAGES = ("packer-images", "torch", "torchvision", "numpy", "pillow", "simplejpeg")
@@ -94,7 +95,7 @@ class Rate:
 
     @property
     def median(self) -> float:
-        """Images per second."""
+        """The median of `rates`, in images per second."""
         return statistics.median(self.rates)
 
     @property
@@ -110,13 +111,13 @@ class Benchmark(Displayable):
     Attributes
     ----------
     rates : tuple of Rate
-        Sorted by side, then by threads.
+        Grouped by side; for each side, sorted by the number of threads.
     skipped : dict of str to str
-        The reason for each side that was not measured.
+        For each side that was not measured, the reason.
     images : dict of str to int
         For each path, the number of samples that were read repeatedly.
     mean_bytes : dict of str to float
-        For each path, the mean size of a sample in bytes, as a file or as stored.
+        For each path, the mean size in bytes of an image file, or of a sample as the pack stores it.
     batch : int
     rounds : int
     seconds : float
@@ -154,7 +155,11 @@ class Benchmark(Displayable):
         return max(self.of(side), key=lambda rate: rate.median)
 
     def ratio(self, side: str, other: str) -> float | None:
-        """Return the ratio of two sides' highest rates, as the median over rounds; None if a side has no rate."""
+        """Return the rate of `side` divided by the rate of `other`, each with its fastest number of threads.
+
+        The ratio is computed within each round, and the median over rounds is returned; None if no round has both
+        rates.
+        """
         return ratio(self.fastest(side).rates, self.fastest(other).rates)
 
     def _blocks(self) -> Iterator[Block]:
@@ -192,13 +197,13 @@ def _rates(measured: Benchmark) -> Iterator[Block]:
 
 
 def _steps(measured: Benchmark) -> Iterator[Block]:
-    """Yield each side's steps of a recipe: the rate with all steps up to this one, and this step's cost."""
+    """Yield a table of a recipe's steps (the rate up to each step, the time that it adds), and compare the sides."""
     rows, before = [], dict[tuple[str, int], list[float]]()
     for rate in measured.rates:
         key = rate.side.rpartition(": ")[0], rate.threads
         costs = [1000 * rate.threads / one for one in rate.rates]
         cost = f"{statistics.median(costs):.2f}"
-        if key in before:  # the costs of steps are compared within a round
+        if key in before:  # the time that a step adds is the median of the differences within rounds
             extra = statistics.median(now - then for now, then in zip(costs, before[key], strict=False))
             cost = f"{cost}  ({extra:+.2f})"
         before[key] = costs
@@ -246,15 +251,15 @@ def bench(
     recipe: str | os.PathLike[str] | None = None,
     progress: BenchmarkProgress | bool | None = None,
 ) -> Benchmark:
-    """Measure how fast packs and trees of images are read, in the same ways as in training.
+    """Measure how fast packs and image folders are read by the loaders that training scripts use.
 
-    A pack is read with torch's DataLoader, and with `Loader` using threads and using processes. For comparison, the
-    limit is the rate of packer's decoding alone, with images in memory. A tree is read by torchvision's ImageFolder
-    with DataLoader, and in place by `Loader`. All of these read from memory, in shuffled order, and make uint8 batches
-    of RandomResizedCrop(224) with random flips.
+    A pack is read with torch's DataLoader, with `Loader` on threads, and with `Loader` in processes. The limit, for
+    comparison, is the rate at which packer decodes images that are already in memory. An image folder is read with
+    torchvision's ImageFolder in a DataLoader, and with `Loader`, without a conversion. All loaders read from memory, in
+    shuffled order, and make uint8 batches with RandomResizedCrop(224) and random flips.
 
-    A pack at a URL is read as in a first epoch, which fetches every sample, once in an order shuffled in blocks and
-    once in random order. `Loader` and the limit are also measured as in a second epoch, which reads from the cache.
+    A pack at a URL is read as in a first epoch, which fetches every sample, once in the order of `BlockShuffleSampler`
+    and once in random order. `Loader` and the limit are also measured as in a second epoch, which reads from the cache.
 
     Parameters
     ----------
@@ -263,15 +268,15 @@ def bench(
     batch : int
         The number of samples in a batch.
     images : int
-        For each path, the number of samples that are read repeatedly; they are spread over all samples.
+        The number of samples of each path that are read again and again. They are spread evenly over the path.
     seconds : float
-        The approximate time limit. At least one round is completed, even if this takes longer.
+        The approximate time limit. At least one round, which measures every way of reading once, is completed.
     threads : sequence of int, optional
         The numbers of threads to measure; by default 1, 2, 4 and so on, and the number of CPUs.
     recipe : {"trivial", "rand", "three", "dino"} or path, optional
-        The name of a recipe. It is measured step by step, with `Loader` and with torchvision's v2 transforms in a
-        DataLoader; by default with one thread for each CPU. Or a Python file that defines ``loader(path, threads)``
-        (your own loader to compare), ``transform`` or ``crop``.
+        The name of a built-in series of augmentations. It is measured step by step, with `Loader` and with
+        torchvision's v2 transforms in a DataLoader; by default with one thread for each CPU. Or the path of a Python
+        file that defines ``loader(path, threads)`` (your own loader, for comparison), ``transform`` or ``crop``.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the elapsed seconds, the time limit in seconds, and a
         description of the current measurement.
@@ -341,13 +346,13 @@ def _reasons(skipped: dict[str, str]) -> Iterator[str]:
 
 
 def _public_path(path: str) -> str:
-    """Return a path for display: a URL without its secrets."""
+    """Return a path as it may be displayed: secrets are removed from a URL."""
     return redacted(path) if is_url(path) else path
 
 
 @contextlib.contextmanager
 def _cache_directory(paths: Iterable[str]) -> Iterator[str]:
-    """Create a directory for samples fetched from URLs, in the cache directory of a URL."""
+    """Create a temporary directory for fetched samples, in the cache directory that the first URL uses, if any."""
     base = next((chosen(path).cache_dir for path in paths if is_url(path)), None)
     if base is not None:
         os.makedirs(base, exist_ok=True)
@@ -405,9 +410,9 @@ class Way(NamedTuple):
         The way of reading without the path, such as "Loader".
     path : str
     process : str
-        The name of the child process that measures it.
+        The name of the child process that measures this way.
     step : tuple of int
-        The last applied step, if the way is a recipe.
+        The number of the last applied step, if the way belongs to a named recipe; otherwise empty.
     """
 
     name: str
@@ -418,7 +423,7 @@ class Way(NamedTuple):
 
 
 def named(paths: list[str]) -> dict[str, str]:
-    """Return the paths by short names, each of them different.
+    """Map distinct short names to the paths.
 
     Raises
     ------
@@ -482,7 +487,7 @@ def _by_steps(by_name: dict[str, str], recipe: str) -> Iterator[Way]:
 
 
 def _kind(path: str) -> str | None:
-    """Return "tiled" for a pack with tiled JPEGs, an empty text for another pack, and None for an image directory.
+    """Return "tiled" for a pack with tiled JPEGs, an empty text for any other pack, and None for an image folder.
 
     Raises
     ------
@@ -513,14 +518,14 @@ def _require_images(tree: Path) -> None:
 
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's colours, which colour-blind people can tell apart, without the yellow one."""
+"""The colours of Okabe and Ito, except yellow. Colour-blind people can tell them apart."""
 
 _DARK = {"#E69F00": "#8F6200", "#CC79A7": "#9C4877", "#56B4E9": "#20729F", "#009E73": "#00735A", "#D55E00": "#AD4C00"}
-"""A darker shade of each colour for letters, which are thinner than lines."""
+"""Darker shades of these colours for text, whose strokes are thinner than the lines of the plot."""
 
 _MARKERS = "osD^vPX"
 _LEADER = {"arrowstyle": "-", "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3, "relpos": (0.0, 0.5)}
-_SPACING = 0.04  # the least distance between two numbers below the axis, as a share of the axis
+_SPACING = 0.04  # the least distance between two tick labels, as a share of the axis
 _TEXT, _FAINT, _GRAY = "#222222", "#767676", "#555555"
 
 
@@ -548,7 +553,7 @@ def plot(benchmark: Benchmark, path: str | os.PathLike[str]) -> list[Path]:
 
 
 def require_plotting(path: Path) -> None:
-    """Raise the errors of `plot` that can be found before the benchmark runs, which takes a minute."""
+    """Raise the errors of `plot` that can be found in advance, so that they do not come after a minute of measuring."""
     if path.suffix and path.suffix not in PICTURES:
         raise OptionError(f"{printable(path)}: a plot is .png or .svg; without a suffix it is both")
     for file in _files(path):

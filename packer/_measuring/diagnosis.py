@@ -1,8 +1,8 @@
 """`packer.profile`: measures how long a training loop waits for data, finds the cause, and suggests changes.
 
-The time from batch to batch follows from the duration of a step and the loader's time for a batch. Without workers the
-interval is the sum of both, with workers the longer of the two. From this, `diagnose` finds the cause of the waiting
-and the speed-up from each change; `sentences` writes the report.
+The interval between two batches follows from two times: the duration of a training step, and the loader's time for a
+batch. Without workers, the interval is their sum; with workers, it is the longer of the two. From this, `diagnose`
+finds the cause of the waiting and the speed-up from each possible change; `sentences` writes the report.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class ProfileReport(Displayable):
         stages), ``"transform"``, ``"collation"``, ``"handing over"`` (from workers to the loop), ``"transfer"``, ``"too
         few workers"``, ``"too many workers"``, ``"lock"`` (Python's) or ``"unknown"``.
     waiting : float
-        The share of the time after the first batch for which the loop waits, 0 to 1. With CUDA, the share of the GPU's
-        time.
+        The share of the pass, after its first batch, for which the loop waits, 0 to 1. With CUDA, the share for which
+        the GPU is idle.
     uncertainty : float
         The standard error of `waiting`; 1 if it is unknown.
     gpu_idle : float or None
@@ -109,7 +109,7 @@ class ProfileReport(Displayable):
 
 _FEW_STEPS = 10
 _EXPLAINED = 0.5
-"""The share of the waiting from which on the stages explain it; below it the report has a remark."""
+"""The report has a remark if the measured stages explain less than this share of the waiting."""
 
 _NAMES = {"items": "the rest of dataset[i]", "transfer": "the copy to the device"}
 _COLLATION = "The collate_fn runs for every batch: stack tensors of one size, as torch's default_collate does."
@@ -134,7 +134,7 @@ class ProfileFindings:
     timings : Timings
     info : LoaderInfo
     waiting, error : float
-        The share of the time for which the loop (with CUDA, the GPU) waits, and its standard error.
+        The share of the time for which the loop (with CUDA, the GPU) waits, and the standard error of this share.
     idle : float, optional
         The share of the time for which the GPU is idle.
     cause : str
@@ -143,7 +143,8 @@ class ProfileFindings:
     unseen : str
         The reason why the stages were not measured; empty if they were.
     fewer : float, optional
-        The speed-up of a pass if the loader had only one worker for each processor; None if it does not have more.
+        The speed-up of a pass if the loader had only one worker for each processor; None if it does not have more
+        workers than processors.
     packed : list of PackedCost
     unpacked : str
         The reason why packing was not measured; empty if it was.
@@ -170,7 +171,7 @@ class ProfileFindings:
     keeps_up: bool = False
 
     def batch_interval(self, sample: Cost, workers: int) -> float:
-        """Return the seconds in which workers together make a batch, from the cost of a sample."""
+        """Return the seconds that the workers together need for a batch, computed from the cost of a sample."""
         batch, count = self.info.batch_size, max(workers, 1)
         return batch * (sample.cpu / min(count, available_cpus()) + sample.blocked / count)
 
@@ -193,7 +194,7 @@ class ProfileFindings:
 
     @property
     def step(self) -> float:
-        """The seconds that a step works on its batch."""
+        """The seconds of a training step, without its wait for the batch."""
         if self.idle is None:
             return self.timings.work
         # The loop only queues work for the GPU, so the loop's own time says little about the duration of a step.
@@ -201,7 +202,7 @@ class ProfileFindings:
 
     @property
     def _step_cpu(self) -> float:
-        """The processor seconds of a step, without those of the loader."""
+        """The processor seconds of a step, without those that the loader uses in the same process."""
         if self.info.in_processes:
             return self.timings.work_cpu
         here = self.stages.total.cpu * self.info.batch_size * (_SHARED_CORE if self.info.threaded else 1)
@@ -345,23 +346,23 @@ def _ms(seconds: float) -> str:
 
 _LITTLE_WAITING = 0.1  # the share of waiting below which nothing can be gained
 _SURELY_WAITING = 0.03  # the share of waiting, less two standard errors, below which the waiting is not certain
-_LONG_START = 0.5  # the share of a pass from which on the start of many workers may be the cause
-_LOCKED = 0.25  # the share of the time for which two threads wait for each other; 0.5 in a transform in pure Python
-_OUTWEIGHS = 1.5  # times the speed-up from more workers, which cost nothing, for a stage to be the cause instead
-_DOMINANT = 4.0  # the speed-up without a stage from which on it may be the cause in spite of the number of workers
-_LEAST_FREE = 0.02  # the share of the processors that other programs leave at least
-_LEAST_BATCH = 0.0005  # seconds in which the loop can take a batch from a worker
-_FORK, _SPAWN = 0.02, 2.0  # seconds for the start of a worker
+_LONG_START = 0.5  # if the first batch takes more than this share of a pass, the start of many workers may be the cause
+_LOCKED = 0.25  # Python's lock is the cause if two threads wait for each other for a larger share of their time
+_OUTWEIGHS = 1.5  # if more workers would help, a stage is the cause only if its removal helps this many times as much
+_DOMINANT = 4.0  # if another number of workers would help, a stage is the cause only if its removal gives this speed-up
+_LEAST_FREE = 0.02  # other programs are assumed to leave at least this share of the processors
+_LEAST_BATCH = 0.0005  # the least seconds for taking a batch from a worker
+_FORK, _SPAWN = 0.02, 2.0  # seconds to start one worker by fork, and to start all workers, in parallel, by spawn
 
 
 def diagnose(loader: Iterable[Any], timings: Timings, seconds: float) -> ProfileReport:
-    """Return the report on a pass; to find the cause, make some samples again within a time limit."""
+    """Return the report on a measured pass. To find the cause, some samples are made again, for up to `seconds`."""
     info = inspect_loader(loader)
     timings.burst = info.burst
     share, error = timings.waiting()
     idle = timings.gpu.share()
     if idle is not None:
-        share, error = idle, 1.0  # of the GPU's time, with unknown spread
+        share, error = idle, 1.0  # the share of the GPU's time; its standard error is unknown
     found = ProfileFindings(timings=timings, info=info, waiting=share, error=error, idle=idle)
     starting = timings.start_share() > _LONG_START and timings.steps > 1
     found.keeps_up = share < _LITTLE_WAITING or (error < 1 and share - 2 * error < _SURELY_WAITING)
@@ -411,7 +412,7 @@ def _batches(found: ProfileFindings) -> int:
 
 def _cause(found: ProfileFindings, cpus: int) -> str:
     fewer = found.fewer is not None and found.fewer > _WORTHWHILE
-    if found.keeps_up and fewer:  # the loop waits long for its first batch only
+    if found.keeps_up and fewer:  # only the first batch takes long, because so many workers start
         return "too many workers"
     batch = found.batch_interval(found.stages.total, found.info.workers)
     if found.keeps_up and (found.timings.is_representative or batch <= found.timings.work):
@@ -420,7 +421,7 @@ def _cause(found: ProfileFindings, cpus: int) -> str:
 
 
 def _slowest(found: ProfileFindings, fewer: bool, cpus: int) -> str:
-    """Return the reason why a loader does not keep up; `fewer` tells whether fewer workers are faster."""
+    """Return the reason why a loader does not keep up; `fewer` tells whether fewer workers would be faster."""
     stages = found.stages
     if stages.lock > _LOCKED:
         return "lock"
@@ -428,7 +429,7 @@ def _slowest(found: ProfileFindings, fewer: bool, cpus: int) -> str:
     if stages.costs.get("reading", Cost()).blocked > 0.5 * work.total:
         return "reading"
     largest = max(stages.costs, key=lambda stage: stages.costs[stage].total, default="unknown")
-    without = 1 / max(1 - stages.share(largest), 1e-3)  # the speed-up of a sample without the stage
+    without = 1 / max(1 - stages.share(largest), 1e-3)  # how many times as fast a sample would be without the stage
     if fewer and without < _DOMINANT:
         return "too many workers"
     more = _more_workers(found, cpus)
@@ -458,7 +459,7 @@ def _start(info: LoaderInfo, workers: int) -> float:
     context, method = info.loader.multiprocessing_context, multiprocessing.get_start_method(allow_none=True)
     if context is not None:
         method = context.get_start_method()
-    elif method is None:  # the program may still choose one, so the default is not set here
+    elif method is None:  # to read the default would set it, and the program may still choose another method
         method = multiprocessing.get_all_start_methods()[0]
     return _FORK * workers if method == "fork" else _SPAWN
 
@@ -485,9 +486,9 @@ def _packing(found: ProfileFindings, packed: PackedCost) -> float:
     workers, stages = found.info.workers, found.stages
     now, then = found.batch_interval(stages.total, workers), found.batch_interval(packed.cost, workers)
     measured = found.timings.interval if workers else found.timings.wait
-    # A batch takes longer than its stages. One reason is that processors are shared, with the other thread of a core or
-    # with other programs: this part shrinks with the stages. The remainder, such as the way from a worker to the loop,
-    # stays.
+    # A batch takes longer than the sum of its stages. One reason is that processors are shared, with the second thread
+    # of a core or with other programs: this part of the excess shrinks when the stages get faster. The remainder, such
+    # as the transfer from a worker to the loop, does not shrink.
     scale = min(measured / max(now, 1e-12), _SHARED_CORE / max(1 - stages.others, _LEAST_FREE))
     if workers:
         scale = max(scale, 1.0)
@@ -591,7 +592,7 @@ class Profile:
             sys.stderr.write(f"{text}\n")
 
     def report(self, seconds: float | None = None) -> ProfileReport:
-        """Return the report on the last pass. Its measurements are made only once.
+        """Return the report on the last pass. Later calls without `seconds` return the same report.
 
         Parameters
         ----------

@@ -1,8 +1,8 @@
-"""`packer.doctor`: checks whether this machine, and the disk at a path, suit a data loader.
+"""`packer.doctor`: finds what slows down data loading on this machine, and measures the disk that holds a path.
 
-`read_disk` measures a local or network disk in the access patterns of training. Nothing is written. Files are read past
-the page cache (O_DIRECT) if the system and the file system support it. Otherwise the system is asked to drop the pages
-from the cache (``posix_fadvise``), and the figures may show the speed of memory.
+`read_disk` measures a local or network disk with the access patterns of training. Nothing is written. Reads bypass the
+page cache (O_DIRECT) if the system and the file system support this. Otherwise the system is asked to drop the pages
+from the cache (``posix_fadvise``); if it does not drop them, the figures show the speed of memory.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from packer._storage.system import in_units, require_seconds
 from packer.errors import SourceError, printable
 
 _SLOW_OPENING = 2e-3  # seconds
-_FEW_READS = 1000  # a second, on several threads: as many photos as two threads decode
-_IN_ORDER_IS_FASTER = 3.0  # times random reads, from which on reading in order is advised
-_SLOW_LISTING = 1e-3  # seconds an entry
+_FEW_READS = 1000  # per second, on several threads: two threads decode about as many photos
+_IN_ORDER_IS_FASTER = 3.0  # reading in order is advised if it is more than this many times as fast as random reads
+_SLOW_LISTING = 1e-3  # seconds per entry
 _READING_THREADS = 8
 
 
@@ -70,7 +70,7 @@ def _lines(finding: Finding) -> Iterator[str]:
 
 
 def doctor(path: str | os.PathLike[str] | None = None, *, seconds: float = 5.0) -> Diagnosis:
-    """Examine the resources of this machine for loading data, and measure the disk that holds a path.
+    """Check processors, memory, limits and GPUs of this machine, and measure the disk that holds a path.
 
     Nothing is written. GPUs are detected with nvidia-smi and torch.
 
@@ -205,8 +205,8 @@ def _fitting(size: int) -> Finding:
     )
 
 
-_ALIGNMENT = 4096  # bytes, of memory and offsets with O_DIRECT
-_PIECE = 8 << 20  # bytes of a read
+_ALIGNMENT = 4096  # bytes: O_DIRECT requires memory addresses and file offsets that are multiples of it
+_PIECE = 8 << 20  # bytes: the most that one call reads
 _LARGE_FILE = 32 << 20  # bytes; a smaller file is read as a whole
 _SAMPLE = 112 << 10  # bytes: the mean size of an ImageNet photo
 _MOST_IN_ORDER = 1 << 28  # bytes
@@ -347,7 +347,7 @@ def read_disk(path: Path, seconds: float = 5.0) -> DiskReadings:
 
 
 class _DiskTest:
-    """A test of a disk within a time limit; the methods are called in the order of their definition.
+    """Measures a disk within a time limit. Call `list_files`, `open_files` and `read_files`, in this order.
 
     Attributes
     ----------
@@ -362,7 +362,7 @@ class _DiskTest:
     def list_files(self, path: Path) -> list[str]:
         """Return the files below a path, or the file itself, and time the listing."""
         if not os.path.isdir(path):
-            os.close(open_regular(path))  # raises the error for an unreadable file; a FIFO would block
+            os.close(open_regular(path))  # raises an error for an unreadable file or a FIFO, which would block reading
             return [str(path)]
         limit = TimeLimit(0.15 * self._seconds)
         names = list(self._walk(str(path), limit))
@@ -441,7 +441,7 @@ class _DiskTest:
             self.readings.together, _ = self._rate(together, _READING_THREADS)
 
     def _rate(self, ranges: list[_Range], threads: int) -> tuple[float, int]:
-        """Read ranges until the time is over; return the number of reads per second, and of all reads."""
+        """Read ranges until the time is over; return the reads per second, and the total number of reads."""
         readings, counts = self.readings, [0] * threads
         lock, limit = threading.Lock(), TimeLimit(0.25 * self._seconds)
 
@@ -477,7 +477,7 @@ def _can_bypass_cache(file: str) -> bool:
 
 
 class _RangeReader:
-    """Reads ranges of files into memory that begins at a page, as O_DIRECT requires.
+    """Reads ranges of files into page-aligned memory, as O_DIRECT requires.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """`packer.estimate`: predicts the size and the conversion time of a pack from trials with some of the images.
 
-It also reports the number of images with findings, the results of other options, the share of the source that is in the
-page cache (reading that share does not measure the disk), and the command that makes the pack.
+It also reports the number of unusual images (findings), the results of other options, the share of the files that was
+in the page cache (for these files, the trials do not measure the disk), and the command that makes the pack.
 """
 
 from __future__ import annotations
@@ -77,21 +77,21 @@ def try_alternatives(
 ) -> tuple[list[Alternative], list[str]]:
     """Try other options until the time is over; return the results, and the options that were not tried.
 
-    Each set of options would be used in a process of its own, which loads its modules. Here all trials share a process,
-    and a module is loaded in the first trial that needs it. So the longest loading of comparable options counts for all
-    of them.
+    A real conversion runs in its own process, and loads its modules there. Here all trials share one process, and only
+    the first trial that needs a module loads it. Therefore each duration includes the longest loading time that was
+    measured so far among comparable options: those with tiles, or those without tiles.
 
     Parameters
     ----------
     before : float
-        Seconds that each conversion would take before its work begins.
+        Seconds for the start of the process and for listing the source, which each conversion would need.
     first : float
         Seconds that the trials of `request` took for loading modules.
     to_8_bit : str, optional
         The option `to_8_bit` for alternatives that encode pixels; None if 8-bit RGB can represent all images.
     """
     found, not_tried = [], []
-    loaded = {bool(request.recipe.tiles): first}  # the modules for tiles alone take long to load
+    loaded = {bool(request.recipe.tiles): first}  # only the modules for tiles take long to load
     others = list(_others(request, to_8_bit))
     for number, (options, other) in enumerate(others):
         until = TimeLimit(ends.left / (len(others) - number))
@@ -116,7 +116,7 @@ def try_alternatives(
 
 
 def _others(request: ConversionRequest, to_8_bit: str | None) -> Iterator[tuple[str, ConversionRequest]]:
-    """Yield the options and the requests of the alternatives."""
+    """Yield each alternative: its options, as the command line spells them, and its request."""
     resize = request.resize or 256
     plain: dict[str, Any] = {"codec": None, "resize": None, "tiles": None, "quality": None, "recode": False}
     plain |= {"resize_mode": None, "upscale": False, "interpolation": None}
@@ -175,7 +175,7 @@ def _options(request: ConversionRequest) -> Iterator[str]:
 
 
 def share_in_memory(paths: Iterable[str]) -> float | None:
-    """Return the share of files in memory, judged by their first pages; None if the system does not report it.
+    """Return the share of files that are in the page cache, judged by their first pages; None if it is unknown.
 
     Nothing is read from the disk: the kernel returns a page only if it is in memory (preadv2, RWF_NOWAIT).
     """
@@ -203,10 +203,10 @@ def _is_in_memory(path: str) -> bool | None:
         os.close(fd)
 
 
-_MOST_NAMED = 5  # files that cannot be converted
+_MOST_NAMED = 5  # of the files that cannot be converted
 _CHUNK = 4096  # files whose sizes are read at a time
 _TIME_FOR_SIZES, _TIME_FOR_REQUEST = 0.3, 0.65  # shares of the time
-_LOOKED_UP = 64  # files of which the first page is looked up in memory
+_LOOKED_UP = 64  # files whose first page is looked up in the page cache
 
 ShowPhase = Callable[[str, int, int | None], None]
 
@@ -223,7 +223,7 @@ class Estimate(Displayable):
     images : int
         Number of images in the source.
     bytes_in : Interval
-        Size of their files in bytes.
+        Size of all images in bytes, as the source stores them.
     tried : int
         Number of images that were converted for the estimate.
     looked_at : int
@@ -240,7 +240,8 @@ class Estimate(Displayable):
         Duration if `jobs` machines like this one make the parts, and the disk is as fast for each machine as for a
         single one.
     remarkable : Interval
-        Number of images with a finding.
+        Number of images with at least one finding, which is an unusual property that a conversion reports, such as an
+        EXIF orientation.
     findings : dict of str to Interval
         Number of images with each finding.
     left_out : list of dict
@@ -248,12 +249,12 @@ class Estimate(Displayable):
     unreadable : Interval
         Number of images in the source that cannot be converted.
     in_memory : float or None
-        Share of the files that was in memory before the trials, so that the disk was not read for them; None if
-        unknown.
+        Share of the files that was in the page cache before the trials, so that reading them did not measure the disk;
+        None if unknown.
     others : float or None
         Share of the processors that other programs used during the trials; None if unknown.
     room : int
-        Free bytes on the disk of the pack.
+        Free bytes on the disk that will hold the pack.
     alternatives : list of Alternative
     not_tried : list of str
         Alternatives that were skipped for lack of time or disk space.
@@ -521,7 +522,7 @@ def _overhead(request: ConversionRequest, trials: Trials) -> Iterator[str]:
 
 
 def _in_the_way(request: ConversionRequest) -> Iterator[str]:
-    """Yield a reason why the command would be refused, such as an existing file at DST, which trials do not touch."""
+    """Yield the error that the command would raise although the trials did not, such as for an existing file at DST."""
     try:
         request.require_destination()
     except DestinationError as error:
@@ -529,7 +530,7 @@ def _in_the_way(request: ConversionRequest) -> Iterator[str]:
 
 
 def _has_excess(trials: Trials) -> bool:
-    """Tell whether some images exceed 8-bit RGB."""
+    """Tell whether 8-bit RGB cannot represent some of the tried images."""
     return bool(_refusals(trials)) or any(is_beyond_8_bit(finding) for finding in trials.findings())
 
 
@@ -561,7 +562,7 @@ def _population(source: Source, seconds: float, seed: int, show: ShowPhase) -> t
 
 
 def _files(source: Source, indices: Ints) -> Iterator[str]:
-    """Yield the files of some images, if each image is a file."""
+    """Yield the paths of some images, if each image is a file of its own."""
     paths = [source.path(index) for index in indices.tolist()]
     return iter(paths if len(set(paths)) == len(paths) else [])
 
@@ -582,8 +583,8 @@ def estimate(
 ) -> Estimate:
     """Estimate the size, the duration and the findings of a conversion, as `packer estimate` does.
 
-    Some images of every size are converted with the same settings, into a temporary directory next to `dst`. All images
-    are listed and, if time allows, their sizes are read.
+    A sample of the images, with small and large ones, is converted with the same settings into a temporary directory
+    next to `dst`. All images are listed and, if time allows, their sizes are read.
 
     Parameters
     ----------
@@ -593,7 +594,7 @@ def estimate(
         The path of the pack, whose suffix decides the format. Trials are written to the disk of this path, if they fit.
         By default a ``.lmdb`` with the name of `src` in the current directory.
     jobs : int, optional
-        The number of machines like this one that make parts; 1 by default.
+        The number of machines, each as fast as this one, that share the conversion by making parts; 1 by default.
     seconds : float
         The approximate time limit. If listing the images takes more than half of this limit, the listing time is added.
     seed : int
@@ -627,7 +628,7 @@ def estimate(
 def requested(
     src: str | os.PathLike[str], dst: str | os.PathLike[str] | None, options: Mapping[str, Any]
 ) -> ConversionRequest:
-    """Return the request with these options; TypeError for an option that `packer.convert` does not have."""
+    """Return the conversion request for these arguments; TypeError for an option that `packer.convert` lacks."""
     known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
         if name not in known:
@@ -637,7 +638,7 @@ def requested(
 
 
 def default_destination(src: Path, format: str | None) -> Path:
-    """Return a free name for a pack in the current directory or, if that is inside `src`, next to `src`."""
+    """Return an unused path for a pack: in the current directory, or next to `src` if it contains that directory."""
     suffix = ".lmdb" if format is None else require_format(format).suffixes[0]
     name = re.sub(r"[^\w.-]+", "", Path(os.path.abspath(src)).stem).strip(".-") or "pack"
     inside = Path.cwd().is_relative_to(os.path.realpath(src))

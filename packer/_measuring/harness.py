@@ -1,11 +1,11 @@
 """The measuring harness of `packer.bench`, `tune`, `estimate`, `profile` and `doctor`.
 
 Other programs share the machine, so its speed changes from one second to the next, and a single figure means little.
-Contenders run in separate processes (`ChildProcess`) or one after the other. `rounds` orders the contenders so that
-each round begins with a different one, and `ratio` compares contenders within a round. Every measurement ends after a
-`TimeLimit`. `Load` measures the share of the CPUs that other programs used; `since` divides a thread's time into work
-and waiting. Measurements leave no files behind (`scratch_directory`), and do not change the program's random numbers
-(`keeping_random_states`).
+The loaders or settings to compare (contenders) run in separate processes (`ChildProcess`) or one after the other.
+`rounds` orders the contenders so that each round begins with a different one, and `ratio` compares contenders within a
+round. Every measurement has a `TimeLimit`. `Load` measures the share of the CPUs that other programs used; `since`
+divides a thread's time into work and waiting. Measurements leave no files behind (`scratch_directory`), and do not
+change the program's random numbers (`keeping_random_states`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from packer._storage.system import interrupts_held
 from packer.errors import PackerError, message_of
 
 BUSY = 0.1
-"""The share of the CPUs that other programs take from which on a report mentions them."""
+"""A report mentions other programs if they use more than this share of the CPUs."""
 
 _HAS_PROC = sys.platform == "linux"
 _PATIENCE = 20  # seconds until a child process that does not end is killed
@@ -45,7 +45,7 @@ ShowSeconds = Callable[[float, float, str], None]
 
 
 class TimeLimit:
-    """The seconds that a measurement may take, counted from now.
+    """A time limit for a measurement, counted from the creation of this object.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class TimeLimit:
         return part
 
     def show(self, subject: str) -> None:
-        """Report the subject of the current measurement to the caller of `TimeLimit`."""
+        """Pass the subject of the current measurement to the progress callback."""
         if self._show is not None:
             self._show(self.passed, self.seconds, subject)
 
@@ -109,7 +109,7 @@ def rounds(count: int, most: int, limit: TimeLimit | None = None, step: int = 1)
 
 
 def ratio(rates: Sequence[float], others: Sequence[float]) -> float | None:
-    """Return the median over rounds of the ratio of two contenders' rates; None if no round has both rates."""
+    """Divide two contenders' rates within each round; return the median of the ratios, or None if no round has both."""
     ratios = [rate / other for rate, other in zip(rates, others, strict=False) if other > 0]
     return statistics.median(ratios) if ratios else None
 
@@ -120,7 +120,7 @@ def relative_spread(rates: Sequence[float]) -> float:
 
 
 def timed_calls(work: Callable[[], int], seconds: float, least: int = 1) -> tuple[int, float]:
-    """Call `work` for a minimum time and number of calls; return the sum of its results, and the total seconds."""
+    """Call `work` for at least `seconds` and `least` calls; return the sum of its results, and the elapsed seconds."""
     total, calls, begin = 0, 0, time.perf_counter()
     while calls < least or time.perf_counter() - begin < seconds:
         total += work()
@@ -144,7 +144,7 @@ def run_together(work: Callable[[int], None], threads: int) -> None:
             thread = threading.Thread(target=run, args=(number,), name="packer-measure")
             thread.start()
             started.append(thread)
-    finally:  # the system may give fewer threads, which end before the caller gets the error
+    finally:  # if the system refuses a thread, those that were started end before the error is raised
         for thread in started:
             thread.join()
     if errors:
@@ -152,9 +152,9 @@ def run_together(work: Callable[[int], None], threads: int) -> None:
 
 
 # A thread that does not run is either blocked (by a disk, a network, a lock, or because it sleeps) or waits for a
-# processor that other threads use. Linux reports the second time in this file (run time, delay and time slices, in
-# nanoseconds; Documentation/scheduler/sched-stats.rst). Subtracting it keeps a busy machine from looking like a slow
-# disk. Without the file, all time off the processor counts as blocked.
+# processor that other threads use. Linux reports the time of the second kind in this file (run time, delay and time
+# slices, in nanoseconds; Documentation/scheduler/sched-stats.rst). Subtracting it keeps a busy machine from looking
+# like a slow disk. Without the file, all time off the processor counts as blocked.
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 _opened = threading.local()
 
@@ -191,7 +191,7 @@ class Cost:
 
 
 class Moment(NamedTuple):
-    """Clocks of this thread at one time, in seconds."""
+    """Readings of this thread's clocks at one moment, in seconds."""
 
     wall: float
     thread: float
@@ -200,7 +200,7 @@ class Moment(NamedTuple):
 
 
 def moment() -> Moment:
-    """Return the clocks of this thread now."""
+    """Read the clocks of this thread."""
     return Moment(time.perf_counter(), time.thread_time(), time.process_time(), _delay())
 
 
@@ -211,8 +211,8 @@ def since(begin: Moment, *, alone: bool = True) -> Cost:
     ----------
     begin : Moment
     alone : bool
-        Whether the other threads of the process do nothing but help with this work. If not, the time of these threads
-        is left out.
+        Whether the other threads of the process only help with this work, so that their time is added to the cost. If
+        not, their time is left out.
     """
     end = moment()
     own = end.thread - begin.thread
@@ -222,7 +222,7 @@ def since(begin: Moment, *, alone: bool = True) -> Cost:
 
 
 def best_cost(work: Callable[[], object], times: int, enough: float = float("inf")) -> Cost:
-    """Return the lowest cost of some calls of `work`; stop after a call that took more than `enough` seconds."""
+    """Call `work` up to `times` times, until a call takes more than `enough` seconds; return the lowest cost."""
     costs: list[Cost] = []
     while len(costs) < times and (not costs or costs[-1].total <= enough):
         begin = moment()
@@ -255,7 +255,7 @@ def _open_schedstat() -> _Descriptor | None:
     try:
         descriptor = _Descriptor(os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC))
         int(os.pread(descriptor.number, 80, 0).split()[1])
-    except (OSError, AttributeError, IndexError, ValueError):  # another system; a kernel that does not count
+    except (OSError, AttributeError, IndexError, ValueError):  # not Linux, or a kernel without these counters
         return None
     return descriptor
 
@@ -324,7 +324,7 @@ class Measurement(NamedTuple):
     """The figures of one timed call in a child process."""
 
     rate: float
-    """Images a second."""
+    """Images per second."""
     cpu_ms: float | None
     """CPU milliseconds per image of the child's processes; None if the system does not report it."""
     others: float | None
@@ -334,8 +334,8 @@ class Measurement(NamedTuple):
 class ChildProcess:
     """An object in a child process, whose methods this process calls.
 
-    The object shares no memory, threads or imports with those of other children. The child leads a process group, so
-    that the CPU time of the processes that it starts can be attributed to it.
+    The object shares no memory, threads or imports with the objects in other child processes. The child leads a process
+    group, so that the CPU time of the processes that it starts can be attributed to it.
 
     Parameters
     ----------
@@ -381,7 +381,7 @@ class ChildProcess:
             self._is_ready = True
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the object. If it fails, or the object has failed before, set `reason` and return None."""
+        """Call a method of the object; return the result, or None if this or an earlier call failed (see `reason`)."""
         self.wait()
         if self.reason is not None:
             return None
@@ -393,7 +393,7 @@ class ChildProcess:
         return self._receive()
 
     def measure(self, method: str, *arguments: Any) -> tuple[int, Measurement]:
-        """Call a method that reads images, and returns their number and the seconds that it took.
+        """Call a method that returns a number of images and the seconds for reading them, and measure the CPUs' load.
 
         Returns
         -------
@@ -411,7 +411,7 @@ class ChildProcess:
     def close(self) -> None:
         """End the process; if it does not end by itself, kill it and the processes that it started."""
         self._connection.close()
-        if not self._is_ready:  # importing torch takes seconds, and its result is not needed any more
+        if not self._is_ready:  # importing torch takes seconds, and the object is not needed any more
             self._kill()
         self._process.join(_PATIENCE)
         if self._process.is_alive():
@@ -483,8 +483,8 @@ def _failure(error: Exception) -> tuple[str, type[PackerError] | None]:
     return f"{type(error).__name__}: {text}", None
 
 
-# The program of the helper process: it waits until its pipe is closed, which the system does even if the process that
-# holds the other end is killed, and then removes the directory.
+# The program of the helper process: it waits until its pipe is closed, and then removes the directory. The system
+# closes the pipe even if the process at the other end is killed.
 _WATCH = """
 import shutil, signal, sys
 for name in ("SIGINT", "SIGTERM", "SIGHUP"):
@@ -497,14 +497,14 @@ shutil.rmtree(sys.argv[1], ignore_errors=True)
 
 @contextlib.contextmanager
 def scratch_directory(purpose: str, inside: Path) -> Iterator[Path]:
-    """Create a directory for a `with` block, which a helper process removes if this process is killed.
+    """Create a temporary directory for a `with` block; a helper process removes it if this process is killed.
 
     Parameters
     ----------
     purpose : str
         A word for the name of the directory.
     inside : Path
-        The parent directory; if it is not writable, the system's directory for temporary files takes its place.
+        The parent directory; if it is not writable, the system's directory for temporary files is used instead.
     """
     writable = os.path.isdir(inside) and os.access(inside, os.W_OK | os.X_OK)
     made = Path(tempfile.mkdtemp(prefix=f"packer-{purpose}-", dir=inside if writable else None))

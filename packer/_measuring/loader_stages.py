@@ -1,4 +1,4 @@
-"""Measures the time of each stage of an item: reading, decoding, transforms, collation, the copy to the device.
+"""Measures the time of each stage of loading: reading, decoding, transforms, collation, the copy to the device.
 
 `inspect_loader` finds a loader's dataset, how it makes items and batches, and the number of workers. `measure_stages`
 makes a limited number of items on one thread. The indices of the items are random, because files that the pass has just
@@ -48,7 +48,7 @@ Copies = dict[int, tuple[Any, Any]]
 """Originals and their copies, by the id of the original."""
 
 _LARGEST_COPIED = 1 << 20  # bytes of an array
-_MOST_COPIED = 256  # entries of a container; those of a longer one are shared
+_MOST_COPIED = 256  # entries of a list, dict or tuple; the entries of a longer one are shared
 _DEEPEST_COPY = 12
 
 
@@ -62,7 +62,7 @@ def isolated_copy(value: Any, copies: Copies | None = None) -> Any:
     Parameters
     ----------
     value : object
-        A dataset, a transform, or a collate function; a value that cannot be copied is returned itself.
+        A dataset, a transform, or a collate function; a value that cannot be copied is returned unchanged.
     copies : dict, optional
         The copies so far; new copies are added. If two values share a part, their copies share a copy of this part.
     """
@@ -106,7 +106,7 @@ class _Copier:
 
     def _instance(self, value: Any, depth: int) -> Any:
         kind: Any = type(value)
-        if hasattr(kind, "__del__"):  # it would close files that the original shares
+        if hasattr(kind, "__del__"):  # the copy's __del__ would close files that the original still uses
             names = {"__del__": lambda this: None, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
             kind = type(value.__class__)(kind.__name__, (kind,), names)
         copied = object.__new__(kind)  # without __getstate__, which drops open files
@@ -139,12 +139,12 @@ def _is_small_array(value: Any) -> bool:
 
 
 _WRAPPED = ("source", "loader", "dataloader", "base_dataloader", "_loader")
-"""Attributes of prefetchers and other wrappers that have the wrapped loader."""
+"""The names of attributes in which prefetchers and other wrappers hold the wrapped loader."""
 
 _MOST_WRAPPERS = 5
 
 _STAGES = {"loader": "loading", "transforms": "transform", "transform": "transform", "target_transform": "transform"}
-"""Attributes of datasets that are called for each item, and their stages."""
+"""The names of a dataset's functions that are called for each item, and the stage to which each belongs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +204,7 @@ class LoaderInfo:
         if self.kind == "Loader" and self.of_packer:
             from packer._datasets.concat import readable
 
-            transform = self.transform if _is_row_of_packs(dataset) else None  # `watched` has set it in a single pack
+            transform = self.transform if _is_row_of_packs(dataset) else None  # in a single pack, `watched` has set it
             return readable(dataset).items(np.array(indices), 0, 0, transform)
         if hasattr(dataset, "__getitems__"):
             return list(dataset.__getitems__(list(indices)))
@@ -224,7 +224,7 @@ def innermost(loader: Any) -> Any:
 
 
 def inspect_loader(loader: Any) -> LoaderInfo:
-    """Describe a loader by its attributes."""
+    """Find out how a loader makes items and batches, from its attributes."""
     loader = innermost(loader)
     if _is(loader, "packer._loader.loader", "Loader"):
         processes, threads = loader.processes, loader.threads
@@ -258,7 +258,7 @@ def inspect_loader(loader: Any) -> LoaderInfo:
 
 
 def watched(dataset: Any, watch: Watch, transform: Any = None, copies: Copies | None = None) -> Any:
-    """Return an isolated copy of a dataset, with timed loading and transforms, or the dataset if it cannot be copied.
+    """Return an isolated copy of a dataset with timed loading and transforms; the dataset itself if copying fails.
 
     Parameters
     ----------
@@ -425,19 +425,19 @@ def openers_watched(watch: Watch) -> Iterator[None]:
 
 
 def _decode(image: Any) -> None:
-    """Decode an image that Pillow has only opened; otherwise, a transform would decode it."""
+    """Decode an image that Pillow has only opened, so that its decoding does not count as a part of the transform."""
     if type(image).__module__.startswith("PIL."):
         image.load()
 
 
 _MOST_SAMPLES, _FEWEST_SAMPLES = 256, 8
 _AT_A_TIME = 16  # samples that are made in one call
-_SECONDS_OF_TWO_THREADS = 0.4  # in which both make items, to find out whether they wait for each other
+_SECONDS_OF_TWO_THREADS = 0.4  # for which two threads make items, to measure how long they wait for each other
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stages:
-    """The costs of the stages.
+    """The cost of each stage of a loader.
 
     Attributes
     ----------
@@ -449,11 +449,12 @@ class Stages:
     paths : sequence of str
         Files that were opened for these samples.
     form : str
-        The input of a transform: ``"pil"``, ``"numpy"`` or ``"tensor"``; empty if no image was seen.
+        The type of the images that the transform receives: ``"pil"``, ``"numpy"`` or ``"tensor"``; empty if unknown.
     lock : float
         The share of time for which two threads that make items wait for each other; 0 for a loader without threads.
     handing : Cost
-        Seconds per sample for handing over; without workers, the seconds that a worker would need.
+        Seconds per sample for handing a batch from a worker to the loop; without workers, the seconds that this would
+        take.
     others : float
         The share of the processors that other programs and the loader's persistent workers used during the
         measurements.
@@ -566,7 +567,7 @@ def _divided(info: LoaderInfo, made: _Items, watch: Watch, count: int) -> dict[s
 
 
 def _reading_files(paths: Sequence[str]) -> Cost:
-    """Return the cost of reading files again from memory, which consists of the calls, without waiting for the disk."""
+    """Return the cost of reading files a second time, from memory: only the calls, without waits for the disk."""
     begin = moment()
     for path in paths:
         with open(path, "rb") as file:
@@ -575,7 +576,7 @@ def _reading_files(paths: Sequence[str]) -> Cost:
 
 
 def _reading_pack(info: LoaderInfo, indices: list[int]) -> Cost:
-    """Return the cost of reading samples of a pack again, from memory; no cost for several packs."""
+    """Return the cost of reading samples of a pack again, from memory; zero for a dataset of several packs."""
     dataset = info.dataset
     while type(dataset).__name__ == "Subset":
         indices, dataset = [dataset.indices[index] for index in indices], dataset.dataset
@@ -590,7 +591,7 @@ def _reading_pack(info: LoaderInfo, indices: list[int]) -> Cost:
 
 
 def _in_place(info: LoaderInfo) -> Callable[[list[int]], list[Any]] | None:
-    """Return a function that decodes samples into a batch, as packer's loaders do; None if the loader makes items."""
+    """Return a function that decodes samples into a batch, as packer's loaders do; None if items are collated."""
     if info.kind not in ("Loader", "packer.DataLoader"):
         return None
     from torch.utils.data import default_collate
@@ -643,7 +644,7 @@ def _handed_over(batch: Any, shared: bool) -> Cost:
 
 
 def _transferred(batch: Any) -> Cost:
-    """Return the cost of copying a batch to the CUDA device; no cost if the program does not use CUDA."""
+    """Return the cost of copying a batch to the CUDA device; zero if the program does not use CUDA."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return Cost()
@@ -673,7 +674,7 @@ def _lock(make: Callable[[list[int]], Any], indices: list[int], alone: Cost) -> 
 
     try:
         run_together(work, 2)
-    except Exception:  # which only threads cause: single items were made before
+    except Exception:  # an error that only threads cause, because single items were made before
         return 0.0
     return max(sum(shares) / 2 - alone.blocked / max(alone.total, 1e-12), 0.0)
 
@@ -690,7 +691,7 @@ _BATCHES_OF_A_WORKER, _FEWEST_BATCHES = 2, 8  # of a trial that is shorter than 
 def fewer_workers(
     info: LoaderInfo, workers: int, batches: int, *, sample: float, seconds: float, step: float = 0.0
 ) -> float:
-    """Return the speed-up of a pass of `batches` with fewer workers.
+    """Return how many times as fast a pass of `batches` batches is with fewer workers.
 
     Passes with the two numbers of workers alternate while time allows. They read the same batches, and include the
     start of the workers. Batches are made smaller if whole batches would take too long.
@@ -698,7 +699,7 @@ def fewer_workers(
     Parameters
     ----------
     workers : int
-        The number of processors.
+        The lower number of workers: one for each processor.
     sample : float
         Seconds that a sample takes on one worker.
     step : float
@@ -719,10 +720,10 @@ def fewer_workers(
 
 
 def _pass(info: LoaderInfo, workers: int, chosen: list[list[int]], batches: float) -> tuple[float, float]:
-    """Return the time until the first batch, and the time for all batches, extrapolated from those in `chosen`."""
+    """Return the seconds until the first batch, and the seconds for `batches`, extrapolated from those in `chosen`."""
     arrivals, begin = [], time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of many workers, and of forks beside threads: the training showed them too
+        warnings.simplefilter("ignore")  # of too many workers, and of forks in a process with threads
         for _ in _loader(info, workers, chosen):
             arrivals.append(time.perf_counter() - begin)
     half = len(arrivals) // 2
@@ -750,7 +751,7 @@ def _loader(info: LoaderInfo, workers: int, chosen: list[list[int]]) -> Any:
 
 _SAMPLES_OF_A_PACK = 32
 _RESIZED = 256  # pixels of the shorter side
-_WORTH_RESIZING = 1.1  # times `_RESIZED`, from which on images are resized as a trial
+_WORTH_RESIZING = 1.1  # resizing is tried if the mean shorter side is more than this many times `_RESIZED`
 _ITEM_SETTINGS = ("crop", "output", "fuse", "mode", "transform")
 """The settings of packer's datasets on which an item depends."""
 
@@ -808,7 +809,7 @@ def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[Pac
 
 
 def _samples(info: LoaderInfo, stages: Stages) -> Iterator[dict[str, Any]]:
-    """Yield some of the files or samples that were read, as `packer.pack` takes them."""
+    """Yield some of the files or samples that were read, in the form that `packer.pack` takes."""
     if not info.of_packer:
         for path in list(dict.fromkeys(stages.paths))[:_SAMPLES_OF_A_PACK]:
             yield {"image": Path(path), "label": 0}

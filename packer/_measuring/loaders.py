@@ -11,7 +11,7 @@ A user's own recipe is a Python file (`read_recipe`), which may define
     reading. A batch is a tuple or a list whose last item has one label for each sample, or a dict whose first value has
     one item for each sample.
 ``transform``
-    A transform of a PIL image to a tensor, as ImageFolder takes it; replaces the usual training transform.
+    A transform from a PIL image to a tensor, as for ImageFolder; it replaces the usual training transform.
 ``crop``
     One of packer's crops, for the ways that decode with ``crop=``.
 """
@@ -84,7 +84,7 @@ class DecodeLimit:
             self._tasks.append((drawing(raw, stored, sizes, boxes), len(some)))
 
     def read(self, threads: int, seconds: float) -> tuple[int, float]:
-        """Decode images repeatedly on threads for about some seconds; return the number of images, and the seconds."""
+        """Decode images again and again for about `seconds`; return the number of images, and the elapsed seconds."""
         tasks = itertools.cycle(self._tasks)
         counts, begin = [0] * threads, time.perf_counter()
 
@@ -104,7 +104,7 @@ class DecodeLimit:
 
 
 def drawing(raw: bool, stored: Sequence[bytes], sizes: Sequence[tuple[int, int]], boxes: Sequence[Box]) -> Call:
-    """Return a function that decodes images of known sizes with their crops; raw pixels are only resized."""
+    """Return a function that decodes these images, each with its crop, into a tensor; raw pixels are only resized."""
     images = native.in_memory(stored, sizes)
     images["raw"] = raw
     tasks = native.tasks(images, np.array(boxes, CROP), np.zeros(len(boxes), np.int64))
@@ -113,7 +113,7 @@ def drawing(raw: bool, stored: Sequence[bytes], sizes: Sequence[tuple[int, int]]
         _, channels, height, width = pixels.shape
         own = tasks.copy()
         own["out"] = pixels.data_ptr() + channels * height * width * np.arange(len(pixels))
-        for number in native.decode_into(own):  # the images that libraries decode
+        for number in native.decode_into(own):  # the numbers of the images that C leaves to libraries
             RectangleDecoder().decode_into(stored[number], sizes[number], boxes[number], pixels[number][None])
 
     return call
@@ -188,14 +188,14 @@ _FEWEST_BATCHES = 3  # of a measurement
 
 
 def _prepare_process() -> None:
-    """Let torch use one thread, as in a DataLoader's workers, and ignore warnings of seeds and epochs."""
+    """Let torch use one thread, as in a DataLoader's workers, and ignore warnings about seeds and epochs."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
 
 
 def _read_once(dataset: ImageDataset, indices: Ints) -> tuple[int, int]:
     """Read samples, so that they are in memory; return the number of samples and of bytes."""
-    parts = np.array_split(indices, -(-len(indices) // _SAMPLES_AT_ONCE))  # each in few requests at a URL
+    parts = np.array_split(indices, -(-len(indices) // _SAMPLES_AT_ONCE))  # at a URL, each part takes few requests
     return len(indices), sum(len(data) for part in parts for data in dataset.reader.read_many(part.tolist()))
 
 
@@ -236,7 +236,7 @@ class RepeatedEpochs:
         return len(paths), sum(len(Path(path).read_bytes()) for path in paths)
 
     def read(self, threads: int, seconds: float) -> tuple[int, float]:
-        """Read for about some seconds with threads or workers; return the number of samples, and the seconds."""
+        """Read for about `seconds` with threads or workers; return the number of samples, and the elapsed seconds."""
         if self._way == "limit":
             if self._limit is None:
                 assert isinstance(self._dataset, ImageDataset)
@@ -285,12 +285,12 @@ class Endless:
 
 
 def read_for(loader: Iterable[Any], settle: int, seconds: float) -> tuple[int, float]:
-    """Read for some seconds after the first `settle` batches; return the number of samples, and the seconds."""
+    """Read for `seconds` after the first `settle` batches; return the number of samples, and the elapsed seconds."""
     batches = iter(loader)
     for _ in range(settle):
         next(batches)
     measured = timed_calls(lambda: _length(next(batches)), seconds, _FEWEST_BATCHES)
-    if hasattr(batches, "close"):  # unlike a DataLoader's iterator, whose workers end when it is collected
+    if hasattr(batches, "close"):  # a DataLoader's iterator has none: its workers end when it is garbage-collected
         batches.close()
     return measured
 
@@ -346,7 +346,8 @@ class _Step(NamedTuple):
     ----------
     name : str
     make : callable, optional
-        Creates the operation on an image, from the given module: `packer.augment` or torchvision's ``transforms.v2``.
+        Creates the operation on an image. The argument is the module that has it: `packer.augment` or torchvision's
+        ``transforms.v2``.
     """
 
     name: str
@@ -390,13 +391,13 @@ def steps_of(recipe: str) -> list[str]:
 
 
 class RecipeSteps:
-    """Measures a recipe's steps on one side, each together with the steps before it, on samples of a pack or a tree.
+    """Measures the steps of a recipe with packer or with torchvision, each step together with all earlier steps.
 
     Parameters
     ----------
     side : str
         One of `SIDES`: a `Loader` with packer's augmentations; or a DataLoader over the same samples, with
-        torchvision's v2 transforms, which get PIL images up to the crop and tensors after the crop.
+        torchvision's v2 transforms, which process PIL images up to the crop and tensors after the crop.
     path : str
     batch : int
         Samples per batch.
@@ -417,7 +418,7 @@ class RecipeSteps:
             return _read_once(dataset, self._indices)
 
     def read(self, threads: int, seconds: float, step: int) -> tuple[int, float]:
-        """Read for about some seconds, up to a step of the recipe; return the number of samples, and the seconds."""
+        """Read with the recipe's steps up to `step`; return the number of samples, and the elapsed seconds."""
         dataset: Any = Subset(self._dataset(step), self._indices.tolist())
         order = Endless(ShuffleSampler(len(self._indices), seed=0))
         done = self._steps[: step + 1]
@@ -461,7 +462,7 @@ BLOCKS, RANDOM = "block shuffle, first epoch", "random order, first epoch"
 
 _FETCH_CROP = RandomResizedCrop(OUTPUT, flip=0.5)
 _BLOCK = 256  # samples: the default of `BlockShuffleSampler`
-_LONGEST = 10  # times the planned duration, after which a measurement ends
+_LONGEST = 10  # a measurement ends after this many times the planned duration
 
 
 class FirstEpoch:
@@ -474,8 +475,8 @@ class FirstEpoch:
     batch : int
         Samples per batch.
     images : int
-        The maximum number of samples. A block shuffle reads whole blocks, because an epoch soon needs the bytes between
-        two samples too.
+        The maximum number of samples. With a block shuffle, whole blocks are read, because an epoch reads all samples
+        of a block soon after each other.
     directory : str
         The directory for fetched samples; the caller removes it at the end.
     """
@@ -492,7 +493,7 @@ class FirstEpoch:
         return len(order), int(dataset.reader.table.size[order].sum())
 
     def read(self, threads: int, seconds: float) -> tuple[int, float]:
-        """Read the samples once; return the number of samples, and the seconds since the beginning."""
+        """Read the samples once; return the number of samples, and the elapsed seconds."""
         with tempfile.TemporaryDirectory(dir=self._directory, ignore_cleanup_errors=True) as directory:
             dataset = open_dataset(self._url, crop=_FETCH_CROP, cache_dir=directory)
             self._epoch += 1

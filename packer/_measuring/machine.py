@@ -51,8 +51,8 @@ class Finding:
 _ICE_LAKE = {f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl", "_vnni", "_vbmi", "_vbmi2")}
 _SMALL_SHARED_MEMORY = 1 << 30  # bytes
 _FEW_FILES = 4096
-_MOST_FILES = 65_536  # that are suggested as a limit
-_UNLIMITED = 1 << 62  # the system may report such a number in place of no limit
+_MOST_FILES = 65_536  # the highest limit of open files that is advised
+_UNLIMITED = 1 << 62  # the system may report a number this high if there is no limit
 _LITTLE_MEMORY = 4 << 30  # bytes
 
 _LIBRARIES = {
@@ -76,7 +76,7 @@ _AUTOMATIC = ("turbojpeg", "opencv", "pillow")
 
 
 def describe_machine() -> Iterator[Finding]:
-    """Yield the findings topic by topic, without writing anything. torch is imported if there is a GPU."""
+    """Yield findings on processors, memory, limits, GPUs and libraries. torch is imported only if there is a GPU."""
     yield _processors()
     yield _decoder()
     yield _load()
@@ -303,7 +303,7 @@ def _libraries() -> Finding:
 
 
 def libraries_that_decode() -> list[str]:
-    """Return the installed libraries that ``decoder="auto"`` chooses from, in its order, with their versions.
+    """Return the installed libraries that ``decoder="auto"`` chooses from, best first, with their versions.
 
     No library is imported.
     """
@@ -313,8 +313,8 @@ def libraries_that_decode() -> list[str]:
 def libraries_on_request() -> list[str]:
     """Return the installed libraries that packer uses on request, with their versions.
 
-    No library is imported. The system's libjpeg-turbo is not loaded either, so it may not work; `describe_machine`
-    tries it.
+    No library is imported. The system's libjpeg-turbo is not loaded either, so it may turn out not to work;
+    `describe_machine` loads it.
     """
     binding, lmdb = _with_version("PyTurboJPEG"), _with_version("lmdb")
     if binding is not None:

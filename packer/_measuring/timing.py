@@ -1,9 +1,10 @@
 """Timing of a pass over a loader: each step's wait for its batch, and the idle time of a GPU.
 
 Kernels are queued: the GPU may be busy while the loop waits for a batch. So, if CUDA is in use, an event is recorded on
-the current stream when the loop requests a batch, and another when it has the batch. The GPU stamps each event when it
-reaches it. The time between the two events is the time for which the GPU was idle because it lacked this batch; it is 0
-if the GPU was still busy with earlier steps. The measurement never waits for the GPU.
+the current stream when the loop requests a batch, and another when it has the batch. When the GPU reaches an event in
+its queue, it records the time in the event. The time between the two events is the time for which the GPU was idle
+because it lacked this batch; it is 0 if the GPU was still busy with earlier steps. The measurement never waits for the
+GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 _BLOCKS = 20
-_FEWEST_BLOCKS = 5  # whose spread gives a standard error
+_FEWEST_BLOCKS = 5  # with fewer blocks of bursts, the standard error is unknown
 
 
 class Timings:
@@ -31,7 +32,8 @@ class Timings:
     Attributes
     ----------
     waits, works : array of float
-        For each batch, how long the loop waited for the batch, and how long it worked before requesting the next one.
+        For each batch, the seconds for which the loop waited for it, and the seconds for which the loop then worked
+        before requesting the next batch.
     burst : int
         Number of batches that are made at the same time, each by its own worker.
     cpu : float
@@ -99,7 +101,7 @@ class Timings:
 
     @property
     def _counted(self) -> slice:
-        """The batches to evaluate: whole bursts after the first; if there are none, all batches after the first."""
+        """The batches to evaluate: whole bursts after the first burst; without any, all batches after the first one."""
         if not self.is_representative:
             return slice(1 if self.steps > 1 else 0, self.steps)
         return slice(self.burst, self.steps // self.burst * self.burst)
@@ -111,7 +113,7 @@ class Timings:
 
     @property
     def wait(self) -> float:
-        """Mean seconds for which a step waits, without the first steps unless there are no others."""
+        """Mean seconds for which a step waits. The first steps are left out, unless there are no others."""
         waits = self.waits[self._counted] or self.waits
         return sum(waits) / max(len(waits), 1)
 
@@ -126,10 +128,10 @@ class Timings:
         return self.cpu / max(self.steps, 1)
 
     def waiting(self) -> tuple[float, float]:
-        """Return the share of the time after the first batches for which the loop waits, and its standard error.
+        """Return the share of the time for which the loop waits, without the first batches, and its standard error.
 
-        The error is computed as that of a ratio over blocks of consecutive steps, where a block is whole bursts. It is
-        1 if there are too few blocks.
+        The standard error is that of a ratio that is estimated from blocks of consecutive steps. A block consists of
+        whole bursts. The error is 1 if there are too few blocks.
         """
         pairs = list(zip(self.waits, self.works, strict=False))[self._counted]
         if not pairs:
@@ -146,7 +148,7 @@ class Timings:
         return share, math.sqrt(spread / (len(blocks) - 1) / len(blocks)) / max(mean, 1e-12)
 
     def start_share(self) -> float:
-        """Return the share of the pass's time before the first batch, without the time of an ordinary wait."""
+        """Return the share of the pass that its start takes: the wait for the first batch, less an ordinary wait."""
         return max(self.first - self.wait, 0.0) / max(self.seconds, 1e-12)
 
 
@@ -180,7 +182,10 @@ class GPUIdle:
             self._settle()
 
     def share(self) -> float | None:
-        """Return the idle share of the pass after its first batch; None without CUDA. Waits once for the GPU."""
+        """Return the share of the pass, after its first batch, in which the GPU was idle; None without CUDA.
+
+        Waits once for the GPU.
+        """
         if self._last is None:
             return None
         self._last.synchronize()

@@ -1,9 +1,9 @@
 """`packer doctor --train`: runs a user's training command unchanged, and measures each pass over a loader.
 
-`profile_training` starts the program with a directory at the front of ``PYTHONPATH``. Python imports the
-``sitecustomize.py`` in it automatically, which calls `install`. When torch's DataLoader or packer's loaders are
-imported, their ``__iter__`` is replaced by one that measures. After enough steps or seconds the report is written, and
-SystemExit ends the program in its loop.
+`profile_training` starts the program with a directory at the front of ``PYTHONPATH``. Python automatically imports the
+``sitecustomize.py`` in this directory, which calls `install`. When torch's DataLoader or packer's loaders are imported,
+their ``__iter__`` is replaced by one that measures. After enough steps or seconds the report is written, and SystemExit
+is raised in the training loop, which ends the program.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import packer
 from packer.errors import OptionError, PackerError, printable
 
 if TYPE_CHECKING:
-    from packer._measuring.diagnosis import ProfileReport  # imports torch, which the program is to import by itself
+    from packer._measuring.diagnosis import ProfileReport  # imports torch, which is left to the user's program
     from packer._measuring.harness import ShowSeconds
 
 SETTINGS = "PACKER_PROFILE"
@@ -43,7 +43,7 @@ _LOADERS = {
     "packer._loader.loader": "Loader",
 }
 _SECONDS_BETWEEN_STATES = 1.0
-_FEWEST_STEPS = 3  # of a pass after which its loader is diagnosed
+_FEWEST_STEPS = 3  # a loader is diagnosed after a pass of at least this many steps
 
 
 def install() -> None:
@@ -55,7 +55,7 @@ def install() -> None:
 
 
 def _import_hidden_sitecustomize(directory: str) -> None:
-    """Import the user's own ``sitecustomize``, which the file in `directory` hides, if there is one."""
+    """Import the user's own ``sitecustomize``, if there is one: the file in `directory` hides it."""
     sys.path[:] = [entry for entry in sys.path if entry != directory]
     this = sys.modules.pop("sitecustomize", None)
     with contextlib.suppress(ImportError):
@@ -122,7 +122,7 @@ class _Recorder:
         return _Pass(self, loader, batches, timings)
 
     def noted(self, loader: Any, timings: Any) -> bool:
-        """Record a step; tell whether enough steps were recorded."""
+        """Record a step; tell whether the limit of steps or of seconds is reached."""
         now = time.perf_counter()
         self._begun = self._begun or now
         self._steps += 1
@@ -135,7 +135,7 @@ class _Recorder:
         return bool(self._steps >= self._settings["steps"] or now - self._begun >= self._settings["seconds"])
 
     def ended(self, loader: Any, timings: Any) -> None:
-        """Diagnose a loader after its first pass, if no other loader took more time."""
+        """Record the end of a pass, and write the report on its loader if no other loader took more time so far."""
         timings.complete = True
         self._spend(loader, timings)
         if timings.steps >= _FEWEST_STEPS and self._slowest == id(loader):
@@ -161,7 +161,7 @@ class _Recorder:
         return max(self._spent, key=self._spent.__getitem__)
 
     def _report(self, loader: Any, timings: Any, *, seconds: float | None = None) -> None:
-        """Write the report on a loader in place of an earlier one; each loader is diagnosed once."""
+        """Write the report on a loader, which replaces an earlier report; each loader is diagnosed only once."""
         if id(loader) not in self._reports:
             seconds = self._settings["finding"] if seconds is None else seconds
             self._reports[id(loader)] = self._diagnose(loader, timings, seconds)
@@ -241,7 +241,7 @@ install()
 _QUOTED = re.compile(r"\\.|'[^']*'|" r'"(?:\\.|[^"\\])*"', re.DOTALL)
 """A quoted part of a command."""
 
-_PATIENCE = 30.0  # seconds that a command has to end after its report was written, and again after SIGTERM
+_PATIENCE = 30.0  # seconds to wait for the end of a command after its report was written, and again after SIGTERM
 _POLLING = 0.1  # seconds
 
 

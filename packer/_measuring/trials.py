@@ -4,7 +4,7 @@ The time of a conversion has a fixed part, for the beginning and the end, and a 
 trial reports when the first and the last batch were written, which separates the two parts. Modules are loaded once,
 before the trials; a module that only some images need may be loaded in the first trial.
 
-Images of similar sizes are a stratum. Strata of large images have fewer members, because the estimated quantity, such
+Images of similar sizes form a stratum. Strata of large images have fewer members, because the estimated quantity, such
 as the bytes in the pack, varies more among large images. The order begins with the same number of images from every
 stratum. Later images are drawn uniformly, so that their average time equals the average over the source. The sum over
 all images is estimated by regression on the size, which is known for every image. See Cochran, Sampling Techniques, 5.5
@@ -37,13 +37,13 @@ from packer._table import Ints
 
 Floats = npt.NDArray[np.float64]
 
-_LEAST, _SHORT = 16, 34  # images: of any trial, and of the first one
-_ENOUGH = 300  # images of all trials of one request
+_LEAST, _SHORT = 16, 34  # the fewest images of any trial, and the most of the first trial
+_ENOUGH = 300  # images that all trials of a request together need
 _MOST_BYTES, _MOST_IMAGES = 256 << 20, 4000  # of a trial
-_OF_EACH_SIZE, _SIZE_STEP = 20, 5  # every 5th of the first 20 images, which are of all sizes
-_MORE_PASSES, _SHORT_IMAGE = 2, 0.1  # of images that take less than so many seconds, because a pause distorts these
-_DURATION_ERROR = 0.2  # other programs may interfere, and disks slow down, only after the trials
-_BY_BYTES_ERROR = 0.3  # of the share of the time that grows with the bytes
+_OF_EACH_SIZE, _SIZE_STEP = 20, 5  # images that are timed one by one: every 5th of the first 20, which cover all sizes
+_MORE_PASSES, _SHORT_IMAGE = 2, 0.1  # more passes if an image takes less than this, as a pause distorts short times
+_DURATION_ERROR = 0.2  # after the trials, other programs may start to interfere, and disks may slow down
+_BY_BYTES_ERROR = 0.3  # the error of the share of the time that grows with the bytes
 _SIZE_ERROR = 0.002  # the least error of an extrapolated size
 _STRUCTURE_ERROR = 0.05  # of the bytes in addition to the images: they are nearly proportional to the number of images
 
@@ -88,7 +88,7 @@ class Trials:
     workers : int
         The number of threads.
     first : float
-        Seconds that loading modules for images took, once.
+        Seconds for loading the modules that images need, which a process spends once.
     by_bytes : float
         Share of the images' time that is proportional to their bytes; the rest is the same for each image.
     conversions : list of TrialConversion
@@ -120,7 +120,7 @@ class Trials:
         return len(self.conversions[-1]) == len(self.population)
 
     def size(self) -> Interval:
-        """The estimated size of the pack in bytes."""
+        """Return the estimated size of the pack in bytes."""
         if self.is_exact:
             last = self.conversions[-1]
             return Interval.around(float(last.stored.sum()) + last.structure, 0.0)
@@ -132,23 +132,23 @@ class Trials:
         return Interval.around(value, math.hypot(drawn, _STRUCTURE_ERROR * beside, _SIZE_ERROR * value))
 
     def duration(self) -> ConversionTime:
-        """The time of the conversion of all images."""
+        """Return the estimated time of converting all images."""
         short, *longer = self.conversions
         long, whole = longer or [short], len(self.population)
         if len(long[-1]) == whole:
             long = long[-1:]
-        fixed = min(trial.fixed for trial in self.conversions)  # a trial of one batch counts as fixed altogether
+        fixed = min(trial.fixed for trial in self.conversions)  # the whole time of a trial with one batch is in `fixed`
         works = [self._work(trial) for trial in long]
         rates = [max(trial.seconds - fixed, 1e-6) / work for trial, work in zip(long, works, strict=True)]
         rate = float(np.average(rates, weights=works))
         unlike = float(np.average([self._unlike(trial) for trial in long], weights=works))
         spread = (max(rates) - min(rates)) / rate
         error = math.hypot(_DURATION_ERROR, spread, (self.others or 0.0) / 2, _BY_BYTES_ERROR * unlike)
-        late = short.seconds - fixed - rate * self._work(short)  # for modules that only some images need
+        late = short.seconds - fixed - rate * self._work(short)  # loading modules that only some images need
         return ConversionTime(self.first + max(0.0, late), fixed, Interval.around(rate * whole, rate * whole * error))
 
     def findings(self) -> dict[str, Interval]:
-        """The estimated number of images with each finding."""
+        """Return the estimated number of images with each finding."""
         each = [findings for trial in self._counted for findings in trial.findings]
         return {
             name: self.population.number(self._positions, np.array([name in findings for findings in each], bool))
@@ -156,16 +156,16 @@ class Trials:
         }
 
     def remarkable(self) -> Interval:
-        """The estimated number of images with any finding."""
+        """Return the estimated number of images with at least one finding."""
         found = [bool(findings) for trial in self._counted for findings in trial.findings]
         return self.population.number(self._positions, np.array(found, bool))
 
     def unreadable(self) -> Interval:
-        """The estimated number of images that cannot be converted."""
+        """Return the estimated number of images that cannot be converted."""
         return self.population.number(self._positions, np.concatenate([trial.is_left_out for trial in self._counted]))
 
     def left_out(self) -> list[dict[str, str]]:
-        """Name and reason of the images among those tried that cannot be converted."""
+        """Return the name of each tried image that cannot be converted, and the reason."""
         return [entry for trial in self._counted for entry in trial.left_out]
 
     @property
@@ -177,7 +177,7 @@ class Trials:
         return len(trial) * (1 + self.by_bytes * self._unlike(trial)) + self._idle(len(trial))
 
     def _unlike(self, trial: TrialConversion) -> float:
-        """Return the share by which the mean size of a trial's images exceeds the mean of all images."""
+        """Return the share by which the mean size of a trial's images exceeds the mean size of all images."""
         mean = self.population.mean_size
         return float(self.population.sizes(trial.positions).mean()) / mean - 1 if mean else 0.0
 
@@ -220,8 +220,8 @@ class TrialSetup:
         subject : str
             The subject of the trials, for `show`.
         until, ends : TimeLimit
-            No trial begins after the first limit, or, if trials had fewer than `enough` images by then, after the
-            second limit. There is at least one trial, unless `enough` is 0 and there is no time for a trial.
+            No trial begins after `until`. But if the trials had fewer than `enough` images by then, further trials may
+            begin until `ends`. There is at least one trial, unless `enough` is 0 and there is no time for a trial.
         """
         population = self.population
         self.show(subject, None)
@@ -254,10 +254,11 @@ class TrialSetup:
         return trials
 
     def prepare_images(self, request: ConversionRequest) -> tuple[float, float, float]:
-        """Prepare some images a few times, and load the modules that they need.
+        """Measure how long it takes to read and encode some images, and to load the modules that they need.
 
-        The first time takes longer, because it loads the modules that the different kinds of images need. Afterwards
-        the lowest time of each image counts: one pause, such as a garbage collection, takes longer than a small image.
+        Each image is prepared a few times. The first time takes longer, because it loads the modules that the different
+        kinds of images need. Of the later runs, only the fastest time of each image is used, because a single pause,
+        such as a garbage collection, can take longer than preparing a small image.
 
         Returns
         -------
@@ -286,7 +287,7 @@ class TrialSetup:
         return loaded + max(0.0, float((once - again).sum())), by_bytes, max(an_image, 1e-6)
 
     def _prepare(self, request: ConversionRequest, index: int) -> float:
-        """Return the seconds for preparing an image on this thread, without delays by other programs."""
+        """Return the seconds for reading and encoding an image on this thread, without delays by other programs."""
         begin = moment()
         pipeline = ConversionPipeline(self.source.taken(np.array([index])), request.recipe, "skip", start=0)
         for _ in pipeline.run(_ThisThread(), ahead=1):
@@ -431,9 +432,9 @@ def _stored(pack: Path) -> tuple[Floats, int]:
 
 
 _STRATA = 20
-_FROM_EACH = 4  # the least images of a stratum in an estimate
+_FROM_EACH = 4  # the fewest images of a stratum in an estimate
 _BALANCED = 8  # images from each stratum at the beginning of the order
-_STEP = 7  # from a stratum to the next one in the order, so that few images are spread too; prime to _STRATA
+_STEP = 7  # images between neighbouring strata in the order, so that even few images are spread; prime to _STRATA
 _Z = 1.96  # standard errors for 95 %
 
 
@@ -451,7 +452,7 @@ class Interval:
     high: float
 
     def times(self, factor: float) -> Interval:
-        """Return the estimate of a multiple of the number."""
+        """Return the interval multiplied by a factor."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
     @classmethod
@@ -461,23 +462,23 @@ class Interval:
 
 
 class Population:
-    """The images of a list, in an order whose first n images, for any n, are a sample of all strata.
+    """The images of a source, in an order whose first n images, for any n, are a sample of all sizes (strata).
 
     Parameters
     ----------
     sizes : (M,) int64 array
         Bytes of the images whose size is known.
     which : (M,) int64 array
-        The indices of these images in the list, drawn uniformly at random.
+        The indices of these images in the source, drawn uniformly at random.
     length : int
-        Number of images in the list.
+        Number of images in the source.
     seed : int
         Decides which images are drawn.
 
     Attributes
     ----------
     order : (M,) int64 array
-        Indices into the list.
+        Indices of images in the source.
     known : int
         Number of images with a known size.
     """
@@ -569,22 +570,22 @@ class Population:
         return Interval(max(seen, share * self._length), max(seen, math.floor(low)), math.ceil(max(seen, high)))
 
     def _unseen(self, deviation: float) -> float:
-        """Return the error of a sum that is caused by images of unknown size."""
+        """Return the part of a sum's error that comes from images of unknown size."""
         missing = 1 - self.known / self._length
         return _Z * self._length * deviation * math.sqrt(missing / self.known) if self.known else 0.0
 
 
 def _strata(sizes: Floats) -> Ints:
-    """Return the stratum of each image, by ascending size.
+    """Return the stratum of each image; `sizes` is in ascending order.
 
-    The sum of size plus mean size, over the images of a stratum, is about equal for all strata.
+    The strata are chosen so that the sum of (size of the image + mean size) is about the same in each stratum.
     """
     reached = np.cumsum(sizes + max(float(sizes.mean()), 1.0)) if len(sizes) else sizes
     return np.minimum(reached * _STRATA / reached[-1:], _STRATA - 1).astype(np.int64)
 
 
 def _without_empty(stratum: Ints, drawn: Ints) -> tuple[Floats, Ints]:
-    """Join each stratum without a drawn image to another one.
+    """Join each stratum that has no drawn image to a stratum that has one.
 
     Returns
     -------
@@ -603,7 +604,7 @@ def _means(values: Floats, of: Ints, seen: Floats) -> Floats:
 
 
 def _quantile(variances: Floats, seen: Floats) -> float:
-    """Return the half-width of a 95 % interval, in standard errors: Student's t (Satterthwaite's degrees)."""
+    """Return the half-width of a 95 % interval, in standard errors: Student's t with Satterthwaite's degrees."""
     squares = float((variances**2 / np.maximum(seen - 1, 1)).sum())
     freedom = max(float(variances.sum()) ** 2 / squares, 2.0) if squares else math.inf
     return _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)

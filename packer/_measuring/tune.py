@@ -40,9 +40,9 @@ ORDERS = ("shuffle", "blocks")
 
 _RACES_END = 0.5, 0.8, 0.92, 1.0  # shares of the time at which the races for the four settings end
 _BATCHES, _SECONDS = 3, 0.5  # the least batches and seconds of a measurement
-_MARGIN = 0.95  # share of a step in which a batch has to be made, because the speed of a machine varies
-_UNKNOWN_ERROR = 0.25  # of a rate that was measured once
-_DOUBT = 0.1  # if a rate was measured once or twice, another one counts as higher only by this share
+_MARGIN = 0.95  # a batch has to be ready in this share of a step, because the speed of a machine varies
+_UNKNOWN_ERROR = 0.25  # the assumed error of a rate that was measured once
+_DOUBT = 0.1  # of rates that were measured once or twice, one counts as higher only by this share
 _MOST_MEMORY = 0.1  # share of the memory that batches ahead may take
 
 
@@ -87,7 +87,8 @@ class Tuning(Displayable):
     error : float
         The standard error of `rate`, as a share of it.
     step_ms : float or None
-        The duration of a training step, in milliseconds, for which a batch must be ready in time.
+        The duration of a training step, in milliseconds, within which the next batch must be ready; None if it was not
+        passed.
     wait_ms : float
         The time that such a step waits for its batch, in milliseconds; 0 if the batches keep up.
     trials : tuple of Trial
@@ -150,7 +151,7 @@ class _Search:
     untried: list[LoaderSettings] = field(default_factory=list)
 
     def race(self, candidates: list[LoaderSettings], default: LoaderSettings, share: float) -> LoaderSettings:
-        """Measure candidates for a share of the time; return the simplest candidate that is as fast as the fastest."""
+        """Measure candidates until `share` of the time is over; return the simplest that is as fast as the fastest."""
         race, limit = Race(candidates), self.limit.until(share)
         while not race.over and not limit.is_over:
             self.limit.show(str(race.next))
@@ -209,7 +210,7 @@ def tune(
     seconds: float = 90,
     progress: TuningProgress | bool | None = None,
 ) -> Tuning:
-    """Find the settings with which a `Loader` reads a dataset fastest here: threads, processes, prefetch and order.
+    """Find the fastest `Loader` settings for a dataset on this machine: threads, processes, prefetch and order.
 
     Reading fills the system's cache, so a pack that fits in memory is measured from memory. To train with several ranks
     on a node, tune on as many CPUs as one rank has (``taskset``). A script that calls `tune` must do its work under
@@ -276,7 +277,7 @@ def _best_settings(search: _Search) -> LoaderSettings:
         settings = search.race([settings, *with_processes], settings, _RACES_END[1])
     except (WorkerError, pickle.PicklingError, AttributeError, TypeError) as error:
         search.notes.append(f"processes cannot be used: {error}")
-    most = 8 if not settings.processes else 4  # because each number of batches needs processes of its own
+    most = 8 if not settings.processes else 4  # because each number of batches ahead needs new processes
     ahead = [replace(settings, prefetch=count) for count in _ahead(search, most)]
     settings = search.race(ahead, settings, _RACES_END[2])
     return search.race([replace(settings, order=order) for order in ORDERS], settings, _RACES_END[3])
@@ -320,7 +321,7 @@ def measure(loader: Loader) -> float:
 
 
 def loader_with(dataset: Any, batch: int, settings: LoaderSettings) -> Loader:
-    """Return a Loader with some settings and endless passes."""
+    """Return a Loader with these settings that yields batches without end."""
     return Loader(
         dataset,
         batch,
@@ -338,12 +339,12 @@ def _endless(dataset: Any, order: str) -> Endless:
 
 
 def _process_counts(cpus: int) -> list[int]:
-    """Return the numbers of processes to try: a few, and one for each CPU."""
+    """Return the numbers of processes to try: an eighth of the CPUs, a quarter, and all."""
     return sorted({count for count in (cpus // 8, cpus // 4, cpus) if count > 1})
 
 
 def _ahead(search: _Search, most: int) -> list[int]:
-    """Return the numbers of batches ahead to try, the default first, as far as the batches fit into memory."""
+    """Return the numbers of batches ahead to try, the default first; the others only if the batches fit into memory."""
     layout = layout_of(readable(search.dataset).layout())
     size, memory = (layout.bytes_for(search.batch) if layout is not None else 0), available_memory()
     fitting = [count for count in (1, 4, 8) if memory is None or (count + 4) * size <= _MOST_MEMORY * memory]
