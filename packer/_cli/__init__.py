@@ -43,7 +43,7 @@ from packer.errors import (
 __all__ = ["EXIT_STATUS", "main"]
 
 _ASCII = {"█": "#", "…": "..."}
-"""The replacements of packer's own characters that an encoding may lack."""
+"""ASCII replacements for characters that packer prints, in case the output's encoding lacks them."""
 
 _STATUSES = [
     (PackLockedError, "locked"),
@@ -94,7 +94,7 @@ def cli() -> None:
 
 _SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_PACKER_COMPLETE"
-"""The environment variable of the completion script; click derives its name from the program's."""
+"""The environment variable of the completion script; click derives its name from the program's name."""
 
 
 @click.command("completion", cls=PanelCommand)
@@ -168,7 +168,7 @@ def main() -> None:
 def _run_command() -> object:
     try:
         return cli.main(prog_name="packer", standalone_mode=False)
-    except ModuleNotFoundError as error:  # torch has no wheels for some systems, where much works without it
+    except ModuleNotFoundError as error:  # torch has no wheels for some systems, but many commands work without it
         if error.name != "torch":
             raise
         raise MissingDependencyError("this needs torch, which is not installed (pip install torch)") from error
@@ -253,7 +253,7 @@ _warn_as_python = warnings.showwarning
 
 
 def _printable_lines(message: str) -> str:
-    """Return a message with its control characters escaped; arguments of the command line may contain some."""
+    """Return a message with escaped control characters, which arguments of the command line may contain."""
     return "\n".join(map(printable, message.split("\n")))
 
 
@@ -307,6 +307,6 @@ class _SignalHandler:
         raise KeyboardInterrupt if signum == signal.SIGINT else Terminated
 
     def end(self) -> None:
-        """Ignore further signals when the command has ended by one: they would replace the exit status."""
+        """After a signal has ended the command, ignore further signals, which would change the exit status."""
         for signum in self._signals if self._received > -math.inf else ():
             signal.signal(signum, signal.SIG_IGN)

@@ -64,7 +64,7 @@ def clear_command(directory: Path | None, url: str | None, quiet: bool) -> None:
     """Remove cached objects, and no other files.
 
     The default DIR is the same as for `packer cache info`. Programs can continue to read packs at URLs: they download
-    missing data again. Removed files that a program has open take up space until it ends.
+    missing data again. If a program has a removed file open, the file takes up space until the program ends.
     """
     from packer._storage.remote.cache import clear
     from packer._storage.remote.urls import redacted
@@ -137,9 +137,9 @@ def _moment(seconds: float) -> str:
 def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Copy a pack to the disk of this machine.
 
-    Prints the path of the copy. A dataset that is opened with stage=DIRECTORY uses it. DIRECTORY is created if its parent
-    exists. If other users can write to DIRECTORY, as to /dev/shm, the copy goes to a subdirectory of your own,
-    packer-UID. `packer unstage` deletes the copy.
+    Prints the path of the copy. A dataset that is opened with stage=DIRECTORY uses the copy. DIRECTORY is created if its
+    parent exists. If other users can write to DIRECTORY, for example to /dev/shm, the copy goes to a subdirectory of your
+    own, packer-UID, where UID is your user ID. `packer unstage` deletes the copy.
 
     \b
       packer stage /nfs/train.lmdb /scratch

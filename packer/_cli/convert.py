@@ -1,8 +1,8 @@
 """The commands `convert`, in all its modes, and `scan`.
 
 A conversion makes one pack, one pack for each split, a pack in parts, or a pack at a URL, which is made on this machine
-and then uploaded. All parts are made by this process, or on a cluster, or one part by each task of a job array. The
-commands that write packs share the context manager that adds advice to errors.
+and then uploaded. This process makes all parts, or a cluster makes them, or each task of a job array makes one part.
+`explaining` adds advice to errors, for all commands that write packs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def resumable() -> Iterator[None]:
-    """Add the advice to an interruption that the same command continues the work."""
+    """Extend the message of an interruption by the advice that the same command continues the work."""
     try:
         yield
     except (KeyboardInterrupt, Terminated) as error:
@@ -72,7 +72,7 @@ def say(lines: str, *, quiet: bool) -> None:
 
 
 def status_of(manifest: Manifest) -> int:
-    """Return the exit status for a complete pack: whether files were left out."""
+    """Return the exit status for a complete pack, which tells whether files were left out."""
     return EXIT_STATUS["skipped"] if manifest.skipped else EXIT_STATUS["ok"]
 
 
@@ -86,7 +86,7 @@ def done_already(destination: Path, manifest: Manifest, *, quiet: bool) -> int:
 def convert_listed(
     request: ConversionRequest, source: Source, display: output.ProgressDisplay, *, quiet: bool
 ) -> Summary:
-    """Make one pack of a listed source, and show the progress."""
+    """Make one pack from a source whose files are listed, and show the progress."""
     from packer._images.decode import decoder_advice
 
     advice = decoder_advice() if request.recipe.codec != "keep" and not quiet else None
@@ -147,7 +147,7 @@ def make_parts(request: ConversionRequest, how: RunOptions) -> int:
 
 
 def _require_new_pack(request: ConversionRequest) -> None:
-    """Raise an error if no pack can be made at a URL, or if it would replace another pack."""
+    """Raise an error if no pack can be written to the URL, or if ``--overwrite`` was passed."""
     from packer._storage.remote.upload import require_writable
 
     require_writable(request.dst)
@@ -282,7 +282,7 @@ def _finished(partition: Partition, manifest: Manifest, seconds: float | None = 
 
 
 def convert_to_url(request: ConversionRequest, how: RunOptions, source: Source | None = None) -> int:
-    """Make a pack, of a source that may be listed already, and upload it; return the exit status."""
+    """Make a pack on this machine and upload it; return the exit status. `source` is passed if it is listed already."""
     from packer._conversion.upload import UploadedConversion
 
     with resumable(), UploadedConversion(request, how.scratch) as conversion:
@@ -315,7 +315,7 @@ def _convert(
 
 
 def _say_new(conversion: UploadedConversion, said: int) -> int:
-    """Print the notes after the first `said`; return the number of all notes."""
+    """Print the notes that follow the first `said` notes; return the number of all notes."""
     for note in conversion.notes[said:]:
         click.echo(f"packer: {printable(note)}", err=True)
     return len(conversion.notes)
@@ -349,7 +349,7 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     values["audit"] = values.pop("check") or values["audit"]
     if how.splits and (values["voc"] or values["yolo"]):
         values["split"], how = _one_split(how)
-    # Pillow's remarks on single files go to stderr without the file's name; the summary and the report have both.
+    # Pillow's warnings about files lack the files' names; the summary and the report have the names and the findings.
     warnings.filterwarnings("ignore", module="PIL")
     request = requested(ConversionRequest, src=src, dst=dst, **values)
     if how.splits and is_url(src):
@@ -377,7 +377,7 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
 
 
 def _one_split(how: RunOptions) -> tuple[str, RunOptions]:
-    """Return the split of ``--voc`` or ``--yolo``, and the options without it; UsageError if there are several."""
+    """Return the split of ``--voc`` or ``--yolo``, and the options without it; UsageError for several splits."""
     if len(how.splits) > 1 or how.splits == ("all",):
         raise click.UsageError("--voc and --yolo convert one split at a time: run the command once for each split")
     return how.splits[0], replace(how, splits=())
@@ -420,7 +420,7 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
 
 
 def _targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, Path]]:
-    """Return the directories to convert, each with its pack."""
+    """Return the directories to convert, each with the path of its pack."""
     from packer._containers import files_to_name, named_paths
     from packer._sources.imagefolder import class_directories, split_directories
 
@@ -467,7 +467,7 @@ def _require_one_class_map(splits: list[Path]) -> None:
 
 
 def _report(report: Path | None, root: Path) -> Path | None:
-    """Return the path of a split's report, which contains the split's name like the path of its pack."""
+    """Return the path of a split's report; like the path of the split's pack, it contains the split's name."""
     return None if report is None else report.with_name(f"{report.stem}-{root.name}{report.suffix}")
 
 

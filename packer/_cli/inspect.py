@@ -182,7 +182,7 @@ def _digest(pack: Path, workers: int | None, *, quiet: bool) -> str:
 
 @contextlib.contextmanager
 def _telling_damage(pack: Path) -> Iterator[None]:
-    """Add to an error about a pack that cannot be opened that it cannot be repaired."""
+    """If a pack is too damaged to be opened, add to the error that it cannot be repaired."""
     try:
         yield
     except CorruptPackError as error:

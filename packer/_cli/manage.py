@@ -1,4 +1,4 @@
-"""Commands that make packs of packs, indexes or files: `merge`, `append`, `index` and `export`."""
+"""Commands that join or extend packs, index images, and export files: `merge`, `append`, `index` and `export`."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
-    """Numbers such as 1,2,8."""
+    """A list of numbers such as 1,2,8."""
 
     name = "n,n"
 
@@ -258,7 +258,7 @@ def estimate_command(
       packer estimate imagenet/train
       packer estimate imagenet/train /data/train.lmdb --resize 256 --jobs 8
     """
-    spent, began = time.process_time(), time.perf_counter()  # the time so far starts this process
+    spent, began = time.process_time(), time.perf_counter()  # so far, the time went into the start of this process
     from packer._measuring.estimate import estimate_request, requested as conversion
 
     warnings.filterwarnings("ignore", module="PIL")

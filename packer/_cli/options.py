@@ -1,7 +1,7 @@
-"""The options of the command line: generated from the table of options, with the types of their values.
+"""Adds options to commands: generates them from `packer._conversion.options`, and checks the types of their values.
 
-The help shows options in panels by subject, and commands in panels by task, each with a one-line summary. click prints
-the text. A library for panels would replace two methods; docs/architecture.md compares them.
+The help groups options into panels by subject, and commands into panels by task, each command with a one-line summary.
+click prints the text. A library for panels would replace two methods; docs/architecture.md compares such libraries.
 
 Commands that read packs share the options for packs at URLs.
 """
@@ -63,12 +63,12 @@ def panel_option(*words: str, panel: str = OPTIONS, **settings: Any) -> Callable
 
 
 def panel_of(option: click.Parameter) -> str:
-    """Return the title of an option's panel; click adds ``--help`` itself, without one."""
+    """Return the title of an option's panel: `HELP` for ``--help``, which click adds without a panel."""
     return option.panel if isinstance(option, PanelOption) else HELP
 
 
 def panels_of(command: click.Command, context: click.Context) -> dict[str, list[click.Option]]:
-    """Return the panels of a command's help by their titles: the options that each shows, all in order."""
+    """Return the panels of a command's help: for each title, the options that the panel shows, in order."""
     shown = [
         one
         for one in command.get_params(context)
@@ -113,7 +113,7 @@ class PanelGroup(click.Group):
     Attributes
     ----------
     panels : dict of str to list of str
-        The names of the commands by the titles of their panels, both in order.
+        For the title of each panel, the names of its commands, in the order of the help.
     """
 
     command_class = PanelCommand
@@ -160,7 +160,7 @@ def did_you_mean(word: str, known: Iterable[str] | None) -> str:
     """Return the end of a message that proposes similar words; empty if there are none."""
     from difflib import get_close_matches
 
-    bare = {one.lstrip("-"): one for one in known or ()}  # dashes alone make no words similar
+    bare = {one.lstrip("-"): one for one in known or ()}  # words are not similar because both begin with dashes
     similar = [bare[one] for one in get_close_matches(word.lstrip("-"), bare)]
     return f"; did you mean {' or '.join(similar)}?" if similar else ""
 
@@ -196,7 +196,7 @@ class PackPath(UserPath):
 
 
 class ObjectUrl(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
-    """The URL of an object, or of a container of objects."""
+    """The URL of an object, or the beginning of the URLs of several objects."""
 
     name = "url"
 
@@ -274,7 +274,7 @@ class Delimiter(click.ParamType):  # type: ignore[type-arg]  # no generic before
 
 
 class CommandOfSource(PanelCommand):
-    """A command with one SRC. If the shell has expanded a pattern to several paths, the error tells how to quote it."""
+    """A command with one SRC. If the shell expanded a pattern to several paths, the error says to quote the pattern."""
 
     def too_many(self, ctx: click.Context, left: Sequence[str]) -> str:
         """Return the message for excess paths."""
@@ -290,7 +290,7 @@ class CommandOfSource(PanelCommand):
 
 
 def _plugins() -> list[tuple[str, str]]:
-    """Return name and help of each container and format of other packages."""
+    """Return the name and the help of each container and format that other packages add."""
     from packer.plugins import CONTAINERS, FORMATS
 
     def described(row: PluginDescriptor, use: str) -> tuple[str, str]:
@@ -313,7 +313,7 @@ _TYPES: dict[str, Callable[[Option], Any]] = {
     "directory": lambda option: UserPath(file_okay=False),
     "pack": lambda option: PackPath(),
 }
-"""The types of click by the kinds of options; a text needs none."""
+"""The click type for each kind of option; an option of the kind "text" needs none."""
 
 
 def options(kind: type, only: str = "", *, without: Collection[str] = ()) -> Callable[[_F], _F]:

@@ -1,17 +1,17 @@
 """Output of commands: progress and exit statuses. `packer._conversion.words` has the words of summaries.
 
-On a terminal a bar shows progress; in a log, lines show it. With ``--json-progress`` programs read objects with these
-keys, which docs/clusters.md explains:
+On a terminal a bar shows progress; in a log, lines show it. For other programs, ``--json-progress`` writes JSON objects
+with these keys, which docs/clusters.md explains:
 
 ``what``, ``phase``         the pack or directory, and the step; null for the command's own step
 ``done``, ``total``         in ``unit``; null if unknown
-``unit``                    ``"images"``, ``"bytes"`` or ``"files"``; ``"seconds"`` of work with a fixed duration
-``rate``, ``seconds_left``  of this run, in units per second; null if unknown
+``unit``                    ``"images"``, ``"bytes"`` or ``"files"``; ``"seconds"`` for work with a fixed duration
+``rate``, ``seconds_left``  of this run; the rate is in units per second; null if unknown
 ``seconds``                 since the phase began
 ``bytes``                   read in this run
 ``skipped``                 images that were left out
 ``notes``                   texts by their subjects
-``state``                   ``"running"``; of the last object ``"done"``, or ``"failed"``
+``state``                   ``"running"``; in the last object ``"done"`` or ``"failed"``
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ json_option = panel_option("--json", "as_json", is_flag=True, help="Print the re
 
 
 def progress_options(quiet: str | None = "Print errors only.") -> Callable[[_F], _F]:
-    """Return a decorator that adds ``--quiet``, with this help unless it is None, and ``--json-progress``."""
+    """Return a decorator that adds ``--json-progress``, and ``--quiet`` with the help `quiet`, unless this is None."""
 
     def added(command: _F) -> _F:
         command = panel_option(
@@ -92,7 +92,7 @@ def _choose_json(context: click.Context, parameter: click.Parameter, asked: bool
 
 @dataclass
 class _Progress:
-    """The progress of a phase of a command; `first` and `first_bytes` are the counts at its beginning."""
+    """The progress of a phase of a command; `first` and `first_bytes` are the counts of its first update."""
 
     what: str
     phase: str | None
@@ -110,7 +110,7 @@ class _Progress:
 
     def update(self, done: int, total: int | None, read: int, skipped: int, notes: Mapping[str, str]) -> None:
         self.updated = time.monotonic()
-        if self.counted is None:  # the rate does not include an earlier run, the start, and the first batch
+        if self.counted is None:  # the rate does not include an earlier run, the start, or the first batch
             self.counted, self.first, self.first_bytes = self.updated, done, read
         self.done, self.total, self.bytes, self.skipped, self.notes = done, total, read, skipped, notes
 
@@ -144,7 +144,7 @@ class _Progress:
         return None if not rate or self.total is None or self.done is None else (self.total - self.done) / rate
 
     def extra(self) -> dict[str, str]:
-        """Notes in addition to counts and rate, by subject."""
+        """Return the notes to show in addition to counts and rate, by subject."""
         extra = {}
         if self.bytes > self.first_bytes:
             extra["MB/s"] = f"{(self.bytes - self.first_bytes) / 1e6 / self._elapsed:.0f}"
@@ -285,7 +285,8 @@ class ProgressDisplay:
     unit : str
         What is counted: images, bytes, files, or the seconds of work with a fixed duration.
     lines : bool
-        Whether to print lines on a terminal too, because another program writes there, which would mix with a bar.
+        Whether to print lines even on a terminal, because another program writes to it, and its output would mix with a
+        bar.
     """
 
     def __init__(self, what: str, *, quiet: bool = False, unit: str = "images", lines: bool = False) -> None:
