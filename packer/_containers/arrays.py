@@ -7,7 +7,7 @@ is evaluated.
 
 CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): a record has a class of 1 byte (in CIFAR-100 two
 bytes: the coarse class, then the fine class) and 32 x 32 pixels. The pixels are a red plane, a green plane and a blue
-plane, each row after row. Text files next to them list the names of the classes, one on each line.
+plane, each stored row by row. Text files next to them list the names of the classes, one on each line.
 
 IDX (http://yann.lecun.com/exdb/mnist) is also the format of Fashion-MNIST, KMNIST and EMNIST. A file is big-endian: u16
 0, u8 type (8: bytes), u8 number of axes, a u32 length for each axis, and the elements. An array of images has three
@@ -66,14 +66,14 @@ def may_be_one_image(shape: Sequence[int]) -> bool:
 
 
 def undecided(shape: Sequence[int]) -> str:
-    """Return the error message for an array of three axes that may be a single image."""
+    """Return the end of the error message for an array of three axes that may be a single image."""
     return f"which may be a single image with channels, or {shape[0]} grey images. Write grey images as N x H x W x 1"
 
 
 def matlab_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:
     """Return the pixel layout, height and width of images that MATLAB wrote, as `pixel_layout` does.
 
-    MATLAB stores them as H x W x C x N, column by column, and HDF5 reports the axes in reverse order: N x C x W x H.
+    MATLAB stores images as H x W x C x N, column by column, and HDF5 reports the axes in reverse order: N x C x W x H.
     """
     found = pixel_layout(shape, of_many=of_many)
     if found is None or (len(shape) == 4 and found[0].order != "CHW"):
@@ -97,7 +97,7 @@ class NpyImages(Container):
     suffixes = (".npy",)
 
     labels: Sequence[int] = ()
-    """The number in `files` of each file's labels, -1 where it has none."""
+    """For each image file, the index in `files` of its label file; -1 for an image file without labels."""
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -106,7 +106,7 @@ class NpyImages(Container):
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
         if any(not name.startswith(".") and not name.endswith((".npy", ".txt", ".md", ".json")) for name in names):
-            return None  # masks or features, perhaps, for the images
+            return None  # the arrays may be masks or features of images
         found = sorted(
             (path / name for name in names if name.endswith(".npy") and not _LABELS.fullmatch(name)), key=natural
         )
@@ -225,12 +225,12 @@ def _header(file: ContainerFile) -> tuple[int, np.dtype[np.generic], tuple[int, 
 
 
 def _label_files(path: Path) -> list[Path]:
-    """Return the files that are named like label files, in the directory of an image file."""
+    """Return the files next to an image file that are named like label files."""
     return [file for file in sorted(path.parent.glob("*.npy")) if file != path and has_label_name(file.stem)]
 
 
 def _labels_of(path: Path) -> Path | None:
-    """Return the label file of an image file; the two names differ only in the word for labels."""
+    """Return the label file of an image file, such as ``X_labels.npy`` for ``X.npy``; None if there is none."""
     stem = path.stem
     names = [f"{stem}_labels", f"{stem}-labels"]
     for word, label in _WORDS.items():
@@ -257,7 +257,7 @@ class CIFAR(Container):
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
-        if _HUNDRED.fullmatch(path.name):  # a name that others have too
+        if _HUNDRED.fullmatch(path.name):  # other tools use this name too
             return os.path.isfile(path.with_name(_NAMES[2][0]))
         return _TEN.fullmatch(path.name) is not None or (
             _PICKLES.fullmatch(path.name) is not None and head[:1] == b"\x80"

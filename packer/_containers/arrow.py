@@ -1,7 +1,8 @@
 """Arrow files of images that Hugging Face's `datasets` writes: its cache files, and directories of ``save_to_disk``.
 
-``state.json`` lists the files of a directory in their order. If the schema of a file has no features,
-``dataset_info.json`` has them. Images in uncompressed buffers are read in place. pyarrow reads the other columns.
+``state.json`` lists the files of a directory in their order. If the schema of a file has no features (descriptions of
+the columns), ``dataset_info.json`` has them. Images in uncompressed buffers are read in place. pyarrow reads the other
+columns.
 
 Arrow's IPC format (``Message.fbs``, ``Schema.fbs`` and ``Columnar.rst`` of apache/arrow): a message consists of a
 marker, the size of the message's metadata, the metadata as a FlatBuffer (https://flatbuffers.dev), and the body. A file
@@ -49,13 +50,13 @@ from packer._storage.safe_open import name_problem
 from packer.errors import PackError, SourceError, printable
 
 FILE = b"ARROW1\0\0"
-"""How a file begins; a stream begins with a message."""
+"""The first bytes of a file; a stream begins with a message instead."""
 
 _END = b"ARROW1"
 _MARK = b"\xff\xff\xff\xff"
 _MOST_METADATA = 1 << 26  # bytes of a message's metadata
 _SCHEMA, _DICTIONARY, _RECORDS = 1, 2, 3
-_DEEPEST = 64  # fields in fields
+_DEEPEST = 64  # levels of fields in fields
 _MALFORMED = (ValueError, struct.error)  # raised while reading a damaged FlatBuffer
 _COMPRESSION = {0: "lz4", 1: "zstd"}
 
@@ -103,7 +104,7 @@ class FlatTable:
         return found
 
     def vector(self, slot: int, width: int) -> tuple[int, int]:
-        """Return the offset and the number of a vector's elements."""
+        """Return the offset of a vector's first element, and the number of elements."""
         at = self.where(slot)
         if not at:
             return 0, 0
@@ -223,14 +224,14 @@ def _batch(header: FlatTable, message: _Message) -> ArrowBatch:
 
 
 NOT_READ = (ArithmeticError, LookupError, MemoryError, OSError, PackError, RuntimeError, TypeError, ValueError)
-"""The errors that pyarrow raises where a file is damaged, and the errors of reading it."""
+"""The errors that pyarrow raises for a damaged file, and the errors of reading a file."""
 
 _REPEATING = re.compile(r"(dense_|sparse_)?union|run_end_encoded|(large_)?list_view|(string|binary)_view")
 _MOST_NULLS = 1 << 28  # bytes
 
 
 class _Values(NamedTuple):
-    """The array of a dictionary, the bytes of its buffers, and the bytes that its nulls take in memory."""
+    """A dictionary, its values as an array, the size of its buffers, and the memory that its nulls take, in bytes."""
 
     of: Dictionary
     array: Any
@@ -244,7 +245,7 @@ class ArrowFile:
     Parameters
     ----------
     file : PackFile
-        The file `unit` of a container.
+        The open file, which is file number `unit` of its container.
     unit : int
     """
 
@@ -254,8 +255,8 @@ class ArrowFile:
         self._begin = 0 if self._is_stream else len(FILE)
         self._unpacked: tuple[Piece, bytes] | None = None
         self._values: dict[int, _Values] = {}
-        self._taken = 0  # bytes of the buffers of other columns, some of which may be the same
-        self._nulls = 0  # bytes that arrays without a value take, of which the file has none
+        self._taken = 0  # bytes of all buffers that were read for columns; a buffer that is read twice counts twice
+        self._nulls = 0  # bytes of memory for arrays of nulls, which take no bytes in the file
 
     @cached_property
     def schema(self) -> Any:
@@ -332,7 +333,7 @@ class ArrowFile:
         with damage(self._file, message.at, *_MALFORMED):
             header = message.header
             number, delta, values = header.number(0, "<q"), header.number(2, "<B"), header.find(1)
-            if number not in ids:  # of values in another dictionary
+            if number not in ids:  # only the values of another dictionary use it
                 return known
             if values is None:
                 raise ValueError(f"a dictionary {number} without values")
@@ -499,7 +500,7 @@ class ArrowFile:
         import pyarrow as pa
 
         kind = getattr(kind, "storage_type", kind)
-        if _REPEATING.match(str(kind)):  # values that are there once, and many times in the array
+        if _REPEATING.match(str(kind)):  # a value that is stored once may be many times in the array
             where = printable(self._file.path)
             raise SourceError(f"{where}: packer does not read columns of {kind}: name others with --key")
         if pa.types.is_dictionary(kind):
@@ -532,7 +533,7 @@ class ArrowFile:
         return array, node, buffer
 
     def _of_dictionary(self, batch: ArrowBatch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
-        """Return an array of indices into a dictionary, together with the next indices, as `_array` does."""
+        """Return a dictionary array, the index of the next node, and the index of the next buffer, as `_array` does."""
         import pyarrow as pa
 
         if _has_dictionary(kind.value_type):
@@ -574,7 +575,7 @@ class ArrowFile:
 def _ids(field: FlatTable, deepest: int) -> Iterator[int | None]:
     """Yield the dictionary ids of a field and its children.
 
-    A dictionary's own values, in a separate message, are skipped.
+    Fields within the values of a dictionary are skipped, because these values are in a separate message.
     """
     encoding = field.find(4)
     yield None if encoding is None else encoding.number(0, "<q")
@@ -715,7 +716,7 @@ class ArrowImages(TableImages):
 
 
 def _is_image(field: Any, features: Mapping[str, Any], chosen: str | None) -> bool:
-    """Tell whether a column holds images: structures of bytes and path, or bytes under a usual name for images."""
+    """Tell whether a column holds images: structures of bytes and path, or bytes that features or user call images."""
     called = is_image_feature(features.get(field.name)) or field.name == chosen
     kind = getattr(field.type, "storage_type", field.type)
     return sorted(names_of(kind)) == ["bytes", "path"] or (called and str(kind) in ("binary", "large_binary"))

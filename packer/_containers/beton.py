@@ -31,7 +31,7 @@ _ALLOCATION = np.dtype([("sample", "<u8"), ("begin", "<u8"), ("size", "<u8")])
 _VERSION = 2
 _MOST_FIELDS = 200
 _BLOCK = 1 << 14  # samples
-_IMAGE = np.dtype([("mode", "u1"), ("width", "<u2"), ("height", "<u2"), ("begin", "<u8")])  # not aligned itself
+_IMAGE = np.dtype([("mode", "u1"), ("width", "<u2"), ("height", "<u2"), ("begin", "<u8")])  # a packed struct
 _SPAN = np.dtype([("begin", "<u8"), ("size", "<u8")])
 _ROWS: dict[int, tuple[str, Any]] = {
     0: ("float", "<f8"),
@@ -46,7 +46,7 @@ _TYPES = {"float": ColumnType("scalar", "float64"), "int": ColumnType("scalar", 
 _TYPES |= {"bytes": ColumnType("bytes"), "json": ColumnType("json")}
 _TYPES["tensor"] = ColumnType("", why="holds tensors")
 _UNKNOWN = ("<u8", _SPAN, _IMAGE)
-"""The row of a field of an unknown type; the pointers of the images tell which it is."""
+"""The possible layouts of a field of an unknown type; the image pointers in the rows show which one it is."""
 
 _JPEG, _RAW = 0, 1
 
@@ -65,7 +65,7 @@ class _Table:
 
 @dataclass(eq=False)
 class Beton(ColumnContainer):
-    """FFCV's files ``.beton``."""
+    """FFCV's ``.beton`` files."""
 
     kind = "beton"
     suffixes = (".beton",)
@@ -110,7 +110,7 @@ class Beton(ColumnContainer):
                 yield entry
 
     def _has_pixels(self, unit: int) -> bool:
-        """Tell whether an image in a file is stored as pixels."""
+        """Tell whether any image in a file is stored as pixels."""
         table = self.tables[unit]
         with self.reading(unit) as file:
             blocks = _blocks(file, table)

@@ -1,6 +1,6 @@
-"""Block-wise reading of container files, which consist of many small records, close together or between images.
+"""Reads container files in blocks, because they have many small records, close together or between images.
 
-`ContainerFile` raises a SourceError at any failure to read, for containers that report no offset in their errors.
+Containers that report no offset in their errors use `ContainerFile`, which raises a SourceError at any failure to read.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from packer._table import Buffer
 from packer.errors import PackError, SourceError, printable
 
 _LARGE, _SMALL = 1 << 17, 1 << 12  # bytes of a block: for many ranges, or for one and its neighbours
-_CLOSE = 1 << 15  # bytes between two ranges that are read rather than skipped
+_CLOSE = 1 << 15  # bytes: a read this close behind the buffer continues the buffer
 
 
 class BlockReader:
-    """A buffer with part of a file, which moves through the file as its structure is read.
+    """A buffer that holds a part of a file, and moves through the file as the file's structure is read.
 
     If a read continues close to the previous block, the next block is twice as large. After skipped data, the next
     block is small.
@@ -204,7 +204,7 @@ def npy_array(data: Buffer) -> npt.NDArray[Any]:
 PIECE = 256
 """The number of bytes that `RangeReader` reads at once."""
 
-_LONGEST = 1 << 28  # of one line or text
+_LONGEST = 1 << 28  # bytes of one line or value
 
 
 class RangeReader:
@@ -247,14 +247,14 @@ class RangeReader:
         return self._data[self._at - 1]
 
     def take(self, count: int) -> bytes:
-        """Return the next bytes."""
+        """Return the next `count` bytes."""
         if self._at + count > len(self._data):
             self._read_on(count)
         self._at += count
         return self._data[self._at - count : self._at]
 
     def skip(self, count: int) -> None:
-        """Skip some bytes."""
+        """Skip the next `count` bytes."""
         if not 0 <= count <= self.left:
             raise ValueError(f"{count} bytes are announced, and {self.left} are there")
         self._at += count
@@ -289,7 +289,7 @@ class RangeReader:
         raise ValueError("a number has more than 64 bits")
 
     def _read_on(self, count: int) -> None:
-        """Make sure that at least `size` more bytes are loaded."""
+        """Make sure that at least the next `count` bytes are loaded."""
         left = self.left
         if not 0 <= count <= left:
             raise ValueError(f"{count} bytes are announced, and {left} are there")

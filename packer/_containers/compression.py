@@ -67,8 +67,8 @@ def _deflate(codec: str, data: bytes, size: int) -> bytes:
 def _inflate(codec: str, data: memoryview, size: int, unpacked: bytearray) -> int:
     """Inflate one frame into the output, up to `size` bytes in total; return the frame's compressed length.
 
-    The input is passed to zlib in blocks, because zlib copies all input that follows the end of a frame. Passed as a
-    whole, many short frames would be copied again and again.
+    The input is passed to zlib in blocks, because zlib copies all input that follows the end of a frame. If the input
+    were passed as a whole, zlib would copy the rest of the input once for each frame.
     """
     inflater, at = zlib.decompressobj(_FRAMES[codec]), 0
     while not inflater.eof:
@@ -211,13 +211,13 @@ class PackedRanges:
         unpacked = self._cache.get(number)
         if unpacked is None:
             unpacked = self._unpacked(file, number)
-            if len(unpacked) > size:  # otherwise it is not read again
+            if len(unpacked) > size:  # otherwise the range has no other value
                 self._keep(number, unpacked)
         return unpacked[offset : offset + size]
 
     def _keep(self, number: int, unpacked: bytes) -> None:
         cache = {number: unpacked}
-        for earlier, data in self._cache.items():  # the last one first
+        for earlier, data in self._cache.items():  # the most recent one first
             if len(cache) < _CACHED_RANGES and sum(map(len, cache.values())) + len(data) <= _CACHED_BYTES:
                 cache[earlier] = data
         self._cache = cache

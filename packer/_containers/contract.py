@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 HEAD = 4096
-"""The number of first bytes of a file by which its container is recognised."""
+"""The number of leading bytes of a file that are used to recognise its container."""
 
 IMAGE_HEAD = 32
-"""The number of first bytes of an image by which its type is recognised."""
+"""The number of leading bytes of an image that are used to recognise its type."""
 
 
 def head_of(path: Path) -> bytes:
@@ -70,7 +70,7 @@ def natural(path: Path) -> list[tuple[int, str]]:
 def files_in(path: Path, names: Collection[str], is_of: Callable[[str], bool]) -> list[Path]:
     """Return the files in a directory whose names `is_of` accepts, ordered by the numbers in their names.
 
-    The result is empty if the directory also contains directories or images: then the directory is read as an image
+    The result is empty if the directory also contains directories or images, because it is then read as an image
     folder.
     """
     found = sorted((path / name for name in names if is_of(name) and os.path.isfile(path / name)), key=natural)
@@ -83,7 +83,7 @@ NO_CRC = -1
 
 
 class Piece(NamedTuple):
-    """Bytes of a file of the container: the file's number in `Container.files`, the offset and the size."""
+    """A range of bytes in a container's file: the file's number in `Container.files`, the offset and the size."""
 
     file: int
     offset: int
@@ -128,7 +128,7 @@ class Named(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """A checksum that the file stores for a range of its bytes, which contains the image."""
+    """A checksum, stored in the file, of a range of bytes that contains the image."""
 
     offset: int
     size: int
@@ -179,7 +179,7 @@ class PixelLayout:
     Attributes
     ----------
     order : {"HWC", "CHW", "CWH"}
-        Pixel by pixel; plane by plane; or plane by plane in columns, as in MATLAB.
+        Pixel by pixel; plane by plane; or plane by plane, each column by column, as in MATLAB.
     channels : {"RGB", "BGR", "L"}
     """
 
@@ -232,7 +232,7 @@ class Container(abc.ABC):
     notes : list of str
         Notes for the user.
     about : tuple of dict
-        The manifest's `about`.
+        Data in the files that belong to no single sample; a manifest stores them as `about`.
     directories_are_classes : bool
         Whether the directory of each image is its class. As in ImageFolder, class ids are assigned when all directories
         are known.
@@ -251,13 +251,13 @@ class Container(abc.ABC):
     """The container's name in manifests and messages."""
 
     suffixes: ClassVar[tuple[str, ...]] = ()
-    """The suffixes of its files, in lower case, to find them in a directory."""
+    """The suffixes, in lower case, by which the container's files are found in a directory."""
 
     units_are_files: ClassVar[bool] = True
     """Whether part number i, which can be listed separately, is file number i."""
 
     sealed: ClassVar[bool] = False
-    """Whether its files contain checksums of their samples, so that an `Entry` may have a `seal`."""
+    """Whether the container's files store checksums of samples, so that an `Entry` may have a `seal`."""
 
     root: Path
     files: Sequence[str]
@@ -283,7 +283,7 @@ class Container(abc.ABC):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the paths to `open` in a directory with these entries; None if the directory is not of this container.
+        """Return the paths to `open` in a directory with these entries; None if the directory is of another kind.
 
         By default, return all files of the directory with one of the `suffixes`, as `files_in` does. The caller refuses
         files of several splits.
@@ -302,9 +302,10 @@ class Container(abc.ABC):
         paths : sequence of Path
             The absolute paths of the source: one file or directory, or several files, as recognised by the registry.
         keys : mapping of str to str
-            The options ``--key NAME[:KIND]=KEY``: the container's own key of ``image``, ``label`` or ``name``, or of a
-            field NAME, optionally with its ``:KIND``. `Chosen.of` parses the options. If `keys` is empty, every value
-            of a sample becomes a field, or `notes` has the reason why the value is left out.
+            The options ``--key NAME[:KIND]=KEY``, as a mapping from NAME[:KIND] to KEY. NAME is ``image``, ``label``,
+            ``name``, or the name of a field; KEY is the container's own key for it. `Chosen.of` parses the options. If
+            `keys` is empty, every value of a sample becomes a field, or `notes` has the reason why the value is left
+            out.
 
         Raises
         ------
@@ -367,12 +368,12 @@ def no_keys(kind: str, keys: Mapping[str, str]) -> None:
         raise OptionError(f"--key is for containers whose samples have keys, and {kind} has none")
 
 
-_CLOSE, _TOGETHER = 1 << 12, 1 << 20  # bytes between samples that are read together, and of the whole read
+_CLOSE, _TOGETHER = 1 << 12, 1 << 20  # bytes: the largest gap between samples that are read together, the largest read
 
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """The locations of values.
+    """The locations of values in the files of a container.
 
     Attributes
     ----------
@@ -450,7 +451,7 @@ _ENDINGS = (*_SUFFIXES, ".jpeg", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
 
 
 def suffix_of(head: bytes) -> str:
-    """Return the file suffix for an image with these first 16 bytes; empty if packer does not recognise the type."""
+    """Return the file suffix for an image that begins with these bytes; empty if packer does not recognise the type."""
     return next((suffix for suffix, signature in _SUFFIXES.items() if signature.match(head)), "")
 
 
@@ -501,7 +502,7 @@ class ChosenField(NamedTuple):
 
 
 def field_name(key: str, taken: Collection[str]) -> str:
-    """Return a default field name for a container's key that is not yet taken."""
+    """Return a field name for a container's key, different from the names in `taken`."""
     name = re.sub(r"\W|^(?=[0-9])", "_", key, flags=re.ASCII)[:56] or "_"
     name += "_" * (name in RESERVED)
     numbers = itertools.count(2)
@@ -512,7 +513,7 @@ def field_name(key: str, taken: Collection[str]) -> str:
 
 
 def parse_keys(texts: Iterable[str]) -> dict[str, str]:
-    """Parse options ``NAME[:KIND]=KEY`` into keys by role or field; OptionError if an option is malformed."""
+    """Parse options ``NAME[:KIND]=KEY`` into a dict from NAME[:KIND] to KEY; OptionError if an option is malformed."""
     keys: dict[str, str] = {}
     for text in texts:
         name, sign, key = text.partition("=")
@@ -533,7 +534,7 @@ class Chosen:
     image, label, name : str, optional
         The container's keys of the image, the label and the name.
     fields : tuple of ChosenField
-        No two have the same name.
+        The chosen fields; no two have the same name.
     """
 
     image: str | None = None

@@ -1,4 +1,4 @@
-"""The labels in ``dataset.json``, which ``dataset_tool.py`` of StyleGAN and EDM writes in archives and directories."""
+"""Reads the labels in ``dataset.json``, which ``dataset_tool.py`` of StyleGAN and EDM writes with the images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VECTOR = Field("labels", "array", "float32", 1)
 
 
 def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
-    """Return the labels of images by path: each a whole number or a list of numbers.
+    """Return the labels of images, by path. A label is a whole number or a list of numbers.
 
     The result is empty if the file declares that there are no labels. It is None if the file has no ``labels`` entry at
     all, because then another tool wrote the file.
@@ -52,10 +52,11 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
 
 
 def are_of_images(labels: Mapping[str, Any], names: Sequence[str], account: Account) -> bool:
-    """Tell whether labels belong to these images; add labels of missing images to the account.
+    """Tell whether labels belong to these images; record the labels of missing images in `account`.
 
-    If no label belongs to one of these images, another tool wrote ``dataset.json``. If its labels are null, directories
-    named like those of ``dataset_tool.py`` hold images without labels; other directories are classes.
+    If no label belongs to one of these images, another tool wrote ``dataset.json``. If the file says that there are no
+    labels, the result tells whether all directories are named as ``dataset_tool.py`` names them, such as ``00000``;
+    other directories are classes.
     """
     if not labels:
         folders = (name.rpartition("/")[0].rpartition("/")[2] for name in names if "/" in name)

@@ -197,7 +197,7 @@ def names_to_recognise(path: Path) -> list[str]:
     If the directory or one of its subdirectories contains images, only the names of subdirectories are returned.
     """
     with os.scandir(path) as entries:
-        found = {entry.name: os.path.isdir(entry.path) for entry in entries}  # also of links in a circle
+        found = {entry.name: os.path.isdir(entry.path) for entry in entries}  # no error for links in a circle
     names = sorted(found)
     directories = [name for name in names if found[name]]
     if len(directories) == len(names):
@@ -252,7 +252,7 @@ def one_set(paths: Sequence[Path]) -> None:
 
 
 def notes_on_splits(paths: Sequence[Path]) -> list[str]:
-    """Return a note that the chosen files belong to several splits."""
+    """Return a note if the chosen files belong to several splits; otherwise an empty list."""
     patterns = splits_of(paths)
     return [f"files of several splits: {', '.join(patterns)}"] if patterns else []
 
@@ -284,7 +284,7 @@ def common_pattern(names: Sequence[str]) -> str:
 
 
 def files_to_name(directory: Path) -> str:
-    """Return a note on container files in a directory that packer reads as something else; empty without such files."""
+    """Return a hint for a message: the files of other tools in a directory, as patterns; empty if there are none."""
     patterns = containers_near(directory)
     shown = ", ".join(f"'{pattern}'" for pattern in patterns[:4]) + (", …" if len(patterns) > 4 else "")
     return f". Files of other tools are read by their names: {shown}" if patterns else ""
@@ -315,7 +315,7 @@ def _files(directory: Path) -> list[str]:
     try:
         with os.scandir(directory) as entries:
             return sorted(entry.name for entry in entries if not os.path.isdir(entry.path))
-    except OSError:  # listing the images raises it
+    except OSError:  # listing the images raises this error
         return []
 
 
@@ -327,7 +327,7 @@ def _directories(directory: Path) -> list[str]:
 def above_classes(directories: Collection[list[str]]) -> str:
     """Return the directory that contains the class directories: the longest common parent of all paths.
 
-    Every path has at least one further part.
+    Every path has at least one more part after this parent.
 
     Parameters
     ----------
@@ -352,7 +352,7 @@ def splits_among(directories: Collection[str]) -> list[str]:
 
 
 def numbered_classes(classes: Sequence[str]) -> list[str]:
-    """Report numeric class names that differ from their class ids, because names are sorted as text."""
+    """Return a note if class names are numbers that differ from the class ids, because names are sorted as text."""
     if not all(name.isascii() and name.isdecimal() for name in classes):
         return []
     other = next((id for id, name in enumerate(classes) if name.lstrip("0") != str(id).lstrip("0")), None)
@@ -367,15 +367,15 @@ _IMAGES = frozenset({"image", "images", "img", "imgs", "rgb", "photo", "photos",
 _MASKS = frozenset({"mask", "masks", "label", "labels", "seg", "segmentation", "segmentations", "gt", "truth"})
 _MASKS |= {"groundtruth", "annotation", "annotations", "semantic", "instance", "instances", "trimap", "trimaps"}
 _PICTURES = frozenset({"target", "targets", "hr", "hq"})
-"""Words in the names of directories of images, of their masks, and of other images that belong to them."""
+"""Words in directory names: of images (`_IMAGES`), of their masks (`_MASKS`), of their target images (`_PICTURES`)."""
 
 _DOMAIN = re.compile(f"((?i:{'|'.join(SPLITS)})[-_ ]?)([AB])")
-"""Names such as trainA and trainB: the images of two domains, as networks that translate between them take them."""
+"""Names such as trainA and trainB: images of two domains, for networks that translate one domain into the other."""
 
 _WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MASK_OF = re.compile(r"(?:^|[-_. ])(?:mask|seg|segmentation|label|gt|groundtruth)s?$", re.IGNORECASE)
 _COMPARED = 100
-"""The number of images of a directory whose names are compared with those of the masks."""
+"""How many images of a directory are compared, by name, with its masks."""
 
 
 class ClassImages(Sequence[str]):
@@ -426,7 +426,9 @@ def by_class(names: Names, above: str) -> dict[str, ClassImages]:
 
 
 def account_for_layout(account: Account, listed: Mapping[str, Sequence[str]], above: str, way: str) -> None:
-    """Add remarks on classes that look like splits, or like images and masks. ImageFolder reads these as classes too.
+    """Record in `account` which classes look like splits, or like directories of images and masks.
+
+    They are classes nevertheless, as for ImageFolder.
 
     Parameters
     ----------
@@ -436,7 +438,7 @@ def account_for_layout(account: Account, listed: Mapping[str, Sequence[str]], ab
     above : str
         The prefix that messages show before the name of each class: empty, or a path with a slash at its end.
     way : str
-        How to convert a directory of the source by itself, such as ``unpack it, and convert``.
+        The words of messages for converting one directory of the source, such as ``unpack it, and convert``.
     """
     pairs = [*_pairs(listed)]
     splits = [name for name in listed if name.lower() in SPLITS] or ([] if pairs else _domains(listed))
@@ -458,7 +460,7 @@ def account_for_layout(account: Account, listed: Mapping[str, Sequence[str]], ab
 def _account_for_inner(
     account: Account, listed: Mapping[str, Sequence[str]], images: str, masks: str, way: str
 ) -> None:
-    """Add a remark if every class has a directory of images and a directory of masks."""
+    """Record in `account` if every class has a directory of images and a directory of masks."""
     template = _inner_template(listed, images, masks)
     join = "" if template else "join the masks of each image to one file, "
     field = option("fields", f"'mask={template}'" if template else "NAME=TEMPLATE")
@@ -490,7 +492,7 @@ def _inner_directories(listed: Mapping[str, Sequence[str]]) -> tuple[str, str] |
 
 
 def _inner_template(listed: Mapping[str, Sequence[str]], images: str, masks: str) -> str:
-    """Return the template that turns the path of a class's image into that of its mask; empty if none fits."""
+    """Return the template that turns the path of a class's image into the path of its mask; empty if none fits."""
     of_images, of_masks = list[str](), list[str]()
     for folder, names in listed.items():
         of_images += [f"{folder}/{name}" for name in _below(f"{folder}/{images}", names)]
@@ -568,7 +570,7 @@ def _template(images: Sequence[str], masks: Sequence[str]) -> str:
 
 
 def _among(names: Sequence[str]) -> str:
-    """Return the template for masks in the directory of their images; empty if there are no such masks."""
+    """Return the template for masks in the same directory as their images; empty if there are no such masks."""
     compared = [(name, *_folder_and_stem(name)) for name in names[:_COMPARED]]
     masks = [(name, folder, stem, end) for name, folder, stem in compared if (end := _MASK_OF.search(stem))]
     there = {"".join(_folder_and_stem(name)) for name in names} if masks else set[str]()

@@ -1,4 +1,4 @@
-"""HDF5 files of other tools: images in an array of bytes, or encoded images as vectors of variable length.
+"""Reads HDF5 files of other tools: images in an array of bytes, or encoded images as vectors of variable length.
 
 The dataset names of BigGAN (``imgs``, ``labels``) and Fuel (``encoded_images``, ``targets``, ``filenames``) are known.
 libhdf5 reports the location of an array or its chunks; packer then reads samples there directly, without libhdf5.
@@ -53,11 +53,11 @@ _VECTOR = struct.Struct("<IQI")
 _HEAP = struct.Struct("<4sB3xQ")
 _OBJECT = struct.Struct("<HH4xQ")
 _MOST_HEAPS = 64
-_RATIO = 1032  # deflate makes bytes smaller than that by no more
+_RATIO = 1032  # deflate makes data smaller by at most this factor
 
 
 def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Packed]:
-    """Yield the location of each row of a dataset; for rows of variable length, that of the reference into `Heaps`.
+    """Yield the location of each row of a dataset; for rows of variable length, of each reference into `Heaps`.
 
     Raises
     ------
@@ -125,7 +125,7 @@ class Heaps:
 
     def __init__(self, file: ContainerFile) -> None:
         self._file = file
-        self._known: dict[int, dict[int, Piece] | str] = {}  # or why a heap is damaged
+        self._known: dict[int, dict[int, Piece] | str] = {}  # by address; for a damaged heap, the reason
 
     def piece(self, vector: Piece | Packed) -> Piece:
         """Return the location of a vector's bytes; ValueError if the vector is empty or compressed."""
@@ -164,7 +164,7 @@ class Heaps:
         while at + _OBJECT.size <= end:
             number, _, length = _OBJECT.unpack(self._file.read(at, _OBJECT.size))
             at += _OBJECT.size
-            if not number and at - _OBJECT.size + length == end:  # the room that is free
+            if not number and at - _OBJECT.size + length == end:  # the free space
                 return
             if not number or at + length > end:  # on which libhdf5 would loop forever
                 raise ValueError(f"the heap at byte {address} is damaged at byte {at - _OBJECT.size}")
@@ -233,7 +233,7 @@ def _block(row: int) -> int:
 
 
 def column_of(name: str, dataset: h5py.Dataset, count: int) -> DatasetColumn:
-    """Return the column of a dataset for `count` images. A dataset named like labels may have one-hot rows."""
+    """Describe how a dataset gives a value to each of `count` images. A dataset named like labels may be one-hot."""
     axis = _axis(dataset, count)
     if axis is None:
         rows = f"{dataset.shape[0]:,} rows for {count:,} images"
@@ -302,14 +302,14 @@ def _of_several(dataset: h5py.Dataset) -> ColumnType:
 
 
 def _of_labels(column: DatasetColumn, name: str, dataset: h5py.Dataset) -> DatasetColumn:
-    """Return a column converted to labels if possible: whole floats, or one-hot rows."""
+    """Return a column; if the dataset is named like labels and has whole floats or one-hot rows, with class ids."""
     if not has_label_name(name):
         return column
     type, size = column.type, _block(dataset.dtype.itemsize * math.prod(dataset.shape[1:]))
     blocks = (column.block(dataset, first, first + size) for first in range(0, dataset.shape[column.axis], size))
     if type.kind == "scalar" and type.dtype.startswith("float"):
         whole, gaps = are_whole(blocks)
-        if whole and (gaps or is_from_matlab(dataset)):  # whose numbers are doubles
+        if whole and (gaps or is_from_matlab(dataset)):  # MATLAB stores numbers as doubles
             return replace(column, type=ColumnType("scalar", "int64"), is_whole=True)
     elif type.kind == "array" and type.rank == 1 and are_one_hot(blocks):
         return replace(column, type=ColumnType("scalar", "int64"), is_one_hot=True)
@@ -343,7 +343,7 @@ def _require_modest(size: int) -> None:
 
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_BEGINNINGS = (0, 512, 1024, 2048)  # offsets: MATLAB writes a header of its own before it
+_BEGINNINGS = (0, 512, 1024, 2048)  # offsets of the signature: MATLAB writes a header of its own before it
 _MOST_AT_ONCE = 1 << 26  # bytes that libhdf5 reads at once
 _MOST_OBJECTS, _DEEPEST = 1000, 4
 _ONE_EACH = (
@@ -406,9 +406,9 @@ class HDF5Arrays(ColumnContainer):
     def _columns_beside(
         self, datasets: Mapping[str, h5py.Dataset], image: str, keys: Mapping[str, str]
     ) -> dict[str, DatasetColumn]:
-        """Return columns for the datasets in the images' group and those that keys name.
+        """Return columns for the datasets in the images' group, and for other datasets that keys name.
 
-        Add all others to the account.
+        All remaining datasets are recorded in the container's account.
         """
         columns, count = {}, len(datasets[image])
         for name, one in datasets.items():
@@ -424,7 +424,7 @@ class HDF5Arrays(ColumnContainer):
         return columns
 
     def _find_roles(self, image: str, keys: Mapping[str, str], where: str) -> None:
-        """Choose the roles of columns; add columns that look like labels but were not chosen to the account."""
+        """Choose the roles of columns; record in the account the columns that look like labels but were not chosen."""
         types = {self._short(image): ColumnType("image"), **{name: one.type for name, one in self.columns.items()}}
         chosen = {role: self._short(name) for role, name in keys.items()}
         chosen = {**chosen, "image": self._short(image)} if keys else {}
@@ -435,7 +435,7 @@ class HDF5Arrays(ColumnContainer):
             if item.fate == LEFT_OUT:  # everything else is already known here
                 self.account.left_out("dataset", item.why, item.names, chosen=item.chosen)
         if self.label is not None:
-            self.account.candidates.clear()  # of other groups
+            self.account.candidates.clear()  # those in other groups
             how = "the label, by the place of the 1" if self.columns[self.label].is_one_hot else "the label"
             self.account.taken("dataset", how, [self.label])
             return
@@ -499,7 +499,7 @@ class HDF5Arrays(ColumnContainer):
         return self.columns[name].values(_within(h5[self._full(name)]), file)
 
     def _short(self, name: str) -> str:
-        """Return a dataset's name within the group of the images, or with a leading slash outside of it."""
+        """Return a dataset's name in the group of the images; outside of the group, its path with a leading slash."""
         if name.rpartition("/")[0] == self.group:
             return name.rpartition("/")[2]
         return f"/{name}"
@@ -539,7 +539,7 @@ def _opened(path: Path) -> Iterator[h5py.File]:
 
 
 def _datasets(group: Any, prefix: str, depth: int, seen: set[int]) -> Iterator[tuple[str, h5py.Dataset]]:
-    """Yield the datasets of a group in the file itself, with their paths; skip groups with too many members.
+    """Yield the datasets of a group that are in the file itself, with their paths; skip groups with too many members.
 
     Links may form cycles, so a group can have several paths; only the first path is followed.
     """
@@ -605,7 +605,7 @@ def _usable(value: Value | ValueError) -> Value:
 
 
 def _within(dataset: h5py.Dataset) -> h5py.Dataset:
-    """Return a dataset; ValueError if the dataset has changed since the container was opened."""
+    """Return a dataset; ValueError if its data are in other files, because it was changed after `open`."""
     if is_elsewhere(dataset):
         raise ValueError(f"the data of {dataset.name} lie in other files")
     return dataset

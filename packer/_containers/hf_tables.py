@@ -1,7 +1,7 @@
 """Tables of Hugging Face's `datasets`, with one sample in each row: roles and values of their columns.
 
-A column of images is a structure of ``bytes`` and ``path``. The metadata of a table's schema describe the columns
-("features") under the key ``huggingface``. They tell which columns are images, and list the class names of each
+A column of images is a structure of ``bytes`` and ``path``. The metadata of a table's schema describe the columns under
+the key ``huggingface``. These descriptions ("features") tell which columns are images, and list the class names of each
 ClassLabel column. The values of a ClassLabel are class ids, or -1 for no class.
 
 To bound memory, values are read a few rows at a time, because a few bytes of a column may expand to many values.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 FEATURES = b"huggingface"
-"""The key of a schema's metadata that has the features."""
+"""The key in a schema's metadata under which the features are stored."""
 
 _EXIF = "datasets turns images as their EXIF orientation says, and packer as ImageFolder does not: say --exif apply"
 _ROLES = NAMES["tables of datasets"]
@@ -104,7 +104,7 @@ def _label(others: Mapping[str, Any], features: Mapping[str, Any]) -> str | None
 
 
 def _add_candidates(account: Account, others: Mapping[str, Any], features: Mapping[str, Any]) -> None:
-    """Add all columns that may hold the labels to the account. Lists of classes are left out: they become fields."""
+    """Record in `account` all columns that may hold the labels, except lists of classes, which become fields."""
     for name, kind in others.items():
         feature = features.get(name)
         if _type_of(feature) == "ClassLabel" or (
@@ -158,7 +158,7 @@ def _classes(feature: Any) -> list[str] | None:
 
 
 def _undictionaried(kind: Any) -> Any:
-    """Return a column's type; for a dictionary type, such as pandas categories, that of the dictionary's values."""
+    """Return a column's type; for a dictionary, such as the categories of pandas, the type of the values in it."""
     return kind.value_type if str(kind).startswith("dictionary<") else kind
 
 
@@ -182,7 +182,7 @@ def no_column(file: PackFile, column: str) -> SourceError:
 
 
 class TableColumns(NamedTuple):
-    """The columns of a file, split into those of images and all others.
+    """The columns of a file, divided into columns of images and other columns.
 
     Attributes
     ----------
@@ -362,7 +362,7 @@ class TableImages(Container):
             self.notes.append(_EXIF)
 
     def _field_name(self, column: str) -> str:
-        """Return the field name for a column: the column's own name if that is valid."""
+        """Return the field name for a column: the column's own name if it is valid."""
         name = field_name(column, [of.name for of in (*self.pictures.values(), *self.others.values())])
         if name != column:
             self.notes.append(f"the column {printable(column)} becomes the field {name}")
@@ -388,8 +388,8 @@ class TableImages(Container):
 MOST_ROWS = 1024
 """The maximum number of rows that are read at once."""
 
-_MOST = 1 << 22  # values and bytes in several rows
-_MOST_ROW = 1 << 26  # in one
+_MOST = 1 << 22  # values and bytes in rows that are read together
+_MOST_ROW = 1 << 26  # values and bytes in a single row
 _TEXTS = ("string", "large_string", "binary", "large_binary")
 
 

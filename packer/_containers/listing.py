@@ -90,16 +90,16 @@ _NO_BYTES = -1
 _NO_SEAL = 0, -1, 0
 _RANGE = np.dtype([(name, "<i8") for name in Piece._fields])
 _SEAL = [(name, "<i8") for name in Seal._fields]
-_FEW = 1 << 20  # samples allowed in excess of the number of bytes
+_FEW = 1 << 20  # samples that are allowed even if the files have fewer bytes
 _SHARED = (
     1 << 27,
     100,
-)  # limit of shared bytes: a constant, and a multiple of the size of the files
+)  # limit of the bytes to which samples refer: a constant plus a multiple of the size of the files
 _JSON_BEGINS = ("{", "[")  # objects and lists, which name no class
 _SPREAD = (
     1000,
     10,
-)  # limit of class ids: a constant, and a multiple of the number of samples
+)  # limit of class ids: a constant plus a multiple of the number of samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,8 @@ class Listing:
     container : Container
     names : Names
     labels : (N,) int64 or float64 array
-        Class ids, with -1 for a sample without a label; or the label numbers themselves, depending on `label_type`.
+        If `label_type` is ``"class"``, the class ids, with -1 for a sample without a label; otherwise the labels
+        themselves, which are numbers.
     classes : list of str
     label_type : str
     images : Ranges
@@ -119,7 +120,7 @@ class Listing:
         Height and width of an image that is stored as pixels; 0 for an encoded image.
     seals : Seals, optional
     ranges : dict of str to Ranges
-        The values of fields whose values are bytes, by name.
+        The locations of the values of fields that hold bytes, by the name of the field.
     numbers : dict of str to (array, array)
         The values of the other fields, by name, and the masks of missing values.
     copied : (B,) uint8 array
@@ -170,8 +171,8 @@ def list_samples(
     Raises
     ------
     SourceError
-        For the reasons of `Container.entries`; if a file is listed twice, a sample has no name, a label is invalid, or
-        there are no samples; or, with `in_place`, if a value is compressed.
+        For the same reasons as in `Container.entries`; if a file is listed twice; if a sample has no name; if a label
+        is invalid; if there are no samples; or, with `in_place`, if a value is compressed.
     """
     require_distinct_files(container.root, container.files)
     rows = _Rows(container, in_place, bad or BadSamples())
@@ -507,7 +508,7 @@ def _seals(rows: npt.NDArray[Any], checksum: Callable[[Buffer], int]) -> Seals:
 
 
 def _distinct(container: Container, names: Names, files: Ints, notes: list[str]) -> Names:
-    """Make names unique: put the file's name before equal names, or number these."""
+    """Make names unique: if some are equal, begin each name with that of its file, or number the equal names."""
     if not repeat(names):
         return names
     if container.units < 2 or not container.units_are_files:
@@ -559,7 +560,7 @@ class ForeignFiles:
     stamps : (F, 2) int64 array, optional
         The expected size and time of each file; by default, the current values.
     packed : PackedRanges, optional
-        Compressed ranges of these files. The ranges are numbered as files after the last one.
+        Compressed ranges of these files. The ranges are numbered like files, after the last file.
 
     Attributes
     ----------

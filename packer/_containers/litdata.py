@@ -6,8 +6,8 @@ parts, u32 each, and the parts. The parts of a dict are identified by their keys
 their numbers.
 
 If pyarrow is installed, LitData writes samples that are dicts of bytes, texts and numbers as an Arrow table. The table
-of offsets then lists empty samples. A file in Arrow's IPC format follows it, and the chunk ends with the size of this
-file, u32, and a signature. See `append_arrow_row_footer` in
+of offsets then lists empty samples. After this table comes a file in Arrow's IPC format, and the chunk ends with the
+size of that file, u32, and a signature. See `append_arrow_row_footer` in
 https://github.com/Lightning-AI/litData/blob/main/src/litdata/streaming/item_loader.py.
 """
 
@@ -73,7 +73,7 @@ class Section:
 
 
 def arrow_section(file: ContainerFile) -> Section | None:
-    """Return the Arrow table in a chunk, or None; SourceError if the table exceeds the chunk."""
+    """Return the Arrow table in a chunk, or None if there is none; SourceError if the table exceeds the chunk."""
     if file.size < _END or file.read(file.size - 8, 8) != _SIGNATURE:
         return None
     size = int.from_bytes(file.read(file.size - _END, 4), "little")
@@ -211,7 +211,7 @@ class LitData(OffsetShards):
 
 
 def _with_unnamed(keys: Mapping[str, str], parts: Sequence[ShardColumn]) -> Mapping[str, str]:
-    """Return the user's keys; without any, an unnamed pair of an image and a number gets the roles image and label."""
+    """Return the user's keys; if there are none, an unnamed pair of image and number gets the roles image and label."""
     types = {part.name: part.type().kind for part in parts}
     if not keys and list(types) == ["0", "1"] and types["0"] in ("image", "bytes") and types["1"] == "scalar":
         return {"image": "0", "label": "1"}

@@ -9,10 +9,10 @@ as keys. StyleGAN's tool reads them, whatever the keys are.
 images (WebP in the published files), and the keys are hashes of the images. As in torchvision, the classes are sorted
 by name; ``test_lmdb`` has no class.
 
-`TextRecognition`: images of words, and the text in each. The key ``num-samples`` has a number as text, N;
-``image-000000001`` to N are images, and ``label-000000001`` to N their texts, in UTF-8. ``create_lmdb_dataset.py`` of
-https://github.com/clovaai/deep-text-recognition-benchmark writes these files, and most tools for text recognition read
-them.
+`TextRecognition`: images of words, and the text in each. The value of the key ``num-samples`` is the number of samples
+N, as text. The keys ``image-000000001`` up to N have the images, and ``label-000000001`` up to N have their texts, in
+UTF-8. ``create_lmdb_dataset.py`` of https://github.com/clovaai/deep-text-recognition-benchmark writes these files, and
+most tools for text recognition read them.
 
 `UnreadLMDB`: any other LMDB file. packer names the file and refuses to read it.
 """
@@ -49,7 +49,7 @@ COUNTS = frozenset({b"__keys__", b"__len__", b"num-samples", b"length", b"__meta
 """Keys whose values list or count the samples."""
 
 DATA = "data.mdb"
-"""The file of an LMDB that is a directory."""
+"""The name of the file in an LMDB directory."""
 
 _OWN = b"packer/"  # prefix of the keys that only packer's own packs have
 _FEW = 8
@@ -94,7 +94,7 @@ class LMDBValue(NamedTuple):
 
 
 class First(NamedTuple):
-    """The first keys and values of a file, for recognising it.
+    """The first keys and values of a file, from which its container is recognised.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ def is_lmdb(path: Path, head: bytes) -> bool:
     """
     if head[16:20] == _MAGIC:
         version, of = int.from_bytes(head[20:24], "little"), ""
-    elif head[24:28] == _MAGIC:  # whose pages begin with 24 bytes
+    elif head[24:28] == _MAGIC:  # LMDB 1.0, whose pages begin with a header of 24 bytes
         version, of = int.from_bytes(head[28:32], "little"), " of LMDB 1.0"
     elif head[16:20] == _MAGIC[::-1] or head[12:16] in (_MAGIC, _MAGIC[::-1]):
         version, of = 0, " of a machine with another byte order or with 32 bits"
@@ -219,7 +219,7 @@ def shown_key(key: bytes) -> str:
 
 
 def text_of(key: bytes) -> str:
-    """Return a key as text, in hex if it is not text."""
+    """Return a key as text, or as hexadecimal digits if it is not printable text."""
     text = key.decode("utf-8", "surrogateescape")
     return text if text.isprintable() else key.hex()
 
@@ -246,7 +246,7 @@ class ImageLMDB(LMDBContainer):
         return Entry(image_name(text_of(value.key), suffix), value.piece)
 
     def _leave_out(self, value: LMDBValue) -> None:
-        """Add a key with a text or a number to the account; ValueError if its value may be an image."""
+        """Record in the account a key whose value is a text or a number; ValueError if the value may be an image."""
         key, data = text_of(value.key), value.head()
         if value.key in COUNTS:
             self.account.not_looked_at("key", "it counts the samples", [key])

@@ -52,7 +52,7 @@ _NUMBERS = {
     "float32": ("<f", "float32"),
     "float64": ("<d", "float64"),
 }
-"""By encoding of numbers: the format of the stored number, and the dtype of the column's field."""
+"""For each encoding of numbers, the format of the stored number, and the dtype of the column's field."""
 
 _BLOBS = {"jpeg": "image", "png": "image", "pil": "image", "bytes": "bytes", "str": "text", "json": "json"}
 _BLOBS |= {"str_decimal": "text"}

@@ -5,9 +5,9 @@ Uncompressed images are located without pyarrow and read in place. pyarrow reads
 ``parquet.thrift`` and ``Encodings.md`` of apache/parquet-format specify the file format. A column that is not a list
 has one value for each row of a row group. The values are in pages, each with a header. A byte string is stored as a
 length of 4 bytes and the bytes, or as an index into a dictionary of byte strings. The dictionary has a page of its own.
-A byte string does not cross the end of a page. A page's header may have the CRC-32 of the page as stored. Definition
-levels and indices into a dictionary are stored in the RLE/bit-packing hybrid of ``Encodings.md``: runs of one number,
-and groups of eight numbers of a few bits each.
+A byte string does not cross the end of a page. A page's header may have the CRC-32 of the page's stored bytes.
+Definition levels and indices into a dictionary are stored in the RLE/bit-packing hybrid of ``Encodings.md``: runs of
+one number, and groups of eight numbers of a few bits each.
 
 Headers and footer are in Thrift's compact protocol (``doc/specs/thrift-compact-protocol.md`` of Apache Thrift). This
 module writes that protocol, and reads each structure as a dict by field number. Fields outside of the schema are
@@ -78,7 +78,7 @@ def numbers_in(data: bytes, width: int, count: int) -> Ints:
 
 
 Shape = Mapping[int, Any]
-"""The types of those fields of a structure that are read: int, bytes, bool, a shape, or a list of one of these."""
+"""By number, the types of the fields of a structure that are read: int, bytes, bool, a shape, or a list of these."""
 
 _TRUE, _FALSE, _BYTE, _I16, I32, I64, _DOUBLE, BINARY, LIST, _SET, _MAP, STRUCT = range(1, 13)
 _DEEPEST = 32
@@ -321,7 +321,7 @@ class ParquetFile:
     Parameters
     ----------
     file : PackFile
-        The file `unit` of a container.
+        The open file, which is file number `unit` of its container.
     unit : int
 
     Attributes
@@ -366,7 +366,7 @@ class ParquetFile:
         return sum(rows for rows, _ in self.groups)
 
     def leaf(self, column: str, part: str = "bytes") -> int | None:
-        """Return the leaf for a part of an image column, or for a column without parts; None if missing."""
+        """Return the index of the leaf for a part of an image column, or for a column without parts; None if absent."""
         for number, leaf in enumerate(self.leaves):
             if leaf.path == (column, part) or (part == "bytes" and leaf.path == (column,)):
                 return number
@@ -587,7 +587,7 @@ class _Chunk:
         return section.data[begin : begin + size] if section.codec else self._file.read(begin, size)
 
     def _levels_in(self, section: _Section, count: int) -> tuple[Ints, _Section]:
-        """Decode the definition levels; return a mask of present values, and the offset of the values that follow."""
+        """Decode the definition levels; return a mask of present values, and the section of the values that follow."""
         if not self._leaf.levels:
             return np.ones(count, np.int64), section
         size = int.from_bytes(self._read(section, section.begin, 4), "little")
@@ -649,10 +649,10 @@ def _rewrite(what: str, number: Any) -> str:
 
 
 _FILE_MAGIC = b"PAR1"
-_METADATA = "metadata.parquet"  # of a tree of images: packer._sources.metadata
+_METADATA = "metadata.parquet"  # the metadata of an image folder, which packer._sources.metadata reads
 _LONGEST = 1 << 10  # bytes of a path
 _MOST_READ = 1 << 31  # bytes
-_MOST_LOOKED_UP = 1 << 26  # bytes of the values of a dictionary, each as often as it is referred to
+_MOST_LOOKED_UP = 1 << 26  # bytes of dictionary values, each counted once for every reference to it
 
 
 class ParquetImages(TableImages):
@@ -698,7 +698,7 @@ class ParquetImages(TableImages):
 
     def _rows(self, parquet: ParquetFile) -> Iterator[TableRow]:
         groups, paths = range(len(parquet.groups)), parquet.leaf(self.image, "path")
-        if paths is not None and parquet.leaves[paths].kind != BYTE_ARRAY:  # of nulls alone: pyarrow writes int32
+        if paths is not None and parquet.leaves[paths].kind != BYTE_ARRAY:  # pyarrow writes nulls alone as int32
             paths = None
         plain = self.name is None and paths is not None and names_are_plain(parquet.texts(paths, groups))
         for group in groups:

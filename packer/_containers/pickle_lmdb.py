@@ -30,15 +30,15 @@ from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, printable
 
 _ROLES = NAMES["pickled lmdb"]
-_PLACE = "1"  # of the label in a tuple
+_PLACE = "1"  # the key of the label in a tuple
 _MASKS = re.compile("mask|seg", re.IGNORECASE)
 _MOST_DEPTH = 50  # of values that become JSON
-_MOST_TEXT = 1 << 24  # bytes of these
-_SHOWN = 100  # characters of a key, and keys, in a message
+_MOST_TEXT = 1 << 24  # bytes of a text or an array in such a value
+_SHOWN = 100  # the most characters of a key, and the most keys, in a message
 
 
 def members_of(value: Any) -> dict[str, Any]:
-    """Return the members of a value by key. A list with a single element is read as that element."""
+    """Return the members of a value by key. An image that is alone in a list is taken out of the list."""
     if isinstance(value, dict):
         return {str(key): _alone(member) for key, member in value.items()}
     if isinstance(value, (tuple, list)):
@@ -61,7 +61,7 @@ def _alone(value: Any) -> Any:
 
 
 def _label(have: Mapping[str, Any], account: Account) -> str | None:
-    """Return the member that is named like a label; without one, add members that look like labels to the account."""
+    """Return the member that is named like a label; without one, record the members that look like labels."""
     able = {key: [0] for key, value in have.items() if _is_label(value)}
     several = [key for key, value in have.items() if _ROLES.is_label(key) and _is_list(value)]
     account.taken("member", "a field, as samples have several values", several)
@@ -153,7 +153,7 @@ def _stored(field: Field, value: Any, unit: int, file: PackFile, budget: Budget)
 
 
 def _json(value: Any, file: PackFile, budget: Budget, depth: int = 0) -> Any:
-    """Convert a value to JSON; ValueError if that is not possible, or exceeds the budget."""
+    """Convert a value to JSON; ValueError if the value cannot be converted, or exceeds the budget."""
     if depth > _MOST_DEPTH:
         raise ValueError(f"lists in lists, more than {_MOST_DEPTH} deep")
     if isinstance(value, Array):
@@ -209,7 +209,7 @@ class PickledLMDB(LMDBContainer):
     label: str | None
     keys_of_fields: dict[str, str]
     all_taken: bool
-    """Whether there are no keys by the user: then a member without a role is an error."""
+    """Whether the user chose no keys; a member without a role is then an error."""
     names: Mapping[bytes, str]
 
     @classmethod
@@ -235,7 +235,7 @@ class PickledLMDB(LMDBContainer):
                 for number in sorted({0, order.count // 2, max(0, order.count - 1)}):
                     try:
                         found.append(cls._sample(order.value(0, number)))
-                    except SourceError as error:  # of a sample that `entries` reports
+                    except SourceError as error:  # `entries` reports the error of this sample
                         errors.append(error)
         if not found:
             raise errors[0]

@@ -25,7 +25,7 @@ from typing import TypeVar
 from packer._containers.blocks import BlockReader
 
 VARINT, SIZED, FOUR = 0, 2, 5
-"""Types of fields."""
+"""Wire types of fields."""
 
 _EIGHT = 1
 
@@ -46,14 +46,14 @@ def varint(value: int) -> bytes:
 
 
 def fields(window: BlockReader, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number and content location of each field that has a size; other fields are skipped."""
+    """Yield the number of each field that has a size, and where its content begins and ends; skip other fields."""
     for tag, start, stop in tagged(window, begin, end):
         if tag & 7 == SIZED:
             yield tag >> 3, start, stop
 
 
 def tagged(window: BlockReader, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number, wire type and content location of each field, in file order."""
+    """Yield the tag (number and wire type) of each field, and where its content begins and ends, in file order."""
     while at < end:
         field = field_at(window, at, end)
         yield field
@@ -61,7 +61,7 @@ def tagged(window: BlockReader, at: int, end: int) -> Iterator[tuple[int, int, i
 
 
 def field_at(window: BlockReader, at: int, end: int) -> tuple[int, int, int]:
-    """Return number, wire type and content location of a field; `end` is the end of the message.
+    """Return a field's tag (number and wire type), and where its content begins and ends; the message ends at `end`.
 
     Raises
     ------
@@ -104,9 +104,9 @@ NOTHING, BYTES, FLOATS, INTS = 0, 1, 2, 3
 
 _MANY = 1 << 24  # bytes of numbers in one feature
 _MOST = 1 << 16  # byte strings of one feature
-_AHEAD = 512  # bytes that the headers of a feature have at most, otherwise they are read one by one
+_AHEAD = 512  # bytes: longer headers of a feature are parsed one by one
 _LONGEST_KEY = 1 << 12
-_ONE_INT = 12  # bytes of an Int64List of one value at most
+_ONE_INT = 12  # the most bytes of an Int64List with one value
 
 _T = TypeVar("_T")
 

@@ -388,7 +388,7 @@ def _labels(file: PackFile, offset: int, data: bytes, at: int, size: int) -> tup
     start = _IMAGE_HEADER.size + 4 * flag
     if start > size or flag > _MOST_LABELS:
         raise ValueError(f"a record of {size} bytes has {flag:,} labels")
-    if at + start > len(data):  # of a record whose labels are more than was read ahead
+    if at + start > len(data):  # the labels are longer than the bytes that were read ahead
         data, at = file.read(offset + _HEADER.size, start), 0
     return flag, struct.unpack_from(f"<{flag}f", data, at + _IMAGE_HEADER.size), start
 

@@ -1,7 +1,7 @@
 """Chooses the role of each column, feature, member or key in a container's samples: image, label, name, or field.
 
-`NAMES` is the only table of the usual names of images, labels and names. `ColumnContainer` chooses the roles for
-containers in which each column has one type for all samples. Other containers choose roles by the same names.
+`NAMES` lists the usual keys of images, labels and names. `ColumnContainer` chooses the roles for containers in which
+each column has one type for all samples. Other containers choose roles by the same keys.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from packer._fields import KINDS, MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer.errors import OptionError, SourceError, printable
 
 LABEL_SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".jsonl")
-"""The suffixes of files that may have the labels of others' images."""
+"""The suffixes of files that may have labels for images in other files."""
 
 _LABELS = ("label", "class", "cls", "target", "category", "labels", "targets", "y")
-"""The names of labels, in lower case; if there are several in a container, the first counts."""
+"""The usual names of labels, in lower case; if a container has several, the first in this list is the label."""
 
 
 def is_label_name(name: str) -> bool:
     """Tell whether a key, column, member or dataset is named like labels.
 
-    Only the last part of a path counts. Upper and lower case are equal.
+    Only the last part of a path is compared. Case is ignored.
     """
     return name.rpartition("/")[2].lower() in _LABELS
 
@@ -80,7 +80,7 @@ class RoleNames:
     def choose_label(
         self, what: str, able: Mapping[str, Sequence[Any]], account: Account, *, candidates: bool = True
     ) -> str | None:
-        """Return the key of the labels; without one, report the keys that look like labels to the account.
+        """Return the key of the labels; if there is none, record in `account` the keys that look like labels.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class RoleNames:
             The keys that may hold labels, with their values in the inspected samples.
         account : Account
         candidates : bool
-            Whether to add keys that look like labels to the account if no key is chosen.
+            Whether to record keys that look like labels if no key is chosen.
         """
         label = self.label_among(able)
         if label is not None:
@@ -123,7 +123,7 @@ NAMES: Mapping[str, RoleNames] = MappingProxyType(
         "webdataset": RoleNames(_TAR_IMAGES, ("cls", "class", "label", "lbl")),
     }
 )
-"""By the kind of container. The first names are those of its own tools, where their meaning is certain."""
+"""The names for each kind of container. The names of the container's own tools come first: their meaning is certain."""
 
 _OF_OTHERS = frozenset(
     [
@@ -140,7 +140,7 @@ _OF_OTHERS = frozenset(
         *("value", "version", "video", "view", "w", "weight", "width", "x", "year"),
     ]
 )
-"""Words in the names of keys whose values may repeat, and that are no labels."""
+"""Words in the names of keys that are no labels, although their values may repeat."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _FEWEST = 4  # values that are checked for repetition
@@ -151,7 +151,7 @@ _LONGEST_TEXT = 64  # characters of the name of a class
 def add_candidates(
     account: Account, what: str, values: Mapping[str, Sequence[Any]], option: str = "--key label={}"
 ) -> None:
-    """Add keys that look like labels to the account of a container without labels.
+    """Record keys that look like labels, in the account of a container without labels.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def _repeat(key: str, values: Sequence[Any]) -> bool:
 _BLOBS = tuple(name for name, kind in KINDS.items() if kind.file == "content")
 
 FIRST_SAMPLES = 64
-"""The number of first samples whose values show which column may hold the labels."""
+"""How many samples are inspected to find the columns that may hold the labels."""
 
 Value = Piece | bytes | int | float | np.ndarray[Any, Any] | None
 """A value of a column: the location of its bytes, or the bytes; a number; or an array."""
@@ -320,14 +320,14 @@ class ColumnContainer(Container):
     def _chosen_fields(
         self, chosen: Chosen, others: Iterable[str], columns: Mapping[str, ColumnType], account: Account
     ) -> dict[str, Field]:
-        """Return the fields that the user chose; add all other columns to the account."""
+        """Return the fields that the user chose; record all other columns in `account`."""
         fields = {column: _field(field, columns[column]) for column, field in chosen.by_key().items()}
         left = [column for column in others if column not in fields]
         account.left_out("column", "--key does not name them", left, chosen=True)
         return fields
 
     def _all_fields(self, others: Mapping[str, ColumnType], account: Account) -> dict[str, Field]:
-        """Return a field for each column that packer supports; add all other columns to the account."""
+        """Return a field for each column that packer supports; record all other columns in `account`."""
         fields: dict[str, Field] = {}
         for column, type in others.items():
             if not type.kind:
@@ -402,7 +402,7 @@ def _image(columns: Mapping[str, ColumnType], where: str) -> str:
 
 
 def _label(columns: Mapping[str, ColumnType], values: Mapping[str, Sequence[Any]], account: Account) -> str | None:
-    """Return the column that is named like labels; without one, report the columns that look like labels."""
+    """Return the column that is named like labels; if there is none, record the columns that look like labels."""
     names = NAMES["columns"]
     able = {
         column: values.get(column, ()) for column, type in columns.items() if _is_label(type, values.get(column, ()))

@@ -69,7 +69,7 @@ class Budget:
 
 
 HELD = 64
-"""The number of first bytes of a blob that are read together with the pickle."""
+"""How many leading bytes of a blob are read together with the pickle."""
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ def array_of(dtype: str, shape: Any, elements: Any, fortran: bool) -> Array:
     return Array(dtype, shape, elements, fortran)
 
 
-_DIGITS = 20  # of an integer
+_DIGITS = 20  # the most digits, or bytes, of an integer
 _LONGEST_NAME = 1 << 10  # of a module, a function, a dtype, an encoding
 _MOST_ARGUMENTS = 8
 _PROTOCOLS = range(2, 6)
@@ -218,7 +218,7 @@ class _Machine:
         self._file, self._window = file, window
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
-        self._budget = Budget(window.left, window.left)  # of copies of referenced objects
+        self._budget = Budget(window.left, window.left)  # for copies of referenced objects
 
     def run(self, most: int) -> Any:
         """Run all opcodes, and return the value on top of the stack."""
@@ -337,7 +337,7 @@ class _Machine:
         return found
 
     def call(self) -> None:
-        """Return the value that a function call in a pickle would return, without calling the function."""
+        """Push the value that a function call in a pickle would return, without calling the function."""
         arguments, function = self._stack.pop(), self._stack.pop()
         maker = _MAKERS.get(function.text) if isinstance(function, _Name) else None
         if isinstance(function, _Name) and function.text in _RECONSTRUCTORS:

@@ -77,14 +77,14 @@ SEVERAL_IMAGES = dict.fromkeys(
     ("jpegarray", "jpeg_array", "list[jpeg]", "list[png]"),
     ColumnType("bytes", why="has several images in each sample: write each of them as a sample"),
 )
-"""The types of columns of several images, by their encoding: they may be a field of bytes, and no image."""
+"""The types of columns with several images in each sample, by encoding. They can be fields of bytes, not the image."""
 
 MOST_AXES = 8
 """The maximum number of axes of an array."""
 
 
 def elements_of(data: bytes, start: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Return the array with elements in the bytes after `start`; ValueError if the elements do not fill these bytes."""
+    """Return the array whose elements are the bytes after `start`; ValueError if they do not fit the shape."""
     of_elements = np.dtype(dtype).newbyteorder("<")
     if math.prod(shape) * of_elements.itemsize != len(data) - start:
         raise ValueError(f"{len(data) - start} bytes are no array of {dtype} {shape}")
@@ -110,16 +110,16 @@ class ShardColumn(abc.ABC):
     """
 
     NUMBERS: ClassVar[Mapping[str, tuple[str, str]]]
-    """The types of numbers: the format of the stored number, and the dtype of its field."""
+    """For each type of number, the format of the stored number, and the dtype of its field."""
 
     BLOBS: ClassVar[Mapping[str, str]]
-    """The types whose values are stored unchanged, and the kinds of their fields."""
+    """For each type whose values are stored unchanged, the kind of its field."""
 
     PICKLE: ClassVar[str]
     """The type of pickled values."""
 
     TYPE: ClassVar[str] = "type"
-    """The library's word for a type."""
+    """The library's word for a type, for messages."""
 
     name: str
     kind: str
@@ -151,7 +151,7 @@ class ShardColumn(abc.ABC):
     def value(self, file: ContainerFile, piece: Piece) -> Value:
         """Decode a value that is a number or an array; for other types, return `piece`.
 
-        ValueError if the bytes are invalid.
+        Raise ValueError if the bytes are invalid.
         """
 
 
@@ -160,10 +160,10 @@ class OffsetShards(ColumnContainer):
     """A container of shards with the same parts in every sample; `_choose` decides the roles of the parts."""
 
     INDEX: ClassVar[str] = "index.json"
-    """The file of a directory that lists its shards."""
+    """The name of the file that lists the shards of a directory."""
 
     index_begins: ClassVar[re.Pattern[bytes]]
-    """The beginning of this file if the tool wrote it."""
+    """A pattern for the beginning of `INDEX`, by which the file is recognised."""
 
     parts: Sequence[ShardColumn] = ()
     counts: Sequence[int | None] = ()
@@ -299,7 +299,7 @@ def samples(file: ContainerFile, count: int | None = None) -> Iterator[tuple[int
     Raises
     ------
     SourceError
-        If the number of samples is not `count`, or a sample is not within the file, after the table.
+        If the number of samples is not `count`, or a sample is not in the part of the file that follows the table.
     """
     (found,) = _COUNT.unpack(file.read(0, 4))
     if count is not None and found != count:

@@ -19,7 +19,7 @@ from packer._storage.packfile import PackFile
 from packer.errors import SourceError, printable
 
 BLOCK = 512
-"""Bytes of a header, of which members and archives are multiples."""
+"""The size of a header in bytes; members and archives are padded to multiples of this size."""
 
 _HEADER = struct.Struct("100s 24x 12s 12x 8s c 100x 6s 82x 155s 12x")  # name, size, checksum, type, magic, prefix
 _ZEROS = bytes(BLOCK)
@@ -35,7 +35,7 @@ _PROBLEMS = {
     b"S": _SPARSE,
     b"M": "began in another volume. Join the volumes to one tar",
 }
-_EXTENDED, _EXTENDED_AGAIN = 482, 504  # offsets of the flags of a sparse file's header for a further header
+_EXTENDED, _EXTENDED_AGAIN = 482, 504  # offsets of the flag for a further header, in a sparse file's headers
 _LONGEST = {b"L": 1 << 16, b"K": 1 << 16, b"x": 1 << 20, b"X": 1 << 20, b"g": 1 << 20}  # bytes
 _FARTHEST = 1 << 20  # bytes of zeros searched for a joined archive: tar pads archives to whole records
 _JOINED = "tars joined to one, of which other tools may read the first alone"
@@ -149,7 +149,7 @@ class TarWalk:
         self._ended_without_mark()
 
     def _described(self, name: str, size: int) -> tuple[str, int]:
-        """Return a member's name and size; extension headers override those in its own header."""
+        """Return a member's name and size; values from extension headers replace those from its own header."""
         name = name if self._name is None else self._name
         size = size if self._bytes is None else self._bytes
         self._name = self._bytes = None
@@ -269,7 +269,7 @@ def _is_header(header: bytes, checksum: bytes) -> bool:
     if adler32(header) & 0xFFFF == (expected - _BLANKS + sum(checksum) + 1) % 65521:
         return True
     around = header[:148] + header[156:]
-    return _BLANKS + sum(around) - 256 * sum(byte > 127 for byte in around) == expected  # signed, of some old tools
+    return _BLANKS + sum(around) - 256 * sum(byte > 127 for byte in around) == expected  # old tools add signed bytes
 
 
 def _number(field: bytes) -> int | None:

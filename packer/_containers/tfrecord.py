@@ -154,7 +154,7 @@ class ManyFeaturesError(MessageError):
 
 
 def add_features(seen: dict[str, FeatureValues], window: BlockReader, begin: int, end: int) -> None:
-    """Add the features of an Example, a range of a file, to those seen.
+    """Add the features of the Example in a range of a file to `seen`.
 
     Raises
     ------
@@ -365,7 +365,7 @@ _OF_SEVERAL: dict[str, Read] = {"json": _strings, "bytes": _list}
 
 _ROLES = NAMES["tfrecord"]
 _IDS = ("class", "cls", "category")  # class ids, even if they are floats
-_CLASS_NAMES = ("image/class/synset", "image/class/text")  # of the first of the labels
+_CLASS_NAMES = ("image/class/synset", "image/class/text")  # for the label that is first in `_ROLES`
 _BOXES = "image/object/bbox"
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 _HEIGHT, _WIDTH = "image/height", "image/width"
@@ -487,7 +487,7 @@ class _Chooser:
     def _take_label(self, keys: Sequence[str]) -> None:
         """Choose the label by name among the features without a role.
 
-        Without a match, add candidates to the account.
+        If no feature matches, candidates are recorded in the container's account.
         """
         seen, account = self._seen, self._account
         able = {key: seen[key].values or [0] for key in keys if seen[key].is_label}
@@ -769,7 +769,7 @@ def _begins_record(head: bytes) -> bool:
 
 
 def _compression(head: bytes) -> str | None:
-    """Return the compression of a record file as a whole; None if the file is not compressed."""
+    """Return how a whole record file is compressed; None if it is not compressed."""
     for magic, how in _COMPRESSED.items():
         if head.startswith(magic):
             try:

@@ -58,7 +58,7 @@ from packer._storage.stray_files import LEFT_BY_SYSTEM, is_system_file
 from packer.errors import OptionError, SourceError, printable
 
 IMAGES = NAMES["webdataset"].images
-"""The extensions of images; of several in one sample the first of these is the image."""
+"""The extensions of images. If a sample has several, the one that is first in this list is the image."""
 
 _META = re.compile("__[^/]*__($|/)")  # names that webdataset keeps for itself
 _MOST = 1000  # members of a sample
@@ -252,7 +252,7 @@ class SampleReader:
         return "/".join(part for part in parts if part not in ("", "."))
 
     def _leave_out(self, member: TarMember, base: str, why: str) -> None:
-        """Add a member that belongs to no sample to the account."""
+        """Record in `self.account` a member that belongs to no sample."""
         head = self.window.read(member.offset, min(IMAGE_HEAD, member.size))
         if is_system_file(base, lambda: head):
             self.account.not_looked_at("member", LEFT_BY_SYSTEM, [member.name])
@@ -406,7 +406,7 @@ LONGEST = 4096
 
 JSON = ("json", "jsn")
 ALWAYS_LABELS = ("cls", "class")
-"""The extensions of webdataset for labels; they count as labels even if few of the values are valid."""
+"""The extensions that webdataset uses for labels. Such members are labels even if few of their values are valid."""
 
 _TEXTS = ("txt", "text")
 _LONGEST_JSON = 1 << 24
@@ -464,7 +464,7 @@ class TarLabel:
 
 
 def find_label(values: Values, account: Account) -> TarLabel | None:
-    """Find the label by names and values of members; without a match, add candidates to the account and return None."""
+    """Find the label by names and values of members; if none matches, record candidates, and return None."""
     able: dict[str, TarLabel] = {}
     refused: dict[str, str] = {}
     for extension in filter(_is_named, values):
@@ -594,7 +594,7 @@ def _scalars(values: Sequence[bytes]) -> dict[str, list[Any]]:
 
 
 def _add_candidates(values: Values, account: Account) -> None:
-    """Add members that look like labels to the account: members of JSON, and small members with repeated values."""
+    """Record in `account` what looks like labels: members of JSON, and small members with repeated values."""
     for extension, of in values.items():
         if last_part(extension) in JSON:
             add_candidates(account, f"member of .{extension}", _scalars(of), f"--key label={extension}:{{}}")
@@ -619,7 +619,7 @@ _KIND_OF = {
 _PICKLES = ("pyd", "pickle", "pkl", "pth", "pt")
 _MASKS = re.compile("mask|(^|[^a-z])seg([^a-z]|$)|segmentation")
 
-_DIRECTORIES = "directory"  # the key of the label where directories are the classes
+_DIRECTORIES = "directory"  # the user's key for the label if directories are the classes
 _ARCHIVES = ("tar", "tgz", "tar.gz", "zip", "7z", "rar")
 _SMALL = 1 << 16  # largest member that is inspected as a label
 _LARGEST_LOOKED_AT = 1 << 26  # bytes of a member that may be an image under another suffix
@@ -872,12 +872,12 @@ class Tar(Container):
         The extensions of images; each sample has exactly one of these.
     label : TarLabel, optional
     fields_of : dict of str to Field
-        By extension.
+        The fields, by the extension of their members.
     others_left_out : bool
         Whether members with other extensions are left out, because the user chose keys. If False, such members are an
         error.
     remarks : dict of str to (str, int)
-        For each remark, the first file that it applies to, and the number of these files.
+        For each remark, the first file to which it applies, and the number of files to which it applies.
     first_dot : bool
         Whether a key always ends at the first dot of the name, because the user chose an extension with dots.
     scattered : bool
@@ -1017,7 +1017,7 @@ class _Entries:
         return Entry(self._name(image), Piece(self._unit, image.offset, image.size), label, values)
 
     def _leave_out(self, sample: TarSample) -> None:
-        """Add a sample without an image to the account; _MemberError if the sample has images with other extensions."""
+        """Record in the account a sample without an image; _MemberError if it has images with other extensions."""
         members = sample.members
         if sample.has_image:
             images = ", .".join(map(printable, self._container.images))

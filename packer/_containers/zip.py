@@ -4,7 +4,7 @@
 in the archive         labels and order
 =====================  ===============================================================================================
 ``dataset.json``       StyleGAN, EDM (``dataset_tool.py``): ``{"labels": [["00000/img.png", 6], ...]}`` or null; sorted
-``train_map.txt``      Swin Transformer: a line ``path<tab>label`` each image, in their order; it may be next to the
+``train_map.txt``      Swin Transformer: a line ``path<tab>label`` for each image, in order; it may be next to the
                        archive ``train.zip``
 directories            as ImageFolder lists the unpacked archive, without directories above all classes
 none                   no labels; sorted
@@ -94,7 +94,7 @@ class ZipMember(NamedTuple):
 
 
 class _Directory(NamedTuple):
-    """The archive's directory: its range, its number of members, and the correction for offsets in it."""
+    """The archive's directory: its range, its number of members, and the number to add to the offsets that it lists."""
 
     begin: int
     end: int
@@ -144,7 +144,7 @@ def _misplaced(member: ZipMember, why: str) -> ValueError:
 
 
 def _directory(file: PackFile) -> _Directory:
-    """Locate the directory by the record at the end of the file."""
+    """Find the archive's directory, from the record at the end of the file."""
     tail_at = max(0, file.size - _END.size - _MOST_COMMENT)
     tail = file.read(tail_at, file.size - tail_at)
     at = tail.rfind(b"PK\5\6")
@@ -170,7 +170,7 @@ def _directory_64(file: PackFile, end: int) -> tuple[int, int, int, int] | None:
     locator = _LOCATOR_64.unpack(file.read(at, _LOCATOR_64.size)) if at >= 0 else (b"", 0, 0, 0)
     if locator[0] != b"PK\6\7":
         return None
-    for begin in (locator[2], at - _END_64.size):  # bytes in front of the archive shift the first
+    for begin in (locator[2], at - _END_64.size):  # bytes before the archive make the first one wrong
         if 0 <= begin <= at - _END_64.size:
             signature, _, _, _, disk, first, here, count, size, offset = _END_64.unpack(file.read(begin, _END_64.size))
             if signature == b"PK\6\6":
@@ -181,7 +181,10 @@ def _directory_64(file: PackFile, end: int) -> tuple[int, int, int, int] | None:
 
 
 def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Directory) -> tuple[ZipMember, int]:
-    """Parse the directory record at byte `at` of a block; return the member, and the position of the next record."""
+    """Parse the directory record at `begin` in a block; return the member, and the position of the next record.
+
+    The block begins at byte `at` of the file.
+    """
     name_at = begin + _LISTED.size
     if name_at > len(block) or not block.startswith(b"PK\1\2", begin):
         raise _damaged(file, at + begin, "its directory has something else than a member")
@@ -206,14 +209,14 @@ def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Direc
     if disk or offset + _LOCAL.size + name_size + packed > directory.begin:
         raise _damaged(file, at + begin, f"{printable(name)} does not lie in the file")
     is_link = host == _UNIX and (attributes >> 16) & 0o170000 == _LINK
-    size = packed if size == packed else size  # one number, of which there may be millions
+    size = packed if size == packed else size  # one object: there may be millions
     return ZipMember(
         name, method, flags, packed, size, crc32, offset, is_link, b"" if name.encode(errors=_ODD) == raw else raw
     ), end
 
 
 def _large(extra: bytes, numbers: list[int], disk: int) -> list[int]:
-    """Replace the numbers that are too large for a directory record by those in its extra fields."""
+    """Replace the numbers that are too large for a directory record by the numbers in its extra fields."""
     begin = 0
     while begin + _EXTRA.size <= len(extra):
         kind, length = _EXTRA.unpack_from(extra, begin)
@@ -247,10 +250,10 @@ def _damaged(file: PackFile, at: int, what: str) -> SourceError:
 
 _STORED, _DEFLATED = 0, 8
 _CODECS = {_DEFLATED: "deflate", 93: "zstd"}
-_BEGINNING = 64  # bytes by which a member is known
+_BEGINNING = 64  # first bytes of a member, which identify its type
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 _MOST_TEXT = 1 << 28  # bytes of labels
-_FEW, _RATIO = 1 << 24, 64  # the most bytes unpacked from few: JSON takes up to 30 times its text in memory
+_FEW, _RATIO = 1 << 24, 64  # most unpacked bytes: _FEW + _RATIO x packed; parsed JSON takes up to 30 times as much
 _MAP = "_map.txt"
 _OF_OTHERS = (".npz", ".pth", ".pt")  # zip archives too
 
@@ -362,7 +365,7 @@ class _Archive:
             self._take_tree(folders)
 
     def _members(self) -> tuple[list[ZipMember], list[str], list[ZipMember]]:
-        """Return the images, directories and label files of an archive; add all other members to the account."""
+        """Return the images, directories and label files of an archive; record all other members in the account."""
         file, account = self._file, self._account
         images: dict[str, ZipMember] = {}
         folders, texts, archives = list[str](), list[ZipMember](), list[str]()
@@ -473,7 +476,7 @@ class _Archive:
 
 
 def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
-    """Add a file that is not an image to the account, and mention it if it may be a table of labels."""
+    """Record in `account` a file that is not an image, and whether it may be a table of labels."""
     account.not_looked_at("file", f"its suffix is {suffix}" if suffix else "it has no suffix", [name])
     if suffix in LABEL_SUFFIXES and (base.startswith("metadata.") or is_label_name(base.partition(".")[0])):
         account.looks_like_labels("file", name, "", f"once the archive is unpacked, {option('labels', base)} takes it")
