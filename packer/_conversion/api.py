@@ -83,11 +83,12 @@ def convert(
     ----------
     src : path
         One of: a directory with one subdirectory for each class, as for torchvision's ImageFolder; a pack, whose
-        samples keep their bytes unless an option changes them; a container of another tool, as a file, a directory or a
-        pattern like ``shards/*.tar``; a listing that `packer scan` wrote.
+        samples keep their bytes unless another argument changes them; a container, that is a dataset in the format of
+        another tool, given as a file, a directory or a pattern like ``shards/*.tar``; a listing that `packer scan`
+        wrote.
     dst : path
-        The path of the new pack; in all paths, ``~`` is the user's home directory. Or a URL that begins with ``s3://``,
-        ``gs://`` or ``az://``: the pack is made on this machine and then uploaded.
+        The path of the new pack, or a URL that begins with ``s3://``, ``gs://`` or ``az://``. For a URL, the pack is
+        made on this machine and then uploaded. In all paths, ``~`` is the user's home directory.
     format : {"lmdb", "hdf5", "pth", "wds", "tfrecord", "rec", "mds", "caffe", "n5", "parquet"}, optional
         The format of the pack. By default the suffix of `dst` decides: ``.lmdb``, ``.h5`` or ``.hdf5``, ``.pth``,
         ``.wds``, ``.tfrecord``, ``.rec``, ``.mds``, ``.caffe``, ``.n5``, ``.parquet``.
@@ -103,8 +104,8 @@ def convert(
     interpolation : {"bilinear", "bicubic"}, optional
         The filter for resizing; by default bilinear.
     codec : {"keep", "jpeg", "png", "webp", "bmp", "raw"}, optional
-        The stored form of each image: the bytes of its file (``keep``), an encoding, or uint8 RGB pixels (``raw``). By
-        default ``keep``, or ``jpeg`` with `resize`.
+        The stored form of each image: the bytes of its file (``keep``), an encoding, or uint8 RGB pixels (``raw``). The
+        default is ``keep``; with `resize`, it is ``jpeg``.
     quality : int, optional
         The quality of ``jpeg`` and ``webp``, 1 to 100; by default 90.
     tiles : bool, optional
@@ -114,30 +115,32 @@ def convert(
         Whether to re-encode files that already have the type of `codec` and need no resizing. By default such files
         keep their bytes.
     to_8_bit : {"clip", "type", "file"}, optional
-        How an image with more than 8 bits per channel, or with bands that RGB lacks, is converted to 8-bit RGB when its
-        pixels are encoded. By default such an image is an error. ``clip``: as Pillow converts it; grey values above 255
-        become 255. ``type``: scaled by the range of its data type, so 65535 becomes 255; floats are expected from 0 to
-        1. ``file``: scaled by the lowest and highest value of the file.
+        How an image with more than 8 bits per channel, or with bands other than red, green and blue, is converted to
+        8-bit RGB when its pixels are encoded. By default such an image is an error. ``clip``: as Pillow converts it;
+        grey values above 255 become 255. ``type``: values are scaled by the range of their data type, so 65535 becomes
+        255; floats must be from 0 to 1. ``file``: values are scaled so that the lowest value in the file becomes 0 and
+        the highest becomes 255.
     exif : {"ignore", "apply"}
-        Whether the image is rotated by its EXIF orientation; ImageFolder ignores the orientation.
+        Whether to rotate each image according to its EXIF orientation. ImageFolder ignores the orientation.
     audit : {"structure", "decode"}
-        The check of each image. ``structure``: its type, header, size and end. ``decode``: also all its pixels.
+        How each image is checked. ``structure``: its type, header and size, and whether the end of its file is missing.
+        ``decode``: all its pixels are decoded as well.
     max_pixels : int, optional
         Images with more pixels than this are refused. The default is 178,956,970, which is also the largest allowed
         value.
     labels : path, optional
-        A table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``) with the path of each image, relative to `src` or
-        absolute but below `src`, and its label; these labels replace the directory names.
+        A table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``) with the path and the label of each image; these labels
+        replace the directory names. A path is relative to `src`, or absolute but below `src`.
     path_column : str, optional
-        The column of `labels` with the paths: ``"path"`` (the default) or another one.
+        The name of the column of `labels` that has the paths: ``"path"`` (the default) or another name.
     label_column : str, optional
-        The column of `labels` with the labels: ``"label"`` (the default) or another one.
+        The name of the column of `labels` that has the labels: ``"label"`` (the default) or another name.
     delimiter : str, optional
         The character that separates the columns of `labels`; by default a comma, and a tab in a ``.tsv`` file.
     label_type : {"class", "int", "float"}, optional
         The type of the labels in `labels`. ``class``: class names, whose ids are their positions in sorted order.
         ``int`` and ``float``: numbers without classes, stored as int64 or float64. By default, whole numbers are class
-        ids, -1 is an unlabeled image, and other labels are class names.
+        ids, -1 marks an unlabeled image, and other labels are class names.
     suffix : str, optional
         The suffix to add to the paths in `labels`, such as ``".jpg"``. By default, a path without a suffix refers to
         the only image whose name begins with that path.
@@ -145,8 +148,8 @@ def convert(
         Whether the first line of `labels` is an ordinary row and not a header. The columns are then called ``"1"``,
         ``"2"`` and so on; by default the first column has the paths and the second column the labels.
     unlabeled : bool
-        Whether rows of `labels`, or samples of a container, may lack a label; they get the label -1. If `src` is a
-        directory and there are no `labels`, all images below `src` are packed without classes.
+        Whether rows of `labels`, or samples of a container, may lack a label; images without a label get the label -1.
+        If `src` is a directory and there are no `labels`, all images below `src` are packed without classes.
     extensions : str or sequence of str, optional
         The suffixes of image files, such as ``(".jpg", ".gif")`` or ``".jpg,.gif"``, which replace ImageFolder's list.
         The case of letters is ignored.
@@ -154,49 +157,50 @@ def convert(
         Whether files with other suffixes are opened too, and packed if their first bytes are those of an image.
     skip_hidden : bool
         Whether files and directories whose names begin with a dot are left out. By default packer, like ImageFolder,
-        packs them and makes a hidden directory a class; the notes report this.
+        packs them and makes a hidden directory a class; the `notes` of the result report this.
     allow_empty : bool
-        Whether a class directory may be empty; its class keeps its id. By default this is an error, as in ImageFolder,
-        except with `classes_from` or `parts`.
+        Whether a class directory may be empty; the class of an empty directory keeps its id. By default an empty
+        directory is an error, as in ImageFolder, except with `classes_from` or `parts`.
     classes_from : path, optional
         A pack whose class ids the new pack uses, for example the pack of the training set when converting the
-        validation set. A column in `columns` also uses the classes of a field of this pack if the field has the
-        column's name and kind.
+        validation set. If that pack has a field with the name and the kind of a column in `columns`, this column also
+        uses the class ids of the field.
     where : str, optional
         A condition that selects samples of a pack by their columns, such as ``'age > 30 and split == "train"'``; see
         `ImageDataset.where`. `limit` and `sample` count only the selected samples.
     limit : int, optional
         The number of images to pack, starting with the first.
     sample : int, optional
-        The number of images to pack. They are evenly spread over the list, and therefore over the classes, and keep
-        their order.
+        The number of images to pack. They are evenly spread over the list of images, and therefore over the classes,
+        and keep their order.
     fields : mapping of str to str, or sequence of str
-        Further files of each image that become fields, as a mapping of field names to path templates: ``{"mask":
-        "../masks/{stem}.png"}``; a name may include a kind, ``"depth:array"``. Or strings as on the command line,
-        ``"mask=../masks/{stem}.png"``. Templates are relative to `src` and may contain the placeholders ``{path}``,
-        ``{dir}``, ``{name}``, ``{stem}`` and ``{class}``.
+        Other files that belong to each image, such as a mask, and are stored as fields. A mapping of field names to
+        path templates: ``{"mask": "../masks/{stem}.png"}``; a name may include a kind, as in ``"depth:array"``. Or
+        strings as on the command line: ``"mask=../masks/{stem}.png"``. Templates are relative to `src` and may contain
+        the placeholders ``{path}``, ``{dir}``, ``{name}``, ``{stem}`` and ``{class}``.
     columns : mapping of str to str, or sequence of str
-        Columns of `labels` that become fields, as a mapping of names to kinds:
-        ``{"caption": "text", "age": "float32"}``; or strings as on the command line, ``"caption=COLUMN:text"``.
+        Columns of `labels` that are stored as fields. A mapping of column names to kinds:
+        ``{"caption": "text", "age": "float32"}``; each field is named like its column. Or strings as on the command
+        line: ``"caption=COLUMN:text"``.
     coco : path or sequence of path
         Annotation files of the images, in COCO's format. Boxes, categories, segmentations, keypoints, captions and all
-        other members of the annotations become fields. ``file_name`` is relative to `src`. Images get the label -1, as
+        other keys of the annotations become fields. ``file_name`` is relative to `src`. Images get the label -1, as
         with `voc` and `yolo`.
     masks : bool
-        Whether the annotations of `coco` are also drawn into the field ``mask``, a PNG of category ids: crowds are
-        drawn first, and smaller objects over larger ones.
+        Whether the segmentations of `coco` are also drawn as a mask, a PNG of category ids, and stored in the field
+        ``mask``. Crowds are drawn first, and smaller objects over larger ones.
     voc : path, optional
         A directory in Pascal VOC's layout, such as ``VOCdevkit/VOC2012``, whose ``Annotations`` and
         ``SegmentationClass`` become fields. `src` is this directory, or its ``JPEGImages``.
     yolo : path, optional
-        A YOLO ``data.yaml``; the files in ``labels``, next to ``images``, become fields.
+        A YOLO ``data.yaml``; the label files in the directory ``labels``, next to ``images``, become fields.
     split : str, optional
-        Selects the images of `voc` or `yolo` to pack: the name of a list in ``ImageSets``, or of a split in
+        The split to pack: for `voc`, the name of a list in ``ImageSets``; for `yolo`, the name of a split in
         ``data.yaml``.
     on_missing : {"error", "null", "skip"}, optional
         What happens to an image that has no file or row for a field: ``"error"`` (the default) raises an error,
-        ``"null"`` stores a missing value, and ``"skip"`` leaves the image out. ``"skip"`` also leaves out missing
-        images that annotations name.
+        ``"null"`` stores a missing value, and ``"skip"`` leaves the image out. ``"skip"`` also leaves out images that
+        annotations name but that do not exist.
     keys : mapping of str to str, or sequence of str
         For a container of another tool, the keys that hold the image, the label, the name or a field, as a mapping of
         names to keys: ``{"image": "image/encoded", "caption:text": "txt"}``; or strings as on the command line. By
@@ -205,11 +209,11 @@ def convert(
         Whether to pack all images below `src`, or all rows of `labels`, with the label -1 and without classes.
     no_metadata : bool
         Whether to ignore ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src`, and StyleGAN's ``dataset.json``. By
-        default the columns of the former become fields, and the latter provides the labels.
+        default the columns of ``metadata`` become fields, and ``dataset.json`` provides the labels.
     strict : bool
         Whether to raise an error, before anything is written, if an image, a label or a field is left out, an image has
-        no label, or classes are renumbered. Losses that another argument requests are not errors, nor are files that
-        packer does not examine. Cannot be combined with ``on_error="skip"``.
+        no label, or classes are renumbered. Images that another argument, such as `limit`, leaves out are not errors,
+        nor are files whose suffix is not one of an image. Cannot be combined with ``on_error="skip"``.
     on_error : {"fail", "skip"}
         What happens at an unusable sample: a file that is not a readable image or that changed after it was listed, an
         invalid row of a table, or an invalid annotation. ``"fail"`` stops the conversion; ``"skip"`` leaves the sample
@@ -223,14 +227,14 @@ def convert(
     parts : int, optional
         Make `dst` a directory of this number of packs, which readers open as one pack.
     workers : int, optional
-        The number of threads; by default the number of CPUs that affinity, cgroup and SLURM allow, plus one if images
-        are encoded.
+        The number of threads; by default the number of CPUs that CPU affinity, cgroup and SLURM allow, plus one if
+        images are encoded.
     scratch : path, optional
         The directory in which the pack is made if `dst` is a URL; by default ``packer-UID`` in the system's temporary
         directory.
     overwrite : bool
-        Whether to replace `dst` if it is a pack or empty, at the end of the conversion. A directory with files that do
-        not belong to the pack is not replaced.
+        Whether to replace `dst`, at the end of the conversion, if it is a pack, an empty file or an empty directory. A
+        directory with files that do not belong to the pack is not replaced.
     fresh : bool
         Whether to start over instead of continuing an interrupted conversion.
     ignore_free_space : bool
@@ -244,8 +248,8 @@ def convert(
     Summary
         `destination`, `manifest`, `bytes_in`, `bytes_out`, `seconds`, `continued` (images that an earlier run
         converted), `kept` (samples with the unchanged bytes of their files), `notes`, and `not_looked_at` (the number
-        of files for each suffix of other types). If an earlier run of the same call already made the complete pack with
-        parts, all images count as continued.
+        of files that were ignored because of their suffix, for each suffix). If an earlier run of the same call already
+        completed a pack with parts, `continued` counts all images.
 
     Raises
     ------
@@ -261,8 +265,8 @@ def convert(
     PackError
         If an input pack is not a pack, is damaged, or was written by a newer packer.
     DestinationError, PackLockedError, ResumeError
-        If the pack cannot be written, another process is writing it, or the unfinished pack was started with other
-        settings or another source.
+        If the pack cannot be written; if another process is writing it; or if the unfinished pack was started with
+        other settings or another source.
     RemoteError
         If an object store cannot be reached, or refuses a request.
     MissingDependencyError
@@ -289,7 +293,7 @@ def convert(
 def _converted(
     request: ConversionRequest, destination: Path, progress: Callable[[ConversionProgress], None] | None
 ) -> Summary:
-    """Make the requested pack on this machine; messages name `destination` as the path of the pack."""
+    """Make the requested pack on this machine; `destination` is the path of the pack that messages show."""
     if request.parts is not None:
         from packer._conversion.partition import convert_in_parts
 
@@ -329,7 +333,7 @@ def pack(
 
     The pack appears at `dst` when it is complete. Until then the unfinished pack is ``dst + ".partial"``. After an
     interruption, the same call with the same samples in the same order continues: it reads the finished samples from
-    the iterable again, compares them, and skips them.
+    the iterable again, compares their checksums, and skips them.
 
     Parameters
     ----------
@@ -340,21 +344,21 @@ def pack(
             Bytes and files are stored as they are. A PIL image, or an array of (H, W) uint8, uint16 or bool or
             (H, W, 3 or 4) uint8, is stored as a PNG, unless `codec` is another type.
         ``"label"`` : int, float or str, optional
-            A label of the type `label_type`. For ``"class"``: an id, or a name in `classes`, which is then required. A
-            sample without a label, or with the label -1, is unlabeled.
+            A label of the type `label_type`. For ``"class"``, which requires `classes`: an id, or a name in `classes`.
+            A sample without a label, or with the label -1, is unlabeled.
         ``"name"`` : str, optional
             A unique path with the separator ``/``; by default the number of the sample, such as ``00000017.jpg``.
 
-        Further keys are the names of `fields`; if a sample lacks the key of a field, the field's value is missing.
-        Images and masks may have the same forms as ``"image"``; other values have the form in which `packer` returns
-        them.
+        Further keys are the names of `fields`; if a sample lacks the key of a field, the field has no value for this
+        sample. Images and masks may have the same forms as ``"image"``; other values have the form in which `packer`
+        returns them.
     dst : path
         The path of the new pack.
     fields : mapping of str to str, optional
         The kind of each field: ``"mask"``, ``"image"``, ``"text"``, ``"json"``, ``"bytes"``, ``"boxes"``,
         ``"keypoints"``, ``"segmentation"``, ``"labels"``, ``"class"``; the dtype of numbers: ``"bool"``, ``"int8"`` to
-        ``"int64"``, ``"float32"``, ``"float64"``; or the dtype and the number of axes of arrays: ``"array:float32:2"``,
-        with one axis by default. A `packer.Field` can also name classes:
+        ``"int64"``, ``"float32"``, ``"float64"``; or, for arrays, ``"array:float32:2"``, where the last number is the
+        number of axes (default 1). A `packer.Field` can also name classes:
         ``{"kind": packer.Field("kind", "class", classes=("cat", "dog"))}``.
     classes : sequence of str, optional
         The class names in the order of their ids, such as ``["cat", "dog"]`` for the labels 0 and 1. Without `classes`,
@@ -365,8 +369,8 @@ def pack(
     max_pixels
         The same as for `packer.convert`.
     on_error, report, shard_size, workers, overwrite, fresh, progress
-        The same as for `packer.convert`, but the `total` of the progress is 0, because the number of samples is
-        unknown.
+        The same as for `packer.convert`, but the `total` of a `ConversionProgress` is 0, because the number of samples
+        is unknown.
 
     Returns
     -------
@@ -380,12 +384,13 @@ def pack(
     OptionError
         If arguments contradict each other.
     SourceError
-        If a sample has an unknown key or an invalid name, two samples have the same name, or no sample can be used.
+        If a sample has an unknown key or an invalid name; if two samples have the same name; or if no sample can be
+        used.
     ImageError
         If ``on_error="fail"``, for the first sample whose image, label or value cannot be used.
     DestinationError, PackLockedError, ResumeError
-        If the pack cannot be written, another process is writing it, or the unfinished pack was started with other
-        settings or other samples.
+        If the pack cannot be written; if another process is writing it; or if the unfinished pack was started with
+        other settings or other samples.
 
     Examples
     --------

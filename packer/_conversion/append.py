@@ -53,9 +53,8 @@ def append(
     progress : bool or callable, optional
         The same as for `convert`.
     **options
-        The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which follow from the
-        pack. Arguments that affect the stored images, such as `resize`, must have the values with which the pack was
-        made.
+        The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which the pack determines.
+        Arguments that affect the stored images, such as `resize`, must have the values with which the pack was made.
 
     Returns
     -------
@@ -101,7 +100,7 @@ def append(
 
 
 def _values(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options as a request takes them; TypeError for an unknown option, or one that the pack determines."""
+    """Return the arguments of a request; raise TypeError if an option is unknown, or if the pack determines it."""
     known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
         if name not in known or name in OF_THE_PACK:
@@ -131,7 +130,7 @@ def _require_parts(pack: Path) -> Manifest:
 
 
 def _next_part(pack: Path, whole: Manifest) -> Path:
-    """Return the path of the next part, with the first unused number."""
+    """Return the path of the new part; its number is the first that no part of the pack has."""
     present = {str(name) for name, *_ in whole.parts}
     number = len(present)
     while part_name(number, whole.format) in present:
@@ -140,7 +139,7 @@ def _next_part(pack: Path, whole: Manifest) -> Path:
 
 
 def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
-    """List the images, with the pack's class ids; OptionError or SourceError if they do not fit the pack."""
+    """List the images with the pack's class ids; raise OptionError or SourceError if they do not fit the pack."""
     classes = whole.classes if whole.label_type == "class" and not is_listing(request.src) else None
     shown = printable(pack)
     try:
@@ -178,7 +177,7 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
 
 
 def _require_same_fields(pack: Path, whole: Sequence[Field], src: Path, own: Sequence[Field]) -> None:
-    """Raise SourceError if images have other fields than the pack; the message names the first difference."""
+    """Raise SourceError if the new images have other fields than the pack; the message names the first difference."""
     there, here = [field.name for field in whole], [field.name for field in own]
     if there != here:
         raise _other_fields(f"{printable(pack)} has the fields {_joined(there)}, and {printable(src)} {_joined(here)}")
@@ -205,7 +204,7 @@ def _joined(names: Iterable[str]) -> str:
 
 
 def _made_part(pack: Path, whole: Manifest, source: Source, request: ConversionRequest) -> tuple[str, int] | None:
-    """Return the name and the number of samples of a part that this conversion made earlier, or None."""
+    """Return the name and the number of samples of the part that an earlier run of this call added, or None."""
     for name, images, *_ in reversed(whole.parts):
         if images <= len(source) and _is_made(pack / str(name), source, request):
             return str(name), images

@@ -48,11 +48,11 @@ from packer._table import column_checksums, column_types, with_offsets
 from packer._version import __version__
 from packer.errors import DestinationError, OptionError, ResumeError, option, printable
 
-_SHARE = 8  # share of the memory that a cached pack may take
-_MUCH = 0.10  # of the bytes of the images
-_WORTH_A_WORD = 1_000_000  # bytes
+_SHARE = 8  # a pack is written through the cache if its images take at most 1/8 of the memory
+_MUCH = 0.10  # an overhead that is noted, as a fraction of the bytes of the images
+_WORTH_A_WORD = 1_000_000  # bytes that another format must save, so that the overhead is noted
 BESIDE_A_SAMPLE = 60
-"""The bytes that a pack without gaps has for each sample in addition to the image: a row of the table, and a name."""
+"""Bytes that a format without gaps stores for each sample in addition to its image: a table row and a name."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ class Summary(Displayable):
     kept : int
         The number of samples with the unchanged bytes of their files.
     notes : list of str
-        Remarks on the source; those about lost images and labels come first.
+        Remarks about the source; remarks about lost images and labels come first.
     not_looked_at : dict of str to int
-        The number of ignored files, by suffix, for the suffixes of other types.
+        The number of files that were ignored because of their suffix, for each suffix.
     """
 
     destination: Path | str
@@ -113,7 +113,7 @@ class Summary(Displayable):
 
 
 def summary_of_made(destination: Path, manifest: Manifest, size: int, images: int | None = None) -> Summary:
-    """Return the summary of a pack that an earlier run made from `images` images, by default all images on record."""
+    """Return the summary of a pack that an earlier run made from `images` images (default: all in the manifest)."""
     continued = manifest.count + len(manifest.skipped) if images is None else images
     return Summary(destination, manifest, 0, size, 0.0, continued, kept=0)
 
@@ -136,7 +136,7 @@ def convert(
     samples: Iterable[Mapping[str, Any]] | None = None,
     checked: bool = False,
 ) -> Summary:
-    """Write a pack.
+    """Convert the images of a source to a pack at `destination`.
 
     Parameters
     ----------
@@ -172,7 +172,8 @@ def convert(
     samples : iterable, optional
         The samples of a `StreamSource`; see `packer._conversion.stream`.
     checked : bool
-        Whether `check_destination` was called before the source was listed, because listing may take long.
+        Whether the caller has already called `check_destination`: it does so before it lists the source, which can take
+        long.
 
     Returns
     -------
@@ -232,7 +233,7 @@ def convert(
         if report is not None:
             record.write_report(Path(report), source.report())
         record.close()  # before removing the directory: on some network disks, an open file in it prevents that
-        bytes_out = disk_size(workspace.pack)  # others may move it away as soon as it has its name
+        bytes_out = disk_size(workspace.pack)  # measured now: once renamed, others may move the pack away
         workspace.commit(overwrite=overwrite)
     return Summary(
         destination=destination,
@@ -423,7 +424,7 @@ def require_space(source: Source, recipe: Recipe, destination: Path, done: int =
 
 @contextlib.contextmanager
 def _estimating_space(pack: Path, record: ConversionRecord) -> Iterator[None]:
-    """Add an estimate to the error for a full disk: the space for the remaining images, from the sizes so far."""
+    """If the disk is full, add to the error how much space the remaining images need, judging by the images so far."""
     try:
         yield
     except DestinationError as error:
@@ -457,10 +458,10 @@ def fits_cache(source: Source, recipe: Recipe) -> bool:
 
 
 def note_on_overhead(format: str, count: int, data: float, taken: float) -> str | None:
-    """Return a note on a pack with a large overhead over its images; None for other packs.
+    """Return a note if a pack is much larger than its images, otherwise None.
 
-    An LMDB value of more than 2 kB occupies whole pages of 4 KiB, while several smaller values share a page. Formats
-    that store samples without gaps need only a table row for each sample.
+    An LMDB value of more than 2 kB occupies whole pages of 4 KiB; smaller values share a page. Formats that store
+    samples without gaps need only a table row for each sample.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """A conversion in parts on a Dask cluster: each worker makes one part at a time, with the threads that Dask gives it.
 
-Workers read the source and write the parts on a disk that all nodes see, or in a store; image data do not go through
-the scheduler. This module assigns parts to workers itself, because Dask's scheduler would give n parts at once to a
-worker with n threads.
+Workers read the source, and write the parts to a disk that all nodes see, or to an object store. Images are not sent
+through the scheduler. This module assigns parts to workers itself, because Dask's scheduler would give n parts at once
+to a worker with n threads.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
             if target is not None:
                 client = distributed.Client(target)
             elif kind == "file":
-                os.stat(rest)  # because Dask waits for it
+                os.stat(rest)  # an error if there is no such file; Dask would wait for it
                 client = distributed.Client(scheduler_file=rest)
             else:
                 client = distributed.Client(where)
@@ -145,13 +145,13 @@ def convert_on(
 ) -> list[Part]:
     """Make the parts that are missing, and return them; `packer._conversion.partition.finish` joins them.
 
-    A part whose worker fails or is lost is made again, on another worker if another one is available.
+    If a worker fails or is lost, its part is made again, on another worker if there is one.
 
     Parameters
     ----------
     client : distributed.Client
     partition : Partition
-        A conversion in parts that was begun, with `share`.
+        The conversion in parts, which `Partition.begin` has begun with ``share=True``.
     source : SharedSource
     workers : int, optional
         The number of threads for each part; by default the threads that Dask gives to the worker.
@@ -161,7 +161,7 @@ def convert_on(
     Raises
     ------
     ClusterError
-        If parts failed three times, after all others are made; or the scheduler is lost.
+        If a part failed three times, in which case all other parts are made first; or if the scheduler is lost.
     """
     images = len(source.open())
     watch = _Watch(partition, images)
@@ -196,7 +196,7 @@ class _Run:
         self._client = client
         self._arguments = arguments
         self._pending = deque(missing)
-        self._running: dict[Any, tuple[int, str]] = {}  # futures: number of the part, address of the worker
+        self._running: dict[Any, tuple[int, str]] = {}  # maps a future to a part's number and a worker's address
         self._ended: SimpleQueue[Any] = SimpleQueue()
         self._tried: dict[int, set[str]] = {number: set() for number in missing}
         self._reasons: dict[int, list[str]] = {number: [] for number in missing}
@@ -249,7 +249,7 @@ class _Run:
                 self._fail(future, f"its worker {address} was lost")
 
     def _end(self, future: Any) -> None:
-        if future not in self._running:  # given up before
+        if future not in self._running:  # `_drop_lost` has given it up
             return
         if future.status == "finished":
             self.parts.append(future.result())
@@ -271,7 +271,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Report:
-    """The progress of a worker with a part.
+    """A worker's report about the progress of its part.
 
     Attributes
     ----------
@@ -313,7 +313,7 @@ class _Watch:
 
     def note(self, event: tuple[float, Any]) -> None:
         """Store a report of `_make_part`, with its time."""
-        when, content = event  # Dask adds the worker
+        when, content = event  # Dask has added the worker's address to the content
         report = _Report(**{field.name: content[field.name] for field in fields(_Report)})
         with self._lock:
             before = self._reports.get(report.part)
@@ -338,7 +338,7 @@ class _Watch:
 
 
 _one_at_a_time = threading.Lock()
-"""The lock of a worker: a part that was submitted ahead waits until the current part is done."""
+"""A worker holds this lock while it makes a part, so that the part that was submitted ahead waits."""
 
 
 class _NotWantedError(Exception):
@@ -346,7 +346,7 @@ class _NotWantedError(Exception):
 
 
 def _make_part(partition: Partition, source: SharedSource, number: int, workers: int | None) -> Part:
-    """Make a part on a worker, and report progress from there."""
+    """Make a part; this function runs on a worker, and reports its progress to the client."""
     distributed = import_dask("distributed")
     worker = distributed.get_worker()
     key, host = worker.get_current_task(), socket.gethostname()

@@ -1,4 +1,4 @@
-"""The destination of a conversion in parts: the parts, the job and the list of the source, on a disk or in a store.
+"""The files of a conversion in parts, on a disk or in an object store: the parts, the job and the list of the source.
 
 A job is a JSON object in ``parts.json`` that describes the source, the settings and the number of parts. Tasks on
 several machines make the parts. When all parts exist, any process joins them into one pack.
@@ -7,7 +7,7 @@ On a disk that all tasks see, the files lie in the directory of the unfinished p
 
 ``parts.json``      the job
 ``source.list``     the source as it was when the job began: its list, the size and the time of every file
-``pack``            the parts, complete ones under their names, others in a ``.partial`` of their own
+``pack``            the parts: a complete one under its name, an incomplete one in its own ``.partial`` directory
 ``lock``            held by the process that begins or finishes the job; not held while parts are made
 
 In a store, until the pack ``s3://bucket/train.lmdb`` is complete, there are the objects
@@ -17,8 +17,8 @@ In a store, until the pack ``s3://bucket/train.lmdb`` is complete, there are the
 ``train.lmdb.partial/HASH.list``     the list of the source; its name is the list's hash
 ``train.lmdb.partial/mend-7``        marks that image 7 has stopped a part, and that its file may be replaced
 
-Any process may write an object; other processes find it, or produce the same bytes. So no lock is needed. Joining reads
-only the tables of the parts.
+No lock is needed in a store: if several processes write the same object, they write the same bytes. Joining reads only
+the tables of the parts.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ class PartCounts:
     Attributes
     ----------
     bytes_in : int
-        Size in bytes of the files read now; 0 if the part existed already.
+        Size in bytes of the files that became samples; 0 if the part was complete already.
     skipped : int
         Number of images that were left out.
     kept : int
-        Number of samples with the unchanged bytes of files that were read now.
+        Number of samples with the unchanged bytes of their files; 0 if the part was complete already.
     note : str
         A remark for the user.
     """
@@ -106,7 +106,7 @@ class PartCounts:
 
     @classmethod
     def of(cls, summary: Summary, note: str = "") -> PartCounts:
-        """Return the counts of a conversion."""
+        """Return the counts of a part that was made now."""
         return cls(bytes_in=summary.bytes_in, skipped=len(summary.manifest.skipped), kept=summary.kept, note=note)
 
     @classmethod
@@ -187,7 +187,7 @@ class Destination(ABC):
 
     @abstractmethod
     def check(self, *, overwrite: bool) -> None:
-        """Raise DestinationError if no pack can be written, or if it would replace something that must stay."""
+        """Raise DestinationError if no pack can be written, or if the pack would replace something that must stay."""
 
     @abstractmethod
     def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
@@ -195,7 +195,7 @@ class Destination(ABC):
 
     @abstractmethod
     def part(self, name: str) -> Path:
-        """Return the location of a part when it is complete."""
+        """Return the path that a part has when it is complete."""
 
     @abstractmethod
     def missing(self, names: Sequence[str]) -> list[int]:
@@ -203,11 +203,11 @@ class Destination(ABC):
 
     @abstractmethod
     def job(self) -> dict[str, Any] | None:
-        """Return the job; None if no job is in progress, DestinationError if it cannot be read."""
+        """Return the job, or None if no job is in progress; raise DestinationError if the job cannot be read."""
 
     @abstractmethod
     def listing(self, job: Job) -> Path:
-        """Return the path of the list of the source, if the job has one."""
+        """Return the path of the list of the source; there is no file if the job has no list."""
 
     @abstractmethod
     def begin(
@@ -231,28 +231,28 @@ class Destination(ABC):
         Returns
         -------
         Source or None
-            The source; None if the existing job may belong to another task.
+            The source; None if another task may have begun the job, which the caller then joins.
 
         Raises
         ------
         DestinationError
-            If a pack exists that must not be replaced: other tasks may have finished it since the last check.
+            If there is a pack that must not be replaced. Other tasks may have finished it since the last check.
         """
 
     @abstractmethod
     def relax(self, job: Job) -> None:
-        """Record that the job leaves bad files out from now on; DestinationError if no such job is in progress."""
+        """Record that bad files are skipped from now on; raise DestinationError if `job` is no longer in progress."""
 
     @abstractmethod
     def with_replaceable(self, source: Source, first: int) -> Source:
-        """Return images of the source, beginning with the image `first`, and accept some replaced files.
+        """Return `source`, changed so that it accepts replaced files for the images that have stopped a part.
 
-        A replaced file is accepted if its image has stopped a part before.
+        `source` contains the images of one part; `first` is the number of its first image in the whole source.
         """
 
     @abstractmethod
     def let_mend(self, source: Source, index: int) -> None:
-        """Let the continued job accept a replaced file for image `index` of the source, which stopped a part."""
+        """Record that image `index` stopped a part, so that the job, when continued, accepts a replaced file."""
 
     @abstractmethod
     def make(self, task: PartTask, *, wait: float) -> PartCounts:
@@ -261,7 +261,7 @@ class Destination(ABC):
         Raises
         ------
         DestinationError
-            If a part of another conversion exists.
+            If there is a part of another conversion at that path.
         PackLockedError
             If another process makes the part for longer than `wait` seconds.
         PackerError
@@ -319,13 +319,13 @@ class Destination(ABC):
 
 
 def destination_of(path: str | os.PathLike[str], scratch: Path | None = None) -> Destination:
-    """Return the destination at a path or a URL; `scratch` is the directory in which parts are made first."""
+    """Return the destination at a path or a URL; parts are made in `scratch`, and then copied or uploaded."""
     if is_url(path):
         return StoreDestination(user_path(path), scratch)
     return LocalDestination(Path(os.path.abspath(os.path.expanduser(path))), scratch)
 
 
-_SECONDS_BETWEEN_ATTEMPTS = 1.0  # to make a part that another process makes
+_SECONDS_BETWEEN_ATTEMPTS = 1.0  # to make a part that another process is making
 
 
 class LocalDestination(Destination):
@@ -375,7 +375,7 @@ class LocalDestination(Destination):
         self.paths.require_no_links()
         try:
             text = self.paths.job.read_bytes()
-        except FileNotFoundError:  # another process finished the pack in this moment
+        except FileNotFoundError:  # another process has just finished the pack
             return None
         except OSError as error:
             raise DestinationError(f"{printable(self.paths.job)}: cannot be read: {error.strerror}") from error
@@ -388,7 +388,7 @@ class LocalDestination(Destination):
         self, open_source: OpenSource, describe: DescribeJob, *, fresh: bool, overwrite: bool, wait: float
     ) -> Source | None:
         with Workspace(self.path, wait=wait) as workspace:
-            if not fresh and os.path.exists(workspace.job):  # of another process, for which this one waited
+            if not fresh and os.path.exists(workspace.job):  # another process began the job while this one waited
                 return None
             self.check(overwrite=overwrite)
             if not fresh:
@@ -401,21 +401,21 @@ class LocalDestination(Destination):
                 workspace.pack.mkdir()
             if source.origin is None:
                 write_listing(source, workspace.listing)
-            self._write_job(job)  # last: now others may join
+            self._write_job(job)  # last, because other tasks join as soon as there is a job
             return listed_source(workspace.listing) if source.origin is None and source.is_local else source
 
     def relax(self, job: Job) -> None:
         relaxed = {**job, "settings": {**job["settings"], "on_error": "skip"}}
         with Workspace(self.path, wait=float("inf")):  # otherwise another task may finish or replace the job meanwhile
             now = self.job()
-            if now == relaxed:  # another task did it
+            if now == relaxed:  # another task has relaxed the job already
                 return
             if now != job:
                 raise self.gone()
             self._write_job(relaxed)
 
     def with_replaceable(self, source: Source, first: int) -> Source:
-        return source  # the list of the source records it
+        return source  # on a disk, the list of the source itself records which files may be replaced
 
     def let_mend(self, source: Source, index: int) -> None:
         let_mend(self.paths.listing, source, index)
@@ -446,7 +446,7 @@ class LocalDestination(Destination):
     def _join(self, workspace: Workspace, job: Job) -> Manifest:
         names = self.complete_parts(job)
         with writing_to(workspace.pack):
-            for stale in set(os.listdir(workspace.pack)) - set(names):  # left by tasks that were lost, or came too late
+            for stale in set(os.listdir(workspace.pack)) - set(names):  # left by tasks that died or were too late
                 remove(workspace.pack / stale)
         manifest = join_parts(workspace.pack, names, job["made_of"])
         self.require_samples(job, manifest)
@@ -483,7 +483,7 @@ class LocalDestination(Destination):
         return counts
 
     def _purpose(self) -> Job | None:
-        """Return the job without the settings that may be relaxed while parts are made."""
+        """Return the job without the setting that `relax` changes while parts are made."""
         job = self.job()
         return None if job is None else {**job, "settings": {**job["settings"], "on_error": None}}
 
@@ -539,10 +539,10 @@ class StoreDestination(Destination):
         return self._pack.size()
 
     def check(self, *, overwrite: bool) -> None:
-        """Do nothing: `begin` looks for existing objects, and replaces none."""
+        """Do nothing, because `begin` looks for existing objects and replaces none."""
 
     def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
-        """Do nothing: a source is never a directory of a store, and stores have space."""
+        """Do nothing: a pack in a store cannot lie in a directory on a disk, and a store does not get full."""
 
     def part(self, name: str) -> Path:
         return self.path / name
@@ -589,7 +589,7 @@ class StoreDestination(Destination):
         return None
 
     def relax(self, job: Job) -> None:
-        """Do nothing: the job is never replaced, and each task that leaves files out reports it."""
+        """Do nothing, because a job in a store is never replaced; each task that skips files reports them."""
 
     def with_replaceable(self, source: Source, first: int) -> Source:
         names = [name.removeprefix(_MEND) for name in self._unfinished.names() if name.startswith(_MEND)]
@@ -603,7 +603,7 @@ class StoreDestination(Destination):
 
     def let_mend(self, source: Source, index: int) -> None:
         if source.stamps is None or not same_stamp(stamp_in(source.stamps, index), source.stamp(index)):
-            return  # it has changed since the listing, and remains an error
+            return  # the file has changed since the listing, and therefore remains an error
         with self._upload_directory() as (directory, log):
             write_output(directory / "mend", b"")
             self._unfinished.send(directory / "mend", f"{_MEND}{index}", log)
@@ -621,7 +621,7 @@ class StoreDestination(Destination):
                     counts = made
                 except (DestinationError, RemoteError):
                     if self.missing([task.name]):
-                        raise  # otherwise another process made the part, or the pack, meanwhile
+                        raise  # otherwise another process has made the part or the pack meanwhile
             shutil.rmtree(room, ignore_errors=True)
         return self._counts_of_own(task) if counts is None else counts
 
@@ -652,7 +652,7 @@ class StoreDestination(Destination):
         return PartCounts.at(path)
 
     def _send(self, task: PartTask, room: Path, job: Job) -> None:
-        """Upload a part unless its job was dropped; the part would otherwise be joined with parts of another job."""
+        """Upload a part, but not if its job was dropped, because another job would join the part with its own parts."""
         made = room / task.name
         files = sorted(PackFiles.of(made).sizes, key=lambda inside: inside == MANIFEST_FILE)
         with contextlib.closing(UploadLog(room / "upload.jsonl")) as log:
@@ -703,8 +703,8 @@ class StoreDestination(Destination):
         self._unfinished.delete(self._unfinished.names())
 
     def _abort_unfinished(self) -> None:
-        """Abort the uploads of killed processes; a live process finds the existing object."""
-        with self._upload_directory() as (_, log):  # with a new log, all uploads count as those of others
+        """Abort unfinished uploads, which are those of killed processes, or of processes that come too late."""
+        with self._upload_directory() as (_, log):  # the log is empty, so all uploads count as those of others
             self._pack.abort_unfinished(log)
             self._unfinished.abort_unfinished(log)
 
@@ -729,7 +729,7 @@ _MEMBERS = {
     **{"listed": bool, "images": int, "overwrite": bool},
 }
 _SETTINGS = {"format": str, "parts": int, "on_error": str}
-"""The least members of a job and of its settings, and their types."""
+"""The keys that every job and its settings must have, and the types of their values."""
 
 
 def _parsed_job(text: bytes, path: Path, directory: Path) -> dict[str, Any]:
@@ -764,7 +764,7 @@ def _copy(made: Path, path: Path) -> None:
         copy_pack(PackFiles.of(made), copy)
         with open_pack(made) as reader:
             check_readable(copy, reader.manifest)
-        # The directory may be renamed, with the whole pack in it, as soon as the part has its name.
+        # As soon as the part has its name, another process may finish the pack and rename the part's directory.
         with writing_to(path), synced_directory(path.parent):
             os.rename(copy, path)
     except DestinationError:
@@ -808,7 +808,7 @@ def make_scratch(scratch: Path | None) -> Path:
 
 
 def make_own_directory(directory: Path) -> None:
-    """Make a directory; DestinationError if others can write to an existing one."""
+    """Make a directory unless it exists; raise DestinationError if it belongs to others, or others can write to it."""
     with writing_to(directory):
         with contextlib.suppress(FileExistsError):
             directory.mkdir(mode=0o700)

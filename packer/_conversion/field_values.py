@@ -1,9 +1,9 @@
-"""Preparation of field values for a pack: checks against the image, and the same transformation as the image's.
+"""Prepares field values for a pack: checks that they fit the image, and changes them like the image.
 
 An image may be rotated upright by its EXIF orientation, and resized, cut and padded by ``--resize``. The same change is
-applied to values that refer to its pixels: masks are resized with nearest-neighbour interpolation, image fields like
-the image itself; boxes, keypoints and polygons get new coordinates; run lengths are changed like the mask that they
-encode.
+applied to field values that refer to the image's pixels: masks are resized with nearest-neighbour interpolation, image
+fields like the image itself; boxes, keypoints and polygons get new coordinates; a mask encoded as run lengths is
+changed like a mask.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ Points = npt.NDArray[np.float64]
 _LOSSY = ("jpeg", "mpo", "webp", "avif", "jpeg2000", "jp2")
 
 
-_DECIMALS = 3  # of the corners of moved polygons; masks are drawn on a grid of fifths of a pixel
+_DECIMALS = 3  # of the corners of moved polygons; more have no effect: masks are drawn on a grid of 1/5 pixel
 
 
 def prepare_values(
     fields: Sequence[Field], values: Sequence[Stored], change: Change, recipe: Recipe
 ) -> tuple[Stored, ...]:
-    """Return a sample's field values in the form in which they are stored with the changed image.
+    """Check a sample's field values against its image, and return them changed like the image.
 
     Raises
     ------
     ImageError
-        If a value does not fit the image, or cannot follow its change; the error names the field.
+        If a value does not fit the image, or cannot be changed like the image; the error names the field.
     """
     prepared: list[Stored] = []
     for field, stored in zip(fields, values, strict=True):
@@ -66,7 +66,7 @@ def _mask(field: Field, data: Buffer, change: Change, recipe: Recipe) -> Buffer:
         raise ImageError(f"a mask is never lossy, and this one is {info.kind.upper()}: save it as PNG")
     _require_size("mask", (info.height, info.width), change.size)
     if change.orientation == 1 and change.box is None:
-        decode_mask(data, max_pixels=recipe.max_pixels)  # raises if it is invalid
+        decode_mask(data, max_pixels=recipe.max_pixels)  # raises an error if the mask is invalid
         return data
     pixels = apply_orientation(decode_mask(data, max_pixels=recipe.max_pixels), change.orientation)
     if change.box is not None:
@@ -164,7 +164,7 @@ def _require_inside(what: str, points: npt.NDArray[np.float32], size: tuple[int,
 
 
 def _png(pixels: npt.NDArray[Any], like: Buffer | None) -> bytes:
-    """Encode pixels losslessly, with the palette or the bit depth of the image `like`."""
+    """Encode pixels as a PNG, without loss, with the palette or the bit depth of the image `like`."""
     array = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     if array.dtype.kind == "f" or array.dtype.itemsize > 2:
         raise ImageError(
@@ -186,7 +186,7 @@ def _png(pixels: npt.NDArray[Any], like: Buffer | None) -> bytes:
 
 
 def require_size_of_runs(segmentations: Sequence[Any], size: tuple[int, int]) -> None:
-    """Raise ImageError if run lengths encode a mask of another size than the image's, (height, width)."""
+    """Raise ImageError if run lengths encode a mask whose size is not `size`, the (height, width) of the image."""
     for number, one in enumerate(segmentations):
         if isinstance(one, dict) and tuple(one["size"]) != size:
             height, width = one["size"]
@@ -199,9 +199,10 @@ def require_size_of_runs(segmentations: Sequence[Any], size: tuple[int, int]) ->
 def moved_segmentations(segmentations: Sequence[Any], change: Change) -> list[Any]:
     """Apply the change of an image to its segmentations.
 
-    The corners of polygons are moved like those of boxes. Parts of a polygon outside a crop are kept, because drawn
-    masks do not show them. If the image gets a border, masks would show these parts, so they are cut off. Run lengths
-    are computed from the mask, resized with nearest-neighbour interpolation.
+    The corners of polygons are moved like those of boxes. A polygon that extends beyond a crop is kept whole, because a
+    drawn mask ends at the crop. If a border is added to the image, the mask would show the polygon on the border, so
+    polygons are then cut off at the border. Run lengths are decoded to a mask, which is resized with nearest-neighbour
+    interpolation and encoded again.
     """
     return [_moved(one, change) for one in segmentations]
 
@@ -225,7 +226,7 @@ def _moved_polygon(shape: Sequence[float], change: Change) -> list[float]:
 
 
 def _inside_the_image(corners: Points, box: Box) -> Points:
-    """Cut a polygon, (P, 2), by the edges of the visible part of the image."""
+    """Clip a polygon, (P, 2), at the edges between the image and its border."""
     first = -box.cut_left, -box.cut_top
     ends = first[0] + box.scaled_width, first[1] + box.scaled_height
     for axis in (0, 1):
@@ -235,7 +236,7 @@ def _inside_the_image(corners: Points, box: Box) -> Points:
 
 
 def _on_one_side(corners: Points, axis: int, edge: int, sign: int) -> Points:
-    """Clip a polygon by a straight edge (Sutherland and Hodgman); `sign` chooses the side that stays."""
+    """Clip a polygon at a straight edge (Sutherland and Hodgman); `sign` chooses the side that stays."""
     inside = sign * (corners[:, axis] - edge) >= 0
     inner: list[Points] = []
     for index in range(len(corners)):
@@ -248,7 +249,7 @@ def _on_one_side(corners: Points, axis: int, edge: int, sign: int) -> Points:
 
 
 def _moved_runs(runs: dict[str, Any], change: Change) -> dict[str, Any]:
-    """Return run lengths after the change, in the same form, text or numbers, as before."""
+    """Return the run lengths of the changed mask; text stays text, and numbers stay numbers."""
     mask = apply_orientation(mask_of(runs_of(runs, *change.size), *change.size), change.orientation)
     if change.box is not None:
         mask = nearest(mask, change.box)

@@ -58,7 +58,7 @@ class IndexRequest(IndexOptions, SourceRequest):
         if self.on_error == "fail":
             source.require_whole()
         with Workspace(destination) as workspace:
-            remove(workspace.pack)  # left by a process that died: an index is rebuilt
+            remove(workspace.pack)  # left by a process that died; an index is never continued, but made again
             workspace.pack.mkdir()
             try:
                 manifest = self._build(source, workspace.pack, destination, progress)
@@ -91,8 +91,8 @@ def index(
 ) -> Summary:
     """Make an index of images without copying them, as `packer index` does.
 
-    An index is a pack without the images: readers of the index read the listed files. If a file has changed since then,
-    readers do not read it, but raise an error with its name.
+    An index is a pack without the images: readers of the index read the images from their files. If a file has changed
+    since the index was made, readers raise an error with its name.
 
     Parameters
     ----------
@@ -104,15 +104,17 @@ def index(
         Whether to read every sample and store its checksum. Otherwise only the structure of the files and the headers
         of the images are read, and changes of a sample are detected only by the size and the time of its file.
     exif : {"ignore", "apply"}
-        Whether images are rotated by their EXIF orientation; ImageFolder ignores the orientation.
+        Whether to rotate each image, when it is read, according to its EXIF orientation. ImageFolder ignores the
+        orientation.
     on_error : {"fail", "skip"}
         What happens at an unreadable image: ``"fail"`` stops, ``"skip"`` leaves the image out and lists it in the
         manifest.
     overwrite : bool
-        Whether to replace `dst` if it is a pack or empty. A directory with files that do not belong to the pack is not
-        replaced.
+        Whether to replace `dst` if it is a pack, an empty file or an empty directory. A directory with files that do
+        not belong to the pack is not replaced.
     progress : bool or callable, optional
-        True shows a progress bar. A callable is called with the number of images examined and their total.
+        True shows a progress bar. A callable is called with the number of images examined so far, and the number of all
+        images.
     **options
         The arguments of `convert` that select images, labels and fields.
 

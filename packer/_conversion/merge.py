@@ -60,8 +60,8 @@ def merge(
     OptionError
         If the format of `dst` has no `shard_size`.
     SourceError
-        If the classes differ, two samples have the same name, or the packs' settings give their bytes different
-        meanings.
+        If the classes differ; if two samples have the same name; or if the packs have different settings for reading
+        their bytes, such as the codec.
     PackError
         If one of `packs` is not a pack, or is damaged.
     DestinationError, PackLockedError, ResumeError
@@ -93,7 +93,7 @@ def merge(
 
 
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
-    """Raise an error unless every pack has a prefix that is valid as the name of a directory."""
+    """Raise an error unless there are no prefixes, or one for each pack: empty, or a valid directory name."""
     if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
         raise OptionTypeError(f"prefixes is a sequence of strings, not {prefixes!r}")
     for prefix in prefixes:

@@ -1,9 +1,9 @@
 """The options of a conversion, each declared once.
 
-Each class holds the options of one step, one option in each field: its name, type and default, and the texts of the
-command line. `packer._cli` generates its options from these fields; requests inherit them and check their values. The
-signature and the docstring of `packer.convert` repeat them, for editors and for `help`; a test compares both with this
-table.
+Each class declares the options of one step. Each of its dataclass fields is one option, with the name, type, default
+and help text. `packer._cli` generates its options from these classes; requests inherit from them and check the values.
+The signature and the docstring of `packer.convert` repeat the options, for editors and for `help`; a test compares both
+with these classes.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Option:
     group : str
         One of `GROUPS`.
     help : str
-        The sentence of the command line.
+        The help text on the command line.
     metavar : str, optional
         The placeholder for the value in the help.
     choices : tuple of str
-        The values of a choice.
+        The allowed values, if `kind` is ``choice``.
     least, most : int, optional
-        The lowest and the highest count.
+        The smallest and the largest allowed value, if `kind` is ``count`` or ``size``.
     hint : str
         The end of the message that refuses a value: advice on the value to pass instead.
     common : bool
@@ -67,12 +67,14 @@ class Option:
     shows_default : bool
         Whether the help shows the default.
     assumed : optional
-        The value that applies if the option is None; the help shows this value as the default. It is None if the
+        The value that applies if the option is None; the help shows this value as the default. `assumed` is None if the
         applied value depends on other options or on the source.
     recorded : str, optional
-        The name of the option in records on disk, if it differs from the name on the command line; see `recorded_as`.
+        The name of the option in manifests and other records on disk, if it differs from the name on the command line;
+        see `recorded_as`.
     younger : bool
-        Whether the option is newer than the schema. Manifests contain such an option only if it has an effect.
+        Whether the option is newer than the schema of manifests. A manifest contains such an option only if it has an
+        effect.
     """
 
     kind: str
@@ -123,7 +125,7 @@ def _exif(help: str) -> Any:
 
 
 def options_of(*kinds: type) -> Iterator[tuple[str, Option]]:
-    """Yield the options that classes declare, in their order, by name."""
+    """Yield the name and the option of each field in which classes declare an option, in order."""
     for kind in kinds:
         for one in fields(kind):
             if "option" in one.metadata:
@@ -143,7 +145,7 @@ def require_counts(options: Any) -> None:
 
 
 def require_choices(options: Any, kind: type) -> None:
-    """Raise ValueError if the request's value of an option in `kind` is not one of the option's choices."""
+    """Raise ValueError if an option that `kind` declares has a value, in `options`, that is not one of its choices."""
     for name, option in options_of(kind):
         value = getattr(options, name)
         if option.choices and value is not None and value not in option.choices:
@@ -155,7 +157,7 @@ def require_choices(options: Any, kind: type) -> None:
 def values_of(
     kind: type, arguments: Mapping[str, Any], path: Callable[[str | os.PathLike[str]], Path] = user_path
 ) -> dict[str, Any]:
-    """Return the arguments of a function that are options of `kind`, with each path as a `Path`.
+    """Select, from the arguments of a function, the options that `kind` declares; convert paths to `Path`.
 
     Parameters
     ----------
@@ -426,7 +428,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options for where and in how many jobs a command converts; of these, functions have only `scratch`."""
+    """Options for where a command converts, and in how many jobs. Python functions have only one of them, `scratch`."""
 
     splits: tuple[str, ...] = _several(
         "source",

@@ -83,8 +83,8 @@ class Partition:
     ignore_free_space : bool
         Whether to begin even if the disk has less free space than the images' files need.
     scratch : Path, optional
-        The directory, on a node's own disk, in which a task makes its part before it goes to the destination. By
-        default parts are made at the destination; for a URL, in `default_scratch`.
+        The directory, on a node's own disk, in which a task makes its part before the part is copied to the
+        destination. By default parts are made at the destination; for a URL, in `default_scratch`.
 
     Raises
     ------
@@ -109,7 +109,7 @@ class Partition:
             raise OptionError(f"parts are 1 or more, not {self.parts}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return only the fields, because the connections of `files` cannot leave their process."""
+        """Return only the fields, without the cached `files`, whose connections cannot be pickled."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
@@ -135,15 +135,15 @@ class Partition:
         return range(number * count // self.parts, (number + 1) * count // self.parts)
 
     def missing(self) -> list[int]:
-        """Return the parts that are not complete."""
+        """Return the numbers of the parts that are not complete."""
         return self.files.missing(self.names)
 
     def made_before(self, source: Source) -> Manifest | None:
-        """Return the manifest of the whole pack if an equal conversion has already made the pack, otherwise None."""
+        """Return the manifest of the whole pack if it was already made from `source` with these settings, or None."""
         return made_before(self.destination, source, self.recipe, self.format, self.parts)
 
     def listing(self) -> Path:
-        """Return the path of the list of the source for all tasks; DestinationError if no job is in progress."""
+        """Return the path of the list of the source, which all tasks use; DestinationError if no job is in progress."""
         return self.files.listing(self._job())
 
     def begin(
@@ -168,8 +168,8 @@ class Partition:
             Whether joining tasks use the existing list, instead of listing the source again. At a URL, they always use
             the existing list.
         compare : bool
-            Whether joining tasks check immediately whether any file has changed. Otherwise, and always for a job at a
-            URL, changes are found when files are read, because another node may have begun a job at a URL.
+            Whether joining tasks check immediately whether any file has changed. Otherwise a change is found when the
+            file is read. At a URL, tasks never check immediately, because another node may have begun the job.
         fresh : bool
             Whether to drop the leftovers of an earlier job.
 
@@ -199,12 +199,12 @@ class Partition:
         wait: float = 0,
         progress: Callable[[ConversionProgress], None] | None = None,
     ) -> Part:
-        """Make a part unless it exists. After an interruption, the same call with the same scratch continues.
+        """Make a part unless it exists. After an interruption, the same call continues, if `scratch` is also the same.
 
         Parameters
         ----------
         source : Source
-            The source that `begin` returned, or `SharedSource.open`.
+            The source that `begin` or `SharedSource.open` returned.
         number : int
             The number of the part, counted from 0.
         workers : int, optional
@@ -240,14 +240,14 @@ class Partition:
         return Part(number=number, images=len(rows), seconds=seconds, host=socket.gethostname(), **asdict(counts))
 
     def _piece(self, source: Source, number: int, rows: range) -> Source:
-        """Return a part's images. Only the first part has the source's account, so that the whole pack has it once."""
+        """Return a part's images. Only the first part has the account of losses, so that the whole pack has it once."""
         piece = source.between(rows.start, rows.stop)
         return piece.without_account() if number else piece
 
     def _conversion(
         self, piece: Source, workers: int | None, progress: Callable[[ConversionProgress], None] | None
     ) -> Callable[[Path], Summary]:
-        """Return the conversion of the images `piece`, which makes a part at a path."""
+        """Return a function that converts the images `piece` to a part; its argument is the path of the part."""
         return functools.partial(
             convert,
             piece,
@@ -262,7 +262,7 @@ class Partition:
         )
 
     def _describe(self, request: Mapping[str, Any], source: Source) -> dict[str, Any]:
-        """Return the job of a source, as a JSON object.
+        """Return the job that converts a source, as a JSON object.
 
         Raises
         ------
@@ -311,7 +311,7 @@ class Partition:
     def _require_same(self, job: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
         """Raise ResumeError if a job has other settings; return whether this task is the first to skip bad files."""
         before = dict(job["settings"])
-        # A task that stopped at a bad file may continue without it: the existing parts have left nothing out.
+        # After a task has stopped at a bad file, the job may continue without such files: no part has left any out yet.
         relaxed = (before["on_error"], self.on_error) == ("fail", "skip")
         if relaxed:
             before["on_error"] = "skip"
@@ -339,12 +339,12 @@ class SharedSource:
     where : str, optional
         A condition on the samples of a pack, applied before the other options.
     skip : bool
-        Whether samples of classes that are not in `classes`, or in those of `fields`, are left out; otherwise they
-        are an error.
+        Whether to leave out samples with a class that is missing in `classes`, or in the classes of `fields`; otherwise
+        such a sample is an error.
     fields : tuple of Field
-        The fields whose class ids the samples of a pack get; empty without `classes_from`.
+        Fields with the class ids that the same fields of the samples get; empty without `classes_from`.
     classes_from : Path, optional
-        The pack that has these ids, for messages. Tasks do not open it.
+        The path of the pack from which these class ids come, for messages. Tasks do not open that pack.
     """
 
     path: Path
@@ -359,7 +359,7 @@ class SharedSource:
 
     @classmethod
     def of(cls, partition: Partition, source: Source, request: ConversionRequest) -> SharedSource:
-        """Return the source of a partition that was begun."""
+        """Return the source of a conversion that `begin` has begun."""
         if source.origin is None:
             return cls(partition.listing())
         path, identities = Path(os.path.abspath(request.src)), source.identities()
@@ -369,7 +369,7 @@ class SharedSource:
         return cls(path, request.classes(), *choice, skip, fields, classes_from)
 
     def open(self) -> Source:
-        """Open the source, in constant time; SourceError if the pack has been replaced."""
+        """Open the source, in constant time; raise SourceError if it is a pack that has been replaced."""
         source = listed_source(self.path) if is_url(self.path) or is_listing(self.path) else self._pack()
         if self.identities is not None and source.identities() != self.identities:
             raise SourceError(f"{printable(self.path)}: another pack is there than when the conversion began")
@@ -386,7 +386,7 @@ class SharedSource:
 
 
 def partition_of(request: ConversionRequest, scratch: Path | None = None) -> Partition:
-    """Return the partition for a request."""
+    """Return the conversion in parts that a request describes."""
     return Partition(
         request.dst if is_url(request.dst) else Path(os.path.abspath(request.dst)),
         request.parts or 1,
@@ -403,7 +403,7 @@ def partition_of(request: ConversionRequest, scratch: Path | None = None) -> Par
 def convert_in_parts(
     request: ConversionRequest, progress: Callable[[ConversionProgress], None] | None = None
 ) -> Summary:
-    """Make the missing parts of a pack, or all parts; return a summary, even if the pack was complete."""
+    """Convert in parts, and continue an interrupted conversion; if the pack is complete already, return its summary."""
     partition = partition_of(request)
     manifest = already_made(partition, request)
     if manifest is None:
@@ -412,7 +412,7 @@ def convert_in_parts(
 
 
 def already_made(partition: Partition, request: ConversionRequest) -> Manifest | None:
-    """Return the manifest of the complete pack if an equal request has made the pack before, otherwise None."""
+    """Return the manifest of the complete pack if an earlier run with the same request has made it, otherwise None."""
     if request.fresh or request.overwrite or not partition.files.is_present():
         return None
     return partition.made_before(_opening(partition, request)())
@@ -476,7 +476,7 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0, scratch: Pat
 
 
 def _opened_list(listing: Path) -> Source | None:
-    """Open the list of a source; None if the list is missing or damaged, which comparing the sources reports."""
+    """Open the list of a source; None if it is missing or damaged, because `compare_source` reports that later."""
     try:
         return listed_source(listing)
     except SourceError:

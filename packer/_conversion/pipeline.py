@@ -1,4 +1,4 @@
-"""Prepares images for a pack on many threads, in the order of the source, with a bounded number in progress.
+"""Prepares images for a pack on many threads, in the order of the source, with a bounded number of images in progress.
 
 C reads many files at once, and also returns the sizes and the checksums of their images. Each image is inspected; the
 recipe decides whether it is decoded, resized, encoded or tiled. A sample of a pack keeps its bytes, or is re-encoded
@@ -63,7 +63,7 @@ Batch = list[tuple[RecordEntry, Sample | None]]
 
 
 BATCH_BYTES = 2 << 20
-"""The approximate size of the files of a batch together, in bytes."""
+"""The approximate total size of the files of a batch, in bytes."""
 
 
 _MAX_BATCH = 64
@@ -86,7 +86,8 @@ class ConversionPipeline:
     source : Source
     recipe : Recipe
     on_error : {"fail", "skip"}
-        ``"fail"``: an unusable image ends the work. ``"skip"``: the image is yielded with the reason.
+        ``"fail"``: an unusable image raises an error. ``"skip"``: it is yielded as an entry with the reason, without a
+        sample.
     start : int
         The first image to prepare.
 
@@ -94,7 +95,7 @@ class ConversionPipeline:
     ----------
     recipe : Recipe
     bytes_read : int
-        Size of the images in the batches so far.
+        Size in bytes of the images in the batches that were yielded so far.
     """
 
     def __init__(self, source: Source, recipe: Recipe, on_error: str, *, start: int) -> None:
@@ -109,7 +110,7 @@ class ConversionPipeline:
         self.bytes_read = 0
 
     def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
-        """Yield batches, while `ahead` further batches are in progress. Each is valid until the next batch is taken."""
+        """Yield batches, while `ahead` further ones are in progress. A batch is valid until the next one is taken."""
         for _ in range(ahead + 1):
             self._buffers.put(ReadBuffer())
         for batch, buffer in results(self._begun(executor), ahead):
@@ -139,7 +140,7 @@ class ConversionPipeline:
         names = list(self._source.names.between(indices.start, indices.stop).each_encoded())
         files = self._files.read(indices, names, buffer)
         for index, encoded, label, file in zip(indices, names, labels, files, strict=True):
-            name = decode_name(encoded or b"")  # if a pack has lost the name, reading the sample raises the error
+            name = decode_name(encoded or b"")  # if a damaged pack lacks the name, reading the sample raises the error
             try:
                 data, stamp, info, crc32c = file or (*self._source.read(index, buffer), None, None)
                 stored = self._source.sample_of(index)
@@ -167,20 +168,20 @@ class ConversionPipeline:
 
 
 _FOUND = ("size", "read", "modified", "seen", "kind", "height", "width", "orientation", "findings", "crc32c")
-"""The columns with results in the records that C fills."""
+"""The columns of the records in which C stores its results."""
 
 
 class FileRead(NamedTuple):
-    """A file of an image, read completely.
+    """The content of an image file, and what is known about it.
 
     Attributes
     ----------
     data : memoryview
     stamp : Stamp
     info : ImageInfo or None
-        The result of `inspect`; None if it has yet to be called.
+        The result of `inspect`; None if the caller has yet to call `inspect`.
     crc32c : int or None
-        The result of `checksum` for the file's bytes; None if not computed.
+        The checksum of the sample, if it consists of the unchanged file; None if the checksum was not computed.
     """
 
     data: memoryview
@@ -208,7 +209,7 @@ class ManyFiles:
         self._turned = exif == "apply"
         self._checked = checked
         self._directory: Descriptor | None = None
-        # C applies the default limit of pixels.
+        # C only supports the default limit of pixels.
         if CAN_SURVEY and os.name != "nt" and source.whole_files and max_pixels == MAX_PIXELS:
             with contextlib.suppress(OSError):  # reading the first file raises the error again
                 self._directory = Descriptor(os.open(source.root, os.O_RDONLY))
@@ -276,7 +277,7 @@ def sample_of(  # noqa: PLR0917
     values: tuple[Stored, ...],
     crc32c: int | None = None,
 ) -> tuple[RecordEntry, Sample]:
-    """Return a prepared image's entry for the journal, and its sample; `crc32c` is the checksum if known."""
+    """Return the journal entry and the sample for a prepared image; `crc32c` is the checksum, if it is known."""
     data, height, width, stored_name = prepared.data, prepared.height, prepared.width, encode_name(name)
     crc = checksum(data, label, height, width, stored_name) if crc32c is None else crc32c
     entry = RecordEntry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)
@@ -297,7 +298,7 @@ class Prepared(NamedTuple):
     change : Change
         The change of the image's geometry.
     kept : bool
-        Whether the bytes are a file's own.
+        Whether `data` are the unchanged bytes of a file.
     """
 
     data: Buffer
@@ -329,7 +330,7 @@ def prepare(data: Buffer, name: str, recipe: Recipe, info: ImageInfo | None = No
     findings, height, width, change = plan.findings, plan.height, plan.width, plan.change
     if plan.kept:
         pixels = None
-        if recipe.audit == "decode" and info.plain:  # `inspect` has already decoded all others with Pillow
+        if recipe.audit == "decode" and info.plain:  # `inspect` has already decoded all other images with Pillow
             pixels = decode(data, max_pixels=recipe.max_pixels, header=info.header)
         if not recipe.tiles:
             return Prepared(data, height, width, findings, change, kept=True)
@@ -373,7 +374,7 @@ def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
     ImageTooLargeError
         If the resized image would have far too many pixels.
     ImageError
-        If the codec cannot hold all bits or bands of the image, and no option decides how it becomes 8-bit RGB.
+        If the codec cannot store all bits or bands of the image, and `to_8_bit` is not set.
     """
     height, width = info.size_shown(recipe.exif)
     findings, scaled, resize = audit(info, suffix), (height, width), recipe.resize
@@ -406,7 +407,7 @@ def audit(info: ImageInfo, suffix: str) -> tuple[str, ...]:
 
 
 def _reduced(info: ImageInfo, findings: tuple[str, ...], recipe: Recipe) -> tuple[str, ...]:
-    """Return the findings on an image that becomes 8-bit RGB; ImageError if no option decides how to convert it."""
+    """Return the findings on an image that becomes 8-bit RGB; raise ImageError if `to_8_bit` is needed and not set."""
     if recipe.to_8_bit is None:
         require_8_bit(info.depth, recipe.codec)
         return findings
@@ -460,11 +461,11 @@ def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str,
 
 
 def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
-    """Return an image as a tiled JPEG, or unchanged if it cannot be tiled, and a finding that records which.
+    """Convert an image to a tiled JPEG; return its bytes, or the original's if that is impossible, and a finding.
 
     The pixels of the original and the tiled JPEG are compared, because the original bytes are not stored. packer's own
-    decoder and the transcoder share no code for scans. If `pixels`, the decoded original, are passed, a library decodes
-    the tiled JPEG: then two decoders have to agree.
+    decoder and the transcoder share no code for scans. If the `pixels` of the original are passed, another library
+    decodes the tiled JPEG, so that two decoders have to agree.
     """
     if info.kind != "jpeg":
         return data, f"not tiled: {info.kind.upper()}"
@@ -499,7 +500,7 @@ def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample
     if stored.codec == "raw":
         rows = np.frombuffer(data, np.uint8).reshape(stored.height, stored.width, 3)
         return _resized(np.array(rows), recipe)  # a copy, because torch requires a writable array
-    if stored.codec == "keep" and stored.exif == "apply":  # the field values refer to the upright image
+    if stored.codec == "keep" and stored.exif == "apply":  # the pack's field values refer to the upright image
         prepared = prepare(data, name, replace(recipe, exif="apply"))
         return prepared._replace(change=Change(prepared.change.upright, 1, recipe.resize, "apply"))
     if stored.codec == "keep":

@@ -36,7 +36,7 @@ _LIBRARIES = {
     "pillow": ("pillow", "PIL"),
     "torch": ("torch", "torch"),
 }
-"""The name of a library in the manifest, and the module with its version: OpenCV comes in four distributions."""
+"""The library's name in the manifest, and its module, which has the version: OpenCV has four distributions."""
 
 _ENCODED = tuple(name for name, codec in CODECS.items() if codec.suffixes and name != "raw")
 
@@ -54,8 +54,8 @@ class Recipe:
         The quality of ``jpeg`` and ``webp``, 1 to 100.
     exif : {"ignore", "apply"}
     audit : {"structure", "decode"}
-        The check of each image. ``structure``: the real type, the header and the end of the image. ``decode``: all
-        pixels.
+        How each image is checked. ``structure``: its type, header and size, and whether its end is missing. ``decode``:
+        all its pixels are decoded as well.
     max_pixels : int
         Larger images are refused.
     tiles : bool, optional
@@ -108,7 +108,7 @@ class Recipe:
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return the recipe's fields for the manifest; fields added after the schema only if they have an effect."""
+        """Return the fields for the manifest, but a field that is newer than its schema only if it has an effect."""
         values = asdict(self).items()
         return {_WORDS[name]: value for name, value in values if value or not _OPTIONS[name].younger}
 
@@ -125,10 +125,10 @@ class Recipe:
             raise ValueError(f"these are not the settings of a conversion: {error}") from error
 
     def carries(self, codec: str, exif: str) -> bool:
-        """Tell whether samples of a pack with this codec are carried over, that is unchanged or tiled without loss.
+        """Tell whether samples of a pack are carried over, that is, stored unchanged or tiled without loss.
 
-        Samples are carried over unless they must be re-encoded, or are kept files whose EXIF orientation was ignored
-        and must now be applied.
+        `codec` and `exif` are settings of that pack. Its samples are not carried over if they must be re-encoded, or if
+        they are unchanged files whose EXIF orientation was ignored and must now be applied.
         """
         return self.codec == "keep" and not (codec == "keep" and self.exif == "apply" != exif)
 
@@ -158,7 +158,7 @@ def _version_of(module: str) -> str:
     """Return the version of a library. torch is not imported for this, because that takes seconds."""
     found = importlib.util.find_spec(module)
     if module == "torch" and module not in sys.modules and found is not None and found.origin is not None:
-        with contextlib.suppress(OSError, KeyError):  # other builds of torch have the version elsewhere
+        with contextlib.suppress(OSError, KeyError):  # some builds of torch have the version elsewhere
             return str(runpy.run_path(str(Path(found.origin).with_name("version.py")))["__version__"])
     return str(importlib.import_module(module).__version__)
 
@@ -191,7 +191,7 @@ class Change(NamedTuple):
 
     @property
     def box(self) -> Box | None:
-        """The resizing of the upright image, as a record of `CROP`; None if resizing changes nothing."""
+        """How the upright image is resized, as a record of the dtype `CROP`; None if resizing changes nothing."""
         if self.resize is None or not self.resize.changes(*self.upright):
             return None
         return self.resize.box(*self.upright)
@@ -199,9 +199,9 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Provenance:
-    """The source and the settings of a pack's samples, in the form of the manifest.
+    """The source and the settings from which a pack's samples were made, as the manifest records them.
 
-    Samples that are carried over from another pack keep the provenance of that pack.
+    If samples are carried over from another pack, they keep the provenance of that pack.
 
     Attributes
     ----------
@@ -211,12 +211,12 @@ class Provenance:
     versions : mapping
         Versions of the libraries that make the bytes, or made the bytes of carried-over samples.
     findings : mapping
-        The earlier audit's counts for carried-over samples.
+        The counts of findings that the audit of the earlier conversion made, for carried-over samples.
     skipped : sequence of dict
         Images that an earlier conversion left out.
     account : Account, optional
-        The account of losses from the source, and from the packs from which the source came; None if it was not
-        recorded.
+        The images, labels and fields that were lost from the source, and from the packs of which it was made; None if
+        they were not recorded.
     """
 
     codec: str
@@ -253,5 +253,5 @@ def provenance(source: Source, recipe: Recipe) -> Provenance:
                 f"Say {option('codec', 'jpeg')}, or leave {option('tiles', True)} out."
             )
         settings = {**settings, "tiles": True}
-        findings = {name: number for name, number in findings.items() if TILED not in name}  # counted again
+        findings = {name: number for name, number in findings.items() if TILED not in name}  # recounted
     return Provenance(origin.codec, settings, origin.source, origin.versions, findings, skipped, account)

@@ -1,4 +1,4 @@
-"""Requests: the options of a conversion or an index, checked together, and the source that they open.
+"""Requests, which hold the options of a conversion or an index, check that they fit together, and open the source.
 
 The command line and the functions of `packer` both make requests; `packer._conversion.options` declares the options.
 """
@@ -77,23 +77,23 @@ _OF_A_DISK = ("fields", "coco", "voc", "yolo", "any_image", "keys", "no_metadata
 """Options that apply only to files on a disk."""
 
 REMEDY_OF_CLASSES = "Correct them, or convert the images of that pack again."
-"""The end of messages about classes of fields that the pack of `classes_from` lacks."""
+"""The end of messages about class names of a field that the pack `classes_from` does not have."""
 
 
 def is_table(src: Path) -> bool:
-    """Tell whether SRC is a table; its rows may name images by URL."""
+    """Tell whether `src` is the file of a table, whose rows may name images by URL."""
     return src.suffix.lower() in _TABLES and not is_url(src) and os.path.isfile(src)
 
 
 def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> Source | None:
-    """List the requested images at URLs; None if the request is for a disk.
+    """List the images if the request is for images at URLs; return None if it is for files on a disk.
 
     Raises
     ------
     OptionError
-        If an option is for files on a disk.
+        If an option applies only to files on a disk.
     SourceError
-        If nothing can be listed.
+        If the images cannot be listed.
     """
     at_url = is_url(request.src)
     if not at_url and (request.labels is not None or not is_table(request.src)):
@@ -149,14 +149,14 @@ _OF_A_DIRECTORY = {
     **dict.fromkeys(("extensions", "any_image", "skip_hidden"), "images"),
     **dict.fromkeys(("fields", "columns", "coco", "voc", "yolo"), "fields"),
 }
-"""Options that apply only to directories, with what a listing or a pack already contains in their place."""
+"""Maps options that apply only to directories to what a listing or a pack already contains in their place."""
 
 _OF_FILES = {
     **_OF_A_DIRECTORY,
     **dict.fromkeys(("no_classes", "unlabeled"), "labels"),
     **dict.fromkeys(("keys", "no_metadata", "on_missing"), "fields"),
 }
-"""Options that apply neither to listings nor to packs, with what these already contain in their place."""
+"""Maps options that apply neither to listings nor to packs to what a listing or a pack contains in their place."""
 
 _OPTIONS = dict(options_of(SourceOptions, ImageOptions, OutputOptions))
 
@@ -176,7 +176,7 @@ class SourceRequest(SourceOptions):
     """
 
     in_place: ClassVar[bool] = False
-    """Whether images are indexed in place, so that no file may be compressed."""
+    """Whether images stay in the files of the source, which therefore must not be compressed."""
 
     src: Path
 
@@ -202,7 +202,7 @@ class SourceRequest(SourceOptions):
             raise OptionError(f"delimiter is one character, not {self.delimiter!r}")
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield the options, among some, that differ from their defaults."""
+        """Yield those of the options `names` whose values differ from their defaults."""
         for name in names:
             value = getattr(self, name)
             if name in _READING:
@@ -216,7 +216,7 @@ class SourceRequest(SourceOptions):
         return _OPTIONS[name].assumed if value is None else value
 
     def mention(self, name: str) -> str:
-        """Return a mention of an option for a message, with the value if it is a flag."""
+        """Return an option as messages name it, with its value if it is a flag."""
         return option(name, True if getattr(self, name) is True else None)
 
     @cached_property
@@ -259,14 +259,15 @@ class SourceRequest(SourceOptions):
     def inputs(self) -> Iterator[Path]:
         """Yield the paths or URLs of the images, labels and annotations.
 
-        The pack `classes_from` is left out, because a newer pack with the same classes may replace it.
+        The pack `classes_from` is left out, because the conversion may replace it with a newer pack that has the same
+        classes.
         """
         yield from [self.src] if is_url(self.src) else named_paths(self.src)
         yield from filter(None, (self.labels, *self.coco, self.voc, self.yolo))
 
     @property
     def annotations(self) -> str | None:
-        """The name of the option that names annotations; None if there is none."""
+        """The option for annotations that is set: ``coco``, ``voc`` or ``yolo``; None without annotations."""
         return next((name for name in ("coco", "voc", "yolo") if getattr(self, name)), None)
 
     @cached_property
@@ -324,7 +325,7 @@ class SourceRequest(SourceOptions):
             yield f"{option('masks', True)} draws the annotations of {coco}: say which with {coco}"
         if self.split is not None and not (self.voc or self.yolo):
             yield f"{split} names a split of {voc} or {yolo}"
-        others = list(self.given(("labels", "classes_from")))  # but not `unlabeled`, which changes nothing here
+        others = list(self.given(("labels", "classes_from")))  # `unlabeled` is allowed, because it changes nothing here
         if self.annotations and others:
             named = option(self.annotations)
             yield f"{option(others[0])} says labels, and images with {named} have fields instead: leave out one"
@@ -337,7 +338,7 @@ class SourceRequest(SourceOptions):
 
     @property
     def allows_empty(self) -> bool:
-        """Whether class directories may be empty even without `allow_empty`, as when `src` is only listed."""
+        """Whether class directories may be empty even without `allow_empty`; true if `src` is only listed."""
         return True
 
     def bad_samples(self) -> BadSamples:
@@ -350,7 +351,8 @@ class SourceRequest(SourceOptions):
         Parameters
         ----------
         destination : Path or None
-            The destination of a conversion, for the message on a directory of splits; None for other commands.
+            The destination of a conversion, for the error about a directory whose subdirectories are splits such as
+            ``train``; None for other commands.
         classes : list of str, optional
             Class names in the order of their ids, such as the result of `classes`.
         is_split : bool
@@ -373,7 +375,7 @@ class SourceRequest(SourceOptions):
         if self.file_fields:
             source = with_files(source, self.file_fields, self.value_of("on_missing"), skip=self.bad_samples().skip)
             source = source.noting(*notes_on_gray_files(source, texts_of("fields", self.fields)))
-        if source.origin is None:  # otherwise the packs have their own account
+        if source.origin is None:  # otherwise the account is in the packs of the source
             account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
             if classes is not None:
                 account_for_classes(source, classes)
@@ -381,7 +383,7 @@ class SourceRequest(SourceOptions):
         return self._chosen(source)
 
     def require_strict_policy(self, on_error: str) -> None:
-        """Raise OptionError if ``strict`` is combined with an option that leaves out bad images."""
+        """Raise OptionError if ``strict`` is combined with ``on_error="skip"``, which leaves out bad images."""
         if self.strict and on_error == "skip":
             raise OptionError(
                 f"{option('on_error', 'skip')} leaves out bad images, and {option('strict', True)} refuses "
@@ -468,7 +470,7 @@ class SourceRequest(SourceOptions):
 
     def _of_annotations(self) -> Source:
         """List the images below `src` with their annotations; SourceError if that fails."""
-        missing = "skip" if self.on_missing == "skip" else "error"  # null is for files of fields
+        missing = "skip" if self.on_missing == "skip" else "error"  # "null" applies only to files of fields
         how: dict[str, Any] = {"on_missing": missing, "rule": self.rule, "bad": self.bad_samples()}
         if self.coco:
             from packer._sources.coco import coco_source
@@ -614,7 +616,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
             exif=self.exif,
             audit=self.audit,
             max_pixels=self.max_pixels or MAX_PIXELS,
-            tiles=self.tiles if self.tiles or codec == "jpeg" else None,  # only JPEGs that are encoded get tiles
+            tiles=self.tiles if self.tiles or codec == "jpeg" else None,  # `tiles=False` has no effect on other codecs
             recode=self.recode,
             to_8_bit=self.to_8_bit,
         )
@@ -642,7 +644,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         refuse_splits(self.src, destination, self.parts)
 
     def require_destination(self) -> None:
-        """Raise DestinationError if pack or report cannot be written, before a listing that may take long."""
+        """Raise DestinationError if the pack or the report cannot be written; called before the images are listed."""
         check_inputs(self.dst, self.inputs())
         check_destination(self.dst, overwrite=self.overwrite)
         if self.report is not None:
@@ -680,7 +682,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         )
 
     def _refuse_without_effect(self, recipe: Recipe) -> None:
-        """Raise OptionError if an option cannot take effect; redundant options are allowed."""
+        """Raise OptionError if an option cannot have an effect; options that repeat the default are allowed."""
         kept = f"files keep their own bytes, unless {option('codec')} or {option('resize')} is said"
         why = kept if recipe.codec == "keep" else f"{option('codec', recipe.codec)} has none"
         if self.quality is not None and recipe.codec not in LOSSY:

@@ -1,4 +1,4 @@
-"""Compares a conversion with an earlier conversion, whose pack is unfinished and can be continued, or complete.
+"""Compares a conversion with an earlier one, whose pack is complete, or is unfinished and can be continued.
 
 Settings and sources are compared; messages name the differences.
 """
@@ -63,8 +63,9 @@ def started_differently(directory: Path, differences: Sequence[str]) -> ResumeEr
 def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return a line for each changed setting, options first.
 
-    Both arguments are JSON objects, or convertible to JSON. A line names the option of the setting. Consequences of
-    another changed option have no line of their own: the codec that `--resize` implies, and libraries that only resize.
+    Both arguments are JSON objects, or convertible to JSON. A line names the option of the setting. A setting that
+    changed only because another option did has no line: the codec that `--resize` implies, and the version of a library
+    that is used only to resize.
     """
     found = list(_differences((), before, json.loads(json.dumps(now))))
     settings = [one for one in found if one[0][0] != _LIBRARIES and not _follows(one, found)]
@@ -84,7 +85,7 @@ def _follows(difference: _Difference, others: Sequence[_Difference]) -> bool:
 
 
 def _version(version: Any, was: str) -> str:
-    """Describe the use of a library: its name and version, or that it was not used."""
+    """Say, after the verb `was`, which version of a library was used, or that the library was not used."""
     return f"{was} not used" if version is None else f"{was} version {printable(version)}"
 
 
@@ -153,7 +154,7 @@ def compare_source(
 
 
 def _recorded(path: Path, *, every_image: bool) -> ListedSource | None:
-    """Return the recorded list; None if it is missing or damaged. `every_image`: check the whole list."""
+    """Return the recorded list; None if it is missing or damaged. With `every_image`, the whole list is checked."""
     try:
         recorded = listed_source(path)
         if every_image:
@@ -183,7 +184,7 @@ def _listing_differences(before: ListedSource, now: Source) -> list[str]:
 
 
 def _field_differences(before: ListedSource, now: Source) -> list[str]:
-    """Return a line for each field that differs, or whose values differ for the same images."""
+    """Return a line for each field whose definition changed, or whose values changed for the same images."""
     then, present = ({field.name: field for field in source.fields} for source in (before, now))
     if then != present:
         changed = {name for name in then.keys() & present.keys() if then[name] != present[name]}
@@ -282,10 +283,10 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
 
 
 def _are_as_packed(reader: Reader, source: Source) -> bool:
-    """Tell whether the pack was made from these files of images, as far as can be determined.
+    """Tell whether the pack was made from the present image files of the source, as far as can be determined.
 
     A file whose bytes are stored must have the size of its sample and, if the file is younger than the pack, the bytes
-    of the sample. For re-encoded images this cannot be determined, so a warning reports younger files. A file is
+    of the sample. Re-encoded images cannot be compared with their files, so a warning reports younger files. A file is
     younger if its modification time or its change time is later: a copy may keep the modification time.
     """
     if source.origin is not None:
@@ -316,7 +317,7 @@ def _time_of(pack: Path) -> int:
 
 
 def _entry_times(source: Source) -> npt.NDArray[np.int64]:
-    """Return the change time of each file's inode, which no program can set; 0 for a missing file."""
+    """Return the time of the last change of each file's inode, which no program can set; 0 for a missing file."""
 
     def times(rows: range) -> list[int]:
         found = []
@@ -332,7 +333,7 @@ def _entry_times(source: Source) -> npt.NDArray[np.int64]:
 
 
 def _have_bytes(reader: Reader, source: Source, rows: npt.NDArray[np.intp], samples: Sequence[int]) -> bool:
-    """Tell whether files have the bytes of some samples; `rows` maps every sample to the row of its image."""
+    """Tell whether the files of `samples` have the samples' bytes; `rows` maps a sample to its number in the source."""
 
     def has(sample: int) -> bool:
         try:

@@ -79,9 +79,9 @@ def stream_source(
 
 
 def _declared_fields(fields: Mapping[str, str | Field] | None) -> Iterator[Field]:
-    """Yield the declared fields. A declaration is a Field, a kind, or the dtype of a scalar.
+    """Yield the declared fields. A declaration is a `Field`, a kind, or the dtype of a number.
 
-    ``array:float32:2`` is an array of float32 with two axes; one axis is the default.
+    ``array:float32:2`` is an array of float32 with two axes; ``array:float32`` has one axis.
     """
     known = [*OF_SCALARS, *(name for name, kind in KINDS.items() if "" in kind.dtypes)]
     for name, declaration in (fields or {}).items():
@@ -132,15 +132,15 @@ class Stream:
         The source; its fields, classes and type of labels are used.
     recipe : Recipe
     on_error : {"fail", "skip"}
-        ``"fail"``: an unusable sample ends the work. ``"skip"``: the sample is yielded with the reason.
+        ``"fail"``: an unusable sample raises an error. ``"skip"``: only its entry is yielded, with the reason.
     done : iterable of RecordEntry
-        The entries of the first samples, from an earlier run.
+        The journal entries of the samples that an earlier run packed, which are the first ones.
 
     Attributes
     ----------
     recipe : Recipe
     bytes_read : int
-        Size of the images in the batches so far.
+        Size in bytes of the images in the batches that were yielded so far.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Stream:
         self.recipe = recipe
         self._on_error = on_error
         self._ids = class_ids(source.classes)
-        self._names: set[int] = set()  # hashes
+        self._names: set[int] = set()  # hashes of the names
         self._entries = done
         self.bytes_read = 0
 
@@ -174,7 +174,7 @@ class Stream:
         return list(islice(self._samples, count))
 
     def _pass_over(self) -> None:
-        """Read the samples that are already in the pack from the iterable; ResumeError if they differ."""
+        """Read from the iterable the samples that the pack already has, and skip them; ResumeError if they differ."""
         for entry in self._entries:
             drawn = self._drawn(1)
             if not drawn:
@@ -256,7 +256,7 @@ class StreamSample:
             return f"{self._index:08d}"
 
     def label(self) -> int | float:
-        """Return the label; ImageError for an invalid one, with the argument of `packer.pack` that would allow it."""
+        """Return the label; raise ImageError if it is invalid, with the argument of `packer.pack` that allows it."""
         label, label_type = self._sample.get("label"), self._source.label_type
         if label_type == "class":
             return UNLABELED if label is None else self._class_id(label)
@@ -292,7 +292,7 @@ class StreamSample:
         return number
 
     def _require_classes(self, what: str) -> None:
-        """Raise SourceError if there are no classes: then no sample with a label could be used."""
+        """Raise SourceError if there are no classes, because then no sample with a class label can be used."""
         if not self._source.classes:
             raise SourceError(
                 f"sample {self._index}: its label {what}, and there are no classes. Say classes=[...], names of "
@@ -304,7 +304,7 @@ class StreamSample:
 
     @cached_property
     def values(self) -> tuple[Stored, ...]:
-        """The field values in their stored form; ImageError, with the field's name, for an invalid value."""
+        """The field values in their stored form; an invalid value raises ImageError with the field's name."""
         stored = []
         for field in self._source.fields:
             value = self._sample.get(field.name)
@@ -361,7 +361,7 @@ def _encoded_image(value: Any, what: str) -> Buffer:
         value = _image_of(value, what)
     if not isinstance(value, Image.Image):
         raise ImageError(f"{what!r}: {type(value).__name__} is no image; give bytes, a path, a PIL image or an array")
-    if value.mode == "I":  # Pillow would clip them to 16 bits
+    if value.mode == "I":  # Pillow would clip the numbers to 16 bits
         value = _image_of(np.asarray(value), what)
     try:
         return encode_png(value)

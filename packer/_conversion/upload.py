@@ -4,7 +4,7 @@ The directory for ``s3://bucket/train.lmdb``, called the room of the upload, lie
 user can write into it. It holds
 
 ``train.lmdb``      the pack when it is complete; until then ``train.lmdb.partial``
-``request.json``    source and settings of the pack, by which only the same conversion continues it
+``request.json``    the source and the settings of the pack; a conversion with other ones may not continue it
 ``upload.jsonl``    the log of the upload; see `packer._storage.remote.s3`
 
 The room is removed after the objects have been compared with the pack. After an interruption, the same call continues.
@@ -51,12 +51,12 @@ class UploadedConversion:
     Attributes
     ----------
     request : ConversionRequest
-        The local part of the conversion, which writes the pack into the room.
+        The conversion on this machine, which writes the pack into the room.
     room : Path
     notes : list of str
         Remarks about the leftovers of earlier runs.
     made : Summary or None
-        The summary of an earlier run with a complete pack.
+        The summary of the pack in the room, if an earlier run completed it; otherwise None.
 
     Raises
     ------
@@ -138,13 +138,13 @@ class UploadedConversion:
     def _require_pack_or_nothing(self) -> None:
         """Raise DestinationError if the upload would replace something other than a pack, or delete files of others.
 
-        Does nothing if nothing is to be replaced, or the replacement has begun. Objects below the URL without a
-        manifest are left to `Upload`, which refuses them with advice.
+        There is no check without `overwrite`, or if the upload has already begun. Objects below the URL that have no
+        manifest are not checked here, because `Upload` refuses them with advice.
 
         Raises
         ------
         RemoteError
-            If what is at the URL cannot be read.
+            If the objects at the URL cannot be read.
         """
         if not self._overwrite or not self._log.empty:
             return
@@ -181,7 +181,7 @@ class UploadedConversion:
             **self.request.described(),
             "parts": self.request.parts,
         }
-        del described["versions"]  # an unfinished conversion compares them; they do not matter to a complete pack
+        del described["versions"]  # an unfinished conversion compares versions; for a complete pack they do not matter
         if not self._holds_work:
             write_output(path, json.dumps(described).encode("ascii"))
             return

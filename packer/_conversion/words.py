@@ -1,4 +1,4 @@
-"""Summaries of manifests and conversions in plain words: the contents of a pack, the findings, and how to read it."""
+"""Summaries of manifests and conversions in plain words: a pack's contents, its findings, and how to read the pack."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def kept(number: int, codec: str) -> str:
 
 
 def outcome(destination: Path | str, manifest: Manifest, notes: Iterable[str] = ()) -> Iterator[Block]:
-    """Yield findings, images left out, and how to read the pack."""
+    """Yield lines about fields, findings and images that were left out, and an example that reads the pack."""
     from packer._manifest import TILED
 
     yield from fields(manifest.fields)
@@ -117,7 +117,7 @@ def outcome(destination: Path | str, manifest: Manifest, notes: Iterable[str] = 
 
 
 def account(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
-    """Return the account of the source in a manifest; an older manifest has only the number of unlabeled samples."""
+    """Return lines about what a pack's source had; for an older manifest, only the number of unlabeled samples."""
     from packer._account import Account
 
     if recorded is not None:
@@ -136,13 +136,13 @@ def losses(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
 
 
 def fields(of: Sequence[Field]) -> list[str]:
-    """Return a line with the names of fields, their kinds, and the dtypes of scalars; no line without fields."""
+    """Return a line that lists the fields with their kinds, or for numbers their dtypes; no line without fields."""
     said = ", ".join(f"{field.name} ({field.dtype if field.kind == 'scalar' else field.kind})" for field in of)
     return [f"  fields: {said}"] if said else []
 
 
 def findings(found: Mapping[str, int], codec: str, settings: Mapping[str, Any]) -> list[str]:
-    """Return a line for each kind of finding in a pack with this codec and these settings; it names the remedy."""
+    """Return a line for each kind of finding in a pack with this codec and these settings, with a remedy."""
     from packer._images.probe import CLIPPED, ROTATED
     from packer._manifest import TILED
 
@@ -195,7 +195,7 @@ def settings_in_words(settings: Mapping[str, Any], codec: str) -> list[str]:
 
 
 def _told(name: str, value: Any, codec: str) -> str | None:
-    """Return a setting in words; an empty text if another line describes it, None if it is unknown."""
+    """Return a setting in words; an empty text if another line describes the setting, None if it is unknown."""
 
     if name in ("quality", "tiles") or (name, value) in (("codec", codec), ("max_pixels", MAX_PIXELS)):
         return ""

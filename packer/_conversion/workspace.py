@@ -12,7 +12,7 @@ The directory ``out.lmdb.partial`` next to the destination ``out.lmdb`` holds
 
 and unnamed files for data that grow with the pack; the system removes these when the process ends.
 
-The destination itself appears by renaming ``pack``, complete and synced.
+When ``pack`` is complete and synced, it is renamed to the destination.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class WorkspacePaths:
         self.lock = self.directory / "lock"
 
     def require_no_links(self) -> None:
-        """Refuse a directory that is or contains a link, because files would be written elsewhere through it.
+        """Refuse a directory that is a link or contains one, because files would be written to where the link points.
 
         The old pack at `replaced` was moved unchanged, and may be a link.
 
@@ -151,7 +151,7 @@ class Workspace(WorkspacePaths):
             self._held = held.pop_all()
 
     def require_kind(self, *, in_parts: bool) -> None:
-        """Raise ResumeError if the directory holds a conversion of the other kind: in parts, or in one piece."""
+        """Raise ResumeError if the unfinished conversion is not of the expected kind: in parts, or in one piece."""
         if os.path.exists(self.journal if in_parts else self.job):
             parts = option("parts")
             kind, advice = ("without parts", f"Leave {parts} out") if in_parts else ("in parts", f"Say {parts}")
@@ -166,7 +166,7 @@ class Workspace(WorkspacePaths):
         with writing_to(self.destination), synced_directory(self.destination.parent):
             if os.path.lexists(self.destination):
                 check_destination(self.destination, overwrite=overwrite)
-                if os.path.isdir(self.pack) or os.path.isdir(self.destination):  # these cannot be replaced in one step
+                if os.path.isdir(self.pack) or os.path.isdir(self.destination):  # a directory cannot replace another
                     os.rename(self.destination, self.replaced)
             try:
                 os.replace(self.pack, self.destination)
@@ -183,7 +183,7 @@ class Workspace(WorkspacePaths):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Release the lock. The record remains for the next run; an empty directory is removed."""
+        """Release the lock. Unfinished work remains for the next run; an empty directory is removed."""
         self._held.close()
 
     def __enter__(self) -> Workspace:
@@ -219,7 +219,7 @@ class Workspace(WorkspacePaths):
                 self._require_directory()
                 try:
                     lock = self._opened_lock()
-                except FileNotFoundError:  # its holder finished, and removed the directory, at this moment
+                except FileNotFoundError:  # the lock's holder has just finished, and removed the directory
                     continue
             if not try_lock(lock):
                 lock.seek(0)
@@ -231,14 +231,14 @@ class Workspace(WorkspacePaths):
                 continue
             if is_at(lock, self.lock):
                 break
-            lock.close()  # its holder finished, and removed it, between our opening and our locking
+            lock.close()  # between our opening and our locking, the lock's holder finished and removed it
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {socket.gethostname()}")
         lock.flush()
         return lock
 
 
-_RESERVE = 512 << 10  # bytes; a checkpoint of 2,000 samples takes some 200 kB
+_RESERVE = 512 << 10  # bytes; a checkpoint of 2,000 samples takes about 200 kB
 
 
 class ConversionRecord:
@@ -325,7 +325,7 @@ class ConversionRecord:
         return self._journal.entries()
 
     def add(self, entry: RecordEntry) -> None:
-        """Count the entry of the next image in the source."""
+        """Add the entry of the next image to the counts, to the table or to `skipped`, and to the report."""
         self.count += 1
         if entry.reason:
             self.skipped.append({"name": entry.name, "reason": entry.reason})
@@ -341,7 +341,7 @@ class ConversionRecord:
                 self._note({"name": entry.name, "findings": noted})
 
     def save(self, entries: Sequence[RecordEntry]) -> None:
-        """Write the next entries to the journal; the bytes of their samples are durable already."""
+        """Write the next entries to the journal; the bytes of their samples must already be on the disk."""
         if not self._names_are_durable:
             sync_directory(self._workspace.directory)
             self._names_are_durable = True
@@ -353,7 +353,7 @@ class ConversionRecord:
             self._workspace.reserve.unlink()
 
     def write_report(self, path: Path, more: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Write a JSON line for every image with a finding or left out, and then the lines of `more`."""
+        """Write a JSON line for every image that has a finding or was left out, and then the lines of `more`."""
         assert self._report is not None
         for line in more:
             self._note(line)
@@ -371,7 +371,7 @@ class ConversionRecord:
         """Close the files. An image that stopped the conversion may be replaced before the conversion continues."""
         self.close()
         if isinstance(error, ImageError) and error.index is not None:
-            with contextlib.suppress(PackerError):  # then a replacement is refused, as of any other image that changed
+            with contextlib.suppress(PackerError):  # without the mark, a replacement is refused as a changed file
                 let_mend(self._workspace.listing, self.source, error.index)
 
     def _begin(self, settings: Mapping[str, Any], source: Source) -> Source:
@@ -416,7 +416,7 @@ class RecordEntry:
     kept : bool
         Whether the sample has the unchanged bytes of the file.
     more : tuple of int and float
-        The columns of the fields.
+        The values of the fields' columns in the row.
     reason : str
         The reason why the image was left out; empty if it was not.
     """
@@ -466,7 +466,7 @@ class RecordEntry:
 
 
 class Journal:
-    """The journal of a conversion, in the file `path`. Call `resume` or `begin` before `append`.
+    """The journal of a conversion, a file of checksummed lines. Call `resume` or `begin` before `append`.
 
     Attributes
     ----------
@@ -495,7 +495,7 @@ class Journal:
             yield from map(RecordEntry.from_json, json.loads(text)["entries"])
 
     def begin(self, header: Mapping[str, Any]) -> None:
-        """Start over."""
+        """Start the journal over, with `header` as its first line."""
         self._open(0)
         self._write(header)
 
@@ -566,7 +566,7 @@ class Checkpoints:
         self._running: Future[None] | None = None
 
     def add(self, entries: list[RecordEntry]) -> None:
-        """Take the entries of images that were flushed or left out, and begin a checkpoint if one is due."""
+        """Take the entries of images that were written or left out, and begin a checkpoint if one is due."""
         self._pending += entries
         waited = time.monotonic() - self._last
         due = len(self._pending) >= _CHECKPOINT_SAMPLES or waited > _CHECKPOINT_SECONDS
@@ -602,8 +602,8 @@ class Checkpoints:
 def check_destination(destination: Path, *, overwrite: bool) -> None:
     """Raise DestinationError if a pack cannot be written, or something exists that must not be replaced.
 
-    Packs may be replaced, even damaged ones if they show that packer wrote them, and so may empty files and
-    directories. A pack whose directory also holds other files is not replaced, because these files would be lost.
+    A pack may be replaced, even a damaged one that still shows that packer wrote it. An empty file or directory may be
+    replaced too. A pack whose directory also holds other files is not replaced, because these files would be lost.
     """
     check_free(destination, overwrite=overwrite)
     if os.path.lexists(destination) and not _is_empty(destination):
@@ -638,9 +638,9 @@ def _files_below(directory: Path) -> Iterator[str]:
 
 
 def require_pack(destination: str | os.PathLike[str], files: Iterable[str]) -> None:
-    """Raise DestinationError if a path or a URL exists and is not a pack, or also holds files of others.
+    """Raise DestinationError if there is something other than a pack at a path or URL, or if it holds other files too.
 
-    In doubt the files are not replaced: another tool may have written them, and they may be the only copy.
+    In doubt, files are not replaced, because another tool may have written them, and they may be the only copy.
 
     Parameters
     ----------
@@ -734,7 +734,7 @@ def check_inputs(destination: Path, inputs: Iterable[str | os.PathLike[str]]) ->
         return
     try:
         replaced = os.stat(destination)
-    except OSError:  # nothing can be replaced
+    except OSError:  # there is nothing that could be replaced
         return
     compared = set[Path]()
     for path in inputs:
@@ -761,7 +761,7 @@ def _replaces(destination: Path, path: str | os.PathLike[str]) -> DestinationErr
 
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
-    """Raise DestinationError if a report cannot be written, or would replace `keep` or a file that is no report."""
+    """Raise DestinationError if a report cannot be written, or would replace one of `keep` or anything but a report."""
     require_output(report, "report", (b"{",), _is_report)
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:
@@ -781,7 +781,7 @@ _MEMBERS: list[set[str]] = [
     {"name", "not_looked_at"},
     {"not_looked_at"},
 ]
-"""The members of the JSON objects in a report."""
+"""The sets of keys that the JSON objects in a report can have."""
 
 
 def _is_report(file: IO[bytes]) -> bool:
