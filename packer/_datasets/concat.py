@@ -47,7 +47,7 @@ from packer.errors import OptionError, OptionTypeError, printable
 from packer.samplers._random import earlier
 
 _BETWEEN_DATASETS = 0x9E3779B97F4A7C15
-"""The distance between the seeds of joined datasets. It is so large that seeds that users choose do not collide."""
+"""The difference between the seeds of joined datasets: so large that seeds which users choose do not differ by it."""
 
 
 class Share(NamedTuple):
@@ -60,7 +60,7 @@ class Share(NamedTuple):
     positions : (N,) int64 array
         The positions of these samples in the batch.
     indices : (N,) int64 array
-        The samples' indices in the dataset; to each index, the dataset's length times the sample's turn is added.
+        The samples' indices in the dataset, as indices with turns; see `SampleView`.
     """
 
     number: int
@@ -69,7 +69,7 @@ class Share(NamedTuple):
 
 
 class ConcatImageDataset(ItemDataset):
-    """Several datasets as one: the samples of each follow the samples of the previous one, as in torch's ConcatDataset.
+    """Several datasets joined into one, one after the other, as by torch's ConcatDataset.
 
     ``open_dataset([a, b])`` opens packs as a `ConcatImageDataset`. It works wherever an `ImageDataset` works: in a
     `Loader`, in torch's DataLoader, by index, in slices and in selections. Settings such as `transform` and `crop` are
@@ -83,7 +83,7 @@ class ConcatImageDataset(ItemDataset):
     Attributes
     ----------
     datasets : list of ImageDataset
-        The datasets, with the classes and labels of this dataset.
+        The joined datasets; their classes and class ids are the same as those of this dataset.
     classes : list of str
     class_to_idx : dict of str to int
     class_maps : list of (C,) int64 arrays
@@ -135,7 +135,7 @@ class ConcatImageDataset(ItemDataset):
         return int(self._ends[-1]) if self._chosen is None else len(self._chosen)
 
     def __getitem__(self, index: int | slice) -> Any:
-        """Return an item, or for a slice a dataset of its samples. Raises the same errors as `ImageDataset`."""
+        """Return an item; for a slice, return a dataset of these samples. Raises the same errors as `ImageDataset`."""
         if isinstance(index, slice):
             return self.select(range(*index.indices(len(self))))
         try:
@@ -156,10 +156,10 @@ class ConcatImageDataset(ItemDataset):
         return self._in_order(normalized_indices(indices, len(self)), items_in)
 
     def select(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
-        """Return a dataset of some of the samples, in the order of `indices`, on the same open packs.
+        """Return a dataset of the samples at `indices`, in this order, that reads the same open packs.
 
         The new dataset has the same settings and its own `targets` and `samples`; a sample gets the same crop in both
-        datasets. They share the epoch.
+        datasets. Both datasets share the epoch.
         """
         alike = ConcatImageDataset([copy.copy(dataset) for dataset in self.datasets])
         alike._chosen = self._chosen
@@ -170,7 +170,8 @@ class ConcatImageDataset(ItemDataset):
     def where(self, condition: str | npt.ArrayLike) -> ConcatImageDataset:
         """Return a dataset of the samples that meet a condition, in their order; see `ImageDataset.where`.
 
-        Raises OptionError, too, if a pack lacks a column of the condition, or the column has another type there.
+        Also raises OptionError if a pack lacks a column that the condition names, or if the column's type differs
+        between packs.
         """
         return self.select(indices_where(condition, self._columns, len(self)))
 
@@ -179,7 +180,7 @@ class ConcatImageDataset(ItemDataset):
         """The samples' columns by name, as in an `ImageDataset`, one pack after the other.
 
         The classes of class fields are merged by name; the classes of the first pack keep their ids. Accessing a column
-        raises OptionError if a pack lacks the column, or the column has another type there.
+        raises OptionError if a pack lacks the column, or if the column's type differs between packs.
         """
         return ColumnArrays(self._columns)
 
@@ -188,7 +189,7 @@ class ConcatImageDataset(ItemDataset):
         return JoinedColumns([(items.reader.path, items.view.columns) for items in self._each], self._chosen)
 
     def _some(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
-        """Return a dataset of some of the samples, on the same datasets."""
+        """Return a selection of the samples, which shares the joined datasets."""
         selection = ConcatImageDataset(self.datasets)
         selection._chosen = self._among_all(normalized_indices(indices, len(self)))
         counted = earlier(selection._chosen)
@@ -201,7 +202,7 @@ class ConcatImageDataset(ItemDataset):
             dataset.set_epoch(epoch)
 
     def close(self) -> None:
-        """Close the datasets. A selection is not closed: close the dataset from which it was selected."""
+        """Close the datasets. For a selection this does nothing; close the dataset from which it was selected."""
         if self._whole is None:
             for dataset in self.datasets:
                 dataset.close()
@@ -301,13 +302,13 @@ class ConcatImageDataset(ItemDataset):
         return [items[position] for position in range(len(items))]
 
     def _own_seed(self, number: int) -> int | None:
-        """Return the seed for the crops of a dataset without a Loader; None to draw crops from torch's generator."""
+        """Return the seed for the crops of dataset `number` if no Loader reads it; None means torch's generator."""
         seeds = [dataset.seed for dataset in self.datasets]
         own = seeds[number]
         return None if own is None else seed_of_crops(seeds, number, own)
 
     def _shares(self, indices: Sequence[int] | Ints) -> list[Share]:
-        """Return the share of each dataset that contains some of the samples; the indices may have turns."""
+        """Divide samples into shares, one for each dataset that contains some of them; `indices` may have turns."""
         turns, samples = np.divmod(np.asarray(indices), max(len(self), 1))
         if self._earlier is not None:
             turns = turns * len(self) + self._earlier[samples]
@@ -321,7 +322,7 @@ class ConcatImageDataset(ItemDataset):
         return shares
 
     def _among_all(self, indices: Ints) -> Ints:
-        """Return the indices of samples of this selection among all samples of the datasets."""
+        """Convert indices into this selection to indices into all samples of the datasets."""
         return indices if self._chosen is None else self._chosen[indices]
 
 
@@ -335,14 +336,14 @@ def seed_of_crops(seeds: Sequence[int | None], number: int, seed: int) -> int:
     number : int
         The number of the dataset, counted from 0.
     seed : int
-        The seed to use if the datasets have the same seed or none, or if this dataset has none.
+        The seed to use if all datasets have the same seed or none, or if this dataset has none.
     """
     own = seeds[number] if len(set(seeds)) > 1 else None
     return (seed if own is None else own) + number * _BETWEEN_DATASETS
 
 
 class ConcatBatches(TorchDataset):
-    """Reads many samples of several datasets at a time, one dataset after the other.
+    """The samples of a `ConcatImageDataset`, in the form that a Loader reads.
 
     Parameters
     ----------
@@ -418,7 +419,7 @@ class ConcatBatches(TorchDataset):
     def _decode_slice(
         self, indices: Ints, choices: Crops, memory: Memory, numbers: Numbers | None, part: slice
     ) -> list[Values]:
-        """Let each dataset write its images of a slice of a batch into memory; return the samples' other values."""
+        """Decode a slice of a batch: each dataset writes its images into `memory`. Return the samples' other values."""
         found: dict[int, Values] = {}
         crops, pixels_of = choices[part], {name: pixels[part] for name, pixels in memory.items()}
         for share in self.dataset._shares(indices[part]):
@@ -472,7 +473,7 @@ class ConcatBatches(TorchDataset):
 
     @property
     def whole(self) -> bool:
-        """Whether the samples are all those of the datasets, in their order."""
+        """Whether `dataset` has all samples of its datasets, and is not a selection."""
         return self.dataset._chosen is None
 
     def _require_readable(self, index: int, epoch: int, seed: int) -> None:
@@ -480,7 +481,7 @@ class ConcatBatches(TorchDataset):
         self._each[share.number].require_readable(int(share.indices[0]), epoch, self._seed_of(share, seed))
 
     def _seed_of(self, share: Share, seed: int) -> int:
-        """Return the seed for the crops of the dataset of a share."""
+        """Return the seed for the crops of the dataset to which a share belongs."""
         return seed_of_crops([items.seed for items in self._each], share.number, seed)
 
 
@@ -507,7 +508,7 @@ def readable(dataset: Any) -> LoaderDataset:
     Raises
     ------
     UnreadableError
-        If `dataset` is another object, or its class overrides ``__getitem__``, which a Loader would not call.
+        If `dataset` is none of these, or if its class overrides ``__getitem__``, which a Loader would not call.
     """
     if isinstance(dataset, LoaderDataset):
         return dataset
@@ -541,7 +542,7 @@ def _as_joined(dataset: Any) -> ConcatImageDataset:
 
 
 def _require_plain(dataset: Any) -> None:
-    """Raise TypeError for a dataset whose class overrides the items of packer's classes."""
+    """Raise TypeError if the class of a dataset overrides the methods with which packer's classes make items."""
     for base in (ImageDataset, ConcatImageDataset, Subset, ConcatDataset):
         if isinstance(dataset, base) and (own := has_own(dataset, base)):
             raise UnreadableError(

@@ -1,7 +1,7 @@
-"""Decoding of a pack's images: the choice of crops, reading, decoding, resizing and augmentation.
+"""Decodes the images of a pack: chooses crops, reads, decodes, resizes and augments.
 
-`SampleDecoder` decodes one image; errors name its sample. `BatchDecoder` decodes many: C does most of the work, dozens
-of images in one call, without Python's lock, and a `SampleDecoder` decodes the images that C does not support.
+`SampleDecoder` decodes one image; its errors name the sample. `BatchDecoder` decodes many: C decodes dozens of them in
+one call, without Python's lock, and a `SampleDecoder` decodes the images that C does not support.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from packer.samplers._random import uniforms
 
 Pixels = npt.NDArray[Any]
 
-_TOGETHER = 32  # images that C decodes in one call, unless they are very large, and whose files are open until then
+_TOGETHER = 32  # images that C decodes in one call, unless they are very large; their files stay open meanwhile
 
 _BETWEEN_VIEWS = 0xD1B54A32D192ED03
-"""The distance between the seeds of an image's views. Neither usual seeds nor joined datasets differ by it."""
+"""The difference between the seeds of an image's views. Seeds of users and of joined datasets do not differ by it."""
 
 
 class SampleDecoder:
@@ -79,7 +79,7 @@ class SampleDecoder:
     def choose(
         self, crop: Crop, augment: Augmentation | None, row: Row, random: npt.NDArray[np.float64] | None
     ) -> tuple[Box, Operations | None]:
-        """Choose the crop of one image, and the (1, M) operations on the result of the crop.
+        """Choose the crop of one image, and its augmentations: (1, M) operations on the result of the crop.
 
         Parameters
         ----------
@@ -89,10 +89,10 @@ class SampleDecoder:
         Raises
         ------
         CorruptPackError
-            If the image's row in the table has a size without pixels, or a size that the image's bytes contradict.
+            If the image's row in the table has a height or width of 0, or a size that the image's bytes contradict.
         ImageError
-            If the image is too small for the crop, the result of the crop is too small for `augment`, or the result has
-            too many pixels or needs far too much memory while it is made.
+            If the image is too small for the crop; if the result of the crop is too small for `augment` or has too many
+            pixels; or if making the result needs far too much memory.
         """
         if row.height < 1 or row.width < 1:
             raise self.impossible_size(row)
@@ -111,7 +111,7 @@ class SampleDecoder:
         return box, operations
 
     def decode_whole(self, row: Row, data: Buffer) -> Pixels:
-        """Decode the stored bytes of a whole image to a writable (height, width, channels) array of the mode.
+        """Decode the stored bytes of a whole image to a writable (height, width, channels) array in the decoder's mode.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class SampleDecoder:
             raise self.named(row.number, error) from error
 
     def decode_crop(self, row: Row, data: Buffer, box: Box, operations: Operations | None = None) -> Pixels:
-        """Decode, crop and resize one image to a (height, width, channels) array of the mode, and augment it.
+        """Decode, crop, resize and augment one image; return a (height, width, channels) array in the decoder's mode.
 
         Parameters
         ----------
@@ -164,7 +164,7 @@ class SampleDecoder:
         out: torch.Tensor,
         numbers: Numbers | None = None,
     ) -> None:
-        """Decode an image that C does not support into a (3, height, width) tensor, with operations and numbers."""
+        """Decode an image without C into a (3, height, width) tensor, apply operations, and convert it to numbers."""
         pixels = out if numbers is None else torch.empty(*box.out, 3, dtype=torch.uint8).permute(2, 0, 1)
         self._decode_crop_by_library(row, data, box, pixels[None])
         if operations is not None and native.PREFERRED:
@@ -196,7 +196,7 @@ class SampleDecoder:
             raise self.named(row.number, error) from error
 
     def _decode_crop_by_library(self, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
-        """Use a library to decode an image that C did not decode into a (1, 3, height, width) tensor."""
+        """Decode an image, with a library instead of packer's C, into a (1, 3, height, width) tensor."""
         try:
             if self.raw:
                 top, left, height, width = from_corner(box, touched(box))
@@ -266,10 +266,10 @@ class BatchDecoder:
         Raises
         ------
         CorruptPackError
-            If an image's row in the table has a size without pixels, or a size that the image's bytes contradict.
+            If an image's row in the table has a height or width of 0, or a size that the image's bytes contradict.
         ImageError
-            If an image is too small for the crop, the result of the crop is too small for `augment`, or the result has
-            too many pixels or needs far too much memory while it is made.
+            If an image is too small for the crop; if the result of the crop is too small for `augment` or has too many
+            pixels; or if making the result needs far too much memory.
         """
         self.reader.require_table()
         rows, table = self.reader.positions(rows), self.reader.table
@@ -290,9 +290,9 @@ class BatchDecoder:
             crops = crop.choose(heights, widths, random)
             if augment is not None:
                 crops = with_operations(crops, augment.choose(crops["out_height"], crops["out_width"], rest))
-        except ImageError as error:  # its `index` is the position in the batch
+        except ImageError as error:  # the error's `index` is a position in `rows`
             raise self.sample_decoder.named(int(rows[error.index or 0]), error) from error
-        for refused in np.flatnonzero(~affordable(crops))[:1]:  # before memory for it is allocated
+        for refused in np.flatnonzero(~affordable(crops))[:1]:  # before memory for the result is allocated
             try:
                 require_affordable(Box(*crops[refused].item()))
             except ImageError as error:
@@ -302,7 +302,9 @@ class BatchDecoder:
     def choose_views(
         self, views: Sequence[View], rows: Sequence[int] | Ints, epoch: int, seed: int | None, keys: Ints
     ) -> Crops:
-        """Choose crops like `choose_crops` for V views of N rows: (N, V) of CROP; each view has its own seed.
+        """Choose the crops for V views of N rows, as `choose_crops` does; return an (N, V) array of CROP.
+
+        Each view has its own seed.
 
         The first view is the same as if its crop and augmentation were used alone with the same seed.
         """
@@ -319,7 +321,7 @@ class BatchDecoder:
         outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
         numbers: Numbers | None = None,
     ) -> None:
-        """Read, decode, crop and resize N images into `outs`; with `numbers`, also convert their levels.
+        """Read, decode, crop and resize N images into `outs`; with `numbers`, also convert their levels to numbers.
 
         With packer's own decoder, C reads, checks and decodes dozens of images in one call, without Python's lock.
         Images that C does not support, or that are damaged, are then read and decoded one by one. Each image is read
@@ -358,7 +360,7 @@ class BatchDecoder:
         step: int = _TOGETHER,
         numbers: Numbers | None = None,
     ) -> PreparedImages:
-        """Prepare to decode batches of `batch` images: do once all work that depends neither on threads nor on memory.
+        """Prepare to decode images in batches of `batch`: do, once for all batches, the work that needs no memory yet.
 
         The rows must be results of `Reader.positions`, because they are not checked again.
         """
@@ -371,7 +373,7 @@ class BatchDecoder:
         return PreparedImages(self, rows, of_views, crops.ndim == 2, numbers, tasks)
 
     def decode_crops(self, rows: Ints, crops: Crops) -> Sequence[Any] | npt.NDArray[np.uint8]:
-        """Read, decode, crop and resize N images to (height, width, channels) arrays of the dataset's mode.
+        """Read, decode, crop and resize N images to (height, width, channels) arrays in the dataset's mode.
 
         Parameters
         ----------
@@ -415,7 +417,7 @@ class PreparedImages(NamedTuple):
     crops : (N, V) array of CROP
         The crops, with or without operations.
     with_views : bool
-        Whether the memory of a batch is a sequence of V views.
+        Whether the memory of a batch is a sequence with an entry for each of the V views.
     numbers : Numbers, optional
         The conversion of the uint8 levels to the numbers that the network expects.
     tasks : NativeTasks, optional
@@ -430,7 +432,7 @@ class PreparedImages(NamedTuple):
     tasks: NativeTasks | None
 
     def batch(self, some: slice, outs: Any) -> Callable[[slice], None]:
-        """Take memory for a batch, a slice of the images, and return the function that decodes into this memory.
+        """Return the function that decodes a batch, the slice `some` of the images, into the memory `outs`.
 
         The function takes a slice of the batch, of the length `step` that was passed to `BatchDecoder.prepare`. Several
         threads may call the function. `outs` are the same as for `decode_into`.
@@ -517,11 +519,11 @@ class NativeTasks:
         self._bytes_of_tasks = size * self._views  # for one image
         self._bytes_of_operations = tasks.operations[:1].nbytes
         self._numbers = numbers
-        self._conversion = None if numbers is None else numbers.for_c()  # C gets only the addresses of its arrays
+        self._conversion = None if numbers is None else numbers.for_c()  # keeps its arrays: C gets only addresses
         self._become = LEVELS if self._conversion is None else self._conversion.arguments()
 
     def aim(self, start: int, end: int, outs: Sequence[torch.Tensor | Sequence[torch.Tensor]]) -> None:
-        """Set the tensors for the images of a batch, for each view; ValueError if a tensor does not fit."""
+        """Set, for each view, the tensors into which a batch is decoded; ValueError if a tensor does not fit."""
         batches = [out for out in outs if isinstance(out, torch.Tensor)]
         if len(batches) == len(outs):
             if not self._tasks.aim(start, end, [results_of(out, end - start, self._numbers) for out in batches]):
@@ -534,7 +536,7 @@ class NativeTasks:
     def decode(self, start: int, end: int) -> list[int]:
         """Decode the images `start` to `end` - 1 in decoding order; return the views that C did not decode.
 
-        Views are numbered within these images. Call `aim` first.
+        View v of the i-th of these images has the number i * V + v. Call `aim` first.
         """
         # `_held` keeps the files open until C has read from them.
         _held = self._files.held or self._files.locate(self._tasks.tasks[start:end])
@@ -553,8 +555,8 @@ class NativeTasks:
     def _calls(self, start: int, end: int) -> list[tuple[int, int]]:
         """Divide images among calls of C, because Ctrl-C has no effect until a call ends.
 
-        For usual images, one call is enough. No call has more pixels than two images of the largest size, which take
-        some seconds.
+        For usual images, one call is enough. No call has more pixels than two images of the largest size, which take a
+        few seconds to decode.
         """
         sums = np.array(self._sums[start + 1 : end + 1]) - self._sums[start]
         ends = np.flatnonzero(np.diff(sums // MAX_PIXELS)) + 1
@@ -612,7 +614,7 @@ def results_of(outs: torch.Tensor, count: int, numbers: Numbers | None) -> Resul
 
 
 def _require_memory(batch: torch.Tensor, numbers: Numbers | None) -> None:
-    """Raise ValueError if it is unsafe that C, which gets only addresses, writes into an image tensor."""
+    """Raise ValueError if C, which gets only an address, cannot write safely into an image tensor."""
     dtype, layout = torch.uint8, torch.channels_last
     if numbers is not None:
         dtype = getattr(torch, numbers.dtype)

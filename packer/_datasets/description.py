@@ -35,7 +35,7 @@ SMALL_QUALITY = 80
 
 
 def named(dataset: Any) -> str:
-    """Return a one-line description: path and number of samples for packer's datasets, otherwise the repr.
+    """Describe a dataset in one line: path and number of samples for packer's datasets, otherwise the repr.
 
     torch's `Subset` and `ConcatDataset` are described by the datasets that they contain.
     """
@@ -148,7 +148,7 @@ class Picture:
 
 
 def thumbnails(decoder: BatchDecoder, rows: Ints, side: int, quality: int = SMALL_QUALITY) -> list[Picture]:
-    """Return pictures of rows of a pack, at most `side` pixels wide and high.
+    """Return pictures of the samples at `rows`, at most `side` pixels wide and high.
 
     If a picture fails, all are made one by one, so that the other pictures are still shown. A single picture may fail
     for lack of memory, which torch reports as a RuntimeError.

@@ -32,7 +32,7 @@ OWN = ("image", "label", "name", "index")
 """The keys that every sample has."""
 
 VISIBILITY = "_visibility"
-"""The suffix that makes the key of visibilities from the name of a keypoint field."""
+"""The key of the visibilities of keypoints is the field's name followed by this suffix."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Parts:
     fields : dict of str to Field
         The fields to read: the fields in `names`, and box fields that determine which entries of other fields are kept.
     per_box : dict of str to str, optional
-        The name of the box field for each field that has an entry for each box; None if neither the caller nor the pack
-        specifies it.
+        Maps each field that has one entry per box to the box field; None if neither the caller nor the pack specifies
+        such fields.
     modes : dict of str to str
         The modes in which image fields are decoded.
     fill : dict
-        The value of each field for samples that lack it.
+        For each field, the value that replaces a missing value.
     min_visible : float
         The minimum share of a box's area that must remain in a crop.
     wrapped : bool
@@ -110,14 +110,14 @@ class Parts:
 
     @property
     def coordinates(self) -> tuple[str, ...]:
-        """The fields of coordinates in the image: boxes and keypoints."""
+        """The fields that contain coordinates in the image: boxes and keypoints."""
         return tuple(name for name in self.cropped if KINDS[self.fields[name].kind].form == "rows")
 
     def require_step(self, step: Crop | Augmentation) -> None:
         """Raise ValueError if a crop, or an augmentation that moves pixels, cannot be applied to all fields.
 
-        Segmentations can be neither cropped nor moved. Lists are a problem if the step may remove boxes and `per_box`
-        does not specify whether each list has an entry for each box.
+        Segmentations can be neither cropped nor moved. If items have boxes and lists, `per_box` must be known: the step
+        may remove boxes, and then also removes their entries from lists that have one entry per box.
         """
         kinds = {name: KINDS[field.kind] for name, field in self.item_fields.items()}
         drawn = [name for name, kind in kinds.items() if kind.is_spatial and not kind.is_cropped]
@@ -165,7 +165,7 @@ class FieldOptions:
         return own
 
     def require_used(self) -> None:
-        """Raise ValueError if an argument concerns fields that the items do not contain."""
+        """Raise ValueError if an argument for fields is set without `fields`, or together with `target`."""
         if self.fields is not None:
             if self.target is not None:
                 raise OptionError("target= determines which fields are read: leave out fields=")
@@ -186,7 +186,7 @@ class FieldOptions:
             )
 
     def parts(self, reader: Reader) -> Parts | None:
-        """Return the parts of an item for samples of a pack; None if an item is an image and a label.
+        """Return the keys of the items of a pack, with their settings; None if an item is an image and a label.
 
         Raises
         ------
@@ -278,7 +278,7 @@ def _names(known: Mapping[str, Field], fields: str | Iterable[str]) -> tuple[str
 
 
 def _per_box(known: Mapping[str, Field], per_box: Iterable[str] | Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Return the box field for each field that has an entry for each box."""
+    """Map each field that has one entry per box to its box field."""
     boxes = names_of_boxes(known)
     if isinstance(per_box, str):
         raise OptionTypeError(f"per_box is a sequence of names of fields, not {per_box!r}: say per_box=({per_box!r},)")
@@ -320,7 +320,7 @@ def _filling(known: Mapping[str, Field], name: str, value: Any) -> Any:
         if kind.pixels == "ids":
             return int(np.uint16(value))
         if not field.is_blob and field.dtype.startswith("float"):
-            return float(value)  # NaN too, which cannot be a stored value
+            return float(value)  # also NaN, which cannot be stored and therefore not encoded
         if kind.form == "pixels" or value is None:
             raise OptionError("fill is a value of the field, or a number around and in the place of a mask")
         if not field.is_blob and kind.has_classes:
@@ -339,7 +339,7 @@ def _require_unique_visibilities(known: Mapping[str, Field], names: Sequence[str
 
 
 def _has_tv_tensors() -> bool:
-    """Tell whether torchvision is installed; import it, because its transforms take plain tensors for images."""
+    """Tell whether torchvision's `tv_tensors` can be imported; its transforms mistake plain tensors for images."""
     try:
         importlib.import_module("torchvision.tv_tensors")
     except (ImportError, RuntimeError):  # not installed, or built for another torch
@@ -359,7 +359,7 @@ def in_form(output: str, pixels: npt.NDArray[Any]) -> Any:
 
 
 def as_tensor(array: npt.NDArray[Any]) -> torch.Tensor:
-    """Return an array as a tensor on the same memory; if torch lacks uint16, copy such arrays to int32."""
+    """Return an array as a tensor. It is copied only if it is read-only, or if torch lacks its dtype: then to int32."""
     if not array.flags.writeable:
         array = array.copy()  # torch warns about arrays that are read-only
     if array.dtype == np.uint8:  # a shortcut for nearly every image: the line below takes longer than `from_numpy`
@@ -368,7 +368,7 @@ def as_tensor(array: npt.NDArray[Any]) -> torch.Tensor:
 
 
 def tensor_dtype(dtype: str) -> str:
-    """Return the torch dtype that stores numbers of a NumPy dtype."""
+    """Return the name of the torch dtype for numbers of a NumPy dtype: the same name, or int32 if torch lacks it."""
     return dtype if hasattr(torch, dtype) else "int32"
 
 
@@ -447,9 +447,9 @@ _MOST_BYTES = 1 << 31  # for the masks of one image
 def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
     """Return the target of an image in the form that torchvision's detectors expect.
 
-    The target equals that of ``CocoDetection`` wrapped by ``wrap_dataset_for_transforms_v2`` with these keys, with each
-    list of numbers converted by ``torch.tensor``. For an image without annotations, the tensors have no rows;
-    torchvision's target then contains only ``image_id``, which no detector accepts.
+    The target equals the target of torchvision's ``CocoDetection``, wrapped by ``wrap_dataset_for_transforms_v2`` with
+    the same keys, after ``torch.tensor`` has converted each list of numbers. For an image without annotations, the
+    tensors have no rows; torchvision's target then contains only ``image_id``, which no detector accepts.
 
     Parameters
     ----------
@@ -508,12 +508,12 @@ _Decode = Callable[["FieldDecoder", Field, Any, tuple[int, int], Box | None], An
 
 
 class _Warps(NamedTuple):
-    """Operations that move N images.
+    """Operations that move the pixels of N images.
 
     Attributes
     ----------
     rows : (N,) int64 array
-        The images' rows of the pack.
+        The rows of the images in the pack.
     operations : (N, M) array of OPERATION
     sizes : (N, 2) array
         Heights and widths, in pixels.
@@ -570,8 +570,8 @@ class FieldDecoder:
             Operations on the cropped images. Operations that move pixels also move boxes, keypoints and masks; other
             operations change nothing here.
         memory : mapping of str to N tensors, optional
-            (1, height, width) tensors into which masks are written. A mask is among the returned values, instead of
-            in its tensor, only if it is missing or if the tensor's dtype cannot hold it.
+            (1, height, width) tensors into which masks are written. If a mask is missing, or the tensor's dtype cannot
+            hold it, nothing is written, and the mask or None is among the returned values.
         encoded : bool
             Whether images and masks are left encoded.
 
@@ -620,7 +620,7 @@ class FieldDecoder:
         return targets
 
     def sizes(self, rows: Ints, crops: Crops | None) -> list[tuple[int, int]]:
-        """Return the heights and widths of the images of N samples, as they are in the items."""
+        """Return the (height, width) that the images of N samples have in their items."""
         table = self.reader.table
         if crops is None:
             heights, widths = table.height[rows], table.width[rows]
@@ -629,10 +629,10 @@ class FieldDecoder:
         return list(zip(heights.tolist(), widths.tolist(), strict=True))
 
     def dtype_of(self, name: str) -> str:
-        """Return the dtype of the first mask in a mask field; uint8 if the field has no mask."""
+        """Return the dtype of the first mask that the first 1,000 samples have in a field; uint8 if they have none."""
         sizes = self.reader.table.more[f"field.{name}.size"][:_SEARCHED]
         for row in np.flatnonzero(sizes > 0)[:1]:
-            with contextlib.suppress(PackerError):  # reading that sample raises the error
+            with contextlib.suppress(PackerError):  # reading the damaged sample raises the error
                 mask = decode_mask(self.reader.blobs(np.array([row]), name)[0] or b"")
                 return str(mask.dtype)
         return "uint8"
@@ -663,7 +663,7 @@ class FieldDecoder:
         return found
 
     def _stored(self, rows: Ints) -> Iterator[Sequence[Stored]]:
-        """Yield each field, and the values stored for these rows."""
+        """Yield, for each field, the values stored for these rows."""
         names = [name for name, field in self.parts.fields.items() if field.is_blob]
         blobs = iter(self.reader.blobs_of(rows, names))
         for name, field in self.parts.fields.items():
@@ -675,7 +675,7 @@ class FieldDecoder:
             yield [value if there else None for value, there in numbers]
 
     def _warp(self, found: list[Values], warps: _Warps) -> None:
-        """Apply the operations that move images to the values that a crop changes as well."""
+        """Move the values of fields that a crop changes, such as boxes, just as the operations move the images."""
         for name in self.parts.cropped:
             field = self.parts.fields[name]
             values = _WARPERS[field.kind](self, field, [of_sample[name] for of_sample in found], warps)
@@ -764,7 +764,7 @@ class FieldDecoder:
         return points if points is None or box is None else crop_keypoints(points, box)
 
     def _warp_pixels(self, field: Field, images: Sequence[Any], warps: _Warps) -> Sequence[Any]:
-        """Move masks and images; without a fill value, images are filled with the colour of each operation."""
+        """Move the pixels of masks and images; empty areas get the fill value in masks, the operation's in images."""
         fill = (self.parts.fill.get(field.name) or 0) if KINDS[field.kind].pixels == "ids" else None
         made = []
         for row, pixels, operations in zip(warps.rows.tolist(), images, warps.operations, strict=True):

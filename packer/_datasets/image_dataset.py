@@ -94,15 +94,15 @@ class ImageDataset(ItemDataset):
     is_valid_file : callable, optional
         Called with the name of every sample, a str; must return True if the sample belongs to the dataset.
     allow_empty : bool
-        Whether a class may have no samples, because `is_valid_file` rejects all of them. If `root` is a directory of
-        images, also whether a class directory may be empty.
+        Whether a class may be left without samples because `is_valid_file` rejects all of them. If `root` is a
+        directory of images, also whether a class directory may be empty.
     transforms : callable, optional
         Applied to image and label together, instead of `transform` and `target_transform`: ``image, label =
         transforms(image, label)``. With `fields`, it is applied to the dict of an item, as torchvision's v2 transforms
         expect.
     fields : sequence of str or "all", optional
-        Makes each item a dict with these keys, in this order. The keys are names of the pack's fields, ``image``,
-        ``label``, ``name``, and ``index`` (the row in the pack). ``"all"`` means image, label and all fields. The guide
+        Makes each item a dict with these keys, in this order. A key is ``image``, ``label``, ``name``, ``index`` (the
+        sample's row in the pack) or the name of a field. ``"all"`` means image, label and all fields. The guide
         describes how each kind of field is returned. A missing value is None.
     mode : {"RGB", "L", "unchanged"} or dict of str to these
         The mode in which images are decoded. ``"L"`` is grey; ``"unchanged"`` keeps grey, alpha, palette indices and 16
@@ -117,14 +117,14 @@ class ImageDataset(ItemDataset):
         The minimum share of a box's area, 0 to 1, that must remain in a crop. Boxes with a smaller share are removed,
         and so are boxes that are less than a pixel wide or high.
     fill : dict of str to value, optional
-        The value of each field for samples that lack it. For a mask, the value is a number, by default 0; it fills the
-        whole missing mask, and also the border of a padded crop.
+        For each field, the value that replaces a missing value. For a mask, this is a number, by default 0, with which
+        a missing mask and the border of a padded crop are filled.
     target : {"coco"}, optional
-        Makes each item an image and a target in the form of torchvision's detectors, from the fields that
+        Makes each item an image and a target in the form that torchvision's detectors expect, from the fields that
         ``packer convert --coco`` makes.
     output : {"tensor", "numpy", "pil", "bytes"}, optional
-        The form of images in items, and as the input of transforms; ``numpy`` and ``bytes`` apply to fields too. By
-        default, images are PIL images if there is a transform, as in ImageFolder. They are tensors if there is no
+        The form that images have in items and as the input of transforms; ``numpy`` and ``bytes`` apply to fields too.
+        By default, images are PIL images if there is a transform, as in ImageFolder. They are tensors if there is no
         transform, or if the transform is one of torchvision's that accept only tensors.
 
         * ``tensor``: (3, height, width) uint8 `torch.Tensor`, RGB, 0 to 255; its memory is laid out channels last.
@@ -132,8 +132,9 @@ class ImageDataset(ItemDataset):
         * ``pil``: `PIL.Image.Image` of mode RGB, as the transform of an ImageFolder gets it.
         * ``bytes``: the stored bytes, undecoded.
     crop : packer crop, optional
-        The part of each image to decode, and its new size, such as ``packer.RandomResizedCrop(224)``; or a list of
-        crops, applied in turn. The part is chosen before decoding, and the rest of the image is not decoded.
+        The part of each image to decode, and the size to resize it to, such as ``packer.RandomResizedCrop(224)``; or a
+        list of crops, applied one after the other. The part is chosen before decoding, and the rest of the image is not
+        decoded.
     augment : packer augmentation or list of packer augmentations, optional
         Operations on the pixels of each crop, such as ``[packer.augment.TrivialAugmentWide()]``. They run in C; their
         random numbers come from the same generator as the crop's random numbers.
@@ -204,8 +205,8 @@ class ImageDataset(ItemDataset):
     Raises
     ------
     NotAPackError, CorruptPackError, UnsupportedVersionError
-        If the pack cannot be opened. `targets` and `samples` raise CorruptPackError if the table does not match its
-        checksums.
+        If the pack cannot be opened. Reading `targets` or `samples` raises CorruptPackError if the table does not match
+        its checksums.
     TypeError, ValueError
         If a setting has a wrong type or value. Settings are checked before anything is copied or read in full.
     FileNotFoundError
@@ -360,17 +361,17 @@ class ImageDataset(ItemDataset):
         return self._items.items_of_current_epoch(indices, self.seed)
 
     def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
-        """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
+        """Return a dataset of the samples at `indices`, in this order, that reads the same open pack.
 
         The new dataset has the same settings and its own `targets` and `samples`; a sample gets the same crop in both
-        datasets. They share the epoch.
+        datasets. Both datasets share the epoch.
         """
         selection = copy.copy(self)
         selection._items.view = self._items.view.selected(indices)
         return selection
 
     def where(self, condition: str | npt.ArrayLike) -> ImageDataset:
-        """Return a dataset of the samples that meet a condition, in their order, on the same open pack; see `select`.
+        """Return a dataset of the samples that meet a condition, in their present order; see `select`.
 
         Parameters
         ----------
@@ -580,17 +581,17 @@ def _require_threads(threads: object) -> None:
 
 
 def _made_anew(cls: type, attributes: dict[str, Any]) -> Any:
-    """Return an unpickled dataset, of the class that suits this process."""
+    """Return a dataset with pickled attributes, of the class that `as_vision` returns in this process."""
     dataset: Any = object.__new__(as_vision(cls))
     dataset.__dict__.update(attributes)
     return dataset
 
 
 def as_vision(cls: type) -> type:
-    """Return `cls`; if torchvision has been imported, as a subclass of `torchvision.datasets.VisionDataset` too.
+    """Return `cls`; if torchvision has been imported, return a subclass of both `cls` and its `VisionDataset`.
 
-    Code that calls ``isinstance(dataset, VisionDataset)`` has imported torchvision. For all other code, importing
-    torchvision would take as much time as importing torch.
+    Code that calls ``isinstance(dataset, VisionDataset)`` has imported torchvision already. For all other code, the
+    import would take as much time as importing torch.
     """
     vision = sys.modules.get("torchvision.datasets.vision")
     base = getattr(vision, "VisionDataset", None)  # missing while torchvision is being imported
@@ -614,7 +615,7 @@ _AHEAD, _AHEAD_IN_MEMORY = 1 << 29, 1 << 27  # bytes that are requested ahead, i
 _SIZES = 1000  # samples from which the mean size is estimated
 
 _CACHED = {"decoder", "fields", "_mask_dtypes"}
-"""The attributes that are computed from others when they are needed, and are neither pickled nor copied."""
+"""The attributes that are computed from other attributes when needed, and are neither pickled nor copied."""
 
 
 class PackItems(TorchDataset):
@@ -626,7 +627,7 @@ class PackItems(TorchDataset):
         The name of the dataset's class, for descriptions.
     reader : Reader
     compiled : Compiled
-        The settings of items, and their steps.
+        The settings of items, and the steps compiled from these settings.
     library : str
         The library that decodes ordinary JPEGs.
     seed : int, optional
@@ -634,7 +635,7 @@ class PackItems(TorchDataset):
     threads : int
         The number of threads that make the items of a batch.
     replaced : Replaced, optional
-        The samples that could not be read, if others replace them.
+        The record of unreadable samples, which other samples replace; None if an unreadable sample is an error.
 
     Attributes
     ----------
@@ -680,7 +681,7 @@ class PackItems(TorchDataset):
             warn_of_lost_numbers(self.reader, self.item_settings.mode)
 
     def __copy__(self) -> PackItems:
-        """Return a copy on the same open pack, with the same threads and epoch, and settings and samples of its own."""
+        """Return a copy that shares the open pack, the threads and the epoch, but has its own settings and samples."""
         alike = object.__new__(PackItems)
         alike.__dict__.update(self.__getstate__())
         return alike
@@ -691,7 +692,7 @@ class PackItems(TorchDataset):
 
     def frozen_copy(self) -> PackItems:
         frozen = object.__new__(PackItems)
-        _ = self.pipeline, self.decoder, self.fields  # the next pass need not make them again
+        _ = self.pipeline, self.decoder, self.fields  # made here, so that the next pass need not make them
         frozen.__dict__.update(self.__dict__)
         return frozen
 
@@ -925,7 +926,7 @@ class PackItems(TorchDataset):
         pipeline: Pipeline,
         before: Callable[[int], None] | None = None,
     ) -> list[Any]:
-        """Return the items of rows of the pack. If a seed is given, crops depend on seed, epoch and `keys`."""
+        """Return the items of the samples at `rows`. With a seed, crops depend only on seed, epoch and `keys`."""
         if self.reader.remote:
             self._request(np.sort(rows), urgent=True)
 
@@ -950,7 +951,7 @@ class PackItems(TorchDataset):
         return self.decoder.choose_crops(pipeline.crop or Compose([]), rows, epoch, seed, keys, pipeline.augment)
 
     def _request(self, rows: Ints, *, urgent: bool) -> None:
-        """Request all bytes of samples together; samples without separate fields are fetched when they are read."""
+        """Request all bytes of samples together, unless it is a single image, which a read fetches just as fast."""
         reader, parts = self.reader, self.item_settings.parts
         names = () if parts is None else parts.names
         blobs = [name for name in names if name in reader.fields and reader.fields[name].is_blob]
@@ -1004,7 +1005,7 @@ class Epochs:
         return int(self._numbers[_MOVES])
 
     def move_on(self, epoch: int) -> None:
-        """Set the epoch on which crops depend to `epoch`."""
+        """Set the epoch, on which crops depend, and forget which samples were read."""
         epoch, moves = epoch_of(epoch), self.moves + 1
         self._seen[:] = 0
         self._numbers[:] = 0
@@ -1033,7 +1034,7 @@ class Epochs:
 
 
 class LostNumbersWarning(UserWarning):
-    """The warning that images have more bits or bands than the items of a dataset contain."""
+    """Warns that the images of a pack have more bits or bands than the items of the dataset contain."""
 
 
 def warn_of_lost_numbers(reader: Reader, mode: str) -> None:
@@ -1053,7 +1054,7 @@ def remark(manifest: Manifest, mode: str) -> str | None:
     if manifest.codec != "keep":
         if not clipped:
             return None
-        return (  # an earlier version of packer stored them, which did not refuse them
+        return (  # such a pack was made by an earlier version of packer, which did not refuse these images
             f"{_images(clipped)} 16 bits or floats a pixel, stored as 8-bit RGB, white or black. Convert the files "
             "again, with --to-8-bit type or --to-8-bit file"
         )

@@ -28,14 +28,14 @@ from packer.errors import CorruptPackError, ImageError, OptionError, PackError, 
 
 
 class Item(NamedTuple):
-    """An image and a label, which default_collate collates by `_collated`."""
+    """An image and a label; default_collate calls `_collated` to collate such items."""
 
     image: Any
     label: Any
 
 
 def empty_rows(count: int, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return an uninitialized (count, *shape) float32 tensor, in shared memory in a worker of DataLoader."""
+    """Return an uninitialized (count, *shape) float32 tensor; in a DataLoader worker, its memory is shared."""
     if get_worker_info() is None:
         return torch.from_numpy(np.empty((count, *shape), np.float32))  # NumPy uses huge pages, torch does not
     batch, size = torch.empty(0), torch.Size((count, *shape))
@@ -133,7 +133,7 @@ class ItemMaker:
         return items
 
     def _finished(self, positions: range, items: Iterator[Any]) -> list[Any]:
-        """Return items in a list. `before` is called before an iterator runs the transforms of its next item."""
+        """Return items in a list; call `before` with a sample's position before its transforms run in the iterator."""
         if self._before is None:
             return list(items)
         made = []
@@ -190,13 +190,13 @@ class ItemMaker:
 
 
 _of_thread = threading.local()
-"""Has the attribute `in_pool` in the threads of a pool."""
+"""This object has the attribute `in_pool` in the threads of a pool."""
 
 
 class Pool:
     """Threads that make the items of a batch. They start when they are first needed, and end with the pool.
 
-    A pickled pool has no threads, and a fork starts its own.
+    An unpickled pool starts its own threads, and so does a forked process.
     """
 
     def __init__(self) -> None:
@@ -235,17 +235,17 @@ class Pool:
 
 
 SAMPLE_ERRORS = CorruptPackError, ImageError
-"""The errors that a sample raises if it cannot be read, and nothing else raises."""
+"""The errors that mean that a sample cannot be read; nothing else raises them."""
 
 _TURN_OF_REPLACEMENT = 1 << 20
-"""The turn of a sample that replaces another sample; its own turns in the epoch are smaller."""
+"""The turn of a sample that replaces another one (see `SampleView`); all other turns in an epoch are smaller."""
 
 
 class Replaced:
     """The samples that could not be read in this process; each is replaced by the next readable sample.
 
-    So the replacement is the same in every run and on every rank. Its crop differs from the crop that the same sample
-    gets elsewhere in the epoch.
+    So the replacement is the same in every run and on every rank. The crop of a replacement differs from the crop that
+    the same sample gets in its own place in the epoch.
 
     Parameters
     ----------

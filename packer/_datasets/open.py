@@ -68,7 +68,7 @@ class InPlaceOptions:
     Attributes
     ----------
     keys : dict of str to str
-        The keys of a container by name, as `Container.open` takes them.
+        The keys of a container that hold the image, the label, the name or a field, as `Container.open` takes them.
     unreadable : bool
         Whether the index includes images that cannot be read.
     unlabeled : bool
@@ -98,10 +98,10 @@ def index_of(
     root : path
         A directory in ImageFolder's layout; or a container's files, directory or pattern, as for `packer.convert`.
     path : path, optional
-        The file of the index. An existing index is used if it lists exactly these images. By default the index is kept
-        in memory, or in a temporary file, until this process ends.
+        The path of the index, a directory. An existing index is used if it lists exactly these images. By default the
+        index is kept in memory, or in a temporary file, until this process ends.
     progress : callable, optional
-        Called with the number of images indexed and their total.
+        Called with the number of images indexed so far, and the number of all images.
     options : InPlaceOptions, optional
 
     Raises
@@ -162,8 +162,8 @@ def _make_index(
 
 
 def _warn_of_losses(source: Source) -> None:
-    """Warn about images that are left out or have no label. Files of other types do not count."""
-    tree = source.kind in ("imagefolder", "stylegan")  # in which images in hidden directories are included
+    """Warn about images that are left out or have no label, but not about files of other types."""
+    tree = source.kind in ("imagefolder", "stylegan")  # these take images in hidden directories too
     losses = [
         item.line()
         for item in source.account or ()
@@ -347,23 +347,24 @@ def open_dataset(  # noqa: PLR0917
     ----------
     root : path or URL, or list or tuple of these
         The pack, or the packs. The settings apply to each pack. Instead of a pack, `root` may be a directory of images
-        in ImageFolder's layout, or a container of another tool, such as ``shards/*.tar``: it is indexed immediately,
-        and its images are read in place.
+        in ImageFolder's layout, or a container, that is a dataset in the format of another tool, such as
+        ``shards/*.tar``. Its images are indexed now, and then read in place.
     classes : {"same", "union"}
         ``same``: several packs must have the same classes. ``union``: the classes of the first pack keep their ids,
         additional classes of the other packs follow, and labels are renumbered accordingly.
     index : path, optional
-        The file for the index of a directory or a container. It is used again as long as the images match it. By
-        default the index is kept until the process ends. It has no checksums; `packer.index` makes an index with
-        checksums.
+        The path at which the index of a directory or a container is stored. A stored index is used again as long as the
+        images match it. By default the index is kept until the process ends. This index has no checksums;
+        `packer.index` makes one with checksums.
     keys : sequence of str, or mapping of str to str
         The keys of a container that hold the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or a mapping
         of names to keys.
     unlabeled : bool
-        Whether samples of a container may lack a label; they get the label -1. By default, an error is raised if no
-        sample has a label although a key or column of the container looks like labels.
+        Whether samples of a container may lack a label; such samples get the label -1. By default, an error is raised
+        if no sample has a label although a key or column of the container looks like labels.
     progress : bool or callable, optional
-        True shows a progress bar. A callable is called with the number of images indexed and their total.
+        True shows a progress bar. A callable is called with the number of images indexed so far, and the number of all
+        images.
     """
     for unknown in settings.keys() - DatasetSettings.__annotations__.keys():
         raise TypeError(f"open_dataset() got an unexpected keyword argument {unknown!r}")
@@ -400,7 +401,7 @@ def _pack_of(root: Any, index: Any, options: InPlaceOptions, progress: Callable[
             raise OptionError(
                 f"{'keys' if options.keys else 'index'}= applies only to containers on this machine's disks"
             )
-        return place_of(root)  # the version of the object is requested once
+        return place_of(root)  # so that the version of the object is requested only once
     if index is None and is_pack(root):
         if options.keys:
             raise OptionError(

@@ -84,7 +84,7 @@ class Pipeline:
 
     @cached_property
     def takes_one(self) -> bool:
-        """Whether `sample` can make the items. It cannot for fields or views: these are read as a batch of one."""
+        """Whether `sample` can make the items. An item with fields or views is made as a batch of one instead."""
         return self.parts is None and not self.views
 
     @cached_property
@@ -106,7 +106,7 @@ class Pipeline:
 
     @property
     def left(self) -> str:
-        """The reason why images cannot be decoded directly into a batch, as a clause; None if they can."""
+        """The reason, as a clause, why images cannot be decoded directly into a batch; used only if they cannot."""
         transform = self.transform if self.transforms is None else self.transforms
         if transform is not None:
             return f"this is done to each image by itself, after what packer does: {' '.join(repr(transform).split())}"
@@ -122,12 +122,12 @@ class Pipeline:
         label: int | float,
         random: npt.NDArray[np.float64] | None,
     ) -> tuple[Any, Any]:
-        """Read one sample and return its item; call it only if `takes_one`.
+        """Read one sample and return its item; call this method only if `takes_one` is true.
 
         Parameters
         ----------
         random : (randoms,) float64 array, optional
-            The random numbers for the crop; None draws from torch's generator.
+            The random numbers for crop and augmentation; None draws them from torch's generator.
         """
         if self.output == "bytes":
             image: Any = bytes(reader.read_row(row))
@@ -413,7 +413,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
 
 def joint(transform: Any, target_transform: Any) -> Any:
-    """Join transform and target_transform to one, as torchvision's VisionDataset does; None if both are None."""
+    """Join two transforms into one callable, as torchvision's VisionDataset does; None if both are None."""
     if transform is None and target_transform is None:
         return None
     vision = sys.modules.get("torchvision.datasets.vision")
@@ -431,7 +431,7 @@ def followed_by_fields(crops: Crops) -> tuple[Crops | None, Operations | None]:
 
 
 class Compiled(NamedTuple):
-    """Steps, the settings from which they were compiled, and a snapshot that reveals later changes of a transform."""
+    """Steps, the settings from which they were compiled, and a snapshot to notice later changes of the transform."""
 
     settings: ItemSettings
     transform: Transform

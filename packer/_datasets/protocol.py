@@ -61,11 +61,11 @@ def _is_view(name: str) -> bool:
 
 
 class Layout(NamedTuple):
-    """The layout of a batch's memory: its parts, one after the other, and the numbers to which images are converted."""
+    """The layout of a batch's memory: its parts, one after the other, and how images are converted to numbers."""
 
     parts: tuple[BatchPart, ...]
     numbers: Numbers | None = None
-    """The conversion to numbers, which is done when images are decoded, or later from parts that hold the levels."""
+    """The conversion of levels to numbers. It happens during decoding, or later, from parts that keep the levels."""
 
     @property
     def with_images(self) -> bool:
@@ -132,7 +132,7 @@ class Layout(NamedTuple):
 
     def as_tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Tensors:
         """Convert the result of the method `arrays` to tensors on the same memory."""
-        if torch.is_inference_mode_enabled():  # the threads that write into the tensors are not in that mode
+        if torch.is_inference_mode_enabled():  # the threads that write into the tensors are not in inference mode
             with torch.inference_mode(False):
                 return self.as_tensors(arrays)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -188,13 +188,13 @@ def _laid_out(parts: tuple[BatchPart, ...], count: int) -> tuple[dict[str, _Span
 
 
 Memory = Mapping[str, Any]
-"""The memory of a batch, by the names of its parts: for each part, a tensor, or a sequence of a tensor per image."""
+"""The memory of a batch, by the names of its parts: for each part a tensor, or a sequence with a tensor per image."""
 
 SliceDecoder = Callable[[slice], list[Values] | None]
 """Decodes a slice of a batch, on any thread, and returns the values of its samples except those in memory."""
 
 BatchOpener = Callable[[slice, Memory], SliceDecoder]
-"""Takes the slice of the prepared samples that forms a batch, and the batch's memory."""
+"""Takes the slice of the prepared samples that forms a batch, and the batch's memory; returns a `SliceDecoder`."""
 
 
 class Traits(NamedTuple):
@@ -302,15 +302,15 @@ class LoaderDataset(abc.ABC):
         return items
 
     def traits(self, transform: Transform = None) -> Traits:
-        """Return facts about the dataset; `transform` is the Loader's own."""
+        """Return facts about the dataset; `transform` is the Loader's own transform."""
         return Traits(transforms=transform is not None)
 
     def settings(self) -> dict[str, str]:
-        """Return a description of the steps of each image by name; a Loader warns if a state has other steps."""
+        """Return the steps that change images, described by name; a Loader warns if a saved state has other steps."""
         return {}
 
     def identity(self) -> str:
-        """Return a name that identifies these samples in their order; a Loader refuses a state with another name."""
+        """Return a name that identifies these samples in their order; a Loader refuses a saved state of another one."""
         return f"{type(self).__qualname__} {len(self)}"
 
     def describe(self, index: int) -> str:
@@ -368,8 +368,7 @@ class LoaderDataset(abc.ABC):
     ) -> BatchOpener:
         """Prepare to decode several batches of `batch` samples; their memory is passed later.
 
-        The default calls `fill`. Override it to do work that depends neither on threads nor on memory once for all
-        batches.
+        The default calls `fill`. Override it to do, once for all batches, the work that does not need their memory.
 
         Parameters
         ----------
@@ -393,7 +392,7 @@ class LoaderDataset(abc.ABC):
         return lambda some, memory: functools.partial(_fill_slice, self, indices[some], choices[some], memory, numbers)
 
     def replacements(self, indices: Ints, epoch: int, seed: int) -> Ints | None:
-        """Return indices of readable samples to use instead of `indices`; None means that the error is raised.
+        """Return indices of readable samples to use instead of `indices`; None if an unreadable sample is an error.
 
         Raises
         ------
@@ -403,7 +402,7 @@ class LoaderDataset(abc.ABC):
         return None
 
     def fetching(self, block: int) -> Fetching | None:
-        """Return the numbers of samples to request from another machine; None if the samples are on this machine.
+        """Return how many samples to request from another machine at a time; None if samples are on this machine.
 
         Parameters
         ----------
@@ -436,7 +435,7 @@ def _fill_slice(  # noqa: PLR0917
 
 
 class ItemsError(Exception):
-    """Items must be made one by one; the message is the reason, as a clause."""
+    """Raised if items must be made one by one; the message is the reason, as a clause."""
 
 
 class TorchDataset(LoaderDataset):

@@ -32,8 +32,8 @@ _IDENTIFYING = ("crc32c", "label", "name_end", "names")
 class SampleView:
     """The samples of a pack that a dataset contains, with labels and classes; immutable: changes return another view.
 
-    Some methods take indices with turns. A turn counts the occurrences of a sample in the epoch, from 0; the index with
-    turn is the sample's index plus the turn times the length of the view.
+    Some methods take indices with turns. The turn of a sample is the number of times that it has already occurred in
+    the epoch; an index with turn is the sample's index plus the turn times the length of the view.
 
     Parameters
     ----------
@@ -119,12 +119,12 @@ class SampleView:
         )
 
     def rows_in_turns(self, indices: Ints) -> Ints:
-        """Return the rows in the pack of the samples at `indices`, which are indices with turns."""
+        """Return the rows in the pack of samples, whose `indices` have turns."""
         samples = indices % max(len(self), 1)
         return samples if self.rows is None else self.rows[samples]
 
     def rows_and_keys(self, indices: Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """Return the rows in the pack of indices with turns, and the keys on which the crops depend."""
+        """Return the rows in the pack of samples, whose `indices` have turns, and the keys that decide their crops."""
         turns, samples = np.divmod(np.asarray(indices, np.int64), max(len(self), 1))
         rows = samples if self.rows is None else self.rows[samples]
         if self._earlier is not None:
@@ -132,19 +132,19 @@ class SampleView:
         return rows, rows + turns * len(self.reader)
 
     def labels_of(self, indices: Ints) -> Labels:
-        """Return the labels of the samples at `indices`, which are indices with turns."""
+        """Return the labels of samples, whose `indices` have turns."""
         if self.own_labels is not None:
             return self.own_labels[indices % max(len(self), 1)]
         self.reader.require_table()
         return self._renumbered(self.reader.table.label[self.rows_in_turns(indices)])
 
     def describe(self, index: int) -> str:
-        """Return a description of the sample at an index with turns, for error messages."""
+        """Return a description of a sample, whose `index` has a turn, for error messages."""
         (row,) = self.rows_in_turns(np.array([index])).tolist()
         return self.reader.describe(row)
 
     def identity(self) -> str:
-        """Return a digest that identifies these samples in a state, the same for a pack in any format."""
+        """Return a digest that identifies these samples in a Loader's state, whatever the format of the pack."""
         manifest = self.reader.manifest
         digest = hashlib.sha256("\0".join(self.classes).encode("utf-8", "surrogatepass"))
         digest.update(repr([manifest.columns.get(name) for name in _IDENTIFYING]).encode())
@@ -341,7 +341,7 @@ class JoinedColumns(Mapping[str, Column]):
     Raises
     ------
     OptionError
-        When a column is accessed that some packs lack, or whose type differs between packs.
+        If a column is accessed that some packs lack, or whose type differs between packs.
     """
 
     def __init__(self, parts: Sequence[tuple[str, Mapping[str, Column]]], chosen: Ints | None = None) -> None:
@@ -391,7 +391,7 @@ def _described(column: Column) -> str:
 
 
 def united_ids(classes: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], list[dict[int, int]]]:
-    """Return the union of classes by name with their ids, and for each mapping a dict of old ids to new ids.
+    """Merge classes by name: return the id of each class, and for each mapping a dict of the changed ids to new ids.
 
     The classes of the first mapping keep their ids. An additional class keeps its id if no other class has this id;
     otherwise it gets a new id above all others.
@@ -483,7 +483,7 @@ class Targets(np.ndarray[Any, np.dtype[Any]]):
         return int(np.count_nonzero(self._are(label)))
 
     def index(self, label: object, start: int = 0, stop: int = sys.maxsize) -> int:
-        """Return the index of the first sample with a label from `start` to `stop` - 1; ValueError if there is none."""
+        """Return the index, from `start` to `stop` - 1, of the first sample with this label; ValueError without one."""
         first, end, _ = slice(start, stop).indices(len(self))
         found = np.flatnonzero(self._are(label)[first:end])
         if not len(found):
@@ -530,7 +530,7 @@ def indices_where(condition: str | npt.ArrayLike, columns: Mapping[str, Column],
 
 
 def normalized_indices(indices: Sequence[int] | Ints, length: int) -> Ints:
-    """Return an array of indices from 0 to `length` - 1, where some of `indices` may be negative, as in a list.
+    """Return indices as an array of numbers from 0 to `length` - 1; negative `indices` count from the end.
 
     Raises
     ------
@@ -558,7 +558,7 @@ def _out_of_range(index: int, length: int) -> IndexError:
 
 
 def require_known_loader(loader: Callable[[str], Any] | None) -> None:
-    """Raise TypeError for a loader other than torchvision's, because a pack has no files that it could open."""
+    """Raise TypeError for a loader other than torchvision's, because a pack has no files that a loader could open."""
     folder = sys.modules.get("torchvision.datasets.folder")
     known = [getattr(folder, name, None) for name in ("default_loader", "pil_loader")]
     if loader is not None and loader not in known:

@@ -53,7 +53,7 @@ def own_directory(directory: Path) -> Path:
 
 
 def own_directories(directory: Path) -> list[Path]:
-    """Return the existing directories that `own_directory` may have returned for `directory`.
+    """Return the existing directories that earlier calls of `own_directory` with `directory` may have returned.
 
     Raises DestinationError if the directory does not exist, or if `own_directory` would refuse it because another user
     could redirect it.
@@ -149,7 +149,7 @@ def _uid_of_unmapped_root() -> int:
 
 
 _MOST_OF_MEMORY = 0.8
-_UNFINISHED = ".staging"  # the end of the names of unfinished copies; unfinished conversions have another one
+_UNFINISHED = ".staging"  # the end of the names of unfinished copies; unfinished conversions have another suffix
 _LOCK = ".staging.lock"
 
 
@@ -201,7 +201,8 @@ class PageLock:
     """
 
     def __init__(self, pack: PackFiles | None = None) -> None:
-        # A lock lasts as long as its mapping. Nothing reads the mapping: a truncated file would kill the process.
+        # A lock lasts as long as its mapping. The mapping is never read: if a file was truncated, that would kill the
+        # process.
         self._mappings: list[mmap.mmap] = []
         if pack is not None:
             for name in [name for name, size in pack.sizes.items() if size]:  # an empty file cannot be mapped
@@ -235,9 +236,9 @@ def lock_in_memory(path: str | os.PathLike[str]) -> PageLock:
     Returns
     -------
     PageLock
-        The lock. If the system does not allow locking, the lock is empty and a RuntimeWarning is given: the limit on
-        locked memory (``ulimit -l``) is often only a few MB. The pack is then in the page cache, and stays there as
-        long as memory suffices.
+        The lock. If the system does not allow locking, for example because the limit on locked memory (``ulimit -l``)
+        is only a few MB, the lock is empty and a RuntimeWarning is given. The pack is then in the page cache, and stays
+        there as long as memory suffices.
 
     Raises
     ------
@@ -274,10 +275,10 @@ def stage(
 ) -> Path:
     """Copy a pack to a disk of this node, once for all processes of a user, and return the path of the copy.
 
-    The first process copies; the others wait for it. An existing copy is used if it was made from these files and their
-    path, sizes, times and manifest are unchanged. A copy of an earlier version of these files is left unchanged;
-    `unstage` removes copies. Remains of an interrupted process are removed when a pack of the same name is staged in
-    the directory again. Other packs and unfinished conversions in the directory are left unchanged.
+    The first process copies; the others wait for it. An existing copy is used if it was made from these files, and if
+    their path, sizes, times and manifest are unchanged. A copy of an earlier version of the pack is left unchanged;
+    `unstage` removes copies. Remains of an interrupted call are removed when a pack of the same name is staged to the
+    directory again. Other packs and unfinished conversions in the directory are left unchanged.
 
     If only this user may write to `directory`, for example because `stage` created it, the copy lies directly in
     `directory`. If others may write to it, as for ``/dev/shm`` (which is in memory), the copy lies in a subdirectory
@@ -285,9 +286,9 @@ def stage(
     type and size of an existing copy's files instead of every byte. Windows has no owners of this kind; there,
     `directory` must belong to the user.
 
-    `stage` refuses `directory` if a stranger could replace ``packer-UID``. A stranger could do this in a directory to
-    which everybody may write, `directory` or one of its parents, if that directory has no sticky bit, or belongs
-    neither to root nor to this user. Owners and groups of directories are trusted; access control lists are ignored.
+    `stage` refuses `directory` if a stranger could replace ``packer-UID``. This is possible if everybody may write to
+    `directory` or to one of its parents, and if that directory has no sticky bit, or belongs neither to root nor to
+    this user. Owners and groups of directories are trusted; access control lists are ignored.
 
     Parameters
     ----------
@@ -309,8 +310,8 @@ def stage(
     Raises
     ------
     DestinationError
-        If the copy cannot be written, the parent of `directory` is missing, ``packer-UID`` belongs to another user, or
-        others could replace the copy.
+        If the copy cannot be written; if the parent of `directory` is missing; if ``packer-UID`` belongs to another
+        user; or if others could replace the copy.
     PackError
         If the path is not a pack, or cannot be read.
     """
@@ -364,7 +365,7 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
     PackLockedError
         If another process is making the copy.
     DestinationError
-        If a copy cannot be removed, `directory` does not exist, or `stage` would refuse it.
+        If a copy cannot be removed; if `directory` does not exist; or if `stage` would refuse `directory`.
     PackError
         If the path is not a pack, or cannot be read.
     """
@@ -391,7 +392,7 @@ def _copy_name(pack: PackFiles) -> str:
 
 
 def _copies(root: Path, pack: Path) -> list[Path]:
-    """Return the copies in a directory of packs of this name, complete or not."""
+    """Return the copies, complete or not, that the directory `root` contains of packs with the name of `pack`."""
     unfinished = _unfinished(root, pack)
     named = re.compile(_copy_names(pack))
     with writing_to(root):
@@ -400,14 +401,14 @@ def _copies(root: Path, pack: Path) -> list[Path]:
 
 
 def _unfinished(root: Path, pack: Path) -> set[str]:
-    """Return the names of copies of packs of this name that are in progress or were interrupted."""
+    """Return the names of copies in progress and of interrupted copies, of packs with the name of `pack`."""
     name = re.compile(f"({_copy_names(pack)})(?:{re.escape(_UNFINISHED)}|{re.escape(_LOCK)})")
     with writing_to(root):
         return {match[1] for match in map(name.fullmatch, os.listdir(root)) if match}
 
 
 def _copy_names(pack: Path) -> str:
-    """Return a pattern that matches the names of all copies of packs of this name; other files may match it too."""
+    """Return a pattern for the names of all copies of packs with the name of `pack`; other files may match it too."""
     return f"{re.escape(pack.stem)}-[0-9a-f]{{12}}-[0-9a-f]{{12}}{re.escape(pack.suffix)}"
 
 
@@ -430,7 +431,7 @@ def _held_by_nobody_else(copy: Path) -> Iterator[None]:
 
 
 def _remove_abandoned(staged: Path, pack: Path) -> None:
-    """Remove unfinished copies of packs of this name that interrupted processes left behind."""
+    """Remove the unfinished copies that interrupted processes left of packs with the name of `pack`."""
     for copy in _unfinished(staged.parent, pack) - {staged.name}:
         with contextlib.suppress(_InUseError), held(staged.with_name(copy + _LOCK), _refuse_to_wait):
             remove(staged.with_name(copy + _UNFINISHED))
@@ -443,7 +444,7 @@ def _refuse_to_wait() -> None:
 def _size_so_far(partial: Path) -> int:
     try:
         return disk_size(partial)
-    except OSError:  # it does not exist yet, or no longer
+    except OSError:  # the copy does not exist yet, or no longer
         return 0
 
 
