@@ -1,7 +1,7 @@
 """Chooses a Loader's number of threads while training runs (``threads="auto"``); `Race` compares any settings.
 
-The measure is the time from one batch to the next, whatever causes it. So if two threads keep up with the training, the
-Loader gets no more threads. The number of threads does not change any batch.
+The measure is the time from one batch to the next, including the training step. So if two threads keep up with the
+training, the Loader gets no more threads. The number of threads does not change any batch.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from packer.samplers._orders import rank_and_world
 
 TOLERANCE = 0.02
-"""The share by which a simpler setting may be slower than the best, and is still chosen."""
+"""A simpler setting is chosen if it is slower than the best setting by at most this share."""
 
-_BATCHES, _SECONDS = 6, 0.25  # the minimum of a measurement
-_GOOD = 1 + TOLERANCE  # the highest ratio to the best cost at which a setting is as fast as the best
-_SURE = 2  # standard errors
-_ERRORS_OF_FEW = {1: 0.5, 2: 0.15}  # the least error of a ratio after one round and after two
-_LEAST_ERROR = 0.002  # after more rounds; clocks and batches are not more exact
+_BATCHES, _SECONDS = 6, 0.25  # the minimum number and time of the batches in a measurement
+_GOOD = 1 + TOLERANCE  # a setting counts as fast as the best one if the ratio of their costs is at most this
+_SURE = 2  # a difference of this many standard errors is certain
+_ERRORS_OF_FEW = {1: 0.5, 2: 0.15}  # the smallest error that a ratio is believed to have after one or two rounds
+_LEAST_ERROR = 0.002  # the same after more rounds; clocks and batches are not more exact
 _FEWEST, _MOST = 3, 8  # rounds before small differences count, and rounds after which a race ends
 
 Setting = TypeVar("Setting")
@@ -30,13 +30,13 @@ Setting = TypeVar("Setting")
 class ThreadTuner:
     """Chooses a number of threads during the first complete pass over a whole epoch.
 
-    The numbers of threads are measured in turn, over a few batches each. Batches in progress when the number changes
-    count for neither number. A pickled tuner loses its measurements.
+    Each number of threads is measured over a few batches, one number after the other. Batches that are in progress when
+    the number changes are not measured. A pickled tuner loses its measurements.
 
     Parameters
     ----------
     cpus : int
-        The number of threads at the beginning; it stays if the tuner makes no choice.
+        The number of threads at the beginning. The number stays the same if the tuner makes no choice.
     least : int
         The minimum number of threads.
 
@@ -45,7 +45,7 @@ class ThreadTuner:
     threads : int
         The current number of threads.
     over : bool
-        Whether the number no longer changes: the best one is known, or a whole epoch is complete.
+        Whether the number no longer changes, because the best one is known or a whole epoch is complete.
     """
 
     def __init__(self, cpus: int, least: int = 1) -> None:
@@ -53,7 +53,7 @@ class ThreadTuner:
         self.threads = max(cpus, least)
         self.over = False
         self._race = Race(thread_counts(cpus, least))
-        self._own_step: float | None = None  # seconds that the loop takes for a batch, without waiting
+        self._own_step: float | None = None  # seconds of the training loop for a batch, without waiting
         self._running = False
 
     @contextlib.contextmanager
@@ -122,8 +122,8 @@ class ThreadTuner:
 def thread_counts(cpus: int, least: int = 1) -> list[int]:
     """Return the numbers of threads to choose from, in ascending order, each `least` or more.
 
-    With few CPUs, these are all possible numbers; with many CPUs, fractions of the number of CPUs. More threads than
-    CPUs help if threads wait for a disk.
+    With few CPUs, these are all possible numbers; with many CPUs, fractions of the number of CPUs. Numbers above the
+    number of CPUs are included, because more threads help if threads wait for a disk.
     """
     some = range(1, cpus + 1) if cpus <= 4 else [round(cpus * share) for share in (1 / 4, 1 / 2, 3 / 4, 1)]
     return sorted({max(count, least) for count in (*some, round(1.5 * cpus), 2 * cpus)})
@@ -178,7 +178,7 @@ class Race(Generic[Setting]):
         return self.settings[self._turns[-1]]
 
     def note(self, cost: float) -> None:
-        """Record the cost of the next setting in this round: a number above 0, in any unit."""
+        """Record the measured cost of the setting `next`: a number above 0, in any unit."""
         self.costs[self._turns.pop()].append(cost)
         if not self._turns:
             self._end_round()

@@ -31,7 +31,7 @@ from packer.crops._settings import named
 from packer.errors import OptionError, OptionTypeError
 from packer.samplers._random import drawing_from, uniforms
 
-_BATCHES_TOGETHER, _IMAGES_TOGETHER = 8, 1024  # whose crops are chosen at once, at least
+_BATCHES_TOGETHER, _IMAGES_TOGETHER = 8, 1024  # crops are chosen together for at least this many
 
 _OF_MIXTURES, _OF_TRANSFORMS = 0x2545F4914F6CDD1D, 0x6C62272E07BB0142
 """Added to the seed for crops, so that mixtures and batch transforms draw other numbers."""
@@ -43,7 +43,7 @@ BatchTransform = Callable[[Any], Any] | None
 
 
 def chunk_size(batch_size: int) -> int:
-    """Return the number of images, in whole batches, whose crops are chosen at once before the first batch."""
+    """Return the number of images, a multiple of `batch_size`, whose crops are chosen together."""
     return batch_size * max(_BATCHES_TOGETHER, _IMAGES_TOGETHER // batch_size)
 
 
@@ -54,7 +54,7 @@ def split(count: int, step: int) -> list[slice]:
 
 @dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """The plan for making the batches of a pass.
+    """Everything that determines how the batches of a pass are made.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class BatchPlan:
     collation : Collation, optional
         Makes a batch if items are dicts.
     pinned : bool
-        Whether batches into which images are decoded directly are page-locked.
+        Whether batches are page-locked if images are decoded directly into them.
     on_device : bool
         Whether a device other than the CPU converts images to the numbers that the network expects.
     augments_on_device : bool
@@ -102,7 +102,7 @@ class BatchPlan:
     def with_layout(self) -> BatchPlan:
         """Return the plan with the layout of its batches, if images can be decoded directly into batches.
 
-        If the dataset is one of packer's, the plan keeps its present settings and labels.
+        If the dataset is one of packer's, later changes of its settings and labels do not affect the plan.
 
         Raises
         ------
@@ -130,7 +130,7 @@ class BatchPlan:
         return replace(self, dataset=dataset, layout=layout, parts=traits.parts)
 
     def _with_numbers(self, layout: Layout, parts: Parts | None) -> Layout:
-        """Return a layout in which workers also convert images to the numbers that the network expects, if they can."""
+        """Return the layout, with the conversion of images to numbers for the network if workers can do it."""
         normalizer, mix = self.normalizer, self.mix
         if normalizer.channels != 3:
             raise OptionError(
@@ -184,7 +184,7 @@ class BatchPlan:
         return mixtures_of(self.mix, self.seed, self.epoch, firsts, layout.size)
 
     def _transform_seeds(self, firsts: Ints) -> Sequence[int | None]:
-        """Return a seed for the batch transform for each batch; None without a batch transform."""
+        """Return, for each batch, the seed of the batch transform; None without a batch transform."""
         if self.batch_transform is None:
             return [None] * len(firsts)
         drawn = uniforms(self.seed + _OF_TRANSFORMS, self.epoch, firsts, 1)[:, 0]
@@ -306,7 +306,7 @@ class BatchJob:
 
 
 def cancel(jobs: Iterable[BatchJob]) -> None:
-    """Cancel jobs, and wait for the parts that workers have begun, because these write into memory."""
+    """Cancel jobs, and wait for the parts that workers have begun, because workers write into the jobs' memory."""
     running = [future for job in jobs for future in job.futures if not future.cancel()]
     for future in running:
         future.exception()
@@ -334,7 +334,7 @@ class Postprocess(NamedTuple):
         return None if on_cpu is None and seed is None else cls(on_cpu, seed)
 
     def slices(self, count: int, step: int) -> list[slice]:
-        """Return slices of the work: one with a batch transform, because other threads process later batches."""
+        """Divide the work into slices; with a batch transform only one, while other threads decode later batches."""
         return split(count, step if self.seed is None else count)
 
     def function(self, layout: Layout, memory: Tensors, transform: BatchTransform) -> SliceFunction:
@@ -365,7 +365,7 @@ def _transform_in_place(transform: Callable[[Any], Any], images: torch.Tensor, s
         )
     if made.data_ptr() != images.data_ptr() or made.stride() != images.stride():
         same_memory = made.untyped_storage().data_ptr() == images.untyped_storage().data_ptr()
-        images.copy_(made.clone() if same_memory else made)  # it may be a view, such as a transposed tensor
+        images.copy_(made.clone() if same_memory else made)  # the result may be a view, such as transposed images
 
 
 def _as_batch(targets: Labels | Sequence[Any]) -> Any:
@@ -375,7 +375,7 @@ def _as_batch(targets: Labels | Sequence[Any]) -> Any:
 
 
 def _has_other_images(parts: Parts | None) -> bool:
-    """Tell whether items have fields with tensors that look like images, and that are therefore converted too."""
+    """Tell whether items have fields whose tensors look like images, so that they are converted like images too."""
     if parts is None:
         return False
     kinds = [KINDS[field.kind] for field in parts.item_fields.values()]

@@ -16,7 +16,7 @@ from packer._storage.system import require_count
 from packer.errors import OptionError
 
 _COUNT = "_count"
-"""The suffix of a padded field's name in the name of its counts."""
+"""The key of the numbers of entries of a padded field is the field's name followed by this suffix."""
 
 Pad = int | Mapping[str, int | None] | None
 
@@ -26,7 +26,7 @@ def collate_items(collate: Callable[[list[Any]], Any], items: list[Any]) -> Any:
     try:
         return collate(items)
     except RuntimeError as error:
-        images = [image if isinstance(image, tuple) else (image,) for image, _ in items]  # of each view
+        images = [image if isinstance(image, tuple) else (image,) for image, _ in items]  # tuples of views
         shapes = next((sorted(made) for view in zip(*images) if len(made := set(map(_shape, view))) > 1), [])  # noqa: B905
         if collate is not default_collate or len(shapes) < 2:
             raise
@@ -122,7 +122,7 @@ class Collation:
         return batch
 
     def _together(self, key: str, values: list[Any]) -> dict[str, Any]:
-        """Return the batch's entries for a key: one entry, or two if the values are counted."""
+        """Return the batch's entries for a key: the values, and for a padded field also their numbers of entries."""
         field = self._parts.field_of(key)
         length = None if field is None else self._lengths.get(field.name)
         if field is None or length is None:
@@ -163,7 +163,7 @@ class Collation:
         return torch.stack([tensor.as_subclass(torch.Tensor) for tensor in _of_one_dtype(tensors)])
 
     def _filled(self, key: str, memory: torch.Tensor, values: Sequence[Values]) -> torch.Tensor:
-        """Return the masks in memory, including those whose values need a wider dtype."""
+        """Return the masks of a batch: those in `memory`, and those in `values`, which need a wider dtype."""
         others = {position: of_sample[key] for position, of_sample in enumerate(values) if key in of_sample}
         for position, mask in others.items():
             self._require_all(key, [mask], position)

@@ -163,7 +163,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
             images = readable(self.dataset)
         except UnreadableError as error:
             raise ItemsError(error.reason) from None
-        except (TypeError, ValueError, IndexError) as error:  # torch raises it later, if a sample causes it
+        except (TypeError, ValueError, IndexError) as error:  # if a sample causes the error, torch raises it later
             raise ItemsError(f"the datasets are not read as one: {error}") from None
         if not isinstance(images, TorchDataset):
             raise ItemsError("the dataset overrides how its items are made")
@@ -180,7 +180,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
 
     @property
     def _order(self) -> OrderSampler | None:
-        """packer's sampler that determines the order; None if batches do not take such a sampler's next samples."""
+        """packer's sampler, if each batch consists of the next samples that this sampler returns; otherwise None."""
         batches = self.batch_sampler
         sampler = self.sampler if batches is None else getattr(batches, "sampler", None)
         if (batches is not None and type(batches) is not BatchSampler) or not isinstance(sampler, OrderSampler):
@@ -189,10 +189,10 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         return order if isinstance(order, OrderSampler) else None
 
     def _begin_pass(self) -> Progress:
-        """Begin a pass, and return the point from which it resumes."""
+        """Begin a pass, and return its progress, which contains the point from which the pass resumes."""
         point = ResumePoint() if self._loaded is None else self._loaded[1]
         order = copy.copy(self._order)
-        if order is not None and order.begun:  # the position of a state was used by an earlier pass
+        if order is not None and order.begun:  # an earlier pass has used the position of a loaded state
             order.start = 0
         self._loaded, self._progress = None, Progress(point, order)
         return self._progress
@@ -259,7 +259,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         crops = state.get("crops")
         numbers = None if crops is None else (number_in(crops, "seed"), number_in(crops, "epoch"))
         skipped, drawn_from = handed_out if order is None else 0, state.get("generator")
-        if drawn_from is not None:  # it may be on another device, if the checkpoint was loaded there
+        if drawn_from is not None:  # the tensor may be on another device, if the checkpoint was loaded there
             drawn_from = torch.as_tensor(drawn_from, dtype=torch.uint8, device="cpu")
         self._iterator = None
         self._loaded = dict(state), ResumePoint(handed_out, skipped, drawn_from, numbers, began, before)
@@ -380,7 +380,7 @@ class CountedPass(_BaseDataLoaderIter):
         self._progress = progress = loader._begin_pass()
         point, indices = progress.point, self._sampler_iter
         progress.handed_out = point.handed_out
-        self._to_discard = point.skipped if loader._is_iterable else 0  # an iterable dataset ignores indices
+        self._to_discard = point.skipped if loader._is_iterable else 0  # an iterable dataset has no indices to skip
         self._skipped: list[Any] = []
         with _drawing_again(loader.generator, point.generator) as progress.generator:
             if (point.skipped or point.generator is not None) and not loader._is_iterable:
@@ -411,7 +411,7 @@ class TorchWorkersPass(_MultiProcessingDataLoaderIter, CountedPass):
 
 @contextlib.contextmanager
 def _drawing_again(generator: torch.Generator | None, state: torch.Tensor | None) -> Iterator[torch.Tensor]:
-    """Yield the state of a generator, by default torch's own; with `state`, the block begins in that state."""
+    """Yield the state of a generator (default: torch's own); `state`, if not None, is its state inside the block."""
     source = torch.default_generator if generator is None else generator
     before = source.get_state()
     if state is None:
@@ -523,7 +523,7 @@ class ThreadsPass(CountedPass):
         try:
             made = [*self._workers.finish(oldest)]
         except Exception:
-            oldest.wait()  # other threads may still work at this batch
+            oldest.wait()  # other threads may still work on this batch
             self._jobs.popleft()
             self._submit_ahead()
             raise

@@ -56,14 +56,14 @@ class Loader(Displayable):
         `DistributedSampler`, is used unchanged. The order of an iterable that is not one of packer's samplers cannot be
         resumed.
     threads : int or "auto", optional
-        The number of decoding threads; by default the number of CPUs that affinity, cgroup and SLURM allow. "auto"
-        finds the number that the training needs during the first pass; see Notes.
+        The number of decoding threads; by default the number of CPUs that CPU affinity, cgroup and SLURM allow. With
+        "auto", the Loader finds, during the first pass, the number that the training needs; see Notes.
     processes : int, optional
-        The threads are divided among this number of processes, which write to memory shared with this process. Use
-        processes on a machine with dozens of CPUs, where the threads of one process would wait for Python's lock; see
-        Notes.
+        The number of processes among which the threads are divided; they write to memory shared with this process. By
+        default, the threads run in this process. Use processes on a machine with dozens of CPUs, where the threads of
+        one process would wait for Python's lock; see Notes.
     prefetch : int
-        The number of batches to prepare beyond the next one.
+        The number of batches to prepare in addition to the next one.
     drop_last : bool
         Whether to leave out the last batch if it is not full.
     seed : int, optional
@@ -82,8 +82,9 @@ class Loader(Displayable):
     dtype : torch.dtype, optional
         The type of the images; by default uint8, or float32 with `normalize`.
     mix : Mixing, optional
-        Mixes images, after `normalize` and `dtype`, and their labels, which become (N, num_classes) float32 shares.
-        Pass `packer.augment.MixUp`, `CutMix`, or a `RandomChoice` of these.
+        Mixes the images of a batch, after `normalize` and `dtype`, and their labels, which become an (N, num_classes)
+        float32 tensor with the share of each class. Pass `packer.augment.MixUp`, `CutMix`, or a `RandomChoice` of
+        these.
     channels_last : bool
         Whether batches are laid out channels last.
     transform : callable, optional
@@ -96,10 +97,10 @@ class Loader(Displayable):
         A function, such as one of torchvision's v2 transforms, that the threads apply to each (N, 3, H, W) uint8 batch
         before `normalize` and `mix`. It must return a uint8 batch of the same shape, and may change its input.
     pad : int, or dict of str to int or None, optional
-        For a dataset with `fields`: boxes, labels, keypoints, arrays, and fields with an entry for each box are padded
-        with 0 to this number of entries, so that they become (N, pad, ...) tensors; ``NAME_count`` is then an (N,)
-        tensor with the actual numbers of entries. By default arrays are stacked, and the other fields are lists of
-        tensors. In a dict, None makes an array field a list.
+        For a dataset with `fields`: boxes, labels, keypoints, and arrays with an entry for each box are padded with 0
+        to this number of entries, so that they become (N, pad, ...) tensors; ``NAME_count`` is then an (N,) tensor with
+        the actual numbers of entries. A dict selects the fields, which may also be other arrays; None makes an array
+        field a list. By default arrays are stacked, and the other fields are lists of tensors.
     collate_fn : callable
         The function that makes a batch from a list of items. Images are decoded directly into the batch only with
         torch's own function.
@@ -304,7 +305,7 @@ class Loader(Displayable):
             self.set_epoch(sampling.order.epoch + 1)
 
     def _batches(self, chunks: Iterator[Ints], plan: BatchPlan) -> Generator[tuple[Any, Any], None, None]:
-        """Yield a batch for each chunk of indices; meanwhile, `prefetch` jobs after the current one are in progress."""
+        """Yield the batches of all chunks; meanwhile, `prefetch` jobs after the current one are in progress."""
         process, whole = os.getpid(), not self._sampling.resumes
         size = plan.layout.bytes_for(self.batch_size) if plan.layout is not None else 0
         with (
@@ -324,7 +325,7 @@ class Loader(Displayable):
                 yield _oldest(jobs, workers)
                 if os.getpid() != process:
                     raise forked(process)
-            if tuner is not None and whole:  # after the rest of an epoch, the next whole one may be long enough
+            if tuner is not None and whole:  # after a resumed epoch, the next one may be long enough
                 tuner.over = True
 
     def _plan(self, epoch: int, seed: int) -> BatchPlan:
@@ -404,7 +405,7 @@ class _Progress:
 
 
 def _oldest(jobs: deque[BatchJob], workers: Workers, tuner: ThreadTuner | None = None) -> Any:
-    """Wait for the oldest job and return its batch; the tuner, if any, records how long that took."""
+    """Wait for the oldest job and return its batch; the tuner, if any, records the time and may resize the workers."""
     before = time.perf_counter()
     batch = workers.finish(jobs[0])
     jobs.popleft()

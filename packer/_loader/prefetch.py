@@ -91,7 +91,7 @@ class Normalizer:
         return NumberFormat(constants if self.normalizes else None, name, not self.channels_last)
 
     def __call__(self, value: Any) -> Any:
-        """Return a tensor, or nested tuples, lists and dicts of tensors, with converted and possibly mixed images.
+        """Convert the images in a tensor, or in nested tuples, lists and dicts; augment and mix a `DeviceBatch`.
 
         Raises
         ------
@@ -156,7 +156,7 @@ def _augment(images: torch.Tensor | list[torch.Tensor], operations: Operations) 
 
 
 def images_of(batch: Any) -> torch.Tensor:
-    """Return the images of a batch to mix: the first four-dimensional tensor, or a dict's ``image``.
+    """Return the images that are mixed in a batch: the first four-dimensional tensor, or a dict's ``image``.
 
     Raises
     ------
@@ -229,12 +229,12 @@ def forked(process: int) -> WorkerError:
 class _Wrapper:
     """Forwards the length, the epoch and the state of an iterable.
 
-    The state describes the position after the last returned item, even if more items have been fetched since.
+    The state describes the position after the last returned item, even if more items have already been fetched.
     """
 
     def __init__(self, source: Iterable[Any]) -> None:
         self.source = source
-        self._state: dict[str, Any] | Exception | None = None  # during a pass; `state_dict` raises an error
+        self._state: dict[str, Any] | Exception | None = None  # set during a pass; an error is raised by `state_dict`
 
     def state_dict(self) -> dict[str, Any]:
         """Return the source's state after the item that was returned last.
@@ -352,7 +352,7 @@ class CUDAPrefetcher(_Wrapper):
     def _directly(self, batches: Iterator[tuple[Any, Any]]) -> Generator[Any, None, None]:
         for batch, state in batches:
             self._state = state
-            # A blocking copy, because nothing here would hold the batch's memory until the end of another one.
+            # A blocking copy, because nothing here would hold the batch's memory until a non-blocking copy ends.
             yield self._normalizer(map_tensors(batch, lambda tensor: tensor.to(self.device)))
         self._state = None
 

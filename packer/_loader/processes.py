@@ -38,7 +38,7 @@ from packer._storage.system import interrupts_held
 from packer._table import Ints
 from packer.errors import OptionTypeError, WorkerError
 
-_REQUESTS_A_PROCESS = 4  # requests for each process's share of the images in progress, so that none waits for another
+_REQUESTS_A_PROCESS = 4  # into which a process's share of the images is divided, so that no process waits for another
 _SENT = 2  # requests that a process has at a time: the current one and the next
 _PATIENCE = 5  # seconds to wait for a process to end
 
@@ -168,7 +168,7 @@ class Processes(Workers):
 
     @property
     def usable(self) -> bool:
-        """Whether all processes are alive and belong to this process, and held batches leave enough memory free."""
+        """Whether all processes are alive and belong to this process, and enough of the shared memory is free."""
         enough = not self.size or self._free() >= self._count
         return self._broken is None and self._pid == os.getpid() and enough
 
@@ -301,7 +301,7 @@ class Processes(Workers):
 
 
 def _pickled(settings: Mapping[str, Any]) -> bytes:
-    """Return the pickled values of settings; TypeError, with its name, for a value that cannot be pickled."""
+    """Pickle the values of settings; raise TypeError, with the name of the setting, if a value cannot be pickled."""
     cannot = pickle.PicklingError, AttributeError, TypeError
     try:
         return pickle.dumps(tuple(settings.values()))
@@ -416,7 +416,7 @@ class _RemoteTraceback(Exception):  # noqa: N818
 
 
 def _after(futures: Sequence[Future[Any]], then: Callable[[], Sequence[Future[Any]]]) -> Future[list[Any]]:
-    """Call `then` when all `futures` are done; return a future that is done when those from `then` are.
+    """Call `then` when all `futures` are done; return a future that is done when the futures from `then` are done.
 
     The future has no results of its own. If one of `futures` fails or is cancelled, `then` is not called.
     """
@@ -468,7 +468,7 @@ def _when_all(futures: Sequence[Future[Any]], call: Callable[[BaseException | No
 
 def serve(connection: Connection, pixels: npt.NDArray[np.uint8], settings: WorkerSettings) -> None:
     """Serve the requests of a connection until it is closed; each worker process runs this."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides when it ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides when this one ends
     torch.set_num_threads(1)
     torch.seed()  # otherwise random transforms would draw the same numbers in every process
     responses: queue.SimpleQueue[tuple[int, Sequence[BatchFuture]]] = queue.SimpleQueue()
@@ -510,7 +510,7 @@ class _Server:
 
     def decode(self, region: _Region, some: slice, indices: Ints, choices: Choices | bytes) -> Sequence[BatchFuture]:
         """Decode `some` of the samples of a batch."""
-        self._dataset.ahead(indices)  # samples at a URL are fetched while threads work at earlier requests
+        self._dataset.ahead(indices)  # samples at a URL are fetched while threads work on earlier requests
         layout = region.layout
         if isinstance(choices, bytes):
             choices = crops_from(choices, (len(indices), layout.views) if layout.views else (len(indices),))
@@ -557,7 +557,7 @@ def _pickled_error(error: BaseException) -> bytes:
     return data
 
 
-_STARTED: weakref.WeakSet[Processes] = weakref.WeakSet()  # forks forget these
+_STARTED: weakref.WeakSet[Processes] = weakref.WeakSet()  # a forked process must forget them
 
 
 def _forget_processes() -> None:

@@ -125,7 +125,7 @@ class SamplingState:
         return self._seed if seed is None else seed
 
     def agree_on_seed(self, seeds_transforms: bool = False) -> None:
-        """Give all ranks the seed that rank 0 drew, if anything depends on it. All ranks must call this."""
+        """Give all ranks the seed that rank 0 drew, if anything depends on it. All ranks must call this method."""
         shuffles = self._chose_order and isinstance(self.order, ShuffleSampler)
         world = rank_and_world()[1]
         if self._is_agreed or world == self._agreed_among:
@@ -186,7 +186,7 @@ class SamplingState:
             warn(f"the state is of a run that made other images of the samples: {then!r}, and here it is {now!r}")
 
     def _take(self, crop_seed: int) -> None:
-        """Use the seed of a state, which all ranks load, for crops. The dataset's own seed does not change."""
+        """Use the seed in a state for crops; all ranks load the same state. The dataset's own seed does not change."""
         self._is_agreed = True
         self._restored = crop_seed
 
@@ -227,8 +227,8 @@ def in_turns(chunks: Iterable[Ints], length: int) -> Iterator[Ints]:
 class Turns:
     """Counts the occurrences of each of `length` samples in an epoch.
 
-    A sampler, such as a weighted one, may return a sample several times. The turn gives the sample another crop each
-    time.
+    A sampler, such as a weighted one, may return a sample several times. The turn, which is the number of earlier
+    occurrences, gives the sample another crop each time.
     """
 
     def __init__(self, length: int) -> None:
@@ -339,7 +339,7 @@ class IterableOrder:
 
     def _share(self, indices: Ints) -> list[int]:
         """Return this rank's share of rank 0's indices."""
-        # A sampler may draw different indices on each rank. Lists that differ are shares already.
+        # Samplers may draw different indices on each rank. Other iterables must not differ: they were divided already.
         if not isinstance(self.indices, Sampler) and len(set(gathered(indices.tobytes()))) > 1:
             raise OptionError(
                 "the ranks were given different lists of indices as sampler=. A Loader divides the indices among the "

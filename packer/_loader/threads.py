@@ -33,7 +33,7 @@ Choices = npt.NDArray[Any]
 """The random choices of a dataset for its samples: see `LoaderDataset.choose`."""
 
 BATCHES_THE_LOOP_MAY_KEEP = 3  # batches that the training loop may keep before new memory is allocated
-_MOST_IN_A_SLICE = 64  # images
+_MOST_IN_A_SLICE = 64  # the maximum number of images
 _SLICES_A_THREAD = 3  # slices for each thread among the images in progress, so that none waits long for a slow image
 
 
@@ -52,7 +52,7 @@ class Slot:
 
     @property
     def free(self) -> bool:
-        for holder in self._holders:  # noqa: SIM110  # this takes half the time of all(), for each slot and batch
+        for holder in self._holders:  # noqa: SIM110  # this loop takes half the time of all(), for each slot and batch
             if holder() is not None:
                 return False
         return True
@@ -198,7 +198,7 @@ class Workers(abc.ABC):
         """Begin to make the items of a job; the futures return the items in the order of the job's indices."""
 
     def _hand_out(self, memory: Tensors) -> Tensors:
-        """Return a finished batch, or a copy of it; the training loop may keep the result for any time."""
+        """Return a finished batch, or a copy of it, which the training loop may keep as long as it likes."""
         return memory
 
     def _warn_of_draws(self) -> None:
@@ -288,7 +288,7 @@ class Threads(Workers):
         return slot.tensors(layout, count)
 
     def _new_slot(self, size: int) -> Slot:
-        """Return a slot with new memory; it replaces a slot that is too small, if such a slot exists."""
+        """Return a slot with new memory, which replaces a free slot, if there is one, because that is too small."""
         slot = Slot(fresh(size))
         for number in [number for number, other in enumerate(self._slots) if other.free][:1]:
             self._slots[number] = slot
@@ -327,7 +327,7 @@ class Threads(Workers):
 
     def make_items(self, indices: Ints, epoch: int, seed: int) -> Sequence[SlicedFuture]:
         """Begin to make the items of some samples."""
-        watched, self._watching = self._watching, False  # the first images are enough
+        watched, self._watching = self._watching, False  # it is enough to watch the first images
 
         def make(some: slice) -> list[Any]:
             before = generator_states() if watched and some.start == 0 else None
@@ -484,7 +484,7 @@ class ThreadPool:
                     self._start()
 
     def _start(self) -> None:
-        # Daemon threads, because Python waits for all others before it calls `_stop_all`.
+        # Daemon threads, because Python would wait for other threads before it calls `_stop_all`.
         name = f"packer-loader_{len(self._threads)}"
         thread = threading.Thread(target=_work, args=(self._pieces,), name=name, daemon=True)
         self._threads.append(thread)  # before it starts, because Ctrl-C may interrupt `start` when it runs already
