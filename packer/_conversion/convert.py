@@ -172,8 +172,7 @@ def convert(
     samples : iterable, optional
         The samples of a `StreamSource`; see `packer._conversion.stream`.
     checked : bool
-        Whether the caller has already called `check_destination`: it does so before it lists the source, which can take
-        long.
+        Whether the caller has already called `check_destination`, before it listed the source, which can take long.
 
     Returns
     -------
@@ -233,7 +232,7 @@ def convert(
         if report is not None:
             record.write_report(Path(report), source.report())
         record.close()  # before removing the directory: on some network disks, an open file in it prevents that
-        bytes_out = disk_size(workspace.pack)  # measured now: once renamed, others may move the pack away
+        bytes_out = disk_size(workspace.pack)  # measured before others, who may move the pack, can see it
         workspace.commit(overwrite=overwrite)
     return Summary(
         destination=destination,
@@ -368,7 +367,7 @@ def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe)
 
 
 def require_format(name: str) -> Format:
-    """Return the format with a name, or with a suffix without its dot; ValueError if there is none."""
+    """Return the format with a name, or with a suffix without its dot; raise ValueError if there is none."""
     for row in FORMATS.values():
         if name == row.name or f".{name}" in row.suffixes:
             return row

@@ -106,7 +106,7 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
 
 
 def import_dask(module: str) -> ModuleType:
-    """Import a module of Dask; MissingDependencyError if it is not installed."""
+    """Import a module of Dask; raise MissingDependencyError if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -190,7 +190,7 @@ def convert_on(
 
 
 class _Run:
-    """Assigns parts to workers, one at a time, until all are made or have failed too often."""
+    """Assigns parts to workers until all parts are made or have failed too often."""
 
     def __init__(self, client: Any, missing: list[int], arguments: Callable[[int], tuple[Any, ...]]) -> None:
         self._client = client

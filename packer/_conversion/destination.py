@@ -85,7 +85,7 @@ DescribeJob = Callable[[Source], dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class PartCounts:
-    """The counts of a part.
+    """The counts that are reported for a part: bytes, images left out, and images kept unchanged.
 
     Attributes
     ----------
@@ -220,7 +220,7 @@ class Destination(ABC):
         open_source : callable
             Lists the source.
         describe : callable
-            Returns the job of a source whose files have stamps.
+            Returns the job, as a JSON object, for a source whose files have stamps (size and time).
         fresh : bool
             Whether to drop the leftovers of an earlier job.
         overwrite : bool
@@ -294,7 +294,7 @@ class Destination(ABC):
         return DestinationError(f"{printable(self.path)}: another process finished it, or dropped it")
 
     def complete_parts(self, job: Job) -> list[str]:
-        """Return the names of all parts; DestinationError if some are missing."""
+        """Return the names of all parts; raise DestinationError if some are missing."""
         names = [part_name(number, job["settings"]["format"]) for number in range(job["settings"]["parts"])]
         if missing := self.missing(names):
             shown = ", ".join(map(str, missing[:20])) + (", …" if len(missing) > 20 else "")
@@ -307,7 +307,7 @@ class Destination(ABC):
             raise SourceError(f"{printable(self.path)}: not one of {job['images']} images can be read")
 
     def finished(self) -> Manifest:
-        """Return the manifest of a pack with parts that was finished before; DestinationError if there is none."""
+        """Return the manifest of a finished pack with parts; raise DestinationError if there is no such pack."""
         if not self.is_present():
             raise DestinationError(
                 f"{printable(self.path)}: no conversion in parts was begun. Begin one with {self.command}."
@@ -642,7 +642,7 @@ class StoreDestination(Destination):
         return manifest
 
     def _counts_of_own(self, task: PartTask) -> PartCounts:
-        """Return the counts of the existing part; DestinationError if it belongs to another conversion."""
+        """Return the counts of the existing part; raise DestinationError if it belongs to another conversion."""
         path = self.part(task.name)
         if not task.is_at(path):
             raise DestinationError(
@@ -693,7 +693,7 @@ class StoreDestination(Destination):
                 remove(directory)
 
     def _drop(self) -> None:
-        """Delete the objects of an unfinished job; DestinationError if there is a pack."""
+        """Delete the objects of an unfinished job; raise DestinationError if there is a pack."""
         names = self._pack.names()
         if MANIFEST_FILE in names:
             raise self._exists_already()

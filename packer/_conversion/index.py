@@ -28,7 +28,7 @@ ProgressCallback = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class IndexRequest(IndexOptions, SourceRequest):
-    """An index of images; `packer.index` explains each option."""
+    """A request to make an index of images; `packer.index` explains each option."""
 
     in_place: ClassVar[bool] = True
 

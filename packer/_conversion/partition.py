@@ -143,7 +143,7 @@ class Partition:
         return made_before(self.destination, source, self.recipe, self.format, self.parts)
 
     def listing(self) -> Path:
-        """Return the path of the list of the source, which all tasks use; DestinationError if no job is in progress."""
+        """Return the path of the source's list, which all tasks use; raise DestinationError if no job is running."""
         return self.files.listing(self._job())
 
     def begin(
@@ -240,7 +240,7 @@ class Partition:
         return Part(number=number, images=len(rows), seconds=seconds, host=socket.gethostname(), **asdict(counts))
 
     def _piece(self, source: Source, number: int, rows: range) -> Source:
-        """Return a part's images. Only the first part has the account of losses, so that the whole pack has it once."""
+        """Return a part's images. Only the first part gets the account of losses, so that the pack has it only once."""
         piece = source.between(rows.start, rows.stop)
         return piece.without_account() if number else piece
 
@@ -287,7 +287,7 @@ class Partition:
         }
 
     def _job(self) -> dict[str, Any]:
-        """Return the job that is in progress; DestinationError if there is none."""
+        """Return the job that is in progress; raise DestinationError if there is none."""
         job = self.files.job()
         if job is None:
             raise self.files.gone()
@@ -337,12 +337,12 @@ class SharedSource:
     sample : int, optional
         The number of images to take, evenly spread.
     where : str, optional
-        A condition on the samples of a pack, applied before the other options.
+        A condition on the samples of a pack, applied before `limit` and `sample`.
     skip : bool
         Whether to leave out samples with a class that is missing in `classes`, or in the classes of `fields`; otherwise
         such a sample is an error.
     fields : tuple of Field
-        Fields with the class ids that the same fields of the samples get; empty without `classes_from`.
+        Fields whose class ids replace those in the samples' fields of the same name; empty without `classes_from`.
     classes_from : Path, optional
         The path of the pack from which these class ids come, for messages. Tasks do not open that pack.
     """

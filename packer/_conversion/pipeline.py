@@ -197,7 +197,7 @@ class ManyFiles:
     ----------
     source : Source
     exif : {"ignore", "apply"}
-        Whether checksums cover height and width as they are after the rotation by the EXIF orientation (``apply``).
+        ``apply``: the height and width that checksums cover are those after the rotation by the EXIF orientation.
     max_pixels : int
         Larger images are refused.
     checked : bool
@@ -483,7 +483,7 @@ def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -
 
 
 def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample) -> Prepared:
-    """Convert a sample of one pack to a sample of another pack; ImageError if that is not possible."""
+    """Convert a sample of one pack to a sample of another pack; raise ImageError if that is not possible."""
     if stored.codec == "raw" and not are_pixels(len(data), stored.height, stored.width):
         raise ImageError(f"{len(data)} bytes are not {stored.width} x {stored.height} pixels")
     if recipe.carries(stored.codec, stored.exif):

@@ -114,7 +114,7 @@ class Recipe:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
-        """Return the recipe whose `settings` a manifest recorded; ValueError if they are invalid."""
+        """Return the recipe whose `settings` a manifest recorded; raise ValueError if they are invalid."""
         try:
             names = {word: name for name, word in _WORDS.items()}
             values = {names.get(word, word): value for word, value in settings.items()}

@@ -91,7 +91,7 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
     Raises
     ------
     OptionError
-        If an option applies only to files on a disk.
+        If an option is set that applies only to files on a disk.
     SourceError
         If the images cannot be listed.
     """
@@ -132,7 +132,8 @@ def _printable_source(src: Path) -> str:
 def refuse_of_container(src: Path, mention: str, error: SourceError | None = None) -> None:
     """Raise OptionError if `src` is a container, but an option for directories is set.
 
-    `error` is the reason why no image was found when packer read the container as a directory.
+    `mention` is that option, as messages name it, or empty without such an option. `error` is the reason why no image
+    was found when packer read the container as a directory.
     """
     found = find_container(named_paths(src)) if mention else None
     if found is not None:
@@ -226,18 +227,18 @@ class SourceRequest(SourceOptions):
 
     @cached_property
     def container_keys(self) -> dict[str, str]:
-        """The keys of a container, by role or field; OptionError if one is invalid."""
+        """Maps image, label, name and fields to keys of a container; an invalid key raises OptionError."""
         texts = list(texts_of("keys", self.keys))
         return parse_keys(texts) if texts else {}
 
     @cached_property
     def file_fields(self) -> tuple[FileField, ...]:
-        """The fields that are files next to the images; OptionError if one is invalid."""
+        """The fields that are files next to the images; an invalid field raises OptionError."""
         return tuple(map(FileField.of, texts_of("fields", self.fields)))
 
     @cached_property
     def table_columns(self) -> tuple[ColumnSpec, ...]:
-        """The fields that are columns of `labels`; OptionError if one is invalid."""
+        """The fields that are columns of `labels`; an invalid column raises OptionError."""
         return tuple(map(ColumnSpec.of, texts_of("columns", self.columns)))
 
     def table_options(self, classes: Sequence[str] | None) -> TableOptions:
@@ -338,7 +339,7 @@ class SourceRequest(SourceOptions):
 
     @property
     def allows_empty(self) -> bool:
-        """Whether class directories may be empty even without `allow_empty`; true if `src` is only listed."""
+        """Whether class directories may be empty even without `allow_empty`, because `src` is only listed for now."""
         return True
 
     def bad_samples(self) -> BadSamples:
@@ -447,7 +448,7 @@ class SourceRequest(SourceOptions):
             raise
 
     def _of_container(self, of_directories: str, classes: list[str] | None) -> Source | None:
-        """List the samples of a container; None if `src` is no container, or the option `of_directories` is set."""
+        """List a container's samples; None if `src` is none, or `of_directories` names an option for directories."""
         paths, keys, source = named_paths(self.src), self.container_keys, None
         if paths and not of_directories:
             refuse_of_container(self.src, next(map(self.mention, self.given(("no_metadata", "on_missing"))), ""))
@@ -469,7 +470,7 @@ class SourceRequest(SourceOptions):
         return without_labels(source) if source is not None and self.no_classes else source
 
     def _of_annotations(self) -> Source:
-        """List the images below `src` with their annotations; SourceError if that fails."""
+        """List the images below `src` with their annotations; raise SourceError if that fails."""
         missing = "skip" if self.on_missing == "skip" else "error"  # "null" applies only to files of fields
         how: dict[str, Any] = {"on_missing": missing, "rule": self.rule, "bad": self.bad_samples()}
         if self.coco:
@@ -574,7 +575,7 @@ _SIGNS = {"fields": "=", "columns": ":", "keys": "="}
 
 
 def texts_of(name: str, values: Sequence[str] | Mapping[str, str]) -> Iterator[str]:
-    """Yield fields, columns or keys as the command line spells them; TypeError if they are invalid."""
+    """Yield fields, columns or keys as the command line spells them; raise TypeError if they are invalid."""
     if isinstance(values, Mapping):
         values = [f"{key}{_SIGNS[name]}{value}" for key, value in values.items()]
     if isinstance(values, str) or not all(isinstance(text, str) for text in values):
@@ -584,7 +585,7 @@ def texts_of(name: str, values: Sequence[str] | Mapping[str, str]) -> Iterator[s
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
-    """A conversion of images to a pack; `packer.convert` explains each option."""
+    """A request to convert images to a pack; `packer.convert` explains each option."""
 
     dst: Path
 
@@ -693,7 +694,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
 
 def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
-    """Return the settings of a format; OptionError if the format does not support one of them."""
+    """Return the settings of a format; raise OptionError if the format does not support one of them."""
     require_count("shard_size", shard_size)
     if shard_size is None:
         return {}

@@ -60,7 +60,7 @@ _BATCH = 8  # samples
 def stream_source(
     destination: Path, fields: Mapping[str, str | Field] | None, classes: Sequence[str] | None, label_type: str
 ) -> StreamSource:
-    """Return the source of a stream of samples; ValueError if the declarations are invalid."""
+    """Return the source of a stream of samples; raise ValueError if the declarations are invalid."""
     if label_type not in LABEL_TYPES:
         raise OptionError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {label_type!r}")
     if classes and label_type != "class":
@@ -174,7 +174,7 @@ class Stream:
         return list(islice(self._samples, count))
 
     def _pass_over(self) -> None:
-        """Read from the iterable the samples that the pack already has, and skip them; ResumeError if they differ."""
+        """Read from the iterable, and skip, the samples that the pack has already; raise ResumeError if they differ."""
         for entry in self._entries:
             drawn = self._drawn(1)
             if not drawn:
@@ -370,7 +370,7 @@ def _encoded_image(value: Any, what: str) -> Buffer:
 
 
 def _image_of(array: npt.NDArray[Any], what: str) -> Image.Image:
-    """Return an image that PNG stores with exactly the numbers of an array; ImageError if PNG cannot store them."""
+    """Return an array as an image that PNG stores with exactly the same numbers; raise ImageError if it cannot."""
     grey, kind = array.ndim == 2, array.dtype.kind
     if not array.size or not (grey or (array.ndim == 3 and array.shape[2] in (3, 4) and array.dtype == np.uint8)):
         raise ImageError(

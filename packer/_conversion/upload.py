@@ -116,7 +116,7 @@ class UploadedConversion:
         summary : Summary
             Either `made`, or the summary that converting `request` returned.
         progress : callable, optional
-            Called, on any thread, with the number of bytes uploaded so far and their total.
+            Called, on any thread, with the number of bytes uploaded so far, and the number of all bytes.
 
         Raises
         ------

@@ -117,7 +117,7 @@ def outcome(destination: Path | str, manifest: Manifest, notes: Iterable[str] = 
 
 
 def account(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
-    """Return lines about what a pack's source had; for an older manifest, only the number of unlabeled samples."""
+    """Return lines that say what a pack took from its source and what it left out; old manifests do not record this."""
     from packer._account import Account
 
     if recorded is not None:

@@ -4,7 +4,7 @@ The directory ``out.lmdb.partial`` next to the destination ``out.lmdb`` holds
 
 ``pack``            the unfinished pack, a file or a directory
 ``source.list``     the source as it was when the conversion began: its list, the size and the time of every file
-``journal.jsonl``   the entries of a conversion in one piece whose samples are on the disk; see `Journal`
+``journal.jsonl``   the entries of samples that are on the disk, in a conversion without parts; see `Journal`
 ``reserve``         space for the journal's last line, released when the disk is full
 ``parts.json``      the settings of a conversion in parts; see `packer._conversion.destination`
 ``replaced``        the old pack, until ``pack`` has its name
@@ -385,7 +385,7 @@ class ConversionRecord:
         return stamped
 
     def _require_same(self, settings: Mapping[str, Any], source: Source) -> Source:
-        """Return the source with the stamps of its files from the first run; ResumeError if anything has changed."""
+        """Return the source with its files' stamps from the first run; raise ResumeError if anything has changed."""
         before = self._journal.header
         differences = setting_differences(before["settings"], settings)
         if not source.is_listed and not differences:
@@ -638,7 +638,7 @@ def _files_below(directory: Path) -> Iterator[str]:
 
 
 def require_pack(destination: str | os.PathLike[str], files: Iterable[str]) -> None:
-    """Raise DestinationError if there is something other than a pack at a path or URL, or if it holds other files too.
+    """Raise DestinationError if something other than a pack is at a path or URL, or files that are not the pack's.
 
     In doubt, files are not replaced, because another tool may have written them, and they may be the only copy.
 

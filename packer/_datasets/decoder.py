@@ -523,7 +523,7 @@ class NativeTasks:
         self._become = LEVELS if self._conversion is None else self._conversion.arguments()
 
     def aim(self, start: int, end: int, outs: Sequence[torch.Tensor | Sequence[torch.Tensor]]) -> None:
-        """Set, for each view, the tensors into which a batch is decoded; ValueError if a tensor does not fit."""
+        """Set, for each view, the tensors into which a batch is decoded; raise ValueError if a tensor does not fit."""
         batches = [out for out in outs if isinstance(out, torch.Tensor)]
         if len(batches) == len(outs):
             if not self._tasks.aim(start, end, [results_of(out, end - start, self._numbers) for out in batches]):

@@ -296,7 +296,7 @@ class Replaced:
         raise PackError("not one of the samples can be read")
 
     def _note(self, error: Exception, length: int) -> None:
-        """Record an unreadable sample of a dataset of `length`, and warn about it; PackError if there are too many."""
+        """Record and warn about an unreadable sample of `length` samples; raise PackError if there are too many."""
         if str(error) in self.reasons:
             return
         self.reasons.append(str(error))

@@ -218,7 +218,7 @@ class ItemSettings:
     parts: Parts | None = None
 
     def with_transform(self, name: str, transform: Transform) -> ItemSettings:
-        """Return settings with another `transform` or `target_transform`; TypeError or ValueError if it is invalid."""
+        """Return settings that replace the transform called `name`; raise TypeError or ValueError if it is invalid."""
         require_callable(name, transform)
         if transform is not None and self.transforms is not None:
             raise OptionError(
@@ -228,7 +228,7 @@ class ItemSettings:
         return replace(self, **changed)
 
     def with_crop(self, crop: Crop | Sequence[Crop] | None) -> ItemSettings:
-        """Return settings with another crop; TypeError or ValueError if it is invalid or a crop is not possible."""
+        """Return settings with another crop; raise TypeError or ValueError if it is invalid or not possible."""
         if isinstance(crop, (list, tuple)):
             crop = Compose(crop)
         if crop is not None and not isinstance(crop, Crop):
@@ -244,12 +244,12 @@ class ItemSettings:
         return replace(self, crop=crop)
 
     def with_augment(self, augment: Augmentation | Sequence[Augmentation] | None) -> ItemSettings:
-        """Return settings with another augmentation; TypeError or ValueError if it is invalid or not possible."""
+        """Return settings with another augmentation; raise TypeError or ValueError if it is invalid or not possible."""
         self._require_no_views("augment", augment)
         return replace(self, augment=None if augment is None else self._usable(augment))
 
     def with_views(self, views: Sequence[View] | None) -> ItemSettings:
-        """Return settings with other views; TypeError or ValueError if they are invalid or not possible."""
+        """Return settings with other views; raise TypeError or ValueError if they are invalid or not possible."""
         return replace(self, views=None if views is None else self._usable_views(views))
 
     def compiled(self, transform: Transform) -> Compiled:

@@ -98,7 +98,7 @@ class SampleView:
         return PackColumns(self.reader, self.rows, None if own else self.labels, self.classes)
 
     def row_of(self, index: int) -> int:
-        """Return the row of a sample in the pack; IndexError if out of range. Negative indices count from the end."""
+        """Return a sample's row in the pack; negative indices count from the end. Raise IndexError if out of range."""
         length = len(self)
         if not -length <= index < length:
             raise _out_of_range(index, length)
@@ -113,7 +113,7 @@ class SampleView:
         return stored if self.ids is None else self._renumbered(np.array([stored])).item()
 
     def rows_of(self, indices: Sequence[int] | Ints) -> Ints:
-        """Return the rows of samples in the pack; IndexError if an index is out of range."""
+        """Return the rows of samples in the pack; raise IndexError if an index is out of range."""
         return (
             self.reader.positions(indices) if self.rows is None else self.rows[normalized_indices(indices, len(self))]
         )
@@ -154,13 +154,13 @@ class SampleView:
         return digest.hexdigest()[:16]
 
     def selected(self, indices: Sequence[int] | Ints) -> SampleView:
-        """Return a view of some of these samples; IndexError if an index is out of range."""
+        """Return a view of some of these samples; raise IndexError if an index is out of range."""
         indices = normalized_indices(indices, len(self))
         labels = None if self.own_labels is None else self.own_labels[indices]
         return replace(self, rows=indices if self.rows is None else self.rows[indices], own_labels=labels)
 
     def with_labels(self, targets: Sequence[float] | Labels) -> SampleView:
-        """Return a view of these samples with other labels; ValueError if the labels are invalid."""
+        """Return a view of these samples with other labels; raise ValueError if the labels are invalid."""
         labels: Any = np.array(targets)
         if labels.shape != (len(self),) or labels.dtype.kind not in "iuf":
             raise OptionError(
@@ -196,7 +196,7 @@ class SampleView:
         return self.reader.names
 
     def _renumbered(self, labels: Labels) -> Labels:
-        """Convert labels of the pack to indices into `classes`; CorruptPackError if one is not a class of the pack."""
+        """Convert labels of the pack to indices into `classes`; raise CorruptPackError if one is no class there."""
         if self.ids is None:
             return labels
         wrong = np.flatnonzero(~self.reader.manifest.fits(labels))
@@ -269,7 +269,7 @@ class Samples(Sequence[tuple[str, int | float]]):
         return iter(self._names) if self._rows is None else map(self.name, range(len(self)))
 
     def name(self, index: int) -> str:
-        """Return the name of a sample; IndexError if there is no such sample."""
+        """Return the name of a sample; raise IndexError if there is no such sample."""
         return self._names[index if self._rows is None else int(self._rows[index])]
 
     def __repr__(self) -> str:
@@ -483,7 +483,7 @@ class Targets(np.ndarray[Any, np.dtype[Any]]):
         return int(np.count_nonzero(self._are(label)))
 
     def index(self, label: object, start: int = 0, stop: int = sys.maxsize) -> int:
-        """Return the index, from `start` to `stop` - 1, of the first sample with this label; ValueError without one."""
+        """Return the first index, from `start` to `stop` - 1, with this label; raise ValueError if there is none."""
         first, end, _ = slice(start, stop).indices(len(self))
         found = np.flatnonzero(self._are(label)[first:end])
         if not len(found):
@@ -588,7 +588,7 @@ def valid_rows(
 
 
 def row_of(names: Names, name: str) -> int:
-    """Return the row of the sample with a name; FileNotFoundError if there is none. Names are copied part by part."""
+    """Return the row of the sample named `name`, searching block by block; FileNotFoundError if there is none."""
     encoded = encode_name(name)
     for start in range(0, len(names.blob), _SEARCHED):
         part = names.blob[start : start + _SEARCHED + len(encoded)].tobytes()

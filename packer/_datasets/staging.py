@@ -449,7 +449,7 @@ def _size_so_far(partial: Path) -> int:
 
 
 def _lock(mapping: mmap.mmap) -> None:
-    """Lock a mapping's pages in memory; OSError if that is not allowed, or not possible on this system."""
+    """Lock a mapping's pages in memory; raise OSError if that is not allowed, or not possible on this system."""
     if os.name == "nt":
         raise OSError(errno.ENOSYS, "Windows does not lock files in memory")
     library = ctypes.CDLL(None, use_errno=True)

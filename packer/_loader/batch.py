@@ -354,7 +354,7 @@ class Postprocess(NamedTuple):
 
 
 def _transform_in_place(transform: Callable[[Any], Any], images: torch.Tensor, seed: int) -> None:
-    """Apply a transform to a batch; ValueError unless it returns uint8 images of the same number and shape."""
+    """Apply a transform to a batch; raise ValueError unless it returns uint8 images of the same number and shape."""
     with drawing_from(seed):
         made = transform(images)
     if not isinstance(made, torch.Tensor) or made.dtype != torch.uint8 or made.shape != images.shape:
@@ -422,7 +422,7 @@ def _refuse_mixing(batch_transform: Any) -> None:
 
 
 def _with_mixed_labels(batch: Any, mixture: Mixture) -> Any:
-    """Return a batch of images and labels with mixed labels; ValueError if it has no tensor of labels."""
+    """Return a batch of images and labels with mixed labels; raise ValueError if it has no tensor of labels."""
     is_dict = isinstance(batch, Mapping)
     is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2
     labels = batch.get("label") if is_dict else batch[1] if is_pair else None

@@ -503,7 +503,7 @@ def _require_threads(threads: object) -> None:
 
 
 def _augments_on_device(augment_on: object, device: object) -> bool:
-    """Tell whether images are augmented on the device; ValueError for an unknown value, or without a device."""
+    """Tell whether images are augmented on the device; raise ValueError for an unknown value, or without a device."""
     if augment_on not in {"threads", "device"}:
         raise OptionError(f'augment_on is "threads" or "device", not {augment_on!r}')
     if augment_on == "device" and device is None:

@@ -250,7 +250,7 @@ class _Wrapper:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the source continue at the position of a `state_dict`; TypeError if it cannot."""
+        """Let the source continue at the position of a `state_dict`; raise TypeError if it cannot."""
         if not hasattr(self.source, "load_state_dict"):
             raise self._no_state()
         self._state = None
@@ -287,7 +287,7 @@ class _Wrapper:
 
 
 def usable_device(device: torch.device | str) -> torch.device:
-    """Return a device; ValueError if torch cannot use it here."""
+    """Return a device; raise ValueError if torch cannot use it here."""
     found = torch.device(device)
     if found.type == "cuda" and not torch.cuda.is_available():
         raise OptionError(f"device {str(found)!r}: torch finds no CUDA device here; with 'cpu' the same script runs")

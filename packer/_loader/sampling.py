@@ -139,7 +139,7 @@ class SamplingState:
             self.sampler.seed = self._seed
 
     def state(self, done: int, batch_size: int) -> dict[str, Any]:
-        """Return the state after `done` samples of this rank; TypeError if the order has no state."""
+        """Return the state after `done` samples of this rank; raise TypeError if the order has no state."""
         return {
             "version": _VERSION,
             "sampler": self.order.state_dict(done),
