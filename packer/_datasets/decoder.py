@@ -164,7 +164,7 @@ class SampleDecoder:
         out: torch.Tensor,
         numbers: Numbers | None = None,
     ) -> None:
-        """Decode an image without C into a (3, height, width) tensor, apply operations, and convert it to numbers."""
+        """Decode an image with a library into a (3, height, width) tensor, augment it, and convert it to numbers."""
         pixels = out if numbers is None else torch.empty(*box.out, 3, dtype=torch.uint8).permute(2, 0, 1)
         self._decode_crop_by_library(row, data, box, pixels[None])
         if operations is not None and native.PREFERRED:
@@ -175,7 +175,7 @@ class SampleDecoder:
             numbers.write(pixels[None], out[None])
 
     def named(self, row: int, error: ImageError) -> ImageError:
-        """Return the error, with the number and the name of the row unless the error already names a sample."""
+        """Return the error, completed with the row's number and name unless the error already names a sample."""
         return error if error.name else ImageError(error.reason, self.reader.describe(row))
 
     def impossible_size(self, row: Row) -> CorruptPackError:
@@ -304,9 +304,8 @@ class BatchDecoder:
     ) -> Crops:
         """Choose the crops for V views of N rows, as `choose_crops` does; return an (N, V) array of CROP.
 
-        Each view has its own seed.
-
-        The first view is the same as if its crop and augmentation were used alone with the same seed.
+        Each view has its own seed. The first view is the same as if its crop and augmentation were used alone with the
+        same seed.
         """
         crops = []
         for number, view in enumerate(views):
@@ -519,7 +518,7 @@ class NativeTasks:
         self._bytes_of_tasks = size * self._views  # for one image
         self._bytes_of_operations = tasks.operations[:1].nbytes
         self._numbers = numbers
-        self._conversion = None if numbers is None else numbers.for_c()  # keeps its arrays: C gets only addresses
+        self._conversion = None if numbers is None else numbers.for_c()  # kept alive, because C gets only addresses
         self._become = LEVELS if self._conversion is None else self._conversion.arguments()
 
     def aim(self, start: int, end: int, outs: Sequence[torch.Tensor | Sequence[torch.Tensor]]) -> None:

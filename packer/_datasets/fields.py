@@ -320,7 +320,7 @@ def _filling(known: Mapping[str, Field], name: str, value: Any) -> Any:
         if kind.pixels == "ids":
             return int(np.uint16(value))
         if not field.is_blob and field.dtype.startswith("float"):
-            return float(value)  # also NaN, which cannot be stored and therefore not encoded
+            return float(value)  # may be NaN, although NaN cannot be stored
         if kind.form == "pixels" or value is None:
             raise OptionError("fill is a value of the field, or a number around and in the place of a mask")
         if not field.is_blob and kind.has_classes:
@@ -339,7 +339,7 @@ def _require_unique_visibilities(known: Mapping[str, Field], names: Sequence[str
 
 
 def _has_tv_tensors() -> bool:
-    """Tell whether torchvision's `tv_tensors` can be imported; its transforms mistake plain tensors for images."""
+    """Tell whether torchvision's `tv_tensors` exist, by which its transforms recognise boxes, keypoints and masks."""
     try:
         importlib.import_module("torchvision.tv_tensors")
     except (ImportError, RuntimeError):  # not installed, or built for another torch

@@ -588,7 +588,7 @@ def _made_anew(cls: type, attributes: dict[str, Any]) -> Any:
 
 
 def as_vision(cls: type) -> type:
-    """Return `cls`; if torchvision has been imported, return a subclass of both `cls` and its `VisionDataset`.
+    """Return `cls`, or a subclass that also is a torchvision `VisionDataset` if torchvision has been imported.
 
     Code that calls ``isinstance(dataset, VisionDataset)`` has imported torchvision already. For all other code, the
     import would take as much time as importing torch.
@@ -951,7 +951,7 @@ class PackItems(TorchDataset):
         return self.decoder.choose_crops(pipeline.crop or Compose([]), rows, epoch, seed, keys, pipeline.augment)
 
     def _request(self, rows: Ints, *, urgent: bool) -> None:
-        """Request all bytes of samples together, unless it is a single image, which a read fetches just as fast."""
+        """Request all bytes of samples together; if only one image is needed, the read itself requests it."""
         reader, parts = self.reader, self.item_settings.parts
         names = () if parts is None else parts.names
         blobs = [name for name in names if name in reader.fields and reader.fields[name].is_blob]

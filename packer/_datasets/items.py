@@ -296,7 +296,7 @@ class Replaced:
         raise PackError("not one of the samples can be read")
 
     def _note(self, error: Exception, length: int) -> None:
-        """Record and warn about an unreadable sample of `length` samples; raise PackError if there are too many."""
+        """Record an unreadable sample, one of `length`, and warn; raise PackError if there are too many of them."""
         if str(error) in self.reasons:
             return
         self.reasons.append(str(error))

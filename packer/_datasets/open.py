@@ -99,7 +99,7 @@ def index_of(
         A directory in ImageFolder's layout; or a container's files, directory or pattern, as for `packer.convert`.
     path : path, optional
         The path of the index, a directory. An existing index is used if it lists exactly these images. By default the
-        index is kept in memory, or in a temporary file, until this process ends.
+        index is kept in a temporary directory, in memory if there is room, until this process ends.
     progress : callable, optional
         Called with the number of images indexed so far, and the number of all images.
     options : InPlaceOptions, optional

@@ -39,7 +39,7 @@ class Pipeline:
     Attributes
     ----------
     crop : Crop, optional
-        The part of the image that packer decodes, and its size.
+        The part of the image that packer decodes, and the size to which it is resized.
     output : one of OUTPUTS
         The form of the image before the transforms, unless there is a `lookup`.
     lookup : Lookup, optional

@@ -154,7 +154,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(found: Layout | tuple[int, int] | None) -> Layout | None:
-    """Return a Layout from the result of a dataset's `layout`: a Layout, or height and width of the images."""
+    """Convert the result of a dataset's `layout`, a Layout or the images' height and width, to a Layout."""
     if found is None or isinstance(found, Layout):
         return found
     height, width = map(operator.index, found)
@@ -334,7 +334,7 @@ class LoaderDataset(abc.ABC):
     def choose(self, indices: Ints, epoch: int, seed: int) -> npt.NDArray[Any]:
         """Return the random choices for `fill`, an (N, ...) array with one entry for each sample.
 
-        This is called for many batches at a time, before any of them is read. The default makes no choices.
+        The Loader calls this for many batches at a time, before it reads them. The default makes no choices.
         """
         return np.zeros((len(indices), 0))
 

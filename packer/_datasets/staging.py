@@ -305,7 +305,7 @@ def stage(
     -------
     Path
         The copy: ``DIRECTORY/STEM-DIGITS-DIGITS.SUFFIX``, or the same name in ``DIRECTORY/packer-UID``. The second
-        group of digits identifies the manifest; by this group, `unstage` recognises a copy.
+        group of digits identifies the manifest; `unstage` recognises a copy by this group.
 
     Raises
     ------
@@ -351,9 +351,9 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
     directory : path
         The directory that was passed to `stage`.
     all_versions : bool
-        Whether to remove the copies of all packs of this name, including earlier versions and packs in other
-        directories. If so, the pack itself need not exist. Only packs whose manifest matches the digits in their name
-        count as copies; other files are kept, and so is a damaged copy whose manifest cannot be read.
+        Whether to remove the copies of all packs of this name, also of earlier versions of the pack and of packs that
+        lie in other directories. If so, the pack itself need not exist. Only packs whose manifest matches the digits in
+        their name count as copies; other files are kept, and so is a damaged copy whose manifest cannot be read.
 
     Returns
     -------
