@@ -82,7 +82,7 @@ class ThreadTuner:
                 self.threads = max(self._limits)
 
     def handed_out(self, waited: float) -> bool:
-        """Record that a batch was returned after a wait in seconds; return whether `threads` has changed."""
+        """Record that a batch was returned after `waited` seconds of waiting; return whether `threads` has changed."""
         if self.over:
             return False
         if self._unsettled > 0:
@@ -122,8 +122,8 @@ class ThreadTuner:
 def thread_counts(cpus: int, least: int = 1) -> list[int]:
     """Return the numbers of threads to choose from, in ascending order, each `least` or more.
 
-    With few CPUs, these are all possible numbers; with many CPUs, fractions of the number of CPUs. Numbers above the
-    number of CPUs are included, because more threads help if threads wait for a disk.
+    With up to 4 CPUs, these are all numbers up to the number of CPUs; with more CPUs, fractions of that number. Numbers
+    above the number of CPUs are included, because more threads help if threads wait for a disk.
     """
     some = range(1, cpus + 1) if cpus <= 4 else [round(cpus * share) for share in (1 / 4, 1 / 2, 3 / 4, 1)]
     return sorted({max(count, least) for count in (*some, round(1.5 * cpus), 2 * cpus)})

@@ -31,7 +31,7 @@ from packer.crops._settings import named
 from packer.errors import OptionError, OptionTypeError
 from packer.samplers._random import drawing_from, uniforms
 
-_BATCHES_TOGETHER, _IMAGES_TOGETHER = 8, 1024  # crops are chosen together for at least this many
+_BATCHES_TOGETHER, _IMAGES_TOGETHER = 8, 1024  # crops are chosen together for 8 batches, or 1024 images if that is more
 
 _OF_MIXTURES, _OF_TRANSFORMS = 0x2545F4914F6CDD1D, 0x6C62272E07BB0142
 """Added to the seed for crops, so that mixtures and batch transforms draw other numbers."""
@@ -107,8 +107,8 @@ class BatchPlan:
         Raises
         ------
         TypeError, ValueError
-            If a transform of batches or augmentation on a device is requested, but images cannot be decoded directly
-            into batches; or if batches cannot be mixed.
+            If `batch_transform` is set, or images are to be augmented on a device, but images cannot be decoded
+            directly into batches; or if batches cannot be mixed.
         """
         traits = self.dataset.traits(self.transform)
         _require_mixable(self.mix, traits.parts, traits.views)

@@ -22,7 +22,7 @@ Pad = int | Mapping[str, int | None] | None
 
 
 def collate_items(collate: Callable[[list[Any]], Any], items: list[Any]) -> Any:
-    """Return a batch of items that are pairs; ValueError, with advice, if the images have different shapes."""
+    """Return a batch of items that are pairs; raise ValueError, with advice, if image shapes differ."""
     try:
         return collate(items)
     except RuntimeError as error:
@@ -50,7 +50,7 @@ def collation_of(parts: Parts | None, pad: Pad) -> Collation | None:
 
 
 class UnevenError(ValueError):
-    """The values of a batch's samples cannot be joined.
+    """Raised if the values of a batch's samples cannot be joined.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Collation:
     Parameters
     ----------
     parts : Parts
-        The parts of an item.
+        The keys of an item, and the settings for their values.
     pad : int, or mapping of str to int, optional
         The same as for `Loader`.
 

@@ -59,9 +59,9 @@ class Loader(Displayable):
         The number of decoding threads; by default the number of CPUs that CPU affinity, cgroup and SLURM allow. With
         "auto", the Loader finds, during the first pass, the number that the training needs; see Notes.
     processes : int, optional
-        The number of processes among which the threads are divided; they write to memory shared with this process. By
-        default, the threads run in this process. Use processes on a machine with dozens of CPUs, where the threads of
-        one process would wait for Python's lock; see Notes.
+        The number of processes among which the threads are divided. The processes write to memory that they share with
+        this process. By default, the threads run in this process. Use processes on a machine with dozens of CPUs, where
+        the threads of one process would wait for Python's lock; see Notes.
     prefetch : int
         The number of batches to prepare in addition to the next one.
     drop_last : bool

@@ -38,7 +38,7 @@ from packer._storage.system import interrupts_held
 from packer._table import Ints
 from packer.errors import OptionTypeError, WorkerError
 
-_REQUESTS_A_PROCESS = 4  # into which a process's share of the images is divided, so that no process waits for another
+_REQUESTS_A_PROCESS = 4  # requests for one process's share of the images in progress, so that no process waits
 _SENT = 2  # requests that a process has at a time: the current one and the next
 _PATIENCE = 5  # seconds to wait for a process to end
 
@@ -547,7 +547,7 @@ def _respond(
 
 
 def _pickled_error(error: BaseException) -> bytes:
-    """Return a pickled error with the text of its traceback; as a RuntimeError if it cannot be pickled."""
+    """Pickle an error with the text of its traceback; an error that cannot be pickled becomes a RuntimeError."""
     text = "".join(traceback.format_exception(error))
     try:
         data = pickle.dumps((error, text))

@@ -288,7 +288,7 @@ class Threads(Workers):
         return slot.tensors(layout, count)
 
     def _new_slot(self, size: int) -> Slot:
-        """Return a slot with new memory, which replaces a free slot, if there is one, because that is too small."""
+        """Return a slot with new memory, which replaces a smaller free slot if there is one."""
         slot = Slot(fresh(size))
         for number in [number for number, other in enumerate(self._slots) if other.free][:1]:
             self._slots[number] = slot
