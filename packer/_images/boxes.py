@@ -41,17 +41,17 @@ class KeptBoxes(NamedTuple):
 
 
 def crop_boxes(boxes: Coordinates, box: Box, *, min_visible: float = 0.0, min_size: float = 1.0) -> KeptBoxes:
-    """Return the positions of boxes in the window of a crop, clipped to the visible part of the image.
+    """Move boxes into the coordinates of a crop's window, and clip them to the visible part of the image.
 
     The positions equal the results of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and
-    ``clamp_bounding_boxes``. By default the boxes that ``SanitizeBoundingBoxes()`` would drop are dropped.
+    ``clamp_bounding_boxes``. By default, the function drops the boxes that ``SanitizeBoundingBoxes()`` would drop.
 
     Parameters
     ----------
     boxes : (K, 4) float32 array
         left, top, right, bottom.
     box : Box
-        A record of `CROP`.
+        The crop.
     min_visible : float
         The minimum share of a box's area, 0 to 1, that must remain; boxes with less are dropped.
     min_size : float
@@ -81,7 +81,7 @@ def crop_boxes(boxes: Coordinates, box: Box, *, min_visible: float = 0.0, min_si
 
 
 def crop_keypoints(keypoints: Coordinates, box: Box) -> Coordinates:
-    """Return the keypoint positions of an image after a crop, relative to the crop's window.
+    """Move keypoints into the coordinates of a crop's window.
 
     The positions equal the results of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and
     ``clamp_keypoints``.
@@ -91,7 +91,7 @@ def crop_keypoints(keypoints: Coordinates, box: Box) -> Coordinates:
     keypoints : (K, P, 3) float32 array
         x, y, and visibility, which is 0 if a keypoint is unknown.
     box : Box
-        A record of `CROP`.
+        The crop.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def crop_keypoints(keypoints: Coordinates, box: Box) -> Coordinates:
     Raises
     ------
     ValueError
-        The same as for `crop_boxes`.
+        For the same reason as `crop_boxes`.
     """
     keypoints = np.asarray(keypoints, np.float32)
     placed = _placed(keypoints[..., :2].astype(np.float64), box)
@@ -116,14 +116,14 @@ def crop_keypoints(keypoints: Coordinates, box: Box) -> Coordinates:
 
 
 def crop_points(points: Points, box: Box) -> Points:
-    """Return the positions of points between pixels, such as corners of polygons, in the window of a crop.
+    """Move points that lie between pixels, such as corners of polygons, into the coordinates of a crop's window.
 
     Parameters
     ----------
     points : (..., 2) float64 array
         x, y.
     box : Box
-        A record of `CROP`.
+        The crop.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def crop_points(points: Points, box: Box) -> Points:
     Raises
     ------
     ValueError
-        The same as for `crop_boxes`.
+        For the same reason as `crop_boxes`.
     """
     places = _placed(points, box) - (box.cut_left, box.cut_top)
     if box.flip:
@@ -163,7 +163,7 @@ def turn_boxes(boxes: Coordinates, orientation: int, size: tuple[int, int]) -> C
 
 
 def turn_keypoints(keypoints: Coordinates, orientation: int, size: tuple[int, int]) -> Coordinates:
-    """Like `turn_boxes`, for (K, P, 3) float32 keypoints: x, y, visibility."""
+    """Rotate (K, P, 3) float32 keypoints (x, y, visibility) as `turn_boxes` rotates boxes."""
     keypoints = np.asarray(keypoints, np.float32)
     height, width = size
     places = _turned(keypoints[..., :2], orientation, (height - 1, width - 1))
@@ -171,7 +171,7 @@ def turn_keypoints(keypoints: Coordinates, orientation: int, size: tuple[int, in
 
 
 def turn_points(points: Points, orientation: int, size: tuple[int, int]) -> Points:
-    """Like `turn_boxes`, for (..., 2) float64 points between pixels: x, y."""
+    """Rotate (..., 2) float64 points (x, y) that lie between pixels, as `turn_boxes` rotates boxes."""
     return _turned(points, orientation, size)
 
 
@@ -207,11 +207,11 @@ def _turned(points: npt.NDArray[_Float], orientation: int, size: tuple[int, int]
 def warp_boxes(
     boxes: Sequence[KeptBoxes | None], operations: Operations, sizes: Ints, *, min_visible: float = 0.0
 ) -> list[KeptBoxes | None]:
-    """Return the positions of the boxes of N images after operations, clipped to the image.
+    """Move the boxes of N images as augmentations move the pixels, and clip the boxes to the image.
 
     The positions equal the results of torchvision's ``affine_bounding_boxes`` and ``rotate_bounding_boxes``: the
-    smallest box around the four corners, which is then clamped to the image. After each operation that moves the image,
-    boxes narrower or lower than a pixel are dropped, as by ``SanitizeBoundingBoxes()``.
+    smallest box around the four corners, which is then clamped to the image. After each operation that moves pixels,
+    boxes less than one pixel wide or high are dropped, as by ``SanitizeBoundingBoxes()``.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def warp_boxes(
 def warp_keypoints(
     keypoints: Sequence[Coordinates | None], operations: Operations, sizes: Ints
 ) -> list[Coordinates | None]:
-    """Return the positions of the keypoints of N images after operations.
+    """Move the keypoints of N images as augmentations move the pixels.
 
     The positions equal the results of torchvision's ``affine_keypoints`` and ``rotate_keypoints``, followed by
     ``clamp_keypoints``.
@@ -266,7 +266,7 @@ def warp_keypoints(
     keypoints : N (K, P, 3) float32 arrays, or None for an image without keypoints
         x, y, visibility. Keypoints that move outside the image get the visibility 0.
     operations, sizes
-        The same as for `warp_boxes`.
+        As for `warp_boxes`.
     """
     points = [np.empty((0, 3)) if one is None else one.reshape(-1, 3) for one in keypoints]
     counts = [len(one) for one in points]

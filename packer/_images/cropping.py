@@ -2,8 +2,8 @@
 
 Masks are resized with nearest-pixel interpolation, mirrored, padded, and moved by affine operations. Every pixel equals
 the result of torchvision's ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` on a
-``tv_tensors.Mask``. Pillow rounds differently and picks other pixels. `packer._images.rectangle` decodes RGB images,
-and only the part that a crop needs.
+``tv_tensors.Mask``. Pillow rounds differently and picks other pixels. RGB images are decoded by
+`packer._images.rectangle`, which decodes only the part that a crop needs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Pixels = npt.NDArray[Any]
 
 
 def nearest(pixels: Pixels, box: Box, fill: Fill = 0) -> Pixels:
-    """Return the window of a crop: its rectangle, resized with nearest-pixel interpolation.
+    """Resize a crop's rectangle with nearest-pixel interpolation, and return the crop's window.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ def nearest(pixels: Pixels, box: Box, fill: Fill = 0) -> Pixels:
         The whole image, of any dtype. The box's rectangle lies inside of it.
     box : Box
         The crop. Its interpolation and its padding colour are ignored.
-    fill : number or sequence of channels numbers
-        The colour of ``constant`` padding.
+    fill : number or sequence of numbers
+        The colour of ``constant`` padding; a sequence has one number for each channel.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def require_inside(shape: Sequence[int], box: Box) -> None:
 
 
 def source_pixels(box: Box) -> tuple[Ints, Ints]:
-    """Return the image row that each row of a box's window shows, and the image column for each window column.
+    """Return the image row that each row of a crop's window shows, and the image column for each window column.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def source_pixels(box: Box) -> tuple[Ints, Ints]:
 
 
 def window_places(box: Box) -> tuple[Ints, Ints]:
-    """Like `source_pixels`, with positions in the resized rectangle instead of the image."""
+    """Return rows and columns like `source_pixels`, but as positions in the resized rectangle."""
     rows, columns = sources(box)
     if PADDINGS[box.padding] == "constant":
         rows[outside(box.cut_top, box.out_height, box.scaled_height)] = -1
@@ -98,9 +98,9 @@ def _of_image(shown: Ints, first: int, side: int, scaled: int) -> Ints:
 
 
 def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0) -> Pixels:
-    """Return the pixels where the given rows and columns cross, with `fill` where the row or the column is -1.
+    """Return the pixels at which rows and columns cross, and `fill` where the row or the column is -1.
 
-    The parameters and the errors are the same as those of `nearest`.
+    ValueError if the pixels' dtype cannot hold `fill`.
     """
     out: Pixels = np.empty((len(rows), len(columns), *pixels.shape[2:]), pixels.dtype)
     colour = colour_of(fill, pixels)
@@ -121,7 +121,7 @@ def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0) -> Pixels:
 
 
 def colour_of(fill: Fill, pixels: Pixels) -> Pixels:
-    """Return a fill as one pixel, with the dtype and channels of the pixels."""
+    """Return a fill colour as one pixel, with the dtype and the channels of `pixels`."""
     colour = np.zeros(pixels.shape[2:], pixels.dtype)
     if isinstance(fill, int) and fill == 0:
         return colour
@@ -164,7 +164,7 @@ def decode_mask(
 
 
 def crop_mask(data: Buffer, size: tuple[int, int], box: Box, *, fill: int = 0) -> Pixels:
-    """Decode the part of a mask that a crop needs, and return the window as `nearest` does.
+    """Decode the part of a mask that a crop needs, and return the crop's window as `nearest` does.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def crop_mask(data: Buffer, size: tuple[int, int], box: Box, *, fill: int = 0) -
 
 
 def crop_image(data: Buffer, size: tuple[int, int], box: Box, mode: str, *, exif: str = "ignore") -> Pixels:
-    """Decode an image to a mode, and return the window of a crop, resized as `smooth` does.
+    """Decode an image to a mode such as "L", resize a crop's rectangle as `smooth` does, and return the crop's window.
 
     In the mode "unchanged", palette indices and single bits are resized with nearest-pixel interpolation, as in Pillow.
 
@@ -228,14 +228,14 @@ def crop_image(data: Buffer, size: tuple[int, int], box: Box, mode: str, *, exif
 
 
 def smooth(pixels: Pixels, box: Box) -> Pixels:
-    """Return the window of a crop: its rectangle, resized with anti-aliasing as torchvision resizes tensors.
+    """Resize a crop's rectangle with anti-aliasing, as torchvision resizes tensors, and return the crop's window.
 
     Parameters
     ----------
     pixels : (height, width, channels) array
         The whole image, of uint8, uint16, int32, float32 or float64. The box's rectangle lies inside of it.
     box : Box
-        The crop. For an image without three channels, the colour of ``constant`` padding must be grey.
+        The crop. If the image does not have three channels, the colour of ``constant`` padding must be grey.
 
     Returns
     -------
@@ -264,9 +264,9 @@ def _padding_colour(pixels: Pixels, box: Box) -> Fill:
 
 
 def _colour_for(pixels: Pixels, fill: int, refusal: str) -> Fill:
-    """Return a fill as a colour with the pixels' channels.
+    """Return a fill as three numbers if the pixels have three channels, otherwise as one number.
 
-    ValueError for a colour other than grey without three channels.
+    ValueError if one number cannot represent the fill, because it is not grey.
     """
     colour = colour_of_fill(fill)
     if pixels.shape[2:] == (3,):
@@ -286,13 +286,13 @@ def warp_pixels(pixels: Pixels, operations: Operations, fill: Fill | None = None
     ----------
     pixels : (height, width) or (height, width, channels) array
     operations : (M,) array of OPERATION
-    fill : number or sequence of channels numbers, optional
-        The colour for pixels from outside of the image; by default, the colour in each operation. For an image without
-        three channels, an operation's colour must be grey.
+    fill : number or sequence of numbers, optional
+        The colour of pixels from outside of the image, as for `nearest`; by default, each operation has its own colour.
+        If the image does not have three channels, an operation's colour must be grey.
 
     Returns
     -------
-    array of the same kind
+    array of the same shape and dtype
         The input array itself if no operation moves pixels.
 
     Raises

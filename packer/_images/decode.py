@@ -1,8 +1,8 @@
 """Decodes images to pixels, and chooses the decoder for each.
 
 If packer's own decoder is the fastest, it decodes JPEGs and PNGs. A library decodes the ordinary JPEGs that packer's
-decoder rejects. Plain BMPs need no decoder. Pillow decodes all other images and those that the other decoders reject,
-or raises the error. So the choice of the decoder affects only the speed.
+decoder rejects. Plain BMPs need no decoder. Pillow decodes all other images and those that the other decoders reject;
+if Pillow cannot, its error is raised. So the choice of the decoder affects only the speed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from packer._table import Buffer
 from packer.errors import ImageError, MissingDependencyError, OptionError, pip_install, warn
 
 LIBJPEG_TURBO = ("turbojpeg", "pyturbojpeg")
-"""The decoders with libjpeg-turbo: that of simplejpeg, and the system's. Both can decode parts of JPEGs."""
+"""The decoders that use libjpeg-turbo: the copy in simplejpeg, and the system's. Both can decode parts of JPEGs."""
 
 DECODERS = (*LIBJPEG_TURBO, "opencv", "pillow")
 """The libraries that decode JPEGs, the fastest first."""
@@ -47,7 +47,7 @@ Decoder = Callable[[Buffer], npt.NDArray[np.uint8]]
 
 @functools.cache
 def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
-    """Return the JPEG decoder of a name, or for ``"auto"`` the first of `AUTOMATIC` that works, and its name.
+    """Return a JPEG decoder: its name and its function. ``"auto"`` stands for the first of `AUTOMATIC` that works.
 
     Raises
     ------
@@ -119,9 +119,10 @@ def decode(
     data : bytes-like
         The encoded image.
     exif : {"ignore", "apply"}
-        Whether to turn the image by its EXIF orientation; ImageFolder ignores it.
+        Whether to turn the image by its EXIF orientation; ImageFolder ignores the orientation.
     decoder : str
-        ``"auto"`` or one of `DECODERS`; affects the speed, not the pixels. ``"pillow"`` decodes all types of images.
+        ``"auto"`` or one of `DECODERS`; affects the speed, not the pixels. With ``"pillow"``, Pillow decodes every type
+        of image.
     max_pixels : int
         Larger images are refused on the basis of their headers.
     header : JPEGHeader, optional

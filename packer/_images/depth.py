@@ -21,7 +21,7 @@ FOUND = {
     "type": "more than 8 bits a channel: scaled to 8 bits by the range of the type",
     "file": "more than 8 bits a channel: scaled to 8 bits by the lowest and the highest value of each file",
 }
-"""The finding of an image whose depth was reduced, by the value of `--to-8-bit`."""
+"""For each value of `--to-8-bit`, the finding that is recorded for an image whose bit depth was reduced."""
 
 _BLOCK = 1 << 20  # numbers that are scaled at a time
 
@@ -64,7 +64,7 @@ def decode_to_8_bit(
 
         With ``type`` and ``file`` NaN becomes 0; with ``file`` infinities become 0 or 255.
     depth : Depth
-        The depth of a pixel of the file.
+        The bands and bits of the file's pixels.
 
     Returns
     -------
@@ -96,7 +96,10 @@ def decode_to_8_bit(
 
 
 def _colours(data: Buffer, depth: Depth, mode: str, exif: str, max_pixels: int) -> npt.NDArray[Any]:
-    """Return the numbers of an image, (height, width, 1 or 3), without alpha; `mode` is Pillow's mode of a TIFF."""
+    """Return the numbers of an image, (height, width, 1 or 3), without alpha.
+
+    `mode` is the mode in which Pillow opens the image if it is a TIFF, otherwise empty.
+    """
     misread = {("u", "I"): np.uint32, ("i", "L"): np.int8}.get((depth.kind, mode))
     if misread is not None:  # Pillow mistakes the sign of these numbers, whose bits it keeps
         with pillow.opened(data, max_pixels) as image:

@@ -1,4 +1,4 @@
-"""Imports packer's C extension, `packer._images._native`, or None; and tells why the decoder is missing or slow."""
+"""Imports packer's C extension as `_native`, or sets it to None, and tells why the decoder is missing or slow."""
 
 from __future__ import annotations
 

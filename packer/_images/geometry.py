@@ -22,7 +22,7 @@ Rectangle = tuple[int, int, int, int]
 """top, left, height, width"""
 
 PADDINGS = ("constant", "edge", "reflect", "symmetric")
-"""Pixels of a window outside of the resized rectangle: torchvision's padding modes. `CROP` has the index."""
+"""torchvision's padding modes, for pixels of a window outside of the resized rectangle. `CROP` stores the index."""
 
 _LARGEST_SIDE = 1 << 20  # pixels of a rectangle: resizing takes memory for each row and column
 _LARGEST_SCALED = 1 << 30  # pixels of a side of the resized rectangle
@@ -160,10 +160,10 @@ def is_padded(box: Box) -> bool:
 
 
 def visible_part(box: Box) -> Box:
-    """Reduce a box's window to the part of the resized rectangle that is visible in it; return the reduced box.
+    """Return a box whose window is reduced to the part of the resized rectangle that the original window shows.
 
-    The part is never larger than the window. If nothing of the rectangle is visible, the part consists of the nearest
-    pixels, so that a damaged image is still detected.
+    The part is never larger than the original window. If the window shows nothing of the rectangle, the part consists
+    of the nearest pixels, so that a damaged image is still detected.
     """
     if not is_padded(box):
         return box
@@ -176,7 +176,7 @@ def visible_part(box: Box) -> Box:
 def sources(box: Box) -> tuple[Ints, Ints]:
     """Return the row of the resized rectangle that each window row shows, and the column for each window column.
 
-    Rows and columns of ``constant`` padding get the nearest row and column.
+    Where the window shows ``constant`` padding, the result is the nearest row or column.
     """
     mode = PADDINGS[box.padding]
     return (
@@ -188,7 +188,7 @@ def sources(box: Box) -> tuple[Ints, Ints]:
 def _sources(mode: str, first: int, count: int, side: int) -> Ints:
     """Return the pixel index for each of `count` positions from `first` on.
 
-    Positions outside of the `side` pixels follow the padding.
+    For positions outside of the `side` pixels, the padding mode determines the index.
     """
     positions = np.arange(first, first + count)
     if mode in ("constant", "edge"):
@@ -232,10 +232,10 @@ def touched(box: Box) -> Rectangle:
 
 
 def from_corner(box: Box, touched: Rectangle) -> Rectangle:
-    """Return the touched part, extended to the upper left corner if the rectangle is resized.
+    """Return the touched part, extended to the upper left corner of the box's rectangle if this is resized.
 
-    The resizing kernel begins at the corner. Pixels before the touched part do not affect the result, and may have any
-    colour.
+    The resizing kernel begins at that corner. Pixels above and left of the touched part do not affect the result, and
+    may have any colour.
     """
     if box.scaled == box.crop:
         return touched
@@ -273,7 +273,7 @@ class _Scratch(threading.local):
         return buffer[:size].reshape(height, width, 3)
 
     def framed(self, pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
-        """Return a rectangle with pixels placed at (top, left); the other pixels are arbitrary."""
+        """Return a (height, width) image that shows `pixels` at (top, left); its other pixels are arbitrary."""
         framed = self.image("framed", height, width)
         inside = framed[max(top, 0) :, max(left, 0) :]
         inside[:] = pixels[max(-top, 0) :, max(-left, 0) :][: inside.shape[0], : inside.shape[1]]

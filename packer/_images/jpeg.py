@@ -63,7 +63,7 @@ def orientation_of_xmp(content: bytes) -> int | None:
 
 
 def _is_usual_tiff(tiff: bytes) -> bool:
-    """Tell whether a TIFF's first directory has values inside the TIFF, and usual types for the relevant ones."""
+    """Tell whether the values of a TIFF's first directory lie inside the TIFF, and relevant tags have usual types."""
     order = _ORDERS.get(tiff[:4])
     if order is None:
         return False
@@ -86,7 +86,7 @@ def _is_usual_tiff(tiff: bytes) -> bool:
 
 
 def _is_usual_photoshop(content: bytes) -> bool:
-    """Tell whether no resource of a Photoshop segment ends before the length of its name."""
+    """Return False if a Photoshop segment ends where the length of a resource's name should be, otherwise True."""
     at = 14
     while content[at : at + 4] == b"8BIM":
         at += 6  # and its number
@@ -124,11 +124,11 @@ def _read_orientation(tiff: bytes) -> int:
 AFTER_THE_LAST_ROW = "extraneous bytes before marker"
 """libjpeg's warning about data after the last row, or about unused data before a restart marker.
 
-libjpeg continues after this warning, and Pillow ignores it, so the rows are those that Pillow returns.
+libjpeg continues after this warning, and Pillow ignores it, so the decoded rows equal Pillow's.
 """
 
 IN_SCAN = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
-"""A marker that ends a scan: not a stuffed byte, a restart marker or a fill byte."""
+"""Matches a marker that ends a scan; stuffed bytes, restart markers and fill bytes do not match."""
 
 _SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _HUFFMAN_DCT = frozenset({0xC0, 0xC1, 0xC2})
@@ -232,7 +232,7 @@ def _header_of(data: Buffer) -> JPEGHeader | None:
 
 
 def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
-    """Yield the segments up to the first scan's header: second byte of the marker, begin and end of each.
+    """Yield second byte of the marker, begin and end of each segment, up to and including the first scan's header.
 
     Raises
     ------
@@ -255,7 +255,7 @@ def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
 
 
 def size_of(data: Buffer) -> tuple[int, int] | None:
-    """Return height and width from the beginning of a JPEG, which may end after its frame; None for other images."""
+    """Return height and width of a JPEG, of which the bytes up to its frame are enough; None for other images."""
     try:
         for marker, at, end in segments(data):
             if marker in _SOF and end >= at + 9:

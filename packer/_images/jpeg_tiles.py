@@ -40,7 +40,7 @@ _NARROWEST = 2  # MCUs of a tile: each end of a tile slows down the decoder
 
 
 class TileWindow(NamedTuple):
-    """A window of tiles: rows `first_row` to before `row_end`, columns `first` to before `end`."""
+    """A window of tiles: the rows `first_row` to `row_end` - 1, and the columns `first` to `end` - 1."""
 
     first_row: int
     row_end: int
@@ -61,7 +61,7 @@ class Grid(NamedTuple):
     interval : int
         The number of MCUs in a tile, which is the restart interval.
     margin_height, margin_width : int
-        How many pixels beyond a window chroma upsampling may read.
+        The number of pixels outside of a window that the upsampling of chroma may read.
     """
 
     height: int
@@ -86,7 +86,7 @@ class Grid(NamedTuple):
         return None if whole else TileWindow(first_row, row_end, first, end)
 
     def extent(self, window: TileWindow) -> Rectangle:
-        """Return the rectangle of some tiles, in pixels."""
+        """Return the rectangle that a window of tiles covers, in pixels."""
         first_row, row_end, first, end = window
         top, left = first_row * self.tile_height, first * self.tile_width
         bottom, right = min(row_end * self.tile_height, self.height), min(end * self.tile_width, self.width)
@@ -125,8 +125,8 @@ class Tiles(NamedTuple):
     ----------
     grid : Grid
     segment, table, header, frame, scan : int
-        The offsets in the JPEG of the segment, of its table, of the headers after it, of the frame's parameters, and of
-        the scan.
+        Offsets in the JPEG, in bytes: of the tile segment, its table, the headers after the segment, the frame's
+        parameters, and the scan.
     group : int
         The number of tile rows that an entry of the table covers.
     group_ends : (ceil(rows / group),) int64 array
@@ -206,7 +206,7 @@ def assemble(  # noqa: PLR0917
     scan: Buffer,
     rest: Buffer = b"",
 ) -> bytes:
-    """Return a tiled JPEG made of its pieces.
+    """Assemble a tiled JPEG from its pieces, with the tile segment.
 
     Parameters
     ----------
@@ -215,9 +215,9 @@ def assemble(  # noqa: PLR0917
     header : bytes-like
         The other segments, from the first marker up to the scan.
     columns : int
-        Tiles of an MCU row.
+        The number of tiles in each MCU row.
     row_sizes : (rows,) array of int
-        Bytes of each row of tiles, with the marker after each tile.
+        The number of bytes in each row of tiles, including the marker after each tile.
     scan : bytes-like
         The coded data with the restart markers between the tiles, without an end-of-image marker.
     rest : bytes-like
@@ -306,7 +306,7 @@ class CutOut(NamedTuple):
 
 
 def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
-    """Shorten a JPEG to the rows that decoding down to `bottom` needs; return it and its number of rows.
+    """Return a JPEG whose header declares only the rows that decoding down to `bottom` needs, and their number.
 
     Parameters
     ----------
@@ -315,13 +315,13 @@ def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer
     size : (height, width)
         The size of the image in pixels.
     bottom : int
-        1 or more; in pixels of the whole image.
+        The number of pixel rows that are needed, counted from the top; 1 or more.
 
     Returns
     -------
     (bytes-like, int) or None
-        The whole image if no rows can be left out. None if the image is not an ordinary, sequential JPEG of this size
-        in one scan.
+        The JPEG, and the number of rows that it declares; the image itself if no rows can be left out. None if the
+        image is not an ordinary, sequential JPEG of this size in one scan.
     """
     if _native is None:
         return first_rows_in_python(data, size, bottom)

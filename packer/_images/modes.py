@@ -23,18 +23,18 @@ from packer._table import Buffer
 from packer.errors import ImageError
 
 _MODES = {("u", 8): np.uint8, ("u", 16): np.uint16, ("i", 16): np.int32, ("i", 32): np.int32, ("f", 32): np.float32}
-"""The numbers that Pillow reads as grey, by kind and bits, and the dtypes of Pillow's arrays."""
+"""The kinds and bits of the numbers that Pillow reads as grey, and for each the dtype of Pillow's array."""
 
 _COLOURS = (1, 2, 5)  # grey, RGB and CMYK
 _UNPREDICTED = (1, 32773)  # compressions without a predictor: none, and PackBits
 _PREDICTED = (5, 8, 32946, 50000)  # compressions that may have a predictor: LZW, Deflate and Zstandard
 _DIFFERENCES = 2  # the predictor that stores differences of neighbours
 _MOST_SEPARATE = 256  # bands that are stored one after the other: each takes a copy of the file
-_PREMULTIPLIED = 1  # alpha by which the colours were multiplied, which Pillow undoes
+_PREMULTIPLIED = 1  # the colours were multiplied by alpha, which Pillow undoes
 
 
 def decode_bands(data: Buffer, directory: TIFF) -> npt.NDArray[Any] | None:
-    """Return all bands of a TIFF as they are stored, turned upright as Pillow turns a TIFF.
+    """Return all bands of a TIFF with their stored numbers; the image is turned upright, as Pillow turns TIFFs.
 
     Returns
     -------
@@ -175,24 +175,24 @@ def decode_unchanged(
     size: tuple[int, int] | None = None,
     rows: tuple[int, int] | None = None,
 ) -> Pixels:
-    """Decode an image of any type to its stored numbers: ``numpy.asarray(PIL.Image.open(f))``, with channels.
+    """Decode an image of any type to its stored numbers: ``numpy.asarray(PIL.Image.open(f))``, with a channel axis.
 
     =============================  ========  ==================================================
     the image                      channels  dtype, and range
     =============================  ========  ==================================================
     1 bit                          1         uint8, 0 and 1
-    grey                           1         uint8; of PNGs with 2 or 4 bits, spread to 0 to 255
+    grey                           1         uint8; 2 or 4 bits of a PNG are spread to 0 to 255
     palette                        1         uint8, the indices
-    grey of 9 to 16 bits           1         uint16; int32 of TIFFs with signed numbers
+    grey of 9 to 16 bits           1         uint16; int32 for TIFFs with signed numbers
     grey of 32 bits                1         int32
     floats (TIFF, PFM)             1         float32
-    grey and alpha                 2         uint8; uint16 of PNGs and TIFFs with 16 bits
-    RGB                            3         uint8; uint16 of PNGs and TIFFs with 16 bits
-    RGB and alpha                  4         uint8; uint16 of PNGs and TIFFs with 16 bits
-    CMYK                           4         uint8, as Pillow gives it; uint16 of TIFFs with 16 bits
+    grey and alpha                 2         uint8; uint16 for PNGs and TIFFs with 16 bits
+    RGB                            3         uint8; uint16 for PNGs and TIFFs with 16 bits
+    RGB and alpha                  4         uint8; uint16 for PNGs and TIFFs with 16 bits
+    CMYK                           4         uint8, as from Pillow; uint16 for TIFFs with 16 bits
     palette and alpha              2         uint8, the indices first
     YCbCr, LAB (TIFF)              3         uint8
-    TIFF of these, and more bands  all       uint8, uint16, int32, float32
+    TIFF of these with more bands  all       uint8, uint16, int32, float32
     =============================  ========  ==================================================
 
     Parameters
@@ -274,7 +274,7 @@ def _ordinary(data: Buffer) -> jpeg.JPEGHeader | None:
 
 
 def _levels(data: Buffer, header: jpeg.JPEGHeader, exif: str, decoder: str, max_pixels: int) -> npt.NDArray[np.uint8]:
-    """Decode a JPEG of one component. packer's own decoder, if it can, avoids the expansion to RGB."""
+    """Decode a JPEG of one component. If packer's own decoder supports the image, the image is not expanded to RGB."""
     if decoder == "auto" and native.PREFERRED:
         require_affordable(header, data, max_pixels)
         own = native.decode_grey(data, header.height, header.width)
@@ -302,7 +302,7 @@ def _turned(pixels: Pixels, image: Image.Image, exif: str) -> Pixels:
 def _all_bands(image: Image.Image, data: Buffer) -> Pixels | None:
     """Return all numbers of an opened TIFF that Pillow would read only in part; None for other images.
 
-    Pillow also mistakes alpha in planar TIFFs.
+    Planar TIFFs are read here too, because Pillow mistakes their alpha.
     """
     directory = tiff.read(data) if image.format == "TIFF" else None
     if directory is None or (is_whole(image, depth_of(image, data)) and not directory.is_separate):

@@ -31,7 +31,7 @@ class Mixture(NamedTuple):
     Attributes
     ----------
     share : float
-        The weight of the image itself, as opposed to the other image, in its label and (without a box) in each pixel.
+        The weight of the image itself in its label and (without a box) in each pixel; the other image has the rest.
     box : (int, int, int, int), optional
         Top, left, bottom and right, in pixels, of the rectangle that is copied from the other image.
     num_classes : int, optional
@@ -64,7 +64,7 @@ class NumberFormat(NamedTuple):
     planes: bool = False
 
     def for_c(self, share: float = 1.0) -> LevelConversion:
-        """Return this conversion for C; `share` is the share of a mixed image."""
+        """Return this conversion for C; `share` is the share in a `Mixture`."""
         mean, std = self.normalize or ((0.0,) * 3, (1.0,) * 3)
         scale = 1.0 if self.normalize is None else 1 / 255
         constants = np.array([scale, *mean, *std, share, 1.0 - share], np.float32)
@@ -186,7 +186,7 @@ class Lookup:
         native.look_up(levels.permute(0, 2, 3, 1).numpy(), self.table, out=out.numpy())
 
     def images(self, numbers: torch.Tensor) -> list[torch.Tensor]:
-        """Return the images of a batch of numbers, each as an instance of the class."""
+        """Return the images of a batch of numbers, each as an instance of `tensor_class`."""
         return [self._shown(image) for image in numbers.unbind(0)]
 
     def _shown(self, tensor: torch.Tensor) -> torch.Tensor:

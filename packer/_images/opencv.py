@@ -52,7 +52,7 @@ def mirror(pixels: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
 def _is_whole(data: Buffer) -> bool:
     """Tell whether the data between scans are whole segments: OpenCV skips other data, which libjpeg refuses.
 
-    Bytes after the scan of an image that is coded in one pass count as damage, because they are seldom another scan.
+    If an image is coded in one pass, bytes after its scan count as damage, because they are seldom another scan.
     """
     header = jpeg.read_header(data)
     position = header.scan if header is not None else len(data)

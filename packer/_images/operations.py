@@ -108,13 +108,14 @@ def as_bytes(records: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 def as_numbers(records: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return records of 64-bit fields as numbers, (*shape, fields); contiguous records are not copied.
 
-    Fields of other types become integers with the same bits. Copying numbers takes a tenth of the time of records.
+    Fields of other types become integers with the same bits. Copying numbers takes a tenth of the time of copying
+    records.
     """
     return np.ascontiguousarray(records).view(np.int64).reshape(*records.shape, records.dtype.itemsize // 8)
 
 
 def crops_from(data: bytes, shape: tuple[int, ...]) -> Crops:
-    """Decode crops of a shape from bytes, with or without operations."""
+    """Convert bytes back to an array of crops of this shape, with or without operations."""
     count = math.prod(shape)
     size = len(data) // count - CROP.itemsize if count else 0
     return np.frombuffer(data, _with(size // OPERATION.itemsize) if size else CROP).reshape(shape)

@@ -1,8 +1,8 @@
 """Decodes with Pillow, the reference: ImageFolder returns the pixels of `PIL.Image.open(f).convert("RGB")`.
 
-Pillow detects a file's format by its content, and supports about forty. For EPS it starts Ghostscript, and for WMF on
-Windows the system's renderer: programs that execute code from the image. So only the formats of training sets are
-opened, and only in this module.
+Pillow detects a file's format by its content, and supports about forty formats. For EPS it starts Ghostscript, and for
+WMF on Windows the system's renderer: programs that execute code from the image. So only the formats of training sets
+are opened, and only in this module.
 
 Plain BMPs, which most programs write, need no Pillow: they have 24 bits per pixel and are not compressed. A header of
 54 bytes is followed by the rows from the bottom, each padded to a multiple of 4 bytes; a pixel is blue, green and red.
@@ -120,9 +120,9 @@ def in_machine_order(image: Image.Image) -> Image.Image:
 
 
 def upright(image: Image.Image, mode: str) -> Image.Image:
-    """Convert an image to a mode, turned as `PIL.ImageOps.exif_transpose` turns it.
+    """Convert an image to a mode, and turn it upright like `PIL.ImageOps.exif_transpose`.
 
-    Pillow's function also rewrites the image's EXIF, and fails if it cannot.
+    Pillow's function would also rewrite the image's EXIF, and fail if that is impossible.
     """
     converted = image.convert(mode)  # before the orientation: a TIFF is turned when it is loaded
     method = _TURNS.get(orientation(image))
@@ -187,7 +187,7 @@ SIGNATURE = b"BM"
 
 _HEADER = struct.Struct("<2s4x4xIIiiHHI")
 _SIZE = 54  # bytes of both headers
-_INFO = 40  # bytes of the second one
+_INFO = 40  # bytes of the second header
 _UNCOMPRESSED = 0
 
 

@@ -78,7 +78,7 @@ class PNG(NamedTuple):
 
 
 def size_of(data: Buffer) -> tuple[int, int] | None:
-    """Return height and width from the beginning of a PNG; None for other images, or if one of them is 0."""
+    """Return height and width of a PNG, of which 24 bytes are enough; None for other images, or if a side is 0."""
     head = bytes(data[:24])
     if len(head) < 24 or not head.startswith(SIGNATURE) or head[12:16] != b"IHDR":
         return None
@@ -156,7 +156,7 @@ def _is_unusual(name: bytes, size: int, body: memoryview, colour: int) -> bool:
 
 
 def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
-    """Return the samples of rows as in Pillow's array of the opened image, but with all bits of 16-bit samples.
+    """Decode rows to the numbers that Pillow's array of the opened image has, but with all bits of 16-bit samples.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def unfiltered_in_python(rows: npt.NDArray[np.uint8], step: int) -> npt.NDArray[
 
 
 def _predicted(kind: int, left: int, above: int, corner: int) -> int:
-    """Return the prediction of a byte by the filters Sub, Average and Paeth."""
+    """Return the byte that the filter `kind` (Sub, Average or Paeth) predicts."""
     if kind == _SUB:
         return left
     if kind != _PAETH:
@@ -283,7 +283,7 @@ def _predicted(kind: int, left: int, above: int, corner: int) -> int:
 
 
 def _samples(png: PNG, rows: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.uint16]:
-    """Return the samples of 16 bits of unfiltered rows, (rows, width, channels)."""
+    """Convert unfiltered rows to 16-bit samples, (rows, width, channels)."""
     samples = np.ascontiguousarray(rows).view(">u2").astype(np.uint16)
     return samples.reshape(len(rows), width, png.channels)
 

@@ -28,7 +28,7 @@ ROTATED = "EXIF-rotated"
 """Findings that other modules refer to."""
 
 _PAGES = "animated or many pages: the first is used"
-_DETAILS = re.compile(r" at |(?<![A-Za-z0-9])[0-9]")  # their beginning in a message of libtiff, which is cut there
+_DETAILS = re.compile(r" at |(?<![A-Za-z0-9])[0-9]")  # begins the details in a message of libtiff, which are cut off
 _NOT_SHOWN = re.compile(r"[0-9]+ bands, of which [0-9]+ (?:is|are) read as RGB")
 
 _BYTE = 8
@@ -50,7 +50,7 @@ class ImageInfo:
     orientation : int
         EXIF orientation, 1 to 8.
     findings : tuple of str
-        Unusual properties, in words that the summary counts.
+        Unusual properties, in words; a conversion's summary has the number of images with each.
     plain : bool
         Whether any decoder may be used; if not, only Pillow decodes the file.
     depth : Depth
@@ -213,7 +213,7 @@ def _is_clipped(image: Image.Image) -> bool:
 
 
 def _has_second_page(image: Image.Image, data: Buffer) -> bool:
-    """Tell whether an image has a second page, and leave the image at that page; counting pages may take hours."""
+    """Tell whether an image has a second page, and leave the image at that page. Counting all pages may take hours."""
     if image.format == "MPO":
         # The index of an MPO has the number of pages. Seeking would read the metadata of another JPEG.
         return getattr(image, "n_frames", 1) > 1

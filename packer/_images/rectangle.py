@@ -55,7 +55,7 @@ def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
     part : Box
         The result of `packer._images.geometry.visible_part` for the box.
     out : (box.out_height, box.out_width, 3) uint8 array
-        The output window; the pixels are mirrored if `box` says so.
+        The output window; the pixels are mirrored if `box.flip` is set.
     """
     unmirrored = out[:, ::-1] if box.flip else out
     across = max(1, min(box.out_width, _BLOCK))
@@ -137,7 +137,7 @@ class RectangleDecoder:
         *,
         refused: bool = False,
     ) -> None:
-        """Decode the rectangle of a box, of any image, and resize it into the batch.
+        """Decode a crop's rectangle from an image of any type, resize it, and write the crop's window into `out`.
 
         Parameters
         ----------
@@ -180,8 +180,8 @@ class RectangleDecoder:
         size : (height, width)
             Known size of the whole image.
         touched : (top, left, height, width), optional
-            The part of the rectangle that the caller uses; it extends to the lower right corner. Other pixels may have
-            any colour.
+            The part of the rectangle that the caller uses, which reaches to the rectangle's lower right corner. Other
+            pixels may have any colour.
 
         Returns
         -------
@@ -248,12 +248,12 @@ def _require_size(found: tuple[int, ...], expected: tuple[int, int]) -> None:
 
 
 def resize_into(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
-    """Resize the pixels of a box's rectangle, anti-aliased, and write the window of the resized pixels, padded.
+    """Resize the pixels of a crop's rectangle with anti-aliasing, and write the crop's window, padded, into `out`.
 
     Parameters
     ----------
     pixels : (H, W, 3) uint8 array
-        The result of `from_corner` for the part that the box touches.
+        The pixels of the rectangle ``from_corner(box, touched(box))``.
     out : (1, 3, out_height, out_width) uint8 tensor
         In channels-last memory format.
 
@@ -286,9 +286,9 @@ def _resized(pixels: Pixels, box: Box) -> Pixels:
 
 
 def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
-    """Like `resize_into`, with torch's slower kernel, which returns the same pixels.
+    """Resize like `resize_into`, without padding, with torch's slower kernel, which returns the same pixels.
 
-    torch's kernel resizes all pixels between the corner and the window; packer's own kernel skips these.
+    torch's kernel also resizes all pixels between the upper left corner and the window; packer's own kernel skips them.
     """
     if not pixels.flags.writeable:
         pixels = np.array(pixels)  # torch warns of read-only arrays
@@ -303,7 +303,7 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
         return
     (top, left), (height, width) = box.cut, box.out
     scale = [scaled / side for scaled, side in zip(box.scaled, box.crop, strict=True)]
-    # The kernel only copies if a side keeps its number of pixels, whatever the scale, so it gets one more to make.
+    # Whatever the scale, the kernel only copies a side that keeps its number of pixels, so one more pixel is requested.
     ends, sides = (top + height, left + width), pixels.shape
     size = [end + (end == side != whole) for end, side, whole in zip(ends, sides, box.scaled, strict=False)]
     if (sides[0] + size[0]) * size[1] > MAX_PIXELS:

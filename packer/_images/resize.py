@@ -25,7 +25,7 @@ _BY_TORCH = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubi
 
 
 def require_kernel() -> None:
-    """Import the modules of `resize`, which may take a second."""
+    """Import the modules that `resize` needs, which may take a second."""
     if not native.PREFERRED:
         import torch  # noqa: F401
 
@@ -166,7 +166,7 @@ class ResizeSpec:
         require_pixels(*self.final(height, width), MAX_PIXELS)
 
     def enlarges(self, height: int, width: int) -> bool:
-        """Tell whether `size` is larger than an image of this size."""
+        """Tell whether `size` would enlarge an image of this height and width, whatever `upscale` says."""
         side = max(height, width) if self.mode in ("long", "pad") else min(height, width)
         return side < self.size
 

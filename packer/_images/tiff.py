@@ -224,7 +224,7 @@ def listening() -> Iterator[list[str]]:
 
 @functools.cache
 def _listen() -> object:
-    """Install a callback for libtiff's messages; return the objects that must live as long as libtiff."""
+    """Install a callback for libtiff's messages, and return it: it must live as long as libtiff. None if impossible."""
     library = _library()
     if library is None:
         return None
@@ -258,7 +258,7 @@ def _take(line: str) -> None:
 
 
 def _library() -> Path | None:
-    """Return the libtiff that this process has loaded for Pillow; None if it is linked into Pillow."""
+    """Return the path of the libtiff that this process has loaded for Pillow; None if libtiff is part of Pillow."""
     if os.name == "nt":
         return None
     own = Path(PIL.__file__).parent
@@ -334,9 +334,9 @@ def directory_entries(tiff: Buffer, order: str) -> range:
 
 
 def pictures_in(jpeg: Buffer) -> int:
-    """Return the picture count from the index that phones and stereo cameras write into JPEGs; 1 without an index.
+    """Return the number of pictures from the index that phones and stereo cameras write into JPEGs; 1 without an index.
 
-    The index is that of the Multi-Picture Format (CIPA DC-007): a TIFF directory with the number under 0xB001.
+    The index is that of the Multi-Picture Format (CIPA DC-007): a TIFF directory, whose tag 0xB001 has the number.
     """
     _, index = _in_jpeg(memoryview(jpeg))
     try:
@@ -447,7 +447,7 @@ class Depth(NamedTuple):
 
     @property
     def excess(self) -> str:
-        """What 8-bit RGB cannot represent of an image, in words; empty if that is nothing, or only alpha."""
+        """The bands and bits of an image that 8-bit RGB would lose, in words; empty if it loses none, or only alpha."""
         what = {"u": "", "i": "signed numbers of ", "f": "floats of "}[self.kind]
         bits = f"{what}{self.bits} bits a channel" if self.is_deep else ""
         if not self.hidden:

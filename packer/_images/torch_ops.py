@@ -118,7 +118,7 @@ def _to_device(numbers: Any, device: torch.device) -> torch.Tensor:
 
 
 def sharpen(images: torch.Tensor, operations: Any) -> torch.Tensor:
-    """Blend with Pillow's ImageFilter.SMOOTH of the image; edge pixels, which lack neighbours, do not change."""
+    """Blend images with the result of Pillow's ImageFilter.SMOOTH; edge pixels, which lack neighbours, stay as is."""
     height, width = images.shape[2:]
     if height <= 2 or width <= 2:
         return images

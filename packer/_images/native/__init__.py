@@ -79,7 +79,7 @@ require_fields(OPERATION.names, "OPERATION_FIELDS")
 
 
 def tasks(locations: Records, crops: Crops, addresses: Ints) -> Records:
-    """Return the tasks of `decode_into`.
+    """Build the tasks that `decode_into` takes: one record for each image, its crop and the address of the result.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def decode_one(  # noqa: PLR0917
     raw: bool = False,
     operations: Operations | None = None,
 ) -> bool:
-    """Decode a rectangle of one image in memory, like `decode_into`, in a fifth of the time.
+    """Decode a crop of one image in memory, in a fifth of the time that `decode_into` needs for one task.
 
     Parameters
     ----------
@@ -313,14 +313,14 @@ def look_up(
     planes: bool = True,
     out: npt.NDArray[np.float32] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Look up the numbers for the levels of pixels in a table, for one image or several.
+    """Convert the pixel levels of one image or several to the numbers in a table.
 
     Parameters
     ----------
     pixels : (height, width, 3) or (N, height, width, 3) uint8 array
         RGB.
     table : (3, 256) float32 array
-        The number of each level of red, green and blue.
+        The number for each level of red, green and blue.
     planes : bool
         Whether the numbers are planar in memory; otherwise the numbers of a pixel are adjacent.
     out : contiguous (3, height, width) or (N, 3, height, width) float32 array, optional

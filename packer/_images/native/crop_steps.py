@@ -1,4 +1,4 @@
-"""Drawing crops and augmentations, and their random numbers, in C, without Python's lock."""
+"""Chooses random crops and augmentations in C, without Python's lock, and computes the random numbers for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = (
     *("resized", "resized by side", "center cut", "random cut", "random resized cut", "mirrored", "padded"),
     "random cut of v1",
 )
-"""The kinds of steps; `STEP` has the index in this tuple. The classes in packer.crops document each."""
+"""The kinds of crop steps; `STEP` stores the index into this tuple. The classes in packer.crops document the kinds."""
 
 STEP = np.dtype(
     [
@@ -28,7 +28,7 @@ STEP = np.dtype(
         *((name, np.float64) for name in ("least", "most", "narrowest", "widest", "log_narrowest", "log_widest", "p")),
     ]
 )
-"""One step of a rule.
+"""One step of a crop rule: a rule resizes, cuts, pads or mirrors an image in one or more steps.
 
 ``kind``
     An index into `KINDS`.
@@ -36,9 +36,9 @@ STEP = np.dtype(
     The number of random numbers that an image needs, and the number of choices that are made from them.
 ``height``, ``width``, ``interpolation``, ``padding``, ``fill``
     The result, as in `packer._images.geometry.CROP`. For "resized by side", the height is the length of the shorter
-    side; for "padded", height and width are the least ones of the result.
+    side; for "padded", height and width are the minimum size of the result.
 ``above``, ``left``, ``below``, ``right``
-    For "padded", the number of pixels that are added there.
+    For "padded", the number of pixels that are added on each side.
 ``least``, ``most``, ``narrowest``, ``widest``, ``log_narrowest``, ``log_widest``
     For "random resized cut", the limits of the share of the area, of the ratio of width to height, and of the logarithm
     of this ratio.
@@ -47,10 +47,10 @@ STEP = np.dtype(
 """
 
 RULES = ("of table", "erasing")
-"""The kinds of rules for operations; `RULE` has the index in this tuple. Each decides on one operation."""
+"""The kinds of rules; `RULE` stores the index into this tuple. Each rule chooses one operation for an image."""
 
 ANY = -1
-"""The strength of an operation that a random number determines."""
+"""Stands for the index of a strength that a random number chooses."""
 
 RULE = np.dtype(
     [
@@ -63,8 +63,8 @@ RULE = np.dtype(
 ``kind``, ``randoms``
     An index into `RULES`; the number of random numbers that an image needs.
 ``table``, ``operations``, ``strengths``, ``strength``
-    For "of table", the address of an (operations, strengths, 2) array of `OPERATION`, with both signs; the size of the
-    array; and the index of the strength, or `ANY`.
+    For "of table", the address of an (operations, strengths, 2) array of `OPERATION`, whose last axis has the two
+    signs; the size of the array; and the index of the strength, or `ANY`.
 ``fill``, ``p``, ``least``, ``most``, ``log_narrowest``, ``log_widest``
     For "erasing", the colour, as in `OPERATION`; the probability; and the limits of the share of the area, and of the
     logarithm of the ratio of width to height.
@@ -75,7 +75,7 @@ require_fields(RULE.names, "RULE_FIELDS")
 
 
 def uniforms(seed: int, epoch: int, indices: Ints, randoms: int) -> npt.NDArray[np.float64]:
-    """Return the random numbers of `packer.samplers._random.uniforms`.
+    """Return the same random numbers as `packer.samplers._random.uniforms`, computed in C.
 
     Parameters
     ----------
@@ -171,8 +171,9 @@ def choose_drawn(  # noqa: PLR0917
     heights, widths : (N,) int64 arrays
         Sizes of the images.
     numbers : contiguous (1 + kinds, L) float64 array
-        The values of the next L numbers of a generator for each use: first the 32-bit number; then the share of the
-        area and the ratio that each "random resized cut" draws, and the number in [0, 1) that each "mirrored" draws.
+        The next L numbers of a generator, in each form in which the steps use them: as 32-bit numbers in the first row;
+        then a row for the share of the area and one for the ratio of each "random resized cut", and a row in [0, 1) for
+        each "mirrored".
     crops : (N,) array of CROP
         The output for the crops.
     done : int
@@ -195,7 +196,7 @@ def choose_drawn(  # noqa: PLR0917
 
 
 def decide(rules: npt.NDArray[Any], height: int, width: int, numbers: npt.NDArray[np.float64]) -> Operations:
-    """Draw the operations for N images of one size.
+    """Choose the operations for N images of one size from random numbers.
 
     Parameters
     ----------

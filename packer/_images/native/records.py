@@ -57,9 +57,9 @@ class DecodeTasks:
     def tasks(self) -> npt.NDArray[Any]:
         """(N, V) array of TASK; `aim` sets the addresses of the results.
 
-        If the bytes lie in several files, the position in a task is the table's offset, and the caller must set the
-        file. Exceptions are tasks with the position `NOWHERE`: the row's name is damaged, or packer's decoder is not
-        suitable.
+        If the samples are in several files, the position in a task is the table's offset, and the caller must set the
+        file of the task. It must leave a file that is `NOWHERE`: then the row's name is damaged, or packer's decoder is
+        not suitable.
         """
         return self._parts[0].view(TASK).reshape(self._shape)
 
@@ -79,8 +79,8 @@ class DecodeTasks:
     def sums(self) -> Ints:
         """(N + 1,) int64 array: running totals of pixels, from 0 up to the total of all images.
 
-        Each image counts as its pixels, the pixels of its result, or the pixels between the two passes of resizing,
-        whichever is most.
+        For each image, the largest of three numbers is added: its pixels, the pixels of its result, and the pixels
+        between the two passes of resizing.
         """
         return self._parts[3]
 
@@ -122,7 +122,7 @@ class TaskBuilder:
         crops : (N, V) array of CROP
             With operations or without; see `packer._images.operations.with_operations`.
         batch, step : int
-            1 or more.
+            The number of images in a batch, and of images that are sorted together; each 1 or more.
         file : (int, int, int)
             The single file that contains all samples: its descriptor, the byte at which offsets begin to count, and the
             number of bytes after that. The descriptor is -1 if samples are in several files.
@@ -139,13 +139,13 @@ class TaskBuilder:
 
 
 CAN_SURVEY = _native is not None
-"""Whether `survey` is available, because C was compiled; otherwise `packer._images.probe.inspect` is used."""
+"""Whether `survey`, which needs packer's C, is available; otherwise `packer._images.probe.inspect` is used."""
 
 FINDINGS = {1: "CMYK", 2: ROTATED, 4: "bytes after its end"}
-"""The findings of `inspect`, by their bits in ``findings``."""
+"""Findings of `inspect`, by their bits in the field ``findings`` of `SURVEY`."""
 
 KINDS = "jpeg", "png", "webp"
-"""The kinds of `inspect`; ``kind`` is an index into them."""
+"""Kinds of images, as `inspect` names them; the field ``kind`` of `SURVEY` is an index into this tuple."""
 
 _OF_AN_IMAGE = "turned", "out", "read", "modified", "kind", "orientation", "findings", "seen"
 
@@ -157,11 +157,11 @@ The fields of `LOCATION`
 ``turned``
     Whether height and width are those of the image turned by its EXIF orientation.
 ``out``
-    The address of memory for all bytes of an image in a file; 0 to read no more than its size takes.
+    The address of memory for all bytes of an image in a file; 0 to read only the bytes that the results need.
 ``read``
-    Result: whether all bytes were read; not if a whole file changed meanwhile.
+    Result: whether all bytes were read to ``out``; 0 if the image is a whole file that changed meanwhile.
 ``modified``
-    Result: the time of the last change of a whole file that was ``read``, in nanoseconds.
+    Result: if the image is a whole file that was ``read``, the time of its last change in nanoseconds.
 ``kind``, ``orientation``
     Results: an index into `KINDS`; the EXIF orientation, 1 to 8.
 ``findings``
