@@ -53,7 +53,7 @@ PARTS = Format(
     signs=("table.bin",),
     files=("manifest.json", "table.bin"),
 )
-"""Packs with parts, which are of one of `FORMATS`; `packer._conversion.partition` writes them."""
+"""Packs with parts: several packs of one of `FORMATS`, read as one pack. `packer._conversion.partition` writes them."""
 
 INDEX = Format(
     "index",
@@ -63,13 +63,13 @@ INDEX = Format(
     signs=("files.bin", OWN_INDEX),
     files=("manifest.json", "table.bin", "files.bin"),
 )
-"""Indexes of files that stay where they are, and packs in the layouts of other tools, which have an index in them."""
+"""Indexes of files that stay where they are, and packs in the layouts of other tools, which contain an index."""
 
 _HEAD = 64  # bytes
 _DIRECTORIES = (*(row for row in FORMATS.own.values() if row.files), INDEX, PARTS)
 _PLUGIN = re.compile(rb"packer:([a-z0-9][a-z0-9_.-]{0,40})\n")
 _PLUGIN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,40}")
-"""The name of a plug-in's format, with which its files begin, so that an error can name the missing plug-in."""
+"""Matches the name of a plug-in's format. Its files begin with this name, so an error can name the missing plug-in."""
 
 
 def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
@@ -99,7 +99,7 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
     PackNotFoundError
         If nothing exists there.
     NotAPackError
-        If it is something other than a pack.
+        If something other than a pack is there.
     PackError
         If the system does not permit reading it.
     """
@@ -118,7 +118,7 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
 
 
 def _what_else(place: Place) -> str:
-    """Return the end of the message on something that is not a pack: what it is, and the commands that read it."""
+    """Return the end of the error about a path that is no pack: what the path is, and the commands that read it."""
     if place.remote:
         return (
             ". A file of another tool with images in it is read in place, by an index that is made where the file is "
@@ -151,11 +151,11 @@ def _what_else(place: Place) -> str:
 
 
 def _recognised(place: Place, head: bytes | None, rows: Collection[Format]) -> Format | None:
-    """Return the format, among some, whose signature a file has, or whose files a directory contains."""
+    """Return the format in `rows` whose signature a file has, or whose files a directory contains; otherwise None."""
     row = next((row for row in rows if row.begins(head)), None)
     signs = {sign for row in rows for sign in row.signs}
     if row is None and signs:
-        held = place.holding(signs)  # even if a server sends a page for it
+        held = place.holding(signs)  # even if `head` is not None: a server may send a page for a directory
         row = next((row for row in rows if not held.isdisjoint(row.signs)), None)
     return row
 
@@ -190,7 +190,7 @@ def _kind_of_directory(place: Place) -> str:
 
 
 def _is_part_of_pack(place: Place) -> bool:
-    """Tell whether a directory that is not a pack has the name or a file of one."""
+    """Tell whether a directory that is not a pack has the name of a pack, or a file of one."""
     name = os.path.join(place.as_written, "").rstrip("/" + os.sep)
     try:
         held = place.names()
@@ -218,7 +218,7 @@ def open_pack(
     cache_size: int | str | None = None,
     timeout: float | None = None,
 ) -> Reader:
-    """Open a pack of any format for reading; return a `Reader`. ``~`` is the user's home in `path`.
+    """Open a pack of any format for reading; return a `Reader`. A ``~`` in `path` stands for the user's home directory.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def open_pack(
 
 
 def is_pack(path: str | os.PathLike[str]) -> bool:
-    """Tell whether there is a pack at `path` by opening it; PackError if it is damaged, or of a newer packer."""
+    """Tell whether there is a pack at `path`, by opening it; PackError if it is damaged, or a newer packer wrote it."""
     require_path(path)
     try:
         _opened(place_of(os.path.expanduser(path)), "always").close()
@@ -253,14 +253,14 @@ def is_pack(path: str | os.PathLike[str]) -> bool:
 
 
 def shows_mark(path: str | os.PathLike[str] | Place) -> bool:
-    """Tell whether what is at a path or a URL shows that packer wrote it: a pack, even a damaged one.
+    """Tell whether packer wrote the file or directory at a path or a URL, which may be a damaged pack.
 
     Raises
     ------
     PackNotFoundError
         If nothing exists there.
     PackError, RemoteError, MissingDependencyError
-        If it cannot be told: it is too damaged, cannot be read, or only a missing package can read it.
+        If this cannot be told: the pack is too damaged, cannot be read, or only a missing package can read it.
     """
     place = place_of(path)
     try:
@@ -272,7 +272,7 @@ def shows_mark(path: str | os.PathLike[str] | Place) -> bool:
 
 
 def _shows_mark_inside(place: Place) -> bool:
-    """Tell whether a file whose beginning is damaged shows in another part that packer wrote it."""
+    """Tell whether a file whose beginning is damaged has another sign that packer wrote it."""
     for row in FORMATS.own.values():
         if row.magic:  # a pack of this format is one file
             with contextlib.suppress(MissingDependencyError):
@@ -298,12 +298,12 @@ def _opened(place: Place, check: str) -> Reader:
 
 
 def check_readable(path: str | os.PathLike[str], manifest: Manifest) -> None:
-    """Open a written pack like a reader, and read some of its samples, before it gets its name.
+    """Open a pack that was just written, and read some of its samples, before it gets its final name.
 
     Raises
     ------
     PackError
-        If it cannot be read, or its manifest differs from the written one.
+        If the pack cannot be read, or its manifest differs from the written one.
     """
     with open_pack(path) as reader:
         if reader.manifest != manifest:

@@ -2,11 +2,11 @@
 
 A format consists of a `Writer` and of a `Reader` (see `packer._formats.reader`). `Reader` implements all ways of
 reading by means of the methods of `PackAccess`. Code above this package knows `Writer` and `Reader`, but no particular
-format. The order of a conversion is::
+format. A conversion calls the methods of a writer in this order::
 
     # `written`: the rows that an earlier, interrupted run left behind
     writer = Writer(path, options, written, contents)
-    placed = writer.append(sample)            # in the order of the indices, once a sample
+    placed = writer.append(sample)            # in the order of the indices, once for each sample
     writer.flush()                            # from now on the samples' memory may be used again
     writer.sync()                             # from time to time: what was flushed is now durable
     writer.commit(manifest, table)            # the pack at `path` is complete and durable
@@ -39,7 +39,7 @@ from packer.errors import DestinationError, option, printable
 class Locations(NamedTuple):
     """Where the bytes of some rows are: the file and the position of each, as in `LOCATION`.
 
-    The caller must keep `held` until the bytes have been read, because this object keeps files open and memory valid.
+    The caller must keep `held` until the bytes have been read, because `held` keeps files open and memory valid.
     """
 
     file: Ints
@@ -48,15 +48,15 @@ class Locations(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The offsets of an appended sample, in the numbering of the table's offset columns.
+    """The offsets of an appended sample, as the table's offset columns store them.
 
     Attributes
     ----------
     offset : int
         The offset of the sample's image.
     blobs : tuple of int
-        The offset of the blob of each field with blobs, 0 for a missing value. Empty if blobs directly follow the
-        image.
+        For each field with blobs (values that are bytes), the offset of the sample's blob, or 0 for a missing value.
+        Empty if blobs directly follow the image.
     """
 
     offset: int
@@ -65,7 +65,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """Properties that all samples of a pack share, for formats that repeat these in each sample; and a cache setting.
+    """Properties that all samples of a pack share, for formats that store them with each sample; and a cache setting.
 
     Attributes
     ----------
@@ -229,7 +229,7 @@ class PackAccess(abc.ABC):
         return Locations(np.full(len(offset), NOWHERE), offset, None)
 
     def _one_file(self) -> tuple[Descriptor, int, int] | None:
-        """Return the file with all samples, the byte where offsets begin to count, and the number of bytes after it.
+        """Return the file with all samples, the position of offset 0 in it, and the number of bytes from there on.
 
         C reads samples from this file. The result is None if samples are in several files, or if C cannot read the
         file; see `_locate`.
@@ -252,16 +252,16 @@ class PackAccess(abc.ABC):
         """Close the files; arrays of the table stay valid."""
 
     def data_files(self) -> list[tuple[str, int, int]]:
-        """Return the files that contain samples: path in the pack, first offset of the data, and size in bytes.
+        """Return the files that contain samples: path in the pack, offset of the data in the file, size of the data.
 
         The path is empty if the pack is one file. A format needs this to support packs with parts.
         """
         raise NotImplementedError(f"a pack like {self.path} cannot be a part of another pack")
 
     def file_names(self) -> list[str]:
-        """Return the paths, inside the pack, of all files that belong to the pack by its format and manifest.
+        """Return the paths, relative to the pack, of the files that its format requires or its manifest lists.
 
-        A pack that is one file has a single, empty path. Other files in a pack's directory do not belong to the pack.
+        If the pack is one file, the only path is empty. Other files in a pack's directory do not belong to the pack.
         """
         return [""]
 
@@ -281,11 +281,11 @@ class PackAccess(abc.ABC):
         return True
 
     def place_of(self, name: str) -> Place | None:
-        """Return the location of a file in `file_names`; None if the file is inside the pack."""
+        """Return the location of one of the `file_names` if it is outside of the pack; None if it is inside."""
         return None
 
     def changed_files(self) -> Iterable[str]:
-        """Yield a defect for each of another tool's files that is missing or has changed."""
+        """Yield a message for each indexed file of another tool that is missing or has changed."""
         return ()
 
     def require_distinct_files(self) -> None:
@@ -299,12 +299,12 @@ class PackAccess(abc.ABC):
         """
 
     def check_structure(self) -> Iterable[str]:
-        """Yield the defects of parts of the pack that neither the table nor the samples' checksums cover."""
+        """Yield a message for each defect in those bytes that neither the table's nor the samples' checksums cover."""
         return ()
 
 
 class GrowingFiles:
-    """The files that a writer has open, and their directories; syncs both growing and complete files.
+    """Syncs the files that a writer has open, both growing and complete files, and their directories.
 
     `sync` may run on another thread while `grow`, `finish` and `flush` continue.
 
@@ -362,7 +362,7 @@ class GrowingFiles:
 
 
 IMAGE = -1
-"""The slot of the image in a frame; those of fields that have blobs are their numbers."""
+"""The slot of the image in a frame. The slot of a blob is the number of its field, counting only fields with blobs."""
 
 
 class Frame:
@@ -417,9 +417,9 @@ class Frame:
         return begin
 
     def add_value(self, data: Buffer, slot: int | None) -> int:
-        """Add bytes as the image (`slot` is `IMAGE`), as the blob of this number, or as framing.
+        """Add bytes, and return their offset.
 
-        Return their offset.
+        They are the image if `slot` is `IMAGE`, framing if `slot` is None, otherwise the blob with this number.
         """
         if slot is None:
             return self.add(bytes(data))

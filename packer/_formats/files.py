@@ -28,7 +28,7 @@ from packer.errors import CorruptPackError, DestinationError, MissingDependencyE
 from packer.plugins import OWN_INDEX
 
 _CHUNK = 16 << 20
-_DECIDING = 16  # bytes at the beginning of a file, which show whether a system left it
+_DECIDING = 16  # bytes at the beginning of a file, which show whether an operating system left it
 
 ProgressCallback = Callable[[int, int], None]
 
@@ -37,7 +37,7 @@ ProgressCallback = Callable[[int, int], None]
 class PackFiles:
     """The files of a pack, as they were when they were listed.
 
-    They are named by the pack's format and its manifest. Other files in a pack's directory are not read.
+    The pack's format requires these files, or its manifest lists them. Other files in a pack's directory are not read.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class PackFiles:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> PackFiles:
-        """List the files of a pack; PackError if there is none, a file is missing, not regular, or listed twice."""
+        """List the files of a pack; PackError if `path` is none, or a file is missing, not regular, or listed twice."""
         with open_pack(path) as reader:
             place, names, identity = reader.place, reader.file_names(), reader.manifest.identity()
             elsewhere = {name: where for name in names if (where := reader.place_of(name)) is not None}
@@ -76,7 +76,7 @@ class PackFiles:
         return sum(self.sizes.values())
 
     def digest(self) -> str:
-        """Return a short digest of path, times, sizes and manifest of these files."""
+        """Return a short digest of the pack's path and manifest, and of the sizes and times of its files."""
         path = self.place.path if self.place.remote else os.path.realpath(self.place.path)
         key = [path, self.identity, dict(self.sizes), dict(self.modified)]
         return hashlib.sha256(json.dumps(key).encode("ascii")).hexdigest()[:12]
@@ -129,15 +129,15 @@ _UNFINISHED_PART = re.compile(r"part-[0-9]{5,}\.[a-z0-9]+\.partial/.+")
 _UNFINISHED_MANIFEST = re.compile(r"manifest\.json\..+\.partial")
 
 _LOCK_OF_READERS = "lock.mdb"
-"""The file that liblmdb makes beside the data when a program opens a pack in Caffe's layout."""
+"""The file that liblmdb makes next to the data when a program opens a pack in Caffe's layout."""
 
 
 def files_of_others(pack: str | os.PathLike[str] | Place, found: Iterable[str]) -> list[str]:
     """Return the files in a pack's directory that do not belong to the pack, sorted by name.
 
-    A pack lists its files. If it is too damaged for that, the names by which its format stores files decide. Files that
-    an interrupted change left in the pack belong to it, and so do those that macOS and Windows leave in any directory,
-    such as ``.DS_Store``.
+    A pack lists its files. If it is too damaged to list them, all files with names that its format uses belong to it.
+    Files that an interrupted change left in the pack belong to it too, and so do files that macOS and Windows leave in
+    any directory, such as ``.DS_Store``.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def _is_left_by_system(place: Place, path: str) -> bool:
 
 def _listed_files(place: Place, row: Format) -> set[str] | None:
     """Return the files that a pack lists, except those outside of it; None if it cannot be read."""
-    # Not `open_pack`, for which the plug-in of the parts of a pack must be installed.
+    # Not `open_pack`, which would require the plug-in whose format the parts of the pack have.
     with contextlib.suppress(PackError, MissingDependencyError), row.open_reader()(place) as reader:
         return {name for name in reader.file_names() if reader.place_of(name) is None}
     return None
@@ -192,10 +192,11 @@ def _files_of_pth(found: set[str]) -> set[str]:
 
 
 def _files_of_parts(place: Place, listed: set[str] | None, found: set[str]) -> set[str]:
-    """Return files of a pack with parts that it does not list.
+    """Return files that belong to a pack with parts although the pack does not list them.
 
-    These are the table before the last `append`, and the files that an interrupted `append` left: its part may be
-    complete, and have its name, but not be listed yet. If the pack is damaged, they include all parts.
+    These are the table from before the last `append`, and the files that an interrupted `append` left: the new part may
+    be complete and have its final name, but not be listed yet. If the pack is damaged, the files of all parts are
+    returned too.
     """
     files = set() if listed is not None else {*PARTS.files}
     leftovers = _OLDER_TABLE, _UNFINISHED_MANIFEST, _UNFINISHED_PART
@@ -222,14 +223,14 @@ def _part_number(part: str) -> int:
 
 
 def _next_number(listed: set[str]) -> int:
-    """Return the number that `append` gives to the next part: the first unused one from the number of parts."""
+    """Return the number that `append` gives to the next part: the first unused number from the count of parts on."""
     parts = {path.partition("/")[0] for path in listed}
     numbers = {_part_number(part) for part in parts if _PART.fullmatch(part)}
     return next(number for number in itertools.count(len(numbers)) if number not in numbers)
 
 
 def _files_of_index(place: Place, listed: set[str] | None, found: set[str]) -> set[str]:
-    """Return files of an index, or of a pack in the layout of another tool, that it does not list."""
+    """Return files that belong to an index, or a pack in another tool's layout, although it does not list them."""
     files = {path for path in found if _UNFINISHED_MANIFEST.fullmatch(path)}  # of a change of the base
     if listed is not None:
         return files

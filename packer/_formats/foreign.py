@@ -1,6 +1,6 @@
 """Packs that another tool can read: files as that tool writes them, and packer's own index.
 
-A pack is a directory with the other tool's files and ``.packer.index``. That file is an index as
+A pack is a directory with the other tool's files and a directory ``.packer.index``: an index as
 `packer._formats.index` specifies; its paths are relative to the pack. Each format is a subclass of `ForeignWriter`: the
 subclass writes the tool's files, and this module writes the index. `ShardWriter` is for formats that store samples one
 after the other in shards. The subclass frames each sample; this module appends the frames to shards, and continues
@@ -133,7 +133,7 @@ class ForeignWriter(Writer):
         self._files.close()
 
     def _open_copies(self, keep: Collection[str]) -> None:
-        """Open the file of copied bytes to append after those of earlier rows; remove all other files except `keep`."""
+        """Open the file of copied bytes, cut after the bytes of earlier rows; remove all other files except `keep`."""
         self._copies = AppendFile(self._index / DATA_FILE, keep=self._copied)
         self._files.grow(self._copies)
         own = {self._index, self._index / DATA_FILE, *(self._path / name for name in keep)}
@@ -176,7 +176,7 @@ class ForeignWriter(Writer):
 
 
 def one_file(suffix: str, options: Mapping[str, Any]) -> None:
-    """Raise DestinationOptionError for a shard size if packs with this suffix have a single file."""
+    """Raise DestinationOptionError if `options` limit the size of shards; for formats that write a single file."""
     if options.keys() - {"shard_size"} or options.get("shard_size", MAX_SHARD_SIZE) != MAX_SHARD_SIZE:
         raise DestinationOptionError(f"a {suffix} pack is one file, whose size cannot be chosen")
 
@@ -316,7 +316,7 @@ class ShardWriter(ForeignWriter):
     Options: ``shard_size``, the size limit of a shard in bytes; a larger sample gets its own shard.
 
     An interrupted pack continues after its last row. The shards before the shard of this row are complete on the disk.
-    The samples of the last row's shard are read back and framed again, to compute their entries.
+    The samples of the last row's shard are read back and framed again, to compute their entries in the shard's index.
     """
 
     shard_name: ClassVar[str]
@@ -362,7 +362,7 @@ class ShardWriter(ForeignWriter):
         return b""
 
     def index_line(self, frame: Frame, at: int) -> bytes:
-        """Return the entry of the last `frame`, at byte `at`, for the shard's index or head.
+        """Return an entry for the shard's index or head: that of the last `frame`, which begins at byte `at`.
 
         Called once for each frame.
         """
@@ -396,7 +396,7 @@ class ShardWriter(ForeignWriter):
 
     def complete(self) -> list[ShardEntry]:
         if self._shard is None and not self._shards:
-            self._open_shard(self._new_shard())  # an empty shard, so that there is a valid set
+            self._open_shard(self._new_shard())  # an empty shard, so that the other tool finds a valid data set
         self._finish_shard(last=True)
         return [*self._shards, *self._indexes]
 
@@ -474,7 +474,7 @@ class ShardWriter(ForeignWriter):
         self._open_shard(shard)
 
     def _find_shards(self, written: Table) -> None:
-        """List the complete shards, and find where the last one begins."""
+        """List the complete shards, and find where the shard after them begins."""
         last = int(written.offset[written.offset < COPIED_FROM].max(initial=0))
         while True:
             number = len(self._shards)

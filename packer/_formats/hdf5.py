@@ -42,7 +42,10 @@ _LINKS = tuple(
     re.compile(b"\\x01\\0" + re.escape(bytes([len(name)])) + name + b"(.{8})", re.DOTALL)
     for name in (b"manifest", b"crc32c", b"name_end")
 )
-"""Links of the root group to datasets that only packer's files have together; the group is the address of a header."""
+"""Each matches a link from the root group to a dataset, and captures the address of the dataset's header.
+
+Only packer's files have all of these datasets.
+"""
 
 _LARGEST_END = 1 << 22  # bytes at the end of a file in which links are searched
 
@@ -97,7 +100,7 @@ class HDF5Writer(Writer):
                     file.create_dataset(name, value.shape, value.dtype, track_times=False)
                 file.attrs["format"] = np.bytes_(b"packer")
                 file.attrs["schema"] = np.int64(manifest.schema)
-                file.flush()  # some of it is allocated then
+                file.flush()  # some of the structure is allocated only now
                 for name, value in values.items():
                     start = 0
                     for block in blocks(value):
@@ -125,7 +128,9 @@ def _reserve(file: h5py.File, length: int) -> int:
 
 
 class _Frame(io.RawIOBase):
-    """A file object for libhdf5 that looks empty at first, so that libhdf5 creates a structure; it is never truncated.
+    """A file object for libhdf5 that looks empty at first, so that libhdf5 creates a structure.
+
+    It never truncates the file on the disk.
 
     A disk error is stored in `error` for the caller, because libhdf5 cannot handle one while closing.
     """
@@ -171,10 +176,11 @@ class HDF5Reader(FileReader):
 
     @classmethod
     def shows_mark(cls, place: Place) -> bool:
-        """Look for the attribute `format`; if the file's signature is damaged, for links to packer's datasets.
+        """Tell whether packer wrote a file: the file has packer's attribute `format`, or links to packer's datasets.
 
-        libhdf5 is not used, because it does not open a damaged file. Without the signature, positions are compared as
-        well: a file of another kind, such as an archive, may contain a whole pack.
+        Links are searched only if the file's signature is damaged. libhdf5 is not used, because it does not open a
+        damaged file. Without the signature, positions are compared as well, because a file of another kind, such as an
+        archive, may contain a whole pack.
         """
         with place.open() as file:
             head = file.read(0, min(_DATA_AT, file.size))
@@ -236,7 +242,7 @@ class HDF5Reader(FileReader):
 
 
 def _links_to_columns(file: PackFile) -> bool:
-    """Tell whether the end of a file has the links that packer's files have, and headers at their addresses."""
+    """Tell whether the last 4 MiB of a file have, for each of `_LINKS`, a link that points to a header in the file."""
     begin = max(0, file.size - _LARGEST_END)
     end = file.read(begin, file.size - begin)
 

@@ -2,13 +2,13 @@
 
 ``manifest.json``   written last
 ``table.bin``       the columns of the table, one after the other
-``files.bin``       the size, modification time and path below the base of each file
-``data.bin``        bytes that are not a range of a file
+``files.bin``       for each file the size, the modification time, and the path relative to a directory, the base
+``data.bin``        values whose bytes are not one range of a file
 
 A row's offset is a position in the concatenation of all files in order, followed by ``data.bin``. A pack in the layout
 of another tool has its index in its directory ``.packer.index``, with the pack as the base. If an index was copied
-together with its files, the copy has the files in its directory ``files``, which is its base. Before a listed file is
-read, its size and time are compared with those in the list.
+together with its files, the base is the directory ``files`` in the copy. Before a listed file is read, its size and
+time are compared with those in the list.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from packer._table import Buffer, Ints, Names, Row, Table, column_checksum, colu
 from packer.errors import CorruptPackError, DestinationError, printable
 
 DATA_FILE = "data.bin"
-"""The index's own bytes, which are no range of a listed file."""
+"""The file with the index's own bytes: those that are not one range of a listed file."""
 
 _CHANGED = "Index it again, or put back the file that it was"
 _MOVED = "If it was moved, say where it is: `packer index INDEX --base DIR`"
@@ -79,7 +79,7 @@ def write_index(
     pixels : PixelLayout, optional
         The layout of the samples' pixels in the files, if it is not that of the codec ``raw``.
     data : iterable of bytes-like
-        Bytes that are not a range of a file.
+        Bytes that are not one range of a file.
     """
     names = Names.of(files.names) if not isinstance(files.names, Names) else files.names
     listed = file_columns(names, files.stamps)
@@ -169,7 +169,7 @@ def move_index(path: Path, base: Path) -> Manifest:
 
 
 def listed_names(directory: Place) -> list[str]:
-    """Return the names in the list of files in an index's directory without the manifest, which may be damaged.
+    """Return the names in an index's list of files, without reading the manifest, which may be damaged.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def listed_names(directory: Place) -> list[str]:
         data = np.frombuffer(bytes(file.read(0, file.size)), np.uint8)
     numbers = data[: len(data) // 8 * 8].view("<i8")
     counts = np.arange(1, len(data) // 24 + 1)
-    # The last of the ends is the size of all names, and the manifest's count of files is not needed.
+    # The last of the ends is the size of all names, so the manifest's count of files is not needed.
     counts = counts[numbers[3 * counts - 1] == len(data) - 24 * counts]
     lists = [Names(data[24 * count :], numbers[2 * count : 3 * count], file.path) for count in counts.tolist()]
     whole = [list(names) for names in lists if (np.diff(names.ends, prepend=0) > 0).all()]
@@ -198,7 +198,7 @@ def _finish(file: AppendFile) -> None:
 
 
 class IndexReader(SpreadReader):
-    """Reads the table of an index, and with it the files of other tools."""
+    """Reads the table of an index, and through it the samples in files of other tools."""
 
     _pixels: PixelLayout | None = None
     _directory: Descriptor | None = None
@@ -240,7 +240,7 @@ class IndexReader(SpreadReader):
             raise CorruptPackError("files have no such sizes", self._files_file.path)
         self._file_names = Names(blob, ends, self._files_file.path)
         self._base = self._base_of(base)
-        if self._base.remote:  # where the time is that of the upload
+        if self._base.remote:  # a remote file has the time of its upload
             modified = np.full(files, ANY_TIME)
         self._stamps = np.stack([size, modified], 1)
         self._spread(np.append(np.maximum(size, 0), data))
@@ -250,7 +250,7 @@ class IndexReader(SpreadReader):
 
     def _base_of(self, base: str) -> Place:
         """Return the base of the listed files: the one in the manifest, unless the files were copied with the index."""
-        first = self._file_names.get(0) if len(self._file_names) else ""  # verify lists a damaged name
+        first = self._file_names.get(0) if len(self._file_names) else ""  # `packer verify` reports a damaged name
         self._brings_files = not self._own and self.place.has_directory(COPIES, first)
         if self._brings_files:
             try:
@@ -291,7 +291,7 @@ class IndexReader(SpreadReader):
         return self._base.path
 
     def files(self) -> list[str]:
-        """Return the paths of the files."""
+        """Return the paths or URLs of the listed files."""
         return [self._base.path_of(name) for name in self._file_names]
 
     def first_file(self) -> str:
@@ -366,7 +366,7 @@ class IndexReader(SpreadReader):
         return Locations(rest.file, rest.position, (rest.held, held, directory))
 
     def _open_base(self) -> Descriptor:
-        """Return the opened base, without taking a lock, for the reason that `SpreadReader._data_file` gives."""
+        """Return a descriptor of the base. Takes no lock, for the reason that `SpreadReader._data_file` gives."""
         if self._closed:
             raise ValueError(f"{printable(self.path)}: is closed")
         found = self._directory
@@ -375,7 +375,7 @@ class IndexReader(SpreadReader):
         return found
 
     def _path(self, number: int) -> bytes:
-        """Return the path of a file; a path that cannot exist if its name is damaged."""
+        """Return the path of a file below the base; if its name is damaged, an empty path, at which no file exists."""
         try:
             return self._file_names.encoded(number)
         except CorruptPackError:
@@ -389,7 +389,7 @@ class IndexReader(SpreadReader):
         return [(name, 0, size) for name, size in zip(self._data_names(), np.diff(self._starts).tolist(), strict=True)]
 
     def require_distinct_files(self) -> None:
-        """Accept links: the files are the user's tree, and each is listed once."""
+        """Accept hard links, because the files are the user's own tree, and each is listed once."""
 
     def file_names(self) -> list[str]:
         """Return the index's own files, and the listed files under their paths in a copy of the index."""

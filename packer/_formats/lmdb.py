@@ -1,12 +1,12 @@
 """LMDB: one file, a B-tree with 8-byte big-endian keys; the value of key i is the data of sample i.
 
-Any LMDB 0.9 (data version 1) opens the file, but this module writes the pages, not liblmdb. Values arrive in the order
-of their keys and never change. So each value is appended as overflow pages, leaf pages are filled between the values,
-and the branch pages and the meta page are written once, at the end. Writing is as fast as appending to a file, the same
-input gives the same bytes, an interrupted conversion continues by cutting the file, and network disks are safe to write
-to. Samples are read by their offsets in the table, without liblmdb. So a damaged page raises an error, where liblmdb,
-which trusts its file, would crash. Also, any number of threads can use a pack, and a pack can be opened twice and used
-across forks.
+Every LMDB 0.9 (data version 1) can open the file, but packer writes the pages itself, without liblmdb. Values arrive in
+the order of their keys and never change. So each value is appended as overflow pages, leaf pages are filled between the
+values, and the branch pages and the meta page are written once, at the end. Writing is as fast as appending to a file,
+the same input gives the same bytes, an interrupted conversion cuts the file and continues, and writing to network disks
+is safe. Samples are read by their offsets in the table, without liblmdb. So a damaged page raises an error, where
+liblmdb, which trusts its file, would crash. Also, any number of threads can use a pack, and a pack can be opened twice
+and used across forks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from packer._storage.place import Place
 from packer._table import COLUMNS, Buffer, Sample, Table, blocks, spans
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, option
 
-_LEAF = struct.Struct("<HQ")  # of a leaf page, in the spool: the length of its first key, which follows, and its number
+_LEAF = struct.Struct("<HQ")  # a leaf page in the spool: length of its first key, number of the page; then the key
 
 _ZEROS = memoryview(bytes(PAGE))
 
@@ -67,7 +67,7 @@ class TreeWriter:
     Parameters
     ----------
     scratch : Path
-        The directory for temporary files instead of memory.
+        The directory for temporary files, which are used instead of memory.
     """
 
     def __init__(self, scratch: Path) -> None:
@@ -79,7 +79,7 @@ class TreeWriter:
         self._leaves = Spool(scratch)
 
     def open(self, path: Path, *, cached: bool = True) -> None:
-        """Open the file, and drop the bytes after the values so far; `cached` is as for `AppendFile`."""
+        """Open the file, and drop the bytes after the values that were put so far; `cached` is as for `AppendFile`."""
         self._file = AppendFile(path, keep=self._pages * PAGE if self._entries else 0, cached=cached)
         if self._leaf is None:
             self._file.append(bytes(2 * PAGE))
@@ -87,12 +87,12 @@ class TreeWriter:
             self._leaf.restore(self._file.read_at(self._leaf.number * PAGE, PAGE))
 
     def put(self, key: bytes, size: int, data: Iterable[Buffer] = ()) -> int:
-        """Allocate a value, and write its parts if the file is open; return its offset.
+        """Allocate space for a value, and write its parts if the file is open; return its offset.
 
         Parameters
         ----------
         key : bytes
-            Greater than all keys before, and at most 511 bytes.
+            Greater than all earlier keys, and at most 511 bytes long.
         size : int
             Bytes of the value.
         data : iterable of bytes-like
@@ -108,7 +108,7 @@ class TreeWriter:
     def put_last(self, prefix: bytes, values: Sequence[tuple[bytes, int, Iterable[Buffer]]]) -> None:
         """Write the last values, and then their leaves, so that both are close to the branches at the file's end.
 
-        Then a single request for the end of the file fetches everything that finding these values needs.
+        A single request for the end of the file then fetches all pages that are needed to find these values.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class TreeWriter:
         return leaf.number * PAGE + at + len(header) + len(key)
 
     def _add_node(self, leaf: Page, key: bytes, size: int, page: int) -> None:
-        """Add a node of a value on overflow pages from `page` on."""
+        """Add a node for a value that is stored on overflow pages, the first of which is `page`."""
         self._entries += 1
         leaf.add(NODE_HEADER.pack(size & 0xFFFF, size >> 16, F_BIGDATA, len(key)), key, struct.pack("<Q", page))
 
@@ -339,7 +339,10 @@ class LMDBReader(FileReader):
 
     @classmethod
     def shows_mark(cls, place: Place) -> bool:
-        """If the pack does not open, look for the manifest's key near the end: a truncated file has no tree."""
+        """Tell whether packer wrote a file, which may be damaged.
+
+        If the pack does not open, the manifest's key is searched near the end, because a truncated file has no tree.
+        """
         try:
             return super().shows_mark(place) or _has_manifest_near_end(place)
         except CorruptPackError:

@@ -41,7 +41,7 @@ _NUMBERS = {"int": struct.Struct("<q"), "float32": struct.Struct("<f"), "float64
 
 
 class _Value(NamedTuple):
-    """A column's value: bytes, optionally followed by the blob with a number, or by the image (`IMAGE`)."""
+    """A column's value: `head`, and then `blob`, which is the image (`slot` is `IMAGE`) or a field's blob."""
 
     head: bytes
     blob: Buffer = b""
@@ -152,7 +152,7 @@ def _number(one: Field, encoding: str, stored: Stored) -> bytes:
 
 
 def _axes(*shape: int) -> bytes:
-    """Return the header of an array in streaming: the number of axes, their integer type, and their sizes."""
+    """Return the bytes that streaming expects before an array: number of axes, their integer type, and their sizes."""
     kind = 0 if max(shape) < 1 << 8 else 1 if max(shape) < 1 << 16 else 2
     return struct.pack(f"<B{len(shape)}{'BHI'[kind]}", len(shape) << 2 | kind, *shape)
 

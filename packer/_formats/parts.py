@@ -2,11 +2,11 @@
 
 ``part-00000.lmdb``, …   each a pack, complete in itself
 ``table.bin``            the columns of the whole table, one after the other
-``table-00004.bin``      replaces it in a pack of four parts, if some of them were appended
+``table-00004.bin``      replaces ``table.bin`` in a pack of four parts, if parts were appended
 ``manifest.json``        the manifest of the whole, written last
 
 In every format, a sample is a plain range of a file, and the manifest lists these files. So a part costs nothing until
-one of its samples is read; only then is its file opened. `SpreadReader` is the base class of all readers of several
+one of its samples is read: its file is opened only then. `SpreadReader` is the base class of all readers of several
 files.
 """
 
@@ -68,14 +68,14 @@ class SpreadReader(Reader):
 
     @abc.abstractmethod
     def _data_name(self, number: int) -> str:
-        """Return the path in the pack of a file with samples."""
+        """Return the path, relative to the pack, of the file with samples that has this number."""
 
     @abc.abstractmethod
     def _open_data_file(self, number: int) -> tuple[PackFile, int]:
-        """Open a file with samples; return it, and the offset of its data."""
+        """Open a file with samples; return the file, and the offset of the data in it."""
 
     def _data_names(self) -> list[str]:
-        """Return the paths in the pack of all files with samples."""
+        """Return the paths, relative to the pack, of all files with samples."""
         return [self._data_name(number) for number in range(len(self._starts) - 1)]
 
     @classmethod
@@ -83,7 +83,7 @@ class SpreadReader(Reader):
         return holds_manifest(place)
 
     def _open_table(self, file: PackFile, manifest: Manifest, names: int) -> tuple[int, Table]:
-        """Return the rows of the table in a file, and the table; `names` are the bytes of all names.
+        """Return the number of rows of the table in a file, and the table; `names` is the size of all names in bytes.
 
         Raises
         ------
@@ -222,7 +222,7 @@ def join_parts(
 
 
 def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str, Any]) -> Manifest:
-    """Append a pack in the directory of a joined pack as its last part; return the manifest of the new whole.
+    """Add a pack, which lies in the directory of a joined pack, to that pack as its last part; return the new manifest.
 
     No existing file changes except the manifest, which is replaced atomically when everything else is on disk. Readers
     that opened the old manifest can continue, because the old table stays until the next part is appended. Two
@@ -250,7 +250,7 @@ def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str
             remove(directory / entry)
     table = f"table-{len(parts):05d}.bin"
     manifest = _joined(LocalPlace(directory), parts, source, directory / table, _ALIKE)
-    # A reader of an older version must not take the old table for that of the new whole.
+    # An older version of packer must not take the old table for that of the new whole.
     manifest = replace(manifest, layout={**manifest.layout, "table": table}, schema=max(2, manifest.schema))
     sync_directory(directory)
     with replacing(directory / MANIFEST_FILE) as file:
@@ -261,7 +261,10 @@ def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str
 def _joined(
     place: Place, parts: Sequence[str], source: Mapping[str, Any], table: Path, alike: Sequence[str]
 ) -> Manifest:
-    """Write the table of several packs, which must agree in the members `alike`; return the manifest of the whole."""
+    """Write the joined table of several packs; return the manifest of the whole.
+
+    The manifests of the packs must agree in the members `alike`.
+    """
     manifests: list[Manifest] = []
     names: list[int] = []  # bytes, of each part
     data: list[int] = []
@@ -346,7 +349,7 @@ def _require_columns(reader: Reader) -> None:
 
 
 def _shifted(table: Table, column: str, data: int, names: int) -> Iterator[npt.NDArray[Any]]:
-    """Yield a column of a part, block by block, shifted by the sizes of data and names before it."""
+    """Yield a column of a part, block by block; offsets are shifted by the sizes of data and names before the part."""
     shift = {"offset": data, "name_end": names}.get(column)
     for block in blocks(table.column(column)):
         yield block if shift is None else block + shift
@@ -373,7 +376,7 @@ class _ListedFile(NamedTuple):
 
 
 class PartsReader(SpreadReader):
-    """Reads the table of the whole, and through it the files of the parts."""
+    """Reads the joined table, and through it the samples in the files of the parts."""
 
     def _open(self) -> tuple[Manifest, Table]:
         manifest = read_manifest(self.place)
@@ -401,7 +404,7 @@ class PartsReader(SpreadReader):
     def file_names(self) -> list[str]:
         data = self._data_names()
         listed = set(data)
-        folders = [part for part, _, _ in self._parts if part not in listed]  # of a format whose packs are those
+        folders = [part for part, _, _ in self._parts if part not in listed]  # the other parts are single files
         sidecars = FORMATS[self.manifest.format].files if self.manifest.format in FORMATS else ()
         inner = [f"{folder}/{name}" for folder in folders for name in sidecars]
         return list(dict.fromkeys([*PARTS.files, self._table_name, *inner, *data]))
@@ -434,12 +437,16 @@ class PartsReader(SpreadReader):
                 yield from (
                     f"{part}: {reason}" for reason in self._check_part(part, rows, begins.get(part, 0), identity)
                 )
-            except (CorruptPackError, PackNotFoundError, UnsupportedVersionError) as error:  # and none of the machine's
+            except (CorruptPackError, PackNotFoundError, UnsupportedVersionError) as error:  # but not a disk's errors
                 yield f"{part}: {getattr(error, 'reason', error)}"
             first += count
 
     def _check_part(self, part: str, rows: range, data: int, identity: str) -> Iterator[str]:
-        """Check a part's rows in the table of the whole pack, and its data's offset in the data of that pack."""
+        """Yield the defects of a part.
+
+        The part's table is compared with `rows` of the joined table, and its structure is checked. `data` is the offset
+        of the part's data in the joined data.
+        """
         names = int(self.table.name_end[rows.start - 1]) if rows.start else 0
         try:
             self.place.require_no_link(part)
@@ -447,7 +454,7 @@ class PartsReader(SpreadReader):
             yield str(error.strerror)
             return
         with open_pack(self.place.join(part)) as reader:
-            if isinstance(reader, PartsReader):  # by way of a link perhaps this very pack
+            if isinstance(reader, PartsReader):  # perhaps this very pack, through a link
                 yield "a pack with parts, which cannot be a part"
                 return
             if reader.manifest.identity() != identity:

@@ -42,8 +42,8 @@ def pickled_vectors(vectors: Mapping[str, tuple[str, int]]) -> bytes:
     Parameters
     ----------
     vectors : mapping
-        The vectors by their keys in the dict: the name of the storage's class in `torch`, and the number of elements.
-        There are 2 to 1000 of them. The storages are numbered in this order, and lie next to the pickle.
+        For each key of the dict, the name of the storage's class in `torch`, and the number of elements. There are 2 to
+        1000 vectors. The storages are numbered in this order, and are stored next to the pickle.
     """
     opcodes = _Opcodes()
     opcodes.write(pickle.PROTO + b"\2")
@@ -249,7 +249,7 @@ def require_types(file: PackFile, span: tuple[int, int], dtypes: Iterable[str]) 
 
 
 def compare_checksums(file: PackFile, leave_out: str = "") -> None:
-    """Read the members of a zip, except the named one; CorruptPackError if one does not match its CRC-32."""
+    """Read the members of a zip, except `leave_out`; CorruptPackError if one does not match its CRC-32."""
     with opened_zip(file) as (archive, _):
         for info in archive.infolist():
             if info.filename != leave_out:

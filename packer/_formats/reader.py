@@ -83,7 +83,7 @@ class Reader(PackAccess):
 
     @classmethod
     def shows_mark(cls, place: Place) -> bool:
-        """Tell whether the file or directory at a location, even a damaged one, shows that packer wrote it.
+        """Tell whether packer wrote the file or directory at a location, which may be a damaged pack.
 
         ``--overwrite`` replaces only such files and directories. The default implementation opens the pack, which fails
         for many damaged packs. If the files of a format have a mark that can be found without the rest of the file, the
@@ -106,7 +106,7 @@ class Reader(PackAccess):
         return self.manifest.count
 
     def position(self, index: int) -> int:
-        """Return an index, counted from the beginning; IndexError if it is out of range."""
+        """Convert an index, which may be negative, to a position counted from 0; IndexError if it is out of range."""
         try:
             return range(len(self))[operator.index(index)]
         except TypeError:
@@ -131,12 +131,15 @@ class Reader(PackAccess):
         index = self.position(index)
         try:
             row = self.row(index)
-        except CorruptPackError as error:  # whose name cannot be read
+        except CorruptPackError as error:  # of a sample whose name cannot be read
             raise CorruptPackError(error.reason, error.path, index) from error
         return self.read_row(row)
 
     def row(self, position: int) -> Row:
-        """Return the row of a sample at a position from `position`; CorruptPackError if the table was cut short."""
+        """Return a sample's row of the table; CorruptPackError if the table was cut short.
+
+        `position` is a result of the method `position`.
+        """
         self.require_table()
         return self.table.row(position)
 
@@ -181,12 +184,12 @@ class Reader(PackAccess):
         return found, (self._hold_names(found), self._locate_in_files(found))
 
     def _hold_names(self, records: npt.NDArray[Any]) -> object:
-        """Set the names in `LOCATION` or `TASK` records to memory that stays alive while C reads it.
+        """Point the names in `LOCATION` or `TASK` records to memory that cannot disappear while C reads it.
 
         Returns
         -------
         object
-            The object that holds the memory; the caller must keep it while C reads.
+            The owner of the memory; the caller must keep it while C reads.
         """
         names = self.table.stored("names")
         if not isinstance(names, Vector):
@@ -201,13 +204,13 @@ class Reader(PackAccess):
         return held
 
     def _locate_in_files(self, found: npt.NDArray[Any]) -> object:
-        """Set the files of records of the table, except those with the file `NOWHERE`.
+        """Set the files and positions of records; a file that is `NOWHERE` stays `NOWHERE`.
 
         Parameters
         ----------
         found : (N,) array
-            An array with the fields of LOCATION. The position is the table's offset, and is replaced by the offset in
-            the file.
+            An array with the fields of LOCATION. Its positions are offsets of the table, and are replaced by offsets in
+            the files.
 
         Returns
         -------
@@ -220,7 +223,9 @@ class Reader(PackAccess):
         return held
 
     def ahead(self, positions: Ints, image: bool = True, fields: Sequence[str] = (), *, urgent: bool = False) -> None:
-        """Request the bytes of samples, in this order, without waiting. Does nothing for a pack on a disk.
+        """Request the bytes of samples of a remote pack, in the order of `positions`, without waiting.
+
+        Does nothing for a pack on a disk.
 
         Bytes that were requested before are not requested again.
 
@@ -250,7 +255,7 @@ class Reader(PackAccess):
             self.ahead(np.asarray(positions), fields=[name for name, field in self.fields.items() if field.is_blob])
 
     def positions(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return indices, counted from the beginning. Raises the same errors as `position`."""
+        """Convert indices, which may be negative, to positions counted from 0. Raises the same errors as `position`."""
         numbers = np.asarray(indices)
         if numbers.dtype == np.int64 and len(numbers) and numbers.min() >= 0 and numbers.max() < len(self):
             return numbers
@@ -258,13 +263,13 @@ class Reader(PackAccess):
             return np.array([self.position(index) for index in indices], np.int64)
         positions = np.where(numbers < 0, numbers + len(self), numbers)
         for index in numbers[(positions < 0) | (positions >= len(self))]:
-            self.position(index)  # which refuses it
+            self.position(index)  # raises the error
         return positions.astype(np.int64, copy=False)
 
     def read_rows(self, positions: Ints) -> Iterator[tuple[int, Row, Buffer]]:
-        """Yield number, row and data of several samples, in the order in which they lie in the file.
+        """Yield the index into `positions`, the row and the data of several samples, in their order in the file.
 
-        `positions` are indices counted from the beginning. Raises the same errors as `read`.
+        `positions` is a result of the method `positions`. Raises the same errors as `read`.
         """
         self.require_table()
         if len(positions) > 1:
@@ -378,7 +383,7 @@ class Reader(PackAccess):
         return found
 
     def blobs_of(self, positions: Ints, names: Sequence[str]) -> list[list[Buffer | None]]:
-        """Return what `blobs` returns, for several fields at once; adjacent values are read together."""
+        """Return the results of `blobs` for several fields; values that are adjacent in the file are read together."""
         located = [rows.T.tolist() for rows in self._locate_all(positions, names)]
         found: list[list[Buffer | None]] = [[None] * len(positions) for _ in names]
         for number in np.argsort(self.table.offset[positions]).tolist():  # reads go through the file in one direction
@@ -388,7 +393,7 @@ class Reader(PackAccess):
         return found
 
     def locate_blobs(self, positions: Ints, name: str) -> tuple[Ints, Ints, Ints]:
-        """Return the offsets (numbered as a row's `offset`), the sizes and the checksums of a field's blobs."""
+        """Return the offsets (counted like a row's `offset`), the sizes and the checksums of a field's blobs."""
         offsets, sizes, checksums = self._locate_all(positions, (name,))
         return offsets[0], sizes[0], checksums[0]
 
@@ -477,8 +482,8 @@ class FileReader(Reader):
     """A reader of a pack that is one file with all samples in one range; `_open` opens it."""
 
     _file: PackFile
-    _data_at = 0  # where in the file offsets begin
-    _data_size: int  # how far they count
+    _data_at = 0  # the position of offset 0 in the file
+    _data_size: int  # bytes after this position
 
     def _fetch(self, offset: int, size: int) -> Buffer:
         return self._file.read(offset, size)
@@ -504,7 +509,7 @@ class FileReader(Reader):
 
 
 class TaskFiles:
-    """The files and the names of a pack's samples, for the tasks of C that are made from its table.
+    """Adds the files and the names of samples to decode tasks that are made from a pack's table and run in C.
 
     Parameters
     ----------
@@ -513,10 +518,10 @@ class TaskFiles:
     Attributes
     ----------
     one : (int, int, int)
-        The descriptor of the file with all samples, the base of offsets in it, and the number of bytes from there on;
-        the descriptor is -1 if samples are in several files, or C cannot read the file.
+        The descriptor of the file with all samples, the position of offset 0 in it, and the number of bytes from there
+        on; the descriptor is -1 if samples are in several files, or C cannot read the file.
     held : object, optional
-        Keeps that file open; None if there is none, so that `locate` must be called before tasks run.
+        Keeps that file open; None if there is no such file. Then `locate` must be called before tasks run.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -526,7 +531,7 @@ class TaskFiles:
         self.one = (-1, 0, 0) if found is None else (found[0].number, *found[1:])
 
     def hold_names(self, tasks: npt.NDArray[Any]) -> None:
-        """Set the names in an array of TASK to memory that stays alive as long as this object."""
+        """Point the names in an array of TASK to memory that lives as long as this object."""
         self._names = self._reader._hold_names(tasks.reshape(-1))
 
     def locate(self, tasks: npt.NDArray[Any]) -> object:
@@ -575,7 +580,7 @@ class PackColumns(Mapping[str, Column]):
     ----------
     reader : Reader
     rows : (N,) int64 array, optional
-        The rows of these samples in the pack; by default all.
+        The rows of the pack's table whose values the columns have; by default all rows.
     labels : (N,) int64 or float64 array, optional
         Labels instead of the pack's.
     classes : sequence of str, optional
@@ -698,12 +703,12 @@ def holds_manifest(directory: Place) -> bool:
 
 
 def require_distinct(files: Iterable[tuple[str, FoundFile | PackFile]]) -> None:
-    """Raise CorruptPackError if two files of a pack are hard links of one file: the copy of a pack could fill a disk.
+    """Raise CorruptPackError if two files of a pack are hard links to one file; a copy of the pack could fill a disk.
 
     Parameters
     ----------
     files : iterable of (str, FoundFile or PackFile)
-        The path of each file, and its status.
+        The path of each file, and the file.
     """
     linked: dict[tuple[int, int], str] = {}
     for path, file in files:

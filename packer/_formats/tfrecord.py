@@ -1,7 +1,7 @@
 """TFRecord: files of records, each a ``tf.train.Example`` with the keys of ImageNet.
 
 ``data-00000.tfrecord``   samples
-``data-00000.idx``        the index of the file that ``tfrecord2idx`` makes: a line ``OFFSET SIZE`` for each record
+``data-00000.idx``        an index, as ``tfrecord2idx`` makes it of the file: a line ``OFFSET SIZE`` for each record
 ``classes.txt``           the class names, one on each line, if the classes have names
 
 No file name ends in ``-of-00128``, because the number of files is not known before the last file is written. A complete
@@ -30,12 +30,12 @@ from packer._formats.foreign import ShardWriter
 from packer._table import Buffer, Sample, encode_name
 from packer.errors import DestinationError, printable
 
-_BYTES, _FLOATS, _INTS = b"\x0a", b"\x12", b"\x1a"  # tags of a Feature's lists, which are of a BytesList's values too
+_BYTES, _FLOATS, _INTS = b"\x0a", b"\x12", b"\x1a"  # the tags of the lists in a Feature
 _FORMATS = {".jpg": b"JPEG", ".png": b"PNG", ".webp": b"WEBP", ".bmp": b"BMP", ".gif": b"GIF", ".tif": b"TIFF"}
 _MOST = 1 << 31  # bytes of a protocol buffer at most
 
 _Feature = tuple[str, bytes, Buffer, int | None]
-"""The name, the tag of the list, the value's bytes, and for a blob its number, for the image `IMAGE`."""
+"""The name, the tag of the list, the value's bytes, and the slot: a blob's number, `IMAGE` for the image, or None."""
 
 
 class TFRecordWriter(ShardWriter):

@@ -149,7 +149,7 @@ class WebDatasetWriter(ShardWriter):
         return bytes(2 * BLOCK + -(size + 2 * BLOCK) % RECORD)
 
     def _parts(self, sample: Sample) -> Iterator[tuple[str, Buffer, int | None]]:
-        """Yield the extension and the bytes of each member, with a blob's number, or `IMAGE` for the image."""
+        """Yield extension, bytes and slot of each member; the slot is a blob's number, `IMAGE` or None."""
         if self._contents.label_type == "float":
             yield "label.json", json.dumps(sample.label).encode("ascii"), None
         elif self._contents.label_type == "int" or sample.label >= 0:
