@@ -92,7 +92,7 @@ class AppendFile:
     path : path
         The file, which is created if missing. A symbolic link is refused.
     keep : int
-        The length of an existing file to continue.
+        The number of bytes of an existing file to keep; the file is cut after them.
     new : bool
         Whether to refuse an existing file.
     mode : int
@@ -319,7 +319,7 @@ def _sizes_below(directory: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a symbolic link or a directory with all that is in it; another process may be removing it too."""
+    """Remove a file, a symbolic link, or a directory with all its content, even if another process removes it too."""
     with writing_to(path):
         while os.path.lexists(path):
             with suppress(FileNotFoundError):
@@ -525,7 +525,7 @@ class Spool:
     Parameters
     ----------
     directory : Path, optional
-        The file's directory; by default the system's for temporary files.
+        The file's directory; by default the system's directory for temporary files.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -545,7 +545,7 @@ class Spool:
     def array(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return all bytes so far as a vector, which stays valid; it is a mapping of the file."""
         self._write()
-        if not self._size:  # which cannot be mapped
+        if not self._size:  # an empty file cannot be mapped
             return np.empty(0, dtype)
         return np.asarray(np.memmap(self._file, dtype, "r"))
 
@@ -662,7 +662,7 @@ def _make_directory(parent: Path, prefix: str) -> Path:
     try_lock(lock)
     if os.name != "nt":  # where an open file cannot be renamed
         os.rename(lock.name, made / _LOCK)
-    # Not atexit, which children of multiprocessing do not run. By this priority, this process's children end first.
+    # Not atexit, which children of multiprocessing do not run. With this priority, this process's children end first.
     Finalize(None, _remove_own, (made, lock), exitpriority=-100)
     return made
 

@@ -96,7 +96,7 @@ class Node(NamedTuple):
 
 
 def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
-    """Return the nodes of page `number`, and whether it is a leaf; ValueError if it is damaged."""
+    """Return whether the page with this number is a leaf, and its nodes; ValueError if the page is damaged."""
     own_number, _, flags, lower, _ = PAGE_HEADER.unpack_from(page)
     count, is_leaf = (lower - PAGE_HEADER.size) // 2, flags == P_LEAF
     if own_number != number or flags not in (P_BRANCH, P_LEAF) or not 0 < count <= len(page) // 4:
@@ -117,7 +117,7 @@ def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
             else:
                 below, held = NO_PAGE, size
             room -= even(NODE_HEADER.size + key_size + held)
-            if key_size > MOST_KEY or room < 0:  # otherwise nodes overlap: any number of keys in a page
+            if key_size > MOST_KEY or room < 0:  # otherwise nodes could overlap, and a page have any number of keys
                 raise ValueError("more than a page holds")
             nodes.append(Node(page[key_at:end], below, size, node_flags, start + end))
     except struct.error as error:
@@ -247,7 +247,7 @@ class LMDBTree:
                 yield key, *self._value(node)
 
     def find(self, key: bytes) -> tuple[int, int] | None:
-        """Return offset and size of the value of a key; None if there is none. Raises the same errors as `walk`."""
+        """Return offset and size of a key's value; None if the key does not exist. Raises the same errors as `walk`."""
         number = self.root
         for depth in range(1, MAX_DEPTH + 1):
             is_leaf, nodes, keys = self._held_page(number)
@@ -259,14 +259,14 @@ class LMDBTree:
         raise AssertionError("the depth was compared")
 
     def nodes(self, number: int) -> tuple[bool, list[Node]]:
-        """Return the nodes of a page, and whether it is a leaf; CorruptPackError if it is damaged."""
+        """Return whether a page is a leaf, and its nodes; CorruptPackError if the page is damaged."""
         try:
             return nodes_of(self._file.read(number * self._page_size, self._page_size), number)
         except ValueError as error:
             raise CorruptPackError(f"page {number} is damaged", self._file.path) from error
 
     def _held_page(self, number: int) -> tuple[bool, list[Node], list[bytes]]:
-        """Return the results of `nodes`, and the keys, from a cache; searches read the upper pages again and again."""
+        """Return the results of `nodes` and the keys from a cache, because searches read the upper pages repeatedly."""
         page = self._held.get(number)
         if page is None:
             is_leaf, nodes = self.nodes(number)
@@ -280,7 +280,7 @@ class LMDBTree:
             raise CorruptPackError("the tree is too deep", self._file.path)
 
     def _value(self, node: Node) -> tuple[int, int]:
-        """Return the offset in the file and the size of the value of a leaf's node."""
+        """Return where the value of a leaf's node begins in the file, and the value's size."""
         if node.flags & (F_SUBDATA | F_DUPDATA):
             raise CorruptPackError(
                 f"the key {node.key!r} has a database of its own, or several values", self._file.path

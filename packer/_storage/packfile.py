@@ -34,7 +34,7 @@ LOCATION = np.dtype(
 ``file``, ``position``, ``size``
     The descriptor of a file, and the position and the number of the bytes in it. Instead of a descriptor: `MEMORY`, if
     the position is an address; `BY_PATH`, if the bytes are a whole file, and the position is the address of its
-    `LISTED`; `NOWHERE`, if the file does not have these bytes, or C must not read them.
+    `LISTED` record; `NOWHERE`, if the file does not have these bytes, or C must not read them.
 ``raw``, ``height``, ``width``
     Whether the bytes are pixels; the image's size.
 ``checked``, ``crc32c``, ``label``, ``name``, ``name_size``
@@ -48,7 +48,7 @@ LISTED = np.dtype([(name, np.int64) for name in ("directory", "path", "size", "m
 """A file that C opens by its path, and reads only if its size and time are still those in this record.
 
 ``directory``, ``path``
-    A directory's descriptor, and the address of a path below it, with a NUL after it.
+    A directory's descriptor, and the address of the file's path relative to this directory; the path ends with a NUL.
 ``size``, ``modified``
     Bytes; the time of the last change, in nanoseconds.
 """
@@ -88,7 +88,7 @@ LARGEST_READ = 2 << 30
 _CHECKED = 1 << 20  # bytes read at a time, only for their checksum
 _BEGINNING = 1 << 16  # bytes at the beginning of a file, which arrive when it is opened, even from a URL
 MOST_HELD = 256 << 20
-"""Bytes of the largest table that is read into memory, of about 3 million samples; larger tables are mapped."""
+"""Bytes of the largest table that is read into memory (about 3 million samples); larger tables are mapped."""
 
 _seek_lock = threading.Lock()
 
@@ -145,7 +145,7 @@ class FileBytes:
         return data
 
     def mapping(self, start: int, size: int) -> mmap.mmap:
-        """Map at least one byte; `offset` is a multiple of `mmap.ALLOCATIONGRANULARITY`."""
+        """Map `size` bytes, at least one, from byte `start` on, which is a multiple of `mmap.ALLOCATIONGRANULARITY`."""
         try:
             return mmap.mmap(self.number, size, access=mmap.ACCESS_READ, offset=start)
         except ValueError as error:

@@ -150,7 +150,7 @@ class Place(abc.ABC):
         """Raise StrangeFileError if a part of the path below this directory is a symbolic link."""
 
     def path_of(self, inside: str) -> str:
-        """Return the user's name for a file."""
+        """Return the path or URL of a file as messages show it."""
         return self.join(inside).path if inside else self.path
 
     def __str__(self) -> str:
@@ -264,7 +264,7 @@ def choose_reading(
     cache_size: int | str | None = None,
     timeout: float | None = None,
 ) -> None:
-    """Set how this process reads those of some paths that are URLs; do nothing if all settings are None.
+    """Choose the settings with which this process reads the URLs in `places`; do nothing if all settings are None.
 
     Raises
     ------

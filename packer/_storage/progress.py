@@ -109,8 +109,8 @@ def bars_of_this_process(kind: Any) -> Any:
     """Return a tqdm class with a lock and a refreshing thread that belong to this process alone.
 
     By default tqdm guards its bars with a semaphore that forked children share. A child that is killed while it closes
-    its copy of a bar keeps the semaphore, and the next bar of the parent waits for it forever. Measurements kill
-    children.
+    its copy of a bar keeps the semaphore, and the next bar of the parent waits for it forever. packer's measurements
+    kill children.
     """
     own: Any = type("Bar", (kind,), {"monitor_interval": 0})
     own.set_lock(threading.RLock())

@@ -41,13 +41,14 @@ def longest_path() -> int:
 def folded(name: str) -> str:
     """Return `name` in the form that a file system compares if it ignores case and the encoding of accents.
 
-    Call `path_problem` first: the time for accents grows with the square of the number of consecutive ones.
+    Call `path_problem` first, which refuses long names, because the time grows with the square of the number of
+    consecutive accents.
     """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def name_problem(name: str) -> str | None:
-    """Return why `name` is not a name of a sample, on any system; None if it may be one."""
+    """Return why `name` cannot be the name of a sample; None if it can. The rules are the same on every system."""
     parts = name.split("/")
     if not name or "\0" in name:
         return "its name is empty or has a NUL in it"
@@ -80,7 +81,7 @@ TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
 """Errors of a process, or a machine, that has as many files open as it may; they say nothing about the file."""
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-"""A flag of `os.open`: fail where the last part of the path is a symbolic link."""
+"""A flag of `os.open`, which then fails if the last part of the path is a symbolic link."""
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY") and NO_LINK != 0
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must not wait for its other end

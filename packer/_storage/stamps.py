@@ -34,7 +34,7 @@ NO_STAMP: Stamp = (-1, -1)
 """The stamp of a file that is not there, and of anything that is no regular file."""
 
 ANY_TIME = -(1 << 63)
-"""A time that equals every other: of a file with this stamp only the size is compared, because copies change times."""
+"""A time that equals every other time: if a stamp has it, only sizes are compared, because copies change times."""
 
 MENDABLE: Stamp = (-2, -2)
 """The stamp of a file that stopped a conversion and may be replaced. It equals every later stamp."""
@@ -45,7 +45,7 @@ ABOUT_THE_FILE = frozenset([0, *(getattr(errno, name) for name in _BY_THE_SYSTEM
 
 _GRANULARITIES = (100, 10**3, 10**6, 10**9)  # ns: the resolution of times in protocols, on disks and in archives
 _CHUNK = 256  # files
-_SLOW = 20e-6  # seconds a file; a cached one takes 3
+_SLOW = 20e-6  # seconds for a file; if its status is in memory, it takes 3e-6
 _THREADS = 32
 _LAST = (1 << 63) - 1  # ns
 _SECOND = 10**9  # ns
@@ -101,7 +101,7 @@ def take_stamps(root: Path, names: Names) -> Stamps:
     for start in starts:
         began = time.perf_counter()
         _take_chunk(root, names, start, stamps)
-        if time.perf_counter() - began > _SLOW * _CHUNK:  # threads would only delay answers from memory
+        if time.perf_counter() - began > _SLOW * _CHUNK:  # only then: threads would delay answers from memory
             break
     for _ in in_order(lambda start: _take_chunk(root, names, start, stamps), starts, _THREADS):
         pass
@@ -114,7 +114,7 @@ def _take_chunk(root: Path, names: Names, start: int, stamps: Stamps) -> None:
 
 
 def _paths(root: Path, names: Names) -> Iterator[str]:
-    """Yield the paths of files, because decoding them one by one with `Names` takes as long as the system calls."""
+    """Yield the paths of files, decoded without `Names`, which would take as long as the system calls."""
     prefix, blob, start = os.path.join(root, ""), names.blob.tobytes(), 0
     for end in names.ends.tolist():
         name = decode_name(blob[start:end])
@@ -123,7 +123,7 @@ def _paths(root: Path, names: Names) -> Iterator[str]:
 
 
 def stamp_in(stamps: Stamps, index: int) -> Stamp:
-    """Return one of many stamps."""
+    """Return the stamp at an index, as Python integers."""
     return int(stamps[index, 0]), int(stamps[index, 1])
 
 
@@ -158,7 +158,7 @@ def together(stamps: Sequence[Stamp]) -> Stamp:
 
 
 def what_changed(before: Stamp, now: Stamp) -> str:
-    """Return the difference of two stamps."""
+    """Describe the difference between two stamps, for a message."""
     if now == NO_STAMP:
         return "it is gone, or cannot be read"
     if before == NO_STAMP:

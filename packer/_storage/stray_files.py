@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # importing it takes longer than the process that fetches objects has to start
+if TYPE_CHECKING:  # importing these would slow down the start of the process that fetches objects
     from collections.abc import Callable
 
     from packer._table import Buffer
@@ -31,7 +31,7 @@ MACOSX = "__MACOSX"
 """The directory in which macOS puts its own files when it makes a zip archive."""
 
 LEFT_BY_SYSTEM = "macOS or Windows leave it beside other files"
-"""The reason for leaving out files of macOS and Windows, in the account of a source."""
+"""The reason for leaving out files of macOS and Windows, as reported for a source."""
 
 _APPLE_DOUBLE = b"\0\x05\x16\x07"  # begins macOS's files ._NAME, on disks without extended attributes
 _DOUBLE = "._"

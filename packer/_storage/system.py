@@ -41,7 +41,10 @@ def available_cpus() -> int:
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory that this process may use: the node's, or its cgroup's; None if unknown."""
+    """Return the bytes of memory that this process may use: the node's, or its cgroup's if that is less.
+
+    None if unknown.
+    """
     limits = [cgroup_memory()]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -130,7 +133,7 @@ def _quota_of(directory: Path) -> list[float]:
 
 
 def _words(directory: Path, *names: str) -> list[str]:
-    """Return the words of the first file that can be read."""
+    """Return the words of the first of these files that can be read; empty if none can be read."""
     for name in names:
         try:
             return (directory / name).read_text().split()

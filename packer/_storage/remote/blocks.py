@@ -37,7 +37,7 @@ _PER_SEGMENT = SEGMENT // BLOCK
 _OPEN = 256  # segments, of all objects together
 _TRIES = 3
 _TOUCH = 60.0  # seconds
-_GAP = 2  # blocks between two runs, which are fetched with them
+_GAP = 2  # blocks: a gap of at most this size between two runs is fetched too
 _T = TypeVar("_T")
 
 
@@ -54,7 +54,7 @@ _opened: dict[tuple[str, int], _Opened] = {}  # by directory and number; without
 
 
 class _FetchOrder:
-    """A fetch order for blocks of one object, which threads may wait for.
+    """An order (a message to the fetcher) for blocks of one object; threads can wait for the blocks.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class _FetchOrder:
 
 
 class _Due:
-    """The outstanding blocks of this process. This record prevents a block from being ordered twice."""
+    """The blocks that this process has ordered and not yet received, so that no block is ordered twice."""
 
     def __init__(self) -> None:
         self.sending = threading.Lock()  # orders are sent in the sequence in which they were registered
@@ -137,7 +137,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Blocks:
-    """The blocks of a version of an object.
+    """Reads the blocks of one version of a remote object.
 
     Parameters
     ----------
@@ -169,12 +169,15 @@ class Blocks:
             client.memory().allow(settings.cache_size)
 
     def keep_first(self, data: bytes) -> None:
-        """Store the first bytes of the object, which the store sent together with the version."""
+        """Store the object's first bytes, which were received together with its version, in memory."""
         whole = len(data) if len(data) == self.version.size else len(data) - len(data) % self._block
         client.memory().put(self.identity, 0, memoryview(data)[:whole], self._block)
 
     def position(self, begin: int, size: int) -> tuple[Segment, int] | None:
-        """Return the position of bytes in a segment, if one segment has all of them and they need no further check."""
+        """Return the segment (a cache file) that has these bytes, and their position in it.
+
+        None if no single segment has all of them, or if they must still be compared with their checksums.
+        """
         number, within = divmod(begin, SEGMENT)
         opened = _opened.get((self._directory, number)) or self._open(number)
         if opened is None or within + size > SEGMENT:
@@ -227,7 +230,7 @@ class Blocks:
         ]
 
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
-        """Order ranges in this sequence, without waiting; urgent ranges take precedence over other orders."""
+        """Order ranges, in their sequence, without waiting; urgent ranges take precedence over other orders."""
         self._fetch_missing([self._run(*one) for one in ranges], urgent=urgent)
 
     def whole(self, begin: int, size: int) -> tuple[FileBytes | mmap.mmap, int]:
@@ -257,7 +260,7 @@ class Blocks:
         return _cached_table(os.path.dirname(path), begin, size) if path else None
 
     def _order(self, do: str, **more: object) -> Message:
-        """Return an order to the fetcher for this object."""
+        """Return an order about this object, to be sent to the fetcher."""
         return {
             "do": do,
             "url": self.url,
@@ -313,7 +316,7 @@ class Blocks:
         return orders
 
     def _remember(self, order: _FetchOrder, runs: Iterable[range], again: bool) -> dict[int, _FetchOrder]:
-        """Add to an order the missing blocks that are not outstanding; return the order of each missing block."""
+        """Add to an order the missing blocks that no earlier order fetches; return the order for each missing block."""
         orders = dict[int, _FetchOrder]()
         with _due.lock:
             for run in runs:
@@ -328,7 +331,7 @@ class Blocks:
         return orders
 
     def _add(self, order: _FetchOrder, block: int) -> None:
-        """Add a block to an order; if only a few missing blocks precede it in a gap, add these too."""
+        """Add a block to an order; if only a few missing blocks are between it and the previous one, add these too."""
         before = order.blocks[-1] + 1 if order.blocks else block
         between = range(before, block) if before < block <= before + _GAP else range(0)
         if any((self._key, one) in _due.orders for one in between) or len(self._lacking(between, False)) < len(between):
@@ -424,7 +427,7 @@ _LOOK_AGAIN = 0.05  # seconds between two looks, while another process fetches t
 
 
 def _cached_table(directory: str, begin: int, size: int) -> tuple[FileBytes, int] | None:
-    """Open an intact table of the cache that contains a range, and return its offset in the object."""
+    """Open an intact table file of the cache that contains a range; return the file, and its offset in the object."""
     for table in tables_with(directory, begin, size):
         found = _open_table(table)
         if found is not None:

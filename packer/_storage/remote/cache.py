@@ -1,6 +1,6 @@
 """The cache on disk, with a size limit: blocks of objects, in one directory for each version of an object.
 
-`Blocks` (blocks.py) orders missing blocks, and the fetching process (fetcher.py) writes them here.
+`Blocks` (blocks.py) requests missing blocks, and the fetching process (fetcher.py) writes them here.
 
 Nobody counts the users of a file, and reading takes no lock. A writer unlinks the least recently used files; a process
 that has such a file open can still read it. The bytes in a cache are trusted, so no other user may be able to write
@@ -52,7 +52,7 @@ _BLOCKS = SEGMENT // BLOCK
 _MAGIC = b"stretch of an object, kept by packer; 2\n"
 _ENTRIES_AT = 4096
 DATA_AT = _ENTRIES_AT + 8 * _BLOCKS
-"""The offset of the blocks in a file."""
+"""The offset of the blocks in the file of a segment."""
 
 try:
     import fcntl
@@ -112,25 +112,25 @@ class Segment:
             return False
 
     def entries(self, first: int, last: int) -> array.array[int]:
-        """Return the entries of blocks `first` to before `last`."""
+        """Return the entries of the blocks `first` to `last` - 1."""
         found = array.array("Q")
         found.frombytes(os.pread(self.fd, 8 * (last - first), _ENTRIES_AT + 8 * first))
         return found
 
     def lacking(self, first: int, last: int) -> list[int]:
-        """Return those blocks from `first` to before `last` that are missing."""
+        """Return those of the blocks `first` to `last` - 1 that are missing."""
         return [block for block, entry in enumerate(self.entries(first, last), first) if not entry]
 
     def is_marked(self, first: int, last: int, mark: int) -> bool:
-        """Tell whether blocks `first` to before `last` are present and have a mark."""
+        """Tell whether the blocks `first` to `last` - 1 are present and all have this mark."""
         return all(entry >> 32 == mark for entry in self.entries(first, last))
 
     def claim(self, first: int, last: int) -> bool:
-        """Claim blocks `first` to before `last` for fetching; False if another open file has claimed one of them.
+        """Claim the blocks `first` to `last` - 1 for fetching; False if another open file has claimed one of them.
 
-        A claim prevents two processes from fetching the same blocks. It ends with `release`, or when its file is closed
-        or its process ends. A claim is an advisory lock on the blocks' entries, which reads and writes ignore. If the
-        system or the file system does not support such locks, every claim succeeds.
+        A claim prevents two processes from fetching the same blocks. It ends with `release`, or when this file is
+        closed or this process ends. A claim is an advisory lock on the blocks' entries; reads and writes ignore the
+        lock. If the system or the file system does not support such locks, every claim succeeds.
         """
         try:
             self._lock(first, last, "F_WRLCK")
@@ -139,7 +139,7 @@ class Segment:
         return True
 
     def release(self, first: int, last: int) -> None:
-        """End the claim of blocks."""
+        """End the claim on blocks."""
         with contextlib.suppress(OSError):
             self._lock(first, last, "F_UNLCK")
 
@@ -149,16 +149,17 @@ class Segment:
             fcntl.fcntl(self.fd, _LOCK, struct.pack("hhqqq", getattr(fcntl, kind), os.SEEK_SET, *where, 0))
 
     def write(self, first: int, data: memoryview, mark: int) -> None:
-        """Write whole blocks from the block `first` on; the last one of an object may be shorter.
+        """Write whole blocks, beginning with block `first`, and their entries.
 
-        `mark` is a number from 1 to 2**32 - 1.
+        Only the last block of an object may be shorter than `BLOCK`. The `mark` in the entries, from 1 to 2**32 - 1,
+        identifies the process for which the blocks were fetched.
         """
         found = array.array("Q", (mark << 32 | google_crc32c.value(piece.tobytes()) for piece in _blocks(data)))
         write_at(self.fd, data, DATA_AT + first * BLOCK)
         write_at(self.fd, memoryview(found).cast("B"), _ENTRIES_AT + 8 * first)
 
     def read(self, first: int, last: int) -> bytes | None:
-        """Return the bytes of blocks `first` to before `last`; None if a block is missing or fails its checksum."""
+        """Return the bytes of the blocks `first` to `last` - 1; None if a block is missing or fails its checksum."""
         entries = self.entries(first, last)
         if 0 in entries:
             return None
@@ -273,7 +274,7 @@ class TableFile:
         write_at(self._fd, data, position - self._begin)
 
     def finish(self) -> str:
-        """Give the file its name, and return its path."""
+        """Rename the complete file to its final name, and return its path."""
         name = f"{self._begin}-{self._size}-{crc32c_of(self._fd, self._size):08x}{TABLE}"
         path = os.path.join(self._directory, name)
         os.replace(self._new, path)
@@ -302,17 +303,18 @@ _OURS = re.compile(
 
 _ABANDONED = 3600  # seconds after which an incomplete file is abandoned
 _TOUCHED = 60  # seconds between two marks of use
-_SHARE = 2  # of what is free, one part in so many
+_SHARE = 2  # the default limit is the space that is free or used by the cache, divided by this number
 
 
 class Home(NamedTuple):
-    """The directory of a version of an object in a cache.
+    """The cache directory that holds the files of one version of a remote object.
 
     Attributes
     ----------
     cache_dir : str
+        The directory of the whole cache.
     identity : str
-        The name of the object's directory in `cache_dir`.
+        The name of this version's directory in `cache_dir`.
     about : dict
         The content of the note in the directory: the URL without secrets as "url", and "size", "etag" and "modified".
     """
@@ -323,7 +325,7 @@ class Home(NamedTuple):
 
     @property
     def directory(self) -> str:
-        """The directory of the object's version."""
+        """The path of the version's directory."""
         return os.path.join(self.cache_dir, self.identity)
 
     def make(self) -> None:
@@ -352,7 +354,7 @@ def prepare(cache_dir: str, limit: int | None) -> None:
     ----------
     cache_dir : str
     limit : int or None
-        Bytes; None: `default_limit`.
+        The size limit in bytes; None stands for `default_limit`.
     """
     if cache_dir in _prepared:
         return
@@ -382,7 +384,7 @@ _prepared = set[str]()
 
 
 def _make(cache_dir: str) -> bool:
-    """Create the directory of a cache, with a note that marks it as one; return whether the directory is new."""
+    """Create the directory of a cache, with a note that marks it as a cache; return whether the directory is new."""
     os.makedirs(cache_dir, mode=0o700, exist_ok=True)  # files that one user may read, another may not
     try:
         fd = os.open(os.path.join(cache_dir, _ABOUT_ALL), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -501,13 +503,13 @@ def default_limit(cache_dir: str) -> int:
 
 
 class Bound:
-    """Keeps a cache within its limit. If several processes write, they may exceed it for a while.
+    """Keeps a cache within its size limit. If several processes write, the cache may exceed the limit for a while.
 
     Parameters
     ----------
     cache_dir : str
     limit : int or None
-        Bytes; None: `default_limit`.
+        The size limit in bytes; None stands for `default_limit`.
     """
 
     def __init__(self, cache_dir: str, limit: int | None) -> None:
@@ -564,7 +566,7 @@ def _directories(cache_dir: str) -> Iterator[str]:
 
 
 def _files(directory: str) -> Iterator[_File]:
-    """Yield the files of an object, with their sizes on the disk; remove unfinished ones."""
+    """Yield the files of an object, with their sizes on the disk; remove unfinished files that are an hour old."""
     try:
         entries = list(os.scandir(directory))
     except OSError:
@@ -584,7 +586,7 @@ def _files(directory: str) -> Iterator[_File]:
 
 
 def _about(directory: str) -> dict[str, Any] | None:
-    """Return the note in an object's directory; None if packer did not write it."""
+    """Return the note in an object's directory: empty if it is missing or damaged, None if packer did not write it."""
     try:
         with open(open_regular(directory, _ABOUT), encoding="utf-8") as file:
             found = json.load(file)

@@ -2,8 +2,9 @@
 
 Each process that reads starts a fetcher of its own at its first request. A forked child must not use the pipes that it
 inherits from its parent, so it starts another fetcher. Messages are JSON followed by bytes; unlike pickles, they
-execute no code. If there is no cache directory, blocks are kept in the memory of this process, and the least recently
-used ones are dropped first.
+execute no code. A message to the fetcher is called an order, as distinct from the requests that the fetcher sends to
+stores. If there is no cache directory, blocks are kept in the memory of this process, and the least recently used ones
+are dropped first.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _write(fd: int, data: bytes | memoryview) -> None:
 
 
 def _read(fd: int, size: int) -> memoryview | None:
-    """Return exactly `size` bytes; None if there are fewer."""
+    """Return exactly `size` bytes; None if the pipe ends before."""
     data = memoryview(bytearray(size))
     begin = 0
     while begin < size:
@@ -78,7 +79,7 @@ def _read(fd: int, size: int) -> memoryview | None:
 
 
 SMALL = 4 << 10
-"""Bytes of a block that is kept in memory only: few, so that few bytes of neighbouring samples come with it."""
+"""Bytes of a block without a cache directory: few, so that a request fetches few bytes of neighbouring samples."""
 
 _SHARE, _MOST, _LEAST = 16, 4 << 30, 64 << 20
 
@@ -136,7 +137,7 @@ _ENDING = 5.0  # seconds that a fetcher takes to end
 _OF_STORES = re.compile(r"(AWS|AZURE|GOOGLE|CLOUDSDK|MSI|IDENTITY|SSL_CERT)_|(HTTPS?|ALL|NO)_PROXY$", re.IGNORECASE)
 
 STARTS = 2
-"""The number of fetchers that get an order, if the first dies."""
+"""The number of fetchers that may get an order: if the first fetcher dies, a second one gets the order."""
 
 ENDED = "ended"
 """The failure of an order whose fetcher ended; another fetcher may carry it out."""
@@ -172,7 +173,7 @@ class _FetcherProcess:
         self._listening.start()
 
     def order(self, message: Message, payload: bytes, callback: Callback) -> None:
-        """Send an order; the listening thread then calls `callback` with each response. See `order`."""
+        """Send an order; the listening thread then calls `callback` with each response. See the function `order`."""
         number = next(self._numbers)
         self._waiting[number] = callback
         with self._sending:
@@ -188,7 +189,7 @@ class _FetcherProcess:
             self.ended = True
 
     def _tell_environment(self) -> None:
-        """Send the fetcher those environment variables of stores that have changed, such as renewed credentials."""
+        """Send the fetcher the changed environment variables that configure stores, such as renewed credentials."""
         now, before = _environment(), self._environment
         if now != before:
             self._environment = now
@@ -196,7 +197,7 @@ class _FetcherProcess:
             self._send({"id": 0, "do": "environment", "set": now, "unset": gone}, b"")
 
     def require_signs(self) -> None:
-        """Kill the process if it has sent nothing for long; all orders then fail."""
+        """Kill the fetcher if it has sent nothing for `_SILENCE` seconds; all orders that it has received then fail."""
         if time.monotonic() - self._heard > _SILENCE:
             self._silent = True
             self._process.kill()
@@ -317,7 +318,7 @@ def order(message: Message, payload: bytes, callback: Callback) -> None:
 
 
 def require_signs() -> None:
-    """Kill a fetcher that has sent nothing for long. Threads that wait for responses call this from time to time."""
+    """Kill this process's fetcher if it has sent nothing for a minute; threads that wait for it call this regularly."""
     if _state.fetcher is not None:
         _state.fetcher.require_signs()
 
@@ -328,7 +329,7 @@ def ask(message: Message) -> Reply:
 
 
 def pages(message: Message) -> Iterator[Reply]:
-    """Send the fetcher an order that has several responses, and yield these."""
+    """Send the fetcher an order that has several responses, and yield the responses."""
     begun, why = False, ""
     for _ in range(STARTS):
         answers: queue.SimpleQueue[Reply] = queue.SimpleQueue()
@@ -424,7 +425,7 @@ def head(url: str, settings: RemoteSettings | None = None) -> Version | None:
     Raises
     ------
     RemoteError
-        If the store does not respond within the time limit of the settings, by default those chosen for the URL.
+        If the store does not respond within the time limit of `settings`, by default of those chosen for the URL.
     """
     found = look(url, 1, settings)
     return found and found[0]
@@ -443,7 +444,7 @@ def get(
     version: Version | None = None,
     settings: RemoteSettings | None = None,
 ) -> bytes:
-    """Return bytes of an object, from `begin` to before `end`.
+    """Return the bytes `begin` to `end` - 1 of an object.
 
     May be called on many threads at once.
 
@@ -451,7 +452,7 @@ def get(
     ----------
     url : str
     begin, end : int
-        None for the end of the object.
+        Offsets; an `end` of None stands for the end of the object.
     version : Version, optional
         The expected version; RemoteError if the object has another one.
     settings : RemoteSettings, optional
@@ -509,7 +510,7 @@ def _below(url: str, folder: str) -> list[RemoteObject]:
 
 
 def _folders_of(url: str) -> list[str]:
-    """Return the names of the folders directly below a URL, if they contain all objects and the store lists them."""
+    """Return the names of the folders directly below a URL; empty if there are objects too, or no list of folders."""
     from packer._storage.remote.s3 import S3Bucket
 
     base = parse(url)

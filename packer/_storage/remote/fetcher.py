@@ -45,7 +45,7 @@ _TRIES = {"missing": 1, "changed": 1, "outside": 1, "refused": 1, "denied": 2, "
 
 
 class Target(NamedTuple):
-    """The object of a request, and the time limit without progress.
+    """The object from which a request gets bytes, and a time limit.
 
     Attributes
     ----------
@@ -53,6 +53,7 @@ class Target(NamedTuple):
     version : Version or None
         The required version. None: the current version, which later requests must match.
     seconds : float
+        How long a request may go without receiving bytes.
     """
 
     url: str
@@ -71,7 +72,7 @@ class RangeRequest:
     sink : callable
         Called with the position of the first byte, and all bytes.
     fetch : callable, optional
-        Called instead of sending a single request, for ranges of which parts may already be cached.
+        Called instead of sending a single request, if parts of the range may be in the cache.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class RequestQueue:
         return request
 
     async def room(self) -> None:
-        """Wait until few prefetched requests are queued."""
+        """Wait until only a few requests for prefetching are queued."""
         while len(self._later) >= _WAITING:
             self._taken.clear()
             await self._taken.wait()
@@ -192,7 +193,7 @@ class RequestQueue:
                 await self._ask_plainly(request)
             except PlainRequestError:
                 await self._ask_obstore(request)
-                if request.end:  # an object without bytes is refused by any server
+                if request.end:  # every server refuses ranges of an object without bytes
                     self._plain.leave(request.url)
         else:
             await self._ask_obstore(request)
@@ -233,7 +234,7 @@ class RequestQueue:
             failure = error_of(error, request.url)
             if failure.kind != "outside" or request.version is not None or request.at:
                 raise failure from None
-            request.end = None  # an object without bytes has no range of them
+            request.end = None  # an object without bytes has no ranges
             await self._ask_obstore(request)
 
     def _store(self, url: str, seconds: float) -> tuple[Any, str]:
@@ -284,7 +285,7 @@ def _is_another(now: Version, then: Version) -> bool:
 
 
 async def _hand_on(request: RangeRequest, result: Any) -> None:
-    """Pass a body on when all of it has arrived: if the length is wrong, even its first bytes may be."""
+    """Pass a body on when all of it has arrived, because if its length is wrong, even its first bytes may be wrong."""
     assert request.end is not None
     parts, size, expected = [], 0, request.end - request.at
     async for chunk in result.stream(min_chunk_size=_CHUNK):
@@ -299,23 +300,23 @@ async def _hand_on(request: RangeRequest, result: Any) -> None:
 
 
 Runs = Sequence[tuple[int, int]]
-"""Blocks, from one to before another."""
+"""Runs of consecutive blocks: for each run the first block, and the block after the last."""
 
 _REQUEST = 4 << 20  # bytes of one request
 _OPEN = 64  # segments
 _PER_SEGMENT = SEGMENT // BLOCK
-_LOOK_AGAIN = 0.02  # seconds between two looks, while another process fetches the same
+_LOOK_AGAIN = 0.02  # seconds between two looks, while another process fetches the same blocks
 _REMOVED_MEANWHILE = 2  # retries if others remove a new file, such as `packer cache clear`
 _SECONDS_WITHOUT = 30.0  # until the next attempt to write to a disk that failed
 
 
 class BlockFetcher:
-    """The blocks of one version of an object.
+    """Fetches blocks of one version of an object into the cache.
 
     Parameters
     ----------
     order : Message
-        The first order of blocks of this version.
+        The first order for blocks of this version.
     queue : RequestQueue
     bound : Bound
         The limit of the cache.
@@ -343,7 +344,7 @@ class BlockFetcher:
         return not self._expected and not self._under_way
 
     def expect(self, runs: Runs) -> None:
-        """Register the blocks that `want` will request, for a new order or for one that hastens an earlier order."""
+        """Register the new blocks of an order. `want` requests them later, for this order or a more urgent one."""
         self._expected.update(block for run in runs for block in range(*run))
 
     def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[tuple[RangeRequest, range]]:
@@ -433,7 +434,7 @@ class BlockFetcher:
             first = end
 
     def _keep(self, position: int, data: memoryview) -> None:
-        """Write blocks to the cache, or send them."""
+        """Write blocks to the cache; if it cannot store them, send them to the reading process."""
         first = position // self._block
         number, within = divmod(first, _PER_SEGMENT)
         for attempt in range(2):
@@ -487,7 +488,7 @@ class BlockFetcher:
 
 
 def _claimed(segment: Segment, blocks: Sequence[int]) -> Iterator[range]:
-    """Claim the unclaimed blocks of a segment, and yield these in runs."""
+    """Claim those of the blocks that nobody has claimed, and yield the claimed blocks in runs."""
     for run in _runs_of(blocks, len(blocks)):
         first = run.start % _PER_SEGMENT
         if segment.claim(first, first + len(run)):
@@ -653,7 +654,7 @@ class _Fetcher:
         return self._bounds.setdefault(key, Bound(*key))
 
     async def _do_table(self, order: Message, payload: memoryview) -> None:
-        """Store a range of an object in a separate file; respond with its name, or with none if that fails."""
+        """Store a range of an object in a separate file; respond with its path, or None if the disk cannot store it."""
         home, begin, size = _home(order), order["begin"], order["size"]
         assert home is not None
         try:
@@ -681,7 +682,7 @@ class _Fetcher:
 
 
 def _failed(error: BaseException | None) -> Message:
-    """Return the response for a failure."""
+    """Return the part of a response that reports a failure; empty without a failure."""
     if error is None:
         return {}
     if isinstance(error, StoreError):

@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._keep = False
 
     async def ask(self, request: bytes, begin: int, end: int, seconds: float) -> Response:
-        """Request the bytes from `begin` to before `end`, and return the part of them within the object.
+        """Request the bytes `begin` to `end` - 1, and return those of them that the object has.
 
         Raises
         ------
@@ -96,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         PlainRequestError
             If the response does not fit the request.
         StoreError
-            If the body is incomplete, nothing arrives within `seconds`, or the server is overloaded.
+            If the body is incomplete, if the server sends nothing for `seconds`, or if it is overloaded.
         """
         assert self._transport is not None
         self.reusable, self._answer, self._free = False, None, self._head
@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         return answer
 
     def rest(self) -> None:
-        """Release the buffer if it is large, after the bytes of the response were used."""
+        """Release a large buffer. Call this when the bytes of the response are no longer needed."""
         if len(self._memory) > _REUSED:
             self._memory = memoryview(b"")
 
@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Store the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
@@ -159,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
             self._whole.set_result(self._answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let the waiting request fail."""
+        """Make the request fail that waits for a response."""
         self.reusable = False
         if self._whole is not None and not self._whole.done():
             nothing = self._answer is None and len(self._free) == len(self._head)
@@ -227,7 +227,7 @@ def _time_of(date: str) -> int:
 
 
 _CONNECT = 10.0  # seconds until a silent host counts as unreachable
-_NOT_FOR = 60.0  # seconds for which obstore serves a server that sent another response
+_NOT_FOR = 60.0  # seconds for which obstore sends the requests to a server that sent another response
 _SIGNED = 3600.0  # seconds for which a URL is signed; it is used for half of them
 _MOST_URLS, _MOST_HOSTS = 1000, 32
 _HOST = re.compile(r"[\w.:%\[\]-]+", re.ASCII)
@@ -243,7 +243,7 @@ class _PreparedRequest(NamedTuple):
 
 
 class PlainClient:
-    """Requests objects from servers without obstore.
+    """Requests ranges of objects from servers, without obstore.
 
     Parameters
     ----------

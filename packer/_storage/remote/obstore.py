@@ -29,7 +29,7 @@ _PATH = re.compile(r'[Pp]ath:? "(.{1,1000}?)"')
 _KIND = re.compile(r"kind: (Connect|Timeout|Interrupted|Decode|Request|Body)")
 _ENDPOINT = re.compile(r"https?://[^/\s]", re.IGNORECASE)
 _METADATA = "169.254.169.254"
-"""The address at which machines in a cloud get credentials, where none are set."""
+"""The address at which machines in a cloud get credentials if none are configured."""
 
 REPLACED = "it was replaced after it was opened. Open it again"
 CUT = "the connection was cut, or the answer makes no sense"
@@ -81,7 +81,7 @@ def store_of(url: str, seconds: float) -> tuple[Any, str]:
     ----------
     url : str
     seconds : float
-        The time limit without received data.
+        How long a request may go without receiving data.
 
     Raises
     ------
@@ -227,7 +227,7 @@ def _profile() -> dict[str, str]:
     return found
 
 
-_REQUEST = 5  # how many times longer a request with a part may take than one wait
+_REQUEST = 5  # a request that uploads a part may take this many times the time limit
 _RETRIES = 8
 
 

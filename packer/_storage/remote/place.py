@@ -124,10 +124,10 @@ class RemoteFile(PackFile):
         return None
 
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
-        """Order ranges of the object, in this order, without waiting for them.
+        """Request ranges of the object, in their sequence, without waiting for them.
 
-        A range is joined with the one before it if the gap between them is small. Ranges that were ordered before are
-        not ordered again.
+        A range is joined with the one before it if the gap between them is small. Ranges that were requested before are
+        not requested again.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class RemoteFile(PackFile):
         return values
 
     def _in_together(self, offset: int, size: int) -> tuple[FileBytes | mmap.mmap, int] | None:
-        """Return where a range is in data that were verified as a whole."""
+        """Return the data that `keep_together` fetched, and where a range begins in them; None if it is not in them."""
         if self._together is not None:
             found, first = self._together
             if first <= offset and offset + size <= first + len(found):
@@ -191,7 +191,7 @@ class RemoteFile(PackFile):
         self._require_open()
 
 
-_AT_ONCE = 16  # questions
+_AT_ONCE = 16  # requests for the versions of objects
 _URL_OF = "PACKER_URL_"  # begins the variables that hand a signed URL to this process's children
 
 

@@ -11,9 +11,10 @@ aborted, unless one of them may be alive.
 
 The log of a pack's uploads is a file on this machine, with these lines of JSON:
 
-``{"key": K, "before": [ID, …]}``   an upload of the object K in parts is about to begin; these existed before
-``{"key": K, "id": ID}``            it has begun
-``{"key": K, "part": N, "md5": M, "etag": E}``   a part arrived, and the store's ETags are not MD5s
+``{"key": K, "replaced": [KEY, …]}``   the pack K is about to be replaced; its objects have these keys
+``{"key": K, "before": [ID, …]}``   an upload of the object K in parts is about to begin; K already has these uploads
+``{"key": K, "id": ID}``            the upload has begun, with this id
+``{"key": K, "part": N, "md5": M, "etag": E}``   the part N has arrived; only if the store's ETags are not MD5s
 ``{"key": K, "done": E}``           the object is complete, with this ETag
 
 Each line is on disk before the step that it announces begins. The last line may be truncated, and is then ignored. No
@@ -63,7 +64,7 @@ _AT_ONCE = 8
 _MEMORY = 512 << 20  # bytes of all parts in flight
 _SECONDS_OF_LIFE = 600  # after its last part, until an unknown upload counts as abandoned
 _OF_PARTS = re.compile("[0-9a-f]{32}-[0-9]+")
-"""The ETag of an object that was made of parts, as S3 has it: the MD5 of their MD5s, and how many they are."""
+"""The ETag of an object that was uploaded in parts to S3: the MD5 of the parts' MD5s, and the number of parts."""
 _NO_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
 _REMEDIES = {
     "NoSuchBucket": "there is no such bucket. Make it first, or look at AWS_ENDPOINT_URL.",
@@ -201,7 +202,7 @@ class S3Bucket:
         return _plain(response["ETag"])
 
     def delete(self, keys: list[str]) -> None:
-        """Delete objects; no error if there is none."""
+        """Delete objects; it is no error if an object does not exist."""
         for key in keys:  # one by one: the request for many needs checksums of its own
             with self._calling(key, "deleted"):
                 self._client.delete_object(Bucket=self.name, Key=key)
@@ -259,7 +260,7 @@ class S3Bucket:
         return _plain(response["ETag"])
 
     def abort(self, key: str, upload: str) -> None:
-        """Drop an upload with its parts; no error if there is none."""
+        """Drop an upload with its parts; it is no error if the upload does not exist."""
         with self._calling(key, "rid of an unfinished upload"), self._without(*_NO_UPLOAD):
             self._client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=upload)
 
@@ -299,7 +300,7 @@ class S3Bucket:
             log.finished(key, etag)
 
     def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
-        """Abort the uploads of an object, and of objects below it, that are not in the log; return a note for each.
+        """Abort those uploads of an object and of objects below it that are not in the log; return a note for each.
 
         Parameters
         ----------
@@ -576,7 +577,7 @@ class UploadLog:
         self._write({"key": key, "replaced": sorted(replaced)})
 
     def expect(self, key: str, before: set[str]) -> None:
-        """Record that an upload is about to begin, and the existing uploads `before`."""
+        """Record that an upload of an object is about to begin, and the ids of the uploads that it already has."""
         self._write({"key": key, "before": sorted(before)})
 
     def begun(self, key: str, id: str) -> None:

@@ -1,7 +1,7 @@
 """Uploads to object storage: of a complete pack, and of files that several processes write below one URL.
 
-If a pack has several files, the manifest is uploaded last: objects without it are not a pack. Objects of a replaced
-pack that the new one does not have are deleted at the end. Files below a shared URL are never replaced.
+If a pack has several files, the manifest is uploaded last, because objects without a manifest are not a pack. Objects
+of a replaced pack that the new pack does not have are deleted at the end. Files below a shared URL are never replaced.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Upload:
         return _names_below(self._key, self._listed)
 
     def require_free(self, *, fresh: bool = False) -> list[str]:
-        """Refuse a destination that exists and is not to be replaced, or to which another process is uploading.
+        """Refuse a destination that exists and must not be replaced, or to which another process is uploading.
 
         Returns
         -------
@@ -111,7 +111,7 @@ class Upload:
         Raises
         ------
         DestinationError, PackLockedError, RemoteError
-            For the same reasons as `require_free`; the same call continues.
+            For the same reasons as `require_free`. Calling `run` again continues the upload.
         """
         notes = self.require_free()
         ordered = sorted(files, key=lambda file: (file[0] in MANIFESTS, file[0]))
@@ -194,7 +194,7 @@ class SharedPrefix:
     Raises
     ------
     RemoteError
-        If the store cannot be reached or refuses access. All methods raise it.
+        If the store cannot be reached or refuses access. All methods raise this error too.
     """
 
     def __init__(self, url: str) -> None:
@@ -222,7 +222,7 @@ class SharedPrefix:
             return None
 
     def send(self, path: Path, name: str, log: UploadLog) -> None:
-        """Upload a file as an object, unless another process made the object with the same bytes.
+        """Upload a file as an object, unless another process has already uploaded the same bytes.
 
         Parameters
         ----------
@@ -249,7 +249,7 @@ class SharedPrefix:
                 return
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; no error if there is none."""
+        """Delete objects; it is no error if an object does not exist."""
         self._store.delete([f"{self._key}/{name}" for name in names])
 
     def abort_unfinished(self, log: UploadLog) -> None:
@@ -386,7 +386,7 @@ class ObstoreBucket:
 
 
 def writable_store(url: str | Path) -> WritableStore:
-    """Return the store for the object of a URL."""
+    """Return the store to which the object at a URL is written."""
     parts = parse(url)
     settings = chosen(str(parts))
     if parts.scheme == "s3":

@@ -66,9 +66,9 @@ class Url:
     def redacted(self) -> str:
         """Return the URL without possible secrets: the user, and the query.
 
-        Of a query, only well-known names are shown. In the URL of a bucket, text that looks like a query or a fragment
-        is a part of the key, and is hidden as well. A malformed host is hidden too, because it may be half of a
-        password.
+        Only the well-known names in a query are shown, without their values. In the URL of a bucket, text that looks
+        like a query or a fragment is a part of the key, and is hidden as well. A malformed host is hidden too, because
+        it may be half of a password.
         """
         host = self.host if _HOST.fullmatch(self.host) else "..."
         if self.scheme in ("http", "https"):
@@ -84,7 +84,7 @@ class Url:
 
 
 def server_of(url: str) -> str:
-    """Return scheme and host of a URL, or the bucket."""
+    """Return scheme and host of a URL, or scheme and bucket."""
     return "/".join(url.split("/", 3)[:3])
 
 
@@ -190,12 +190,12 @@ def _hidden(text: str) -> str:
 
 
 CACHE_DIR, CACHE_SIZE, TIMEOUT = "PACKER_CACHE_DIR", "PACKER_CACHE_SIZE", "PACKER_TIMEOUT"
-"""The variables for settings without an option."""
+"""The environment variables that apply if the option of a setting is not used."""
 
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMgGtT]?)i?[bB]?\s*")
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _SECONDS = 60.0
-_KEEPS = hasattr(os, "pread") and hasattr(os, "pwrite")  # Windows does not have it, so no cache files are written there
+_KEEPS = hasattr(os, "pread") and hasattr(os, "pwrite")  # Windows has neither, so no cache files are written there
 
 
 @dataclass(frozen=True)
@@ -224,9 +224,7 @@ class RemoteSettings:
         cache_size: int | str | None = None,
         timeout: float | None = None,
     ) -> RemoteSettings:
-        """Return the settings: from options.
-
-        For options that are None, from environment variables, or else the defaults.
+        """Return settings from options; if an option is None, from its environment variable, otherwise the default.
 
         Parameters
         ----------
