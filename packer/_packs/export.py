@@ -50,7 +50,7 @@ from packer.errors import CorruptPackError, DestinationError, PackLockedError, p
 _SHOWN_EVERY = 100  # files
 
 
-_BATCH, _BATCH_BYTES = 64, 2 << 20  # the limits, in samples and in bytes, of what a thread reads at a time
+_BATCH, _BATCH_BYTES = 64, 2 << 20  # a thread reads at most this many samples and bytes at a time
 
 
 def export(
@@ -60,17 +60,18 @@ def export(
     workers: int | None = None,
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> int:
-    """Write every sample of a pack to a file with its name below `directory`; return when all files are on the disk.
+    """Write every sample of a pack to a file with the sample's name below `directory`, and sync all files to the disk.
 
-    Samples that kept the bytes of their files are written unchanged. If a re-encoded sample's name has the suffix of
-    another type, the suffix of its own type is added; raw pixels become PNG. Classes without samples become empty
-    directories. If the labels differ from the directory names, ``labels.csv`` lists the labels for `packer convert
-    --labels`; a sample without a label has an empty cell. If no sample has a label, there is no ``labels.csv``.
+    The stored bytes are written unchanged, except that raw pixels become PNG. If the conversion re-encoded an image, so
+    that the suffix in its name is that of another type, the suffix of the new type is added. Classes without samples
+    become empty directories. If the labels differ from the directory names, ``labels.csv`` lists the labels for `packer
+    convert --labels`; a sample without a label has an empty cell. If no sample has a label, there is no ``labels.csv``.
 
-    Field values that came from files are written to files of the same names, if the field's template yields a different
-    file for each sample. Other images, masks, bytes and arrays (``.npy``) become files in a directory with the field's
-    name. If a template leads out of the directory of the images, as ``../masks/{stem}.png`` does, the images are
-    written to ``directory/images`` and the other files next to it, so that nothing is written outside `directory`.
+    Field values that came from files are written to files of the same names, if the field's template of file names
+    yields a different file for each sample. Other images, masks, bytes and arrays (``.npy``) become files in a
+    directory with the field's name. If a template leads out of the directory of the images, as ``../masks/{stem}.png``
+    does, the images are written to ``directory/images`` and the other files next to it, so that nothing is written
+    outside `directory`.
     Scalars, classes, labels, text, JSON, boxes and keypoints become one line for each sample in ``metadata.jsonl``,
     next to the images.
 
@@ -117,7 +118,7 @@ def export_and_say(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[int, str | None]:
-    """Do the same as `export`; if the pack has fields, also return the command that makes the pack again."""
+    """Export a pack like `export`; if the pack has fields, also return the command that makes the pack again."""
     require_count("workers", workers)
     root = Path(os.path.abspath(os.path.expanduser(directory)))
     with open_pack(path) as reader:
@@ -309,7 +310,7 @@ def _fetched(reader: Reader, batches: Iterable[range]) -> Iterator[range]:
 
 
 def _batches(sizes: Ints) -> Iterator[range]:
-    """Yield ranges of samples to read at a time, short ones for large samples, to limit the memory."""
+    """Yield ranges of samples that are read together; ranges of large samples are short, to limit the memory."""
     start = held = 0
     for number, size in enumerate(itertools.chain.from_iterable(part.tolist() for part in blocks(sizes))):
         if number > start and (number - start == _BATCH or held + size > _BATCH_BYTES):
@@ -373,9 +374,9 @@ def _labels(reader: Reader, indices: range) -> list[Any]:
 def metadata_lines(reader: Reader, files: Files, workers: int | None, *, labels: bool) -> Iterator[bytes]:
     """Yield the lines of ``metadata.jsonl``, many at a time.
 
-    Each line has the image's `file_name`, with `labels` its `label`, and the values of fields that are not files. For
-    image fields and masks without a template, ``NAME_file_name`` is the path of the file. A missing value is null. An
-    infinite number is 1e999.
+    Each line has the image's `file_name`, its `label` if `labels` is true, and the values of fields that are not
+    exported as files. For image fields and masks without a template, ``NAME_file_name`` is the path of the file. A
+    missing value is null. An infinite number is 1e999.
     """
     are_files = {one.field.name for one in files.fields}
     fields = [field for field in reader.fields.values() if field.name not in are_files]
@@ -389,7 +390,7 @@ def metadata_lines(reader: Reader, files: Files, workers: int | None, *, labels:
         columns |= {field.name: [*_field_values(reader, field, indices)] for field in fields}
         rows = zip(*columns.values(), strict=True)
         text = "".join(_line(dict(zip(columns, row, strict=True))) for row in rows)
-        return text.encode("utf-8", "backslashreplace")  # of a surrogate, that is its escape in JSON
+        return text.encode("utf-8", "backslashreplace")  # which writes a surrogate as its escape in JSON
 
     yield from over_samples(lines, len(reader), workers=workers)
 
@@ -487,7 +488,7 @@ def _of_labels(reader: Reader, layout: ExportLayout, root: Path) -> Iterator[str
 
 
 def _columns(reader: Reader, layout: ExportLayout) -> Iterator[str]:
-    """Yield the fields that the lines of ``metadata.jsonl`` contain."""
+    """Yield the arguments of ``--column`` for the fields that the lines of ``metadata.jsonl`` contain."""
     files = {one.field.name: one for one in layout.files.fields}
     for field in reader.fields.values():
         if field.name not in files:
@@ -497,7 +498,7 @@ def _columns(reader: Reader, layout: ExportLayout) -> Iterator[str]:
 
 
 def _templates(layout: ExportLayout) -> Iterator[str]:
-    """Yield the fields that are files, with their own template or the template of their directory in the export."""
+    """Yield the arguments of ``--field`` for the fields whose values were exported as files."""
     out = "../" * layout.files.folder.count("/")
     for one in layout.files.fields:
         name, kind = one.field.name, one.field.kind

@@ -137,7 +137,7 @@ class FieldFiles:
     samples : (K,) int64 array
         The indices of the samples that have a value.
     names : Names
-        The path of each of these values, relative to the directory of the export.
+        The path of the file for each of these values, relative to the directory of the export.
     followed : bool
         Whether the field's template yields the paths in `names`.
     """
@@ -254,7 +254,7 @@ def _level(path: str) -> int:
 
 
 def _own_names(reader: Reader, field: Field, samples: Ints) -> Iterator[str]:
-    """Yield the paths for a field without a template: a directory with its name, and in it the images' names."""
+    """Yield the paths for a field without a template: files named like the images, in a directory with its name."""
     if KINDS[field.kind].form != "pixels":
         suffix = value_suffix(field)
         yield from (f"{field.name}/{reader.names[index]}{suffix}" for index in samples.tolist())
@@ -360,7 +360,7 @@ class Folded:
 
 
 def known(names: Texts) -> Callable[[str], bool]:
-    """Return a function that tells whether a name exists, by 8-byte hashes, which do not collide by chance."""
+    """Return a function that tells whether a name is one of `names`; it compares 8-byte hashes, to save memory."""
     taken = _ordered(names)
     return lambda name: _holds(taken, hash(name))
 

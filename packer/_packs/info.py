@@ -40,9 +40,9 @@ from packer._table import Buffer, Names, Table
 from packer.errors import spelled
 
 _NAMED = 5  # classes of a field
-_MOST_CLASSES = 12  # that are all listed; of more, the first and the last ones
+_MOST_CLASSES = 12  # up to this number, all classes are listed; otherwise the first and the last ones
 _ALL_CLASSES, _ALL_SKIPPED = "⟨classes¦--classes⟩", "⟨skipped¦--json⟩"
-"""The attributes that list all classes and all skipped images, and the options of the command that do."""
+"""The attributes that list all classes and all skipped images, and the command's options that do the same."""
 
 _EDGES = [0, 32, 64, 128, 192, 224, 256, 320, 384, 512, 768, 1024, 2048, 4096, 1 << 31]
 
@@ -85,7 +85,7 @@ class PackInfo(Displayable):
         Members of the manifest: the settings and the source of the samples, and the versions of the libraries that
         encoded the samples.
     bytes, bytes_of_samples : int
-        Size of the pack on the disk, and of the images alone.
+        The size of the pack on the disk, and the size of the images alone, in bytes.
     label_type : {"class", "int", "float"}
         Whether the labels are class ids, or numbers without classes.
     classes : list of ClassCount
@@ -101,12 +101,14 @@ class PackInfo(Displayable):
     tiled : int
         Number of samples that are tiled JPEGs.
     findings : dict of str to int
-        The counts of findings in the conversion's audit, without those about tiles.
+        The number of images with each finding (an unusual property, such as "CMYK") that the conversion recorded,
+        without findings about tiles.
     skipped : list of dict
         ``{"name", "reason"}`` of every image that was left out.
     account : list of dict, optional
-        The account of what became of everything in the source: ``{"fate", "what", "why", "count", "names"}``, losses
-        first. None if the conversion did not record it, as in older versions.
+        What became of the files, rows and other entries of the source: for each group with the same outcome ``{"fate",
+        "what", "why", "count", "names"}``, losses first. None if the conversion did not record this, as in older
+        versions.
     fields : list of FieldInfo
         The fields other than image and label, in the order of the pack.
     base : str, optional

@@ -2,7 +2,7 @@
 
 Damaged field values are restored from the copy or, if the field has a template, from the field's files. The table has
 the offsets and the checksums of samples and values. Only bytes with the checksum in the table are written, so a repair
-cannot make anything worse: if it is interrupted, a sample is at most as damaged as before.
+cannot make anything worse: if it is interrupted, no sample is more damaged than before.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class _Origin:
             self._recipe = f"how the pack's samples were made is not known: {printable(error)}"
 
     def made_again(self, wanted: _DamagedBytes) -> Buffer | Damage:
-        """Return the original bytes, or the damage with the reason why there are none."""
+        """Return the original bytes of a sample or value; if there are none, the damage, with the reason added."""
         damage = wanted.damage
         problem = name_problem(damage.name)
         number = self._numbers.get(wanted.index)
@@ -301,7 +301,7 @@ class _Origin:
 
 
 def _opened(reader: Reader, root: Path, wanted: set[int]) -> tuple[Source, dict[int, int]]:
-    """Open the origin; return it with the index that each wanted sample has there."""
+    """Open the origin; return it, and the index in it of each wanted sample."""
     try:
         copy = pack_source(root)
     except (NotAPackError, PackNotFoundError):

@@ -23,7 +23,7 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW"
 _WRITTEN_FILE = (  # for syncing; without blocking, in case a FIFO has replaced the file
     (os.O_RDWR if os.name == "nt" else os.O_RDONLY) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 )
-_SYNCED_AT_ONCE = 16  # ten times faster than one by one: many files take a file system as long as one file
+_SYNCED_AT_ONCE = 16  # ten times faster than one by one: a file system syncs many files in the time of one
 _THERE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _PROBE = re.compile("packer-(Probe|\u00e9|e\u0301)-[0-9a-f]{16}")  # the files of `folds_names`; a kill may leave one
@@ -103,7 +103,7 @@ class SafeTree:
             except FileExistsError:
                 if self._is_there(name, blocks()):
                     return
-                self._unlink(name)  # never written into, for it may be a hard link
+                self._unlink(name)  # the existing file is not written to, because it may be a hard link
                 fd = self._open(name, _NEW_FILE)
             with open(fd, "wb") as file:
                 file.writelines(blocks())

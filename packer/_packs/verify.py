@@ -38,7 +38,7 @@ from packer.errors import (
 )
 
 LIBRARIES = {"liblmdb": "lmdb"}
-"""The libraries that can read a pack too, and the format of each."""
+"""The libraries that can check a pack in addition to packer, and the format that each can read."""
 
 
 _OWN = b"packer/"
@@ -75,7 +75,7 @@ def verify(
     quick : bool
         Whether to skip reading the samples.
     library : {"liblmdb"}, optional
-        A library that also reads an LMDB pack if packer finds no damage; both must read the same samples.
+        A library with which an LMDB pack is read again if packer finds no damage; both must read the same samples.
     workers : int, optional
         The number of threads; by default the number of CPUs that affinity, cgroup and SLURM allow.
     progress : bool or callable, optional
@@ -286,7 +286,7 @@ def _wrong_rows(reader: Reader, field: Field) -> Iterator[Damage]:
 
 
 def _wrong(field: Field, columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.bool_], str]:
-    """Return a mask of rows with impossible numbers, and the reason; its ``{0}`` and ``{1}`` stand for the numbers."""
+    """Return a mask of rows with impossible numbers, and the reason, in which ``{0}`` and ``{1}`` are the numbers."""
     if field.is_blob:
         sizes, checksums = columns
         wrong = (sizes < NO_VALUE) | ((sizes == NO_VALUE) & (checksums != 0))
@@ -314,7 +314,7 @@ def _check_samples(
                 found.append((index, _damage(reader, error, index)))
         for index, field, problem in _wrong_blobs(reader, indices):
             found.append((index, _damage(reader, problem, index, field.name)))
-        return sorted(dict.fromkeys(found), key=itemgetter(0))  # a sample names an unreadable file only once
+        return sorted(dict.fromkeys(found), key=itemgetter(0))  # an unreadable file counts once for each sample
 
     files: Counter[str] = Counter()
     for found in over_samples(check, len(reader), workers=workers, progress=progress, before=reader.ahead_whole):
@@ -418,7 +418,7 @@ _FITS: Mapping[str, Callable[[Any, int, int], str | None]] = {
 
 
 def disagreements(reader: Reader, library: str, progress: ProgressCallback | None = None) -> Iterator[Damage]:
-    """Yield the differences between the samples read by a library and the undamaged samples read by packer.
+    """Read a pack in which packer found no damage with another library, and yield the differences.
 
     Parameters
     ----------

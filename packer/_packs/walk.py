@@ -73,10 +73,10 @@ def blobs_of(reader: Reader, indices: range, name: str) -> Iterator[Buffer | Non
 def blobs_or_errors(
     reader: Reader, indices: range, name: str
 ) -> Iterator[tuple[int, Buffer | CorruptPackError | None]]:
-    """Yield each sample's index and bytes of a field: None if they are missing, the error if reading failed.
+    """Yield the index and the stored value of a field for each sample: None if missing, the error if damaged.
 
-    All values are read at once if they are small and undamaged. If the machine cannot read bytes, for example because
-    of too many open files, this is no damage, and the PackError is raised.
+    All values are read at once if they are small and undamaged. A PackError that is no sign of damage, such as that of
+    too many open files, is raised.
     """
     positions = np.arange(indices.start, indices.stop)
     _, sizes, _ = reader.locate_blobs(positions, name)
