@@ -124,8 +124,8 @@ class TaskBuilder:
         batch, step : int
             The number of images in a batch, and of images that are sorted together; each 1 or more.
         file : (int, int, int)
-            The single file that contains all samples: its descriptor, the byte at which offsets begin to count, and the
-            number of bytes after that. The descriptor is -1 if samples are in several files.
+            The single file that contains all samples: its descriptor, the position of offset 0 in it, and the number of
+            bytes from there on. The descriptor is -1 if samples are in several files.
         """
         for name in (*_COLUMNS, "names"):
             self._table.column(name)  # raises an error if the file of a mapped table was cut short
