@@ -12,147 +12,152 @@
 
 PyDoc_STRVAR(annotate_doc,
 "annotate(data)\n--\n\n"
-"Return a JPEG whose restart markers make tiles with the table of where they are.\n\n"
-"See packer._images.jpeg_tiles.annotate. None where the data are not such a JPEG as encoders write.");
+"Return a JPEG with a table of its tiles, which its restart markers form.\n\n"
+"See packer._images.jpeg_tiles.annotate. None if packer's C does not handle the data; then Python tries.");
 
 PyDoc_STRVAR(augment_doc,
 "augment(pixels, height, width, operations, count)\n--\n\n"
-"Change an image in place by so many operations, one after the other; see packer._images.operations.OPERATION.\n\n"
-"`pixels` and `operations` are addresses: of height * width * 3 bytes, and of `count` records.");
+"Apply operations to an image in place, one after the other; see packer._images.operations.OPERATION.\n\n"
+"`pixels` is the address of height * width * 3 bytes, `operations` that of `count` records.");
 
 PyDoc_STRVAR(encode_jpeg_doc,
 "encode_jpeg(pixels, height, width, stride, quality, interval)\n--\n\n"
-"Return pixels as a baseline JPEG with 4:2:0 subsampling, the bytes that Pillow writes.\n\n"
-"`pixels` is the address of rows of 3 * width bytes of RGB, which begin `stride` bytes apart. With an interval other than 0, a\n"
-"restart marker stands after as many MCUs.");
+"Encode pixels as a baseline JPEG with 4:2:0 subsampling; the bytes are the same as from Pillow.\n\n"
+"`pixels` is the address of rows of RGB pixels, 3 * width bytes each; the rows begin `stride` bytes apart. If `interval` is\n"
+"not 0, the JPEG has a restart marker after every `interval` MCUs.");
 
 PyDoc_STRVAR(aim_doc,
 "aim(tasks, count, views, places, first, results)\n--\n\n"
-"Say in the tasks of views of `count` images of a batch where the results go; see packer._images.native.records.\n\n"
-"`tasks`, `places` and `results` are addresses: of what `locate` wrote, and for each view of four 64-bit integers, the address\n"
-"of the result of the place `first`, the bytes from one to the next, height and width. False where a task is of another size.");
+"Set the addresses of the results in the tasks for some images of a batch; see packer._images.native.records.\n\n"
+"`tasks` is the address of the tasks that `locate` wrote, `views` for each of `count` images; `places` that of the images'\n"
+"indices in the batch. `results` is the address of four 64-bit integers for each view: the address of the result of the image\n"
+"with the index `first`, the distance between two results in bytes, and the height and the width of a result. False if the\n"
+"result of a task has another size.");
 
 PyDoc_STRVAR(locate_doc,
 "locate(table, rows, count, views, crops, each, batch, step, file, begin, bytes, tasks, operations, places, sums)\n--\n\n"
-"Write the tasks of views of `count` images; see packer._images.native.records.\n\n"
-"`table`, `rows`, `crops`, `tasks`, `operations`, `places` and `sums` are addresses: of 22 64-bit integers; of the rows of\n"
-"samples, which are believed; of a crop for each view, of `each` 64-bit integers, of which those after CROP are operations;\n"
-"and of what is written: the tasks and operations of the views, the places of the images, and how many pixels all images\n"
-"before each have, and at last all.");
+"Write the tasks for the views of `count` images; see packer._images.native.records.\n\n"
+"The inputs `table`, `rows` and `crops` are addresses: of 21 64-bit integers (see TaskBuilder); of row numbers, which are not\n"
+"checked; and of one crop for each view, each of `each` 64-bit integers: a CROP and the operations after it. The outputs are\n"
+"addresses too: of the tasks and the operations of the views, of the images' indices in the batch, and of running totals of\n"
+"pixels.");
 
 PyDoc_STRVAR(move_doc,
 "move(pixels, height, width, item, matrix, fill, out)\n--\n\n"
-"Move pixels of `item` bytes to the nearest place, as a matrix says; see packer._images.operations.OPERATION.\n\n"
-"`pixels`, `matrix`, `fill` and `out` are addresses: of height * width * item bytes, of 6 doubles, of the pixel that comes\n"
-"from outside, and of as many bytes as the pixels have.");
+"Apply an affine matrix to pixels with nearest-pixel interpolation; see packer._images.operations.OPERATION.\n\n"
+"A pixel has `item` bytes. `pixels` and `out` are the addresses of height * width pixels each, `matrix` is that of 6 doubles,\n"
+"and `fill` that of the pixel that stands for pixels outside of the image.");
 
 PyDoc_STRVAR(choose_doc,
 "choose(steps, step_count, heights, widths, count, numbers, stride, chosen, out)\n--\n\n"
-"Choose the crops of `count` images by so many steps; see packer._images.native.crop_steps.STEP.\n\n"
-"All but the counts and the stride are addresses: of 64-bit integers, of `count` rows of random numbers, or with `chosen`\n"
-"of what was chosen by such, `stride` numbers from one to the next, and of `count` records of packer._images.geometry.CROP.\n"
-"False where Python is to say what is wrong.");
+"Choose the crops of `count` images by a crop rule of `step_count` steps; see packer._images.native.crop_steps.STEP.\n\n"
+"`steps`, `heights`, `widths`, `numbers` and `out` are addresses. `numbers` has `count` rows of random numbers, or with\n"
+"`chosen` of the choices made from them; the rows begin `stride` numbers apart. `out` has room for `count` records of\n"
+"packer._images.geometry.CROP. False if an image is empty, too large or too small; then Python raises the error.");
 
 PyDoc_STRVAR(choose_drawn_doc,
 "choose_drawn(steps, step_count, heights, widths, count, numbers, length, done, out)\n--\n\n"
-"Choose the crops of `count` images as `choose` does, by numbers of a generator that each image takes as many of as it needs.\n\n"
-"`numbers` is the address of rows of `length` numbers, which say what each of the next ones is if it is of a kind: first of\n"
-"32 bits, and then two rows for each random resized cut, and one for each mirroring. `done` is that of two integers: how many\n"
-"images have their crop, where it goes on, and becomes how many then have; and how many numbers were used. It ends where there\n"
-"may be too few for the next image. False where Python is to say what is wrong.");
+"Choose the crops of `count` images like `choose`, but with as many numbers of a generator as each image needs.\n\n"
+"`numbers` is the address of rows of the next `length` numbers of a generator, in each form in which steps use them: first as\n"
+"32-bit numbers; then two rows for each random resized cut, and one for each mirroring. `done` is the address of two integers.\n"
+"The first is the number of images that have a crop, before and after the call; the second is set to the number of used\n"
+"numbers. The function stops when the next image might need more numbers than are left. False as for `choose`.");
 
 PyDoc_STRVAR(decide_doc,
 "decide(rules, rule_count, height, width, count, numbers, stride, out)\n--\n\n"
-"Decide on the operations on `count` images of a size by so many rules; see packer._images.native.crop_steps.RULE.\n\n"
-"`rules`, `numbers` and `out` are addresses: of so many records, of `count` rows of random numbers, `stride` numbers from one\n"
-"to the next, and of count * rule_count records of packer._images.operations.OPERATION.");
+"Choose operations for `count` images of one size by rules; see packer._images.native.crop_steps.RULE.\n\n"
+"`rules` is the address of `rule_count` records, `numbers` that of `count` rows of random numbers, which begin `stride` numbers\n"
+"apart, and `out` that of count * rule_count records of packer._images.operations.OPERATION.");
 
 PyDoc_STRVAR(uniforms_doc,
 "uniforms(seed, epoch, indices, count, randoms, out)\n--\n\n"
-"Write the random numbers of packer.samplers._random.uniforms.\n\n"
-"`indices` and `out` are addresses: of `count` 64-bit integers, and of count * randoms numbers.");
+"Write the same random numbers as packer.samplers._random.uniforms.\n\n"
+"`indices` is the address of `count` 64-bit integers, `out` that of count * randoms doubles.");
 
 PyDoc_STRVAR(cut_out_doc,
 "cut_out(data, height, width, top, left, crop_height, crop_width)\n--\n\n"
-"Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on, and the part of the image that it shows.\n\n"
-"See packer._images.jpeg_tiles.cut_out. None where the data are no tiled JPEG of that height and width, or its markers\n"
-"are not where its table says.");
+"Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on, and the rectangle of the image that it shows.\n\n"
+"See packer._images.jpeg_tiles.cut_out. None if the data are no tiled JPEG of this height and width, or the markers are not\n"
+"where the table says.");
 
 PyDoc_STRVAR(first_rows_doc,
 "first_rows(data, height, width, bottom)\n--\n\n"
-"Return a JPEG of the rows of a JPEG down to `bottom`, or more, and how many those are.\n\n"
-"See packer._images.jpeg_tiles.first_rows. None where the data are no ordinary JPEG of that height and width in one scan.");
+"Return a JPEG whose header declares only the rows that decoding down to `bottom` needs, and their number.\n\n"
+"See packer._images.jpeg_tiles.first_rows. None if the data are no ordinary JPEG of this height and width in one scan.");
 
 PyDoc_STRVAR(decode_into_doc,
 "decode_into(tasks, count, operations, each, table, constants, type, planes)\n--\n\n"
-"Read images, decode rectangles of JPEGs and PNGs, resize them, and write windows of the results, padded and changed.\n\n"
-"`tasks` is the address of so many records; see packer._images.native.TASK. `operations` is that of count * each records, so\n"
-"many of each image; see packer._images.operations.OPERATION. `table` is 0, or the address of 3 * 256 floats, which the levels\n"
-"of red, green and blue become: the results are these, one colour after the other. `constants` is 0, or the address of 7 floats:\n"
-"then the results are numbers, as `write_numbers` makes them. Returns which were not done, as their numbers: those are to be\n"
-"read and decoded in another way, as their bytes are not there or not what they were, or are no\n"
-"undamaged JPEG or PNG of that size of a usual kind; the window has any pixels then.");
+"Read images, decode rectangles of JPEGs and PNGs, resize and augment them, and write windows of the results.\n\n"
+"`tasks` is the address of `count` records; see packer._images.native.TASK. `operations` is the address of count * each\n"
+"records, `each` for every image; see packer._images.operations.OPERATION. `table` is 0, or the address of 3 * 256 floats: the\n"
+"numbers that replace the levels of red, green and blue; then results are planar. `constants` is 0, or the address of 7\n"
+"floats; then results are numbers, as `write_numbers` makes them. Return the indices of the tasks that failed, because bytes\n"
+"are missing or have changed, or are not an undamaged JPEG or PNG of this size and a supported kind. The caller decodes these\n"
+"images in another way; the pixels in their windows are undefined.");
 
 PyDoc_STRVAR(decode_grey_doc,
 "decode_grey(data, height, width, out)\n--\n\n"
-"Decode a grey JPEG, and write its levels at the address `out`, height * width bytes.\n\n"
-"False where the data are no undamaged JPEG of that size in grey; what was written then are any bytes.");
+"Decode a grey JPEG, and write its levels, height * width bytes, to the address `out`.\n\n"
+"False if the data are not an undamaged grey JPEG of this size; the bytes at `out` are then undefined.");
 
 PyDoc_STRVAR(resize_doc,
 "resize(pixels, stride, rows, columns, crop_height, crop_width, scaled_height, scaled_width, cut_top, cut_left, out_height, out_width,\n"
 "       flip, interpolation, out)\n--\n\n"
-"Resize crop_height * crop_width pixels, of which `rows` * `columns` are there, and write a window of the result.\n\n"
-"`pixels` is the address of RGB rows, `stride` bytes from one to the next, and `out` that of out_height * out_width * 3\n"
-"bytes. False where the sizes are too large, or the window depends on pixels that are not there.");
+"Resize a rectangle of crop_height * crop_width pixels, and write a window of the result.\n\n"
+"`pixels` is the address of the rectangle's first `rows` rows and `columns` columns, RGB; rows begin `stride` bytes apart.\n"
+"`out` is the address of out_height * out_width * 3 bytes. False if a side is too long, or the window depends on missing\n"
+"pixels.");
 
 PyDoc_STRVAR(look_up_doc,
 "look_up(pixels, count, table, out, planes, images)\n--\n\n"
-"Write for each level of `count` RGB pixels the number that a table says: with `planes` first those of red, then green,\n"
-"then blue, and without them pixel by pixel; and so for each of `images`, which follow one another.\n\n"
-"`pixels`, `table` and `out` are addresses: of images * count * 3 bytes, of 3 * 256 floats, and of images * 3 * count floats.");
+"Convert the levels of `images` images of `count` RGB pixels each to the numbers in a table.\n\n"
+"With `planes`, an image's numbers for red come first, then those for green and blue; otherwise the numbers of a pixel are\n"
+"adjacent. `pixels`, `table` and `out` are the addresses of images * count * 3 bytes, of 3 * 256 floats, and of\n"
+"images * count * 3 floats.");
 
 PyDoc_STRVAR(mix_labels_doc,
 "mix_labels(labels, count, classes, shares, out)\n--\n\n"
-"Write for each of `count` labels the share of each of so many classes, as packer.augment says: of its own class and of the\n"
-"class of the label before it; of the first label, of the last.\n\n"
-"`labels`, `shares` and `out` are addresses: of 64-bit integers, of two floats, the share of the own class and that of the\n"
-"other, and of count * classes floats. False, and nothing is written, where a label is none of the classes.");
+"Write the shares of `classes` classes in each of `count` mixed labels, as MixUp and CutMix mix them.\n\n"
+"A label has two shares: that of its own class, and that of the class of the previous label (for the first label, of the\n"
+"last). `labels` is the address of 64-bit integers, `shares` that of two floats, the own share and the other, and `out` that of\n"
+"count * classes floats. False if a label is no class; then nothing is written.");
 
 PyDoc_STRVAR(png_samples_doc,
 "png_samples(compressed, height, width, depth, colour, interlaced, first, end, out)\n--\n\n"
-"Write the samples of rows of a PNG, from one to before another: a byte each, or two of those that have 16 bits. Samples of 2\n"
-"or 4 bits that are levels of grey are spread over 0 to 255.\n\n"
-"`compressed` are the bodies of its IDAT chunks, joined; the next five numbers are those of its IHDR, of which the first two\n"
-"are exchanged. `out` is the address of the memory for these rows. False where the data are damaged.");
+"Write the samples in the rows `first` to `end` - 1 of a PNG: one byte each, or two if they have 16 bits.\n\n"
+"Grey samples of 2 or 4 bits are spread over 0 to 255. `compressed` has the joined bodies of the IDAT chunks; the next five\n"
+"numbers are those of IHDR, but with the height first. `out` is the address of memory for these rows. False if the data are\n"
+"damaged.");
 
 PyDoc_STRVAR(gather_doc,
 "gather(pixels, stride, item, rows, columns, height, width, fill, out)\n--\n\n"
-"Write height * width pixels of `item` bytes: those in so many rows and columns, and `fill` where a row or column is\n"
-"before 0.\n\n"
-"All but the numbers are addresses: of rows of pixels, `stride` bytes from one to the next; of `height` and of `width`\n"
-"64-bit integers, which are believed; of one pixel; and of height * width pixels.");
+"Write the height * width pixels at which rows and columns cross, and `fill` where the row or the column is negative.\n\n"
+"A pixel has `item` bytes. `pixels` is the address of rows of pixels that begin `stride` bytes apart; `rows` and `columns` are\n"
+"the addresses of `height` and of `width` 64-bit integers, which are not checked; `fill` is the address of one pixel.");
 
 PyDoc_STRVAR(survey_doc,
 "survey(records, count)\n--\n\n"
-"Read images, no more of each than tells its size unless it is checked, and write that and the checksum into its record.\n\n"
-"`records` is the address of so many records; see packer._images.native.records.SURVEY.");
+"Inspect images, and write their properties and, if requested, their checksums into records.\n\n"
+"Of an image, no more bytes are read than the results need. `records` is the address of `count` records; see\n"
+"packer._images.native.records.SURVEY.");
 
 PyDoc_STRVAR(transcode_doc,
 "transcode(data, most_pixels, least_tile)\n--\n\n"
-"Return the pieces of a tiled JPEG that is made of a JPEG, or why none can be made, a string.\n\n"
-"The pieces are those of packer._images.jpeg_tiles.assemble: metadata, headers, tiles of a row, bytes of each row as 64-bit\n"
-"integers, and the scan; then comes where in the data the image ends. A tile has `least_tile` bytes or more, on average.");
+"Convert a JPEG to the pieces of a tiled JPEG; return a string with the reason if that is impossible.\n\n"
+"The pieces are the parameters of packer._images.jpeg_tiles.assemble: metadata, header, columns, row_sizes as 64-bit integers,\n"
+"and scan; the last value is the position in the data at which the image ends. Tiles have at least `least_tile` bytes on\n"
+"average.");
 
 PyDoc_STRVAR(write_numbers_doc,
 "write_numbers(pixels, count, begin, end, height, width, out, type, planes, constants, mixture, top, left, bottom, right)\n--\n\n"
-"Write those images of a batch from `begin` to before `end` as numbers; see packer._images.numbers.\n\n"
-"`pixels`, `out` and `constants` are addresses: of `count` RGB images, of as many of numbers, and of 9 floats.");
+"Write the images `begin` to `end` - 1 of a batch as numbers; see packer._images.numbers.NumberWriter.\n\n"
+"`pixels` is the address of `count` RGB images, `out` that of their numbers, and `constants` that of 9 floats.");
 
-/* The next two are for tests alone: of what other functions do on the way. */
+/* The next two are only for tests: other functions do the same as one of their steps. */
 
 PyDoc_STRVAR(crc32c_doc,
 "crc32c(data, crc)\n--\n\n"
-"Return the CRC-32C of bytes that follow others, whose CRC-32C is `crc`, or 0 where there are none.");
+"Return the CRC-32C of some bytes together with the bytes before them, whose CRC-32C is `crc`; 0 if there are none.");
 
 static PyObject *
 crc32c(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
@@ -167,9 +172,9 @@ crc32c(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 
 PyDoc_STRVAR(inflate_doc,
 "inflate(data, out, size, whole)\n--\n\n"
-"Write the first `size` bytes that zlib deflated to `data` at the address `out`. With `whole` there must be no more, and\n"
-"zlib's checksum is compared.\n\n"
-"False where the data are damaged, or not so many. What was written then are any bytes.");
+"Inflate the zlib stream `data`, and write its first `size` bytes to the address `out`.\n\n"
+"With `whole`, the stream must have no more bytes, and its checksum is compared. False if the data are damaged or too short;\n"
+"the bytes at `out` are then undefined.");
 
 enum { PIECE = 1 << 16 };
 
