@@ -1,7 +1,7 @@
-"""New positions of boxes, keypoints and corners of polygons after a crop, a rotation by EXIF, or operations.
+"""Moves boxes, keypoints and corners of polygons as a crop, a rotation by EXIF, or augmentations move the pixels.
 
-Positions are in pixels: x to the right and y down from the upper left corner of the image. Operations rotate and scale
-around the middle of the image, at half of its width and height. The arithmetic is the same as in torchvision's
+Positions are in pixels: x to the right and y down from the upper left corner of the image. Augmentations rotate and
+scale around the middle of the image, at half of its width and height. The arithmetic is the same as in torchvision's
 transforms.v2.functional. So a box ends where its last pixel ends, and is mirrored by ``width - x``; a keypoint lies on
 a pixel, so it is mirrored by ``width - 1 - x``. A corner of a polygon lies between pixels, like a corner of a box.
 """
@@ -186,7 +186,7 @@ def _placed(points: Points, box: Box) -> Points:
 
 
 def _limits(box: Box) -> tuple[Points, Points]:
-    """Return the upper left and the lower right corner, x and y, of the visible part of the resized rectangle."""
+    """Return the upper left and the lower right corner (x, y) of the visible part of the resized rectangle."""
     first = np.array([box.cut_left, box.cut_top], np.float64)
     end = np.add(first, (box.out_width, box.out_height))
     sides = box.scaled_width, box.scaled_height
@@ -292,7 +292,10 @@ def _each(operations: Operations, move: Callable[[int], None]) -> None:
 
 
 def _forward(points: Points, matrices: npt.NDArray[Any], sizes: Ints) -> Points:
-    """Move (N, P, 2) points, x and y, by the inverse of matrices that map result positions to image positions."""
+    """Move (N, P, 2) points (x, y) of N images to their positions in the results.
+
+    The matrices map in the opposite direction, from the results to the images.
+    """
     middle = sizes[:, None, ::-1] * 0.5
     a, b, across, c, d, down = matrices.T
     with np.errstate(all="ignore"):  # a matrix may collapse the image to a line

@@ -287,8 +287,8 @@ def warp_pixels(pixels: Pixels, operations: Operations, fill: Fill | None = None
     pixels : (height, width) or (height, width, channels) array
     operations : (M,) array of OPERATION
     fill : number or sequence of numbers, optional
-        The colour of pixels from outside of the image, as for `nearest`; by default, each operation has its own colour.
-        If the image does not have three channels, an operation's colour must be grey.
+        The colour of pixels that come from outside of the image, as for `nearest`; by default the colour in each
+        operation. If the image does not have three channels, an operation's colour must be grey.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Encoding pixels as JPEG, PNG, WebP or BMP."""
+"""Encodes pixels as JPEG, PNG, WebP or BMP."""
 
 from __future__ import annotations
 

@@ -206,12 +206,12 @@ def outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
 
 
 def colour_of_fill(fill: int) -> list[int]:
-    """Return the red, green and blue of a box's or an operation's fill."""
+    """Return red, green and blue of the fill colour in a box or in an operation."""
     return [int(fill) >> shift & 0xFF for shift in (0, 8, 16)]
 
 
 def _extent(mode: str, first: int, count: int, side: int) -> tuple[int, int]:
-    """Return the range of pixels, out of `side`, that `count` positions from `first` on show."""
+    """Return the range of the `side` pixels that are visible at `count` positions from `first` on."""
     starts = range(first, first + count, _POSITIONS)
     positions = (_sources(mode, start, min(_POSITIONS, first + count - start), side) for start in starts)
     extents = [(int(block.min()), int(block.max())) for block in positions]
@@ -232,7 +232,7 @@ def touched(box: Box) -> Rectangle:
 
 
 def from_corner(box: Box, touched: Rectangle) -> Rectangle:
-    """Return the touched part, extended to the upper left corner of the box's rectangle if this is resized.
+    """Return the touched part, extended to the upper left corner of the box's rectangle if the rectangle is resized.
 
     The resizing kernel begins at that corner. Pixels above and left of the touched part do not affect the result, and
     may have any colour.

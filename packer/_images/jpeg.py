@@ -27,7 +27,7 @@ _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 
 
 def is_usual(marker: int, content: bytes) -> bool:
-    """Tell whether Pillow is known to accept a segment.
+    """Tell whether Pillow is known to accept a segment of metadata.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def read_header(data: Buffer) -> JPEGHeader | None:
 
 
 def _header_of(data: Buffer) -> JPEGHeader | None:
-    """Like `read_header`, but raise ImageError if the segments of the header are not well-formed."""
+    """Read a header like `read_header`, but raise ImageError if its segments are not well-formed."""
     frame: tuple[int, int, int, int, int] | None = None
     frame_at = from_exif = from_xmp = exifs = 0
     usual = True
@@ -255,7 +255,7 @@ def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
 
 
 def size_of(data: Buffer) -> tuple[int, int] | None:
-    """Return height and width of a JPEG, of which the bytes up to its frame are enough; None for other images."""
+    """Return height and width of a JPEG, which may be cut after its frame header; None for other images."""
     try:
         for marker, at, end in segments(data):
             if marker in _SOF and end >= at + 9:

@@ -144,7 +144,7 @@ class Tiles(NamedTuple):
 
 
 def restarts(first: int, count: int) -> npt.NDArray[np.uint8]:
-    """Return the second bytes of the restart markers after `count` tiles, beginning with the marker number `first`."""
+    """Return the second bytes of `count` successive restart markers; the first of them has the number `first`."""
     return (0xD0 + (np.arange(first, first + count) & 7)).astype(np.uint8)
 
 
@@ -265,7 +265,7 @@ def annotate(data: Buffer) -> bytes:
 
 
 def annotate_in_python(data: Buffer) -> bytes:
-    """Like `annotate`, for JPEGs that the C code does not handle, and for tests."""
+    """Add the tile table like `annotate`; for JPEGs that the C code does not handle, and for tests."""
     metadata, header = bytearray(), bytearray()
     interval, frame, scan_at = 0, b"", 0
     for marker, start, end in jpeg.segments(data):
@@ -329,7 +329,7 @@ def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer
 
 
 def first_rows_in_python(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
-    """Like `first_rows`, but slower."""
+    """Do the same as `first_rows`, but in Python, which is slower."""
     header = _read_header(data)
     if header is None or (header.height, header.width) != size:
         return None
@@ -371,7 +371,7 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle) -> CutOut
 
 
 def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle) -> CutOut | None:
-    """Like `cut_out`, but slower."""
+    """Do the same as `cut_out`, but in Python, which is slower."""
     tiles = read_tiles(data) if _read_header(data) is not None else None
     if tiles is None or tiles.grid[:2] != size:
         return None

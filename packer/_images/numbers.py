@@ -174,7 +174,7 @@ class Lookup:
         return ", ".join(" ".join(repr(convert).split()) for convert in self._conversions)
 
     def __call__(self, pixels: npt.NDArray[np.uint8]) -> torch.Tensor:
-        """Return (height, width, 3) uint8 pixels as a (3, height, width) float32 tensor."""
+        """Convert (height, width, 3) uint8 pixels to a (3, height, width) float32 tensor."""
         return self._shown(torch.from_numpy(native.look_up(pixels, self.table, planes=self._is_contiguous)))
 
     def for_c(self) -> LevelConversion:

@@ -91,7 +91,7 @@ def with_operations(crops: Crops, operations: Operations) -> Crops:
 
 
 def parted(crops: Crops) -> tuple[Crops, Operations | None]:
-    """Split crops, (N,) or (N, V), into an array of CROP and the operations on their results, or None."""
+    """Split crops, (N,) or (N, V), into an array of CROP and the operations on their results, None without any."""
     if crops.dtype == CROP:
         return crops, None
     bytes_of = as_bytes(crops)
@@ -122,7 +122,7 @@ def crops_from(data: bytes, shape: tuple[int, ...]) -> Crops:
 
 
 def gathered(count: int, parts: Sequence[tuple[Any, Crops]]) -> Crops:
-    """Assemble the crops of `count` images from parts; each part has crops, and the positions where these belong."""
+    """Assemble the crops of `count` images from parts; each part has positions, and the crops for these positions."""
     made = np.zeros((count, *parts[0][1].shape[1:]) if parts else count, _widest([crops for _, crops in parts]))
     for positions, crops in parts:
         as_bytes(made)[positions, ..., : crops.dtype.itemsize] = as_bytes(crops)

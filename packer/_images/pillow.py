@@ -89,7 +89,7 @@ def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]
 
 
 def _listening(data: Buffer) -> contextlib.AbstractContextManager[list[str]]:
-    """Collect libtiff's messages on a TIFF."""
+    """Collect libtiff's messages in the ``with`` block if the data are a TIFF; otherwise collect nothing."""
     return tiff.listening() if bytes(data[:2]) in (b"II", b"MM") else contextlib.nullcontext([])
 
 

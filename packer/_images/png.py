@@ -78,7 +78,7 @@ class PNG(NamedTuple):
 
 
 def size_of(data: Buffer) -> tuple[int, int] | None:
-    """Return height and width of a PNG, of which 24 bytes are enough; None for other images, or if a side is 0."""
+    """Return height and width from the first 24 bytes of a PNG; None for other images, or if a side is 0."""
     head = bytes(data[:24])
     if len(head) < 24 or not head.startswith(SIGNATURE) or head[12:16] != b"IHDR":
         return None
@@ -206,7 +206,7 @@ def _decode_in_c(png: PNG, first: int, end: int) -> Samples | None:
 
 
 def _decode_in_python(png: PNG, first: int, end: int) -> Samples | None:
-    """Like `_decode_in_c`, for images of 16 bits."""
+    """Decode rows like `_decode_in_c`, but only of images with 16 bits per sample."""
     if png.interlacing:
         whole = _deinterlaced(png)
         return None if whole is None else whole[first:end]

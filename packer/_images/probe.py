@@ -162,7 +162,7 @@ def _inspect_webp(data: Buffer) -> ImageInfo | None:
 
 
 def _inspect_with_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageInfo:
-    """Open and decode with Pillow."""
+    """Inspect an image by opening and decoding it with Pillow."""
     with tiff.listening() as complaints, opened(data, max_pixels) as image:
         width, height = image.size
         depth = depth_of(image, data)
@@ -195,7 +195,7 @@ def _not_shown(depth: Depth) -> str:
 
 
 def bands_not_shown(finding: str) -> bool:
-    """Tell whether a finding reports bands that reading as RGB leaves out."""
+    """Tell whether a finding reports bands that are lost when the image is read as RGB."""
     return _NOT_SHOWN.fullmatch(finding) is not None
 
 

@@ -175,7 +175,7 @@ def grey_copy(data: Buffer, tiff: TIFF, band: int | None) -> bytes:
 
 
 def _with_directory(data: Buffer, tiff: TIFF, tags: Mapping[int, Sequence[int]]) -> bytes:
-    """Return a TIFF with another first directory, which is appended at its end."""
+    """Return a TIFF whose first directory is replaced by one with these tags, appended at the end of the file."""
     pointer, number, entry = _structs(tiff.order, tiff.long)
     file = bytearray(data)
     file += bytes(len(file) % 2)
@@ -380,7 +380,7 @@ def _without_prefix(exif: bytes) -> memoryview:
 
 
 def _require_modest_tiff(tiff: memoryview, pages: int = 1) -> None:
-    """Walk the first directories of a TIFF."""
+    """Raise ImageError if reading the first directories of a TIFF would cost too much."""
     order = "<" if tiff[:1].tobytes() == b"I" else ">"
     long = tiff[2:3].tobytes() == b"+"
     pointer, number, entry = _structs(order, long)
@@ -398,7 +398,7 @@ def _require_modest_tiff(tiff: memoryview, pages: int = 1) -> None:
 
 
 def _require_modest_values(entries: Iterator[tuple[int, ...]], size: int, inline: int) -> None:
-    """Add up the sizes of a directory's values; values of at most `inline` bytes are in the directory itself."""
+    """Raise ImageError if reading a directory's values would cost too much; those up to `inline` bytes cost nothing."""
     claimed = copied = left_out = 0
     for _, kind, count, begin in entries:
         taken = count * UNITS.get(kind, 0)

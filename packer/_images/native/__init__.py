@@ -253,7 +253,7 @@ def decode_grey(data: Buffer, height: int, width: int) -> Pixels | None:
 
 
 def encode_jpeg(pixels: Pixels, quality: int, interval: int) -> bytes:
-    """Encode as a baseline JPEG with 4:2:0 subsampling, with the same bytes as from Pillow.
+    """Encode pixels as a baseline JPEG with 4:2:0 subsampling; the bytes are the same as from Pillow.
 
     Parameters
     ----------
