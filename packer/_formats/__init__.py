@@ -73,7 +73,7 @@ _PLUGIN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,40}")
 
 
 def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
-    """Return the format for a pack's name; DestinationOptionError, with `advice`, if the suffix is unknown."""
+    """Return the format that the suffix of a pack's name means; DestinationOptionError, with `advice`, if unknown."""
     path = user_path(path)
     suffix = path.suffix.lower()
     for row in FORMATS.values():
@@ -92,7 +92,7 @@ def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -
 
 
 def recognise(path: str | os.PathLike[str] | Place) -> Format:
-    """Return the format of the pack at a path or a URL, by its content.
+    """Determine the format of the pack at a path or a URL from its content.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def _missing(place: Place, format: str) -> PackError | MissingDependencyError:
 
 
 def _kind_of_directory(place: Place) -> str:
-    """Return the likely kind of a directory that is not a pack."""
+    """Describe a directory that is not a pack, for an error; perhaps some files of a pack are missing in it."""
     if not _is_part_of_pack(place):
         return "a directory that is not a pack"
     missing = " or ".join(row.files[-1] for row in _DIRECTORIES)

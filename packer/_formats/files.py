@@ -60,7 +60,7 @@ class PackFiles:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> PackFiles:
-        """List the files of a pack; PackError if `path` is none, or a file is missing, not regular, or listed twice."""
+        """List a pack's files; PackError if `path` is no pack, or a file is missing, not regular, or listed twice."""
         with open_pack(path) as reader:
             place, names, identity = reader.place, reader.file_names(), reader.manifest.identity()
             elsewhere = {name: where for name in names if (where := reader.place_of(name)) is not None}
@@ -115,7 +115,7 @@ class PackFiles:
                     raise _changed(file)
 
     def are_at(self, copy: Path) -> bool:
-        """Tell whether a copy has all of the files, each a regular file of this user with the same size."""
+        """Tell whether a copy has all of these files, with the same sizes, as regular files that this user owns."""
         with writing_to(copy):
             try:
                 return all(_is_own(os.lstat(copy / name), size) for name, size in self.sizes.items())
@@ -223,7 +223,7 @@ def _part_number(part: str) -> int:
 
 
 def _next_number(listed: set[str]) -> int:
-    """Return the number that `append` gives to the next part: the first unused number from the count of parts on."""
+    """Return the number that `append` gives to the next part: the first unused one, at least the number of parts."""
     parts = {path.partition("/")[0] for path in listed}
     numbers = {_part_number(part) for part in parts if _PART.fullmatch(part)}
     return next(number for number in itertools.count(len(numbers)) if number not in numbers)

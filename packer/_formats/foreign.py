@@ -227,7 +227,7 @@ def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
 
 
 def end_of(table: Table, rows: int, start: int) -> int:
-    """Return where the last image or blob of the first rows ends, if that is after `start`; otherwise `start`."""
+    """Return where the last image or blob of the first `rows` rows ends, if this is after `start`; else `start`."""
     ends = [start]
     for offset, size in _places(table):
         inside = (offset[:rows] >= start) & (size[:rows] > 0)
@@ -244,7 +244,7 @@ def _places(table: Table) -> Iterator[tuple[Ints, Ints]]:
 
 
 def stored_value(written: Table, one: Field, index: int, read: Callable[[int, int], bytes]) -> Stored:
-    """Return the stored value of a row's field."""
+    """Return the stored value of a field in one row of the table."""
     row = [written.more[column][index] for column in one.columns()]
     if KINDS[one.kind].missing(row):
         return None
@@ -493,7 +493,7 @@ class ShardWriter(ForeignWriter):
                 self._indexes.append(listed)
 
     def _read_back(self, written: Table, rows: Iterable[int]) -> Iterator[Sample]:
-        """Yield the samples of rows from the last shard and the copies."""
+        """Yield the samples in some rows, read from the last shard and from the file of copied bytes."""
         names, start = written.sample_names(), self._start
         shard = PackFile(self._path, self.shard_name.format(len(self._shards)))
         with shard, PackFile(self._index, DATA_FILE) as copies:

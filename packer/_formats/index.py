@@ -333,7 +333,7 @@ class IndexReader(SpreadReader):
         return file, 0
 
     def _data_file(self, number: int) -> tuple[PackFile, int]:
-        """Open a file, or return it if it is open and unchanged."""
+        """Return a file that was opened before, if it is unchanged; otherwise open it."""
         found = super()._data_file(number)
         if not found[0].changed():
             return found

@@ -131,7 +131,7 @@ class TreeWriter:
                 self._add_inline(self._leaf_for(key, NODE_HEADER.size + len(key) + size), key, size, data)
 
     def _add_inline(self, leaf: Page, key: bytes, size: int, data: Iterable[Buffer]) -> int:
-        """Add a node with its value; return where the value begins."""
+        """Add a node that contains its value; return where the value begins."""
         self._entries += 1
         header = NODE_HEADER.pack(size & 0xFFFF, size >> 16, 0, len(key))
         at = leaf.add(header, key, *([bytes(size)] if self._file is None else data))

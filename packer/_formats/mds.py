@@ -146,7 +146,7 @@ def _missing(encoding: str) -> bytes:
 
 
 def _number(one: Field, encoding: str, stored: Stored) -> bytes:
-    """Encode a scalar or a class for its column."""
+    """Encode the value of a scalar or class field for its column."""
     packed = _NUMBERS.get(encoding)
     return json.dumps(one.decode(stored)).encode("ascii") if packed is None else packed.pack(stored)
 

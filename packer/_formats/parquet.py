@@ -63,7 +63,7 @@ class ParquetColumn(NamedTuple):
 
     @property
     def element(self) -> Encoded:
-        """The element of the column in the schema."""
+        """The column's element in the schema of a file."""
         members = {1: i32(self.kind), 3: i32(_OPTIONAL), 4: binary(self.path[-1].encode("utf-8"))}
         return struct(members if self.converted is None else {**members, 6: i32(self.converted)})
 

@@ -1,7 +1,7 @@
 """Random access to the samples of a pack: `Reader` implements all ways of reading with the few methods of a format.
 
-`PackColumns` gives conditions access to a pack's columns; `read_manifest` and `write_manifest` are for packs that are
-directories.
+`PackColumns` provides the columns of a pack for conditions that select samples; `read_manifest` and `write_manifest`
+are for packs that are directories.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Reader(PackAccess):
         return self.table.row(position)
 
     def read_row(self, row: Row) -> Buffer:
-        """Return the data of a row, compared with its checksum. Raises the same errors as `read`."""
+        """Return the data of a row, after comparing them with their checksum. Raises the same errors as `read`."""
         try:
             data = self._fetch_image(row)
         except CorruptPackError as error:
@@ -300,7 +300,7 @@ class Reader(PackAccess):
             return ""
 
     def describe(self, index: int) -> str:
-        """Return the pack, the index and the name of a sample, for messages."""
+        """Return a text for messages with the pack, the index and the name of a sample."""
         return f"{printable(self.path)}, sample {index} ({printable(self.known_name(index))})"
 
     def corrupt(self, index: int, reason: str) -> CorruptPackError:
@@ -316,7 +316,7 @@ class Reader(PackAccess):
         return {field.name: field for field in self.manifest.fields}
 
     def value(self, index: int, name: str) -> Stored:
-        """Return the stored value of one sample's field: a number, bytes, or None if there is none.
+        """Return the stored value of one sample's field: a number, bytes, or None if it is missing.
 
         Raises
         ------
@@ -580,7 +580,7 @@ class PackColumns(Mapping[str, Column]):
     ----------
     reader : Reader
     rows : (N,) int64 array, optional
-        The rows of the pack's table whose values the columns have; by default all rows.
+        The rows of the pack's table that the columns contain; by default all rows.
     labels : (N,) int64 or float64 array, optional
         Labels instead of the pack's.
     classes : sequence of str, optional

@@ -113,7 +113,7 @@ def _float32(number: float) -> bytes:
 
 
 def _extended(checksum: int, data: Buffer) -> int:
-    """Return the CRC-32C `checksum`, continued over some bytes."""
+    """Continue a CRC-32C over more bytes, and return it."""
     if isinstance(data, bytes):
         return int(google_crc32c.extend(checksum, data))
     view = np.frombuffer(data, np.uint8)  # the extension takes bytes, or a read-only array

@@ -168,7 +168,7 @@ class WebDatasetWriter(ShardWriter):
 
 
 def _number(one: Field, stored: int | float) -> tuple[str, bytes, None]:
-    """Return the member of a scalar or a class."""
+    """Return extension, bytes and slot of the member for a value of a scalar or class field."""
     if KINDS[one.kind].has_classes:
         return f"{one.name}.cls", b"%d" % stored, None
     return f"{one.name}.json", json.dumps(one.decode(stored)).encode("ascii"), None
