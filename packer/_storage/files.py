@@ -601,7 +601,7 @@ class TableBuilder:
         name: bytes,
         more: Sequence[int | float] = (),
     ) -> None:
-        """Add one row; `more` are the columns of the fields, in their order."""
+        """Add one row; `more` has the values of the fields' columns, in their order."""
         self._count += 1
         self._name_end += len(name)
         self._rows.append(self._row.pack(label, height, width, offset, size, crc32c, self._name_end, *more))

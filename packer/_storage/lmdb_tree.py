@@ -39,7 +39,7 @@ _PAGE_NUMBER = struct.Struct("<Q")  # size of a node's reference to a value on o
 
 
 class Page:
-    """A leaf or branch page: nodes are added in key order from the end, their pointers from the front."""
+    """A leaf or branch page: nodes are added in key order from its end backwards, their pointers from its beginning."""
 
     def __init__(self, number: int, flags: int) -> None:
         self.number = number

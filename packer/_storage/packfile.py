@@ -62,7 +62,9 @@ class PathRecords(NamedTuple):
 
 
 def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints, PathRecords]:
-    """Return positions for `BY_PATH` locations, and records that the caller must keep until the files were read.
+    """Return the positions for `BY_PATH` locations of files, which are the addresses of records, and the records.
+
+    The caller must keep the records until the files have been read.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def holding(self, names: Iterable[str]) -> set[str]:
-        """Return those of several paths below this directory that are regular files."""
+        """Return those of several paths below this directory at which there are regular files."""
 
     @abc.abstractmethod
     def holds(self, inside: str) -> bool:

@@ -451,7 +451,7 @@ def _open_table(table: CachedTable) -> FileBytes | None:
 
 @contextlib.contextmanager
 def _alone(home: Home, begin: int, size: int, seconds: float) -> Iterator[None]:
-    """Wait while another process fetches a table, up to a time limit, and only while that process is alive."""
+    """Before the block, wait while another process fetches the same table, up to a time limit or until it dies."""
     path = os.path.join(home.directory, f"{begin}-{size}.lock")
     try:
         home.make()

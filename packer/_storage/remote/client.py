@@ -90,7 +90,7 @@ def default_limit() -> int:
 
 
 class Memory:
-    """An in-memory cache of blocks, by object, size and number, with a limit on the total size.
+    """An in-memory cache of blocks with a limit on their total size; a key is object, block size and block number.
 
     Parameters
     ----------

@@ -269,7 +269,7 @@ def _strong(version: Version | None) -> str:
 
 
 def _compare(request: RangeRequest, result: Any) -> None:
-    """Compare the response with the request."""
+    """Raise StoreError if a response does not fit its request."""
     now = version_of(result.meta)
     if request.version is None:
         request.version = now

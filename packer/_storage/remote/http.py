@@ -2,8 +2,8 @@
 
 Requests go directly to HTTP servers, and to S3 with URLs that obstore signs. A `Connection` handles one request at a
 time and reads the body into memory that it reuses. It accepts only one kind of response: status 206 with the requested
-range and its length. If a server needs more than a plain request, or sends another response, obstore takes over its
-requests for a while.
+range and its length. If a server needs more than a plain request, or sends another response, obstore makes the requests
+to this server for a while.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PlainRequestError(Exception):
 
 
 class Response(NamedTuple):
-    """A range of an object.
+    """A response with a range of an object.
 
     Attributes
     ----------
@@ -159,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
             self._whole.set_result(self._answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Make the request fail that waits for a response."""
+        """End the request that is waiting for a response with an error."""
         self.reusable = False
         if self._whole is not None and not self._whole.done():
             nothing = self._answer is None and len(self._free) == len(self._head)
@@ -260,7 +260,7 @@ class PlainClient:
         self._proxied = _proxied()
 
     def may_ask(self, url: str) -> bool:
-        """Tell whether an object is fetched from its server without obstore."""
+        """Tell whether an object may be fetched from its server without obstore."""
         apart = url.startswith(("gs:", "az:")) or self._proxied
         return not apart and self._not_before.get(server_of(url), 0.0) <= time.monotonic()
 

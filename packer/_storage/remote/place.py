@@ -153,7 +153,7 @@ class RemoteFile(PackFile):
             self._together = found, begin - at
 
     def _vector(self, offset: int, count: int, dtype: str, *, held: bool) -> Vector | npt.NDArray[Any]:
-        """Fetch a vector now; store it in the cache, if any."""
+        """Fetch a vector now; store it in the cache if there is one."""
         self._require_open()
         size = count * np.dtype(dtype).itemsize
         self._require(offset, size, most=self.size)

@@ -126,7 +126,7 @@ class PartialUpload:
 
 
 class S3Bucket:
-    """A bucket to which files are uploaded in parts. Safe in many threads at once.
+    """A bucket to which files are uploaded in parts. Many threads can use it at once.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class S3Bucket:
         return printable(f"s3://{self.name}/{key}")
 
     def find(self, key: str) -> StoredObject | None:
-        """Return size and ETag of an object; None if there is none."""
+        """Return size and ETag of an object; None if it does not exist."""
         with self._calling(key, "looked at"), self._without("NoSuchKey", "NotFound", "404"):
             head = self._client.head_object(Bucket=self.name, Key=key)
             return StoredObject(int(head["ContentLength"]), _plain(head["ETag"]))
@@ -539,7 +539,7 @@ class _ObjectUpload:
 
 
 class UploadLog:
-    """The log of one pack's upload. Safe in many threads at once.
+    """The log of one pack's upload. Many threads can write to it at once.
 
     Parameters
     ----------
@@ -550,8 +550,8 @@ class UploadLog:
     ids : dict of str to str
         The id of the last upload of each object.
     before : dict of str to set of str
-        For each object with an upload whose id is not recorded, the ids of other uploads that already existed when it
-        began.
+        For each object with an upload whose id is not recorded, the ids of other uploads that already existed when this
+        upload began.
     done : dict of str to str
         The ETags of objects that were completed.
     replaced : set of str or None
@@ -601,7 +601,7 @@ class UploadLog:
         return self._parts.get((key, number, md5), md5)
 
     def knows(self, key: str) -> bool:
-        """Tell whether an upload of this object was begun here."""
+        """Tell whether the log has an upload of this object."""
         return key in self.ids or key in self.before or key in self.done
 
     @property

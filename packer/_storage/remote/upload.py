@@ -106,7 +106,7 @@ class Upload:
         Returns
         -------
         list of str
-            As `require_free` returns them.
+            The notes that `require_free` returns.
 
         Raises
         ------
@@ -154,7 +154,7 @@ class Upload:
             raise exists_already(shown)
 
     def _take_apart(self) -> None:
-        """Delete the manifest of the replaced pack: from now on the objects are neither the old nor the new pack."""
+        """Delete the manifest of the replaced pack; from now on, the objects are neither the old nor the new pack."""
         keys = [self._key_of(name) for name in MANIFESTS]
         self._store.delete([key for key in keys if key not in self._log.done and self._store.find(key) is not None])
 
@@ -170,7 +170,7 @@ def _names_below(key: str, keys: Iterable[str]) -> list[str]:
 
 
 class _ByteCount:
-    """The number of bytes that have arrived, on many threads."""
+    """Counts the bytes that have arrived; many threads can add to the count."""
 
     def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
         self._done, self._total, self._progress = 0, total, progress
@@ -189,7 +189,7 @@ class SharedPrefix:
     Parameters
     ----------
     url : str
-        A URL of S3, Google Cloud Storage or Azure. The objects' names begin with it and a slash.
+        A URL of S3, Google Cloud Storage or Azure. The objects' names begin with this URL and a slash.
 
     Raises
     ------
@@ -320,7 +320,7 @@ class ObstoreBucket:
         return printable(f"{self._base}/{key}")
 
     def find(self, key: str) -> StoredObject | None:
-        """Return size and ETag of an object; None if there is none."""
+        """Return size and ETag of an object; None if it does not exist."""
         found = self._ask("find", key)
         return None if found is None else StoredObject(found["size"], found["etag"])
 

@@ -355,7 +355,7 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     OptionError
-        If it is a URL.
+        If `path` is a URL.
     """
     if is_url(path):
         raise OptionError(
