@@ -157,7 +157,7 @@ def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> 
     images : FileNames
         The names of the image files.
     room : int
-        The maximum length, in bytes, of a path below the directory.
+        The maximum length, in bytes, of a path below the directory of the export.
     labels : bool
         Whether there is a file of labels.
     """
@@ -254,7 +254,7 @@ def _level(path: str) -> int:
 
 
 def _own_names(reader: Reader, field: Field, samples: Ints) -> Iterator[str]:
-    """Yield the paths for a field without a template: files named like the images, in a directory with its name."""
+    """Yield the paths for a field without a template: names like the images', in a directory with the field's name."""
     if KINDS[field.kind].form != "pixels":
         suffix = value_suffix(field)
         yield from (f"{field.name}/{reader.names[index]}{suffix}" for index in samples.tolist())

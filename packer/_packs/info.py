@@ -322,7 +322,7 @@ def _values(reader: Reader, field: Field, indices: range) -> Iterator[Buffer | N
 
 
 def description(pack: PackInfo, *, all_classes: bool = False) -> Iterator[Block]:
-    """Yield settings, sizes, classes with their counts, fields, the account of the source, and findings."""
+    """Yield the output of `packer info`: settings, sizes, classes with their counts, fields, source, and findings."""
     yield f"{here(pack.path)}: {pack.format} {_kind(pack)}, schema {pack.schema}"
     yield from _sizes(pack)
     yield from (f"  {line}" for line in words.settings_in_words(pack.settings, pack.codec))

@@ -274,7 +274,7 @@ def _where(count: int, wrong: Callable[[slice], npt.NDArray[np.bool_]]) -> Itera
 
 
 def _wrong_rows(reader: Reader, field: Field) -> Iterator[Damage]:
-    """Yield the rows of a field's columns with impossible values."""
+    """Yield the damage of each row in which the columns of a field have an impossible value."""
     columns = [reader.table.stored(column) for column in field.columns()]
     for part in spans(len(reader)):
         wrong, reason = _wrong(field, [column[part] for column in columns])
@@ -418,7 +418,7 @@ _FITS: Mapping[str, Callable[[Any, int, int], str | None]] = {
 
 
 def disagreements(reader: Reader, library: str, progress: ProgressCallback | None = None) -> Iterator[Damage]:
-    """Read a pack in which packer found no damage with another library, and yield the differences.
+    """Read a pack with another library after packer found no damage in it, and yield the differences.
 
     Parameters
     ----------
