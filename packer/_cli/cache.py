@@ -33,7 +33,7 @@ def cache_commands() -> None:
 @json_option
 @progress_options(quiet=None)
 def info_command(directory: Path | None, as_json: bool) -> None:
-    """List the objects in the cache: version, cached share, last use.
+    """List the cached objects with version, cached percentage and last use.
 
     The default DIR is $PACKER_CACHE_DIR, or ~/.cache/packer. $PACKER_CACHE_SIZE limits the size of the cache; by default
     the limit is half of the space that would be free without the cache. In Python, cache_size= sets another limit.
@@ -137,9 +137,9 @@ def _moment(seconds: float) -> str:
 def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Copy a pack to the disk of this machine.
 
-    Prints the path of the copy. A dataset that is opened with stage=DIRECTORY uses the copy. DIRECTORY is created if its
-    parent exists. If other users can write to DIRECTORY, for example to /dev/shm, the copy goes to a subdirectory of your
-    own, packer-UID, where UID is your user ID. `packer unstage` deletes the copy.
+    Prints the path of the copy. A dataset that is opened with stage=DIRECTORY reads the copy. DIRECTORY is created if its
+    parent exists. If other users can write to DIRECTORY, for example to /dev/shm, the copy goes to the subdirectory
+    packer-UID, where UID is your user ID; only you can write to it. `packer unstage` deletes the copy.
 
     \b
       packer stage /nfs/train.lmdb /scratch

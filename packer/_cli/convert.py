@@ -332,9 +332,9 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     """Convert images to a pack.
 
     SRC is an image folder (a directory per class, as for torchvision), a pack, or files of another tool: WebDataset,
-    TFRecord, Parquet, LMDB, zip and others (docs/containers.md). DST ends in .lmdb, .h5 or .pth; if other tools should
-    read the pack, in .wds, .tfrecord, .rec, .mds, .caffe, .n5 or .parquet. SRC and DST may be URLs. After an
-    interruption, the same command continues.
+    TFRecord, Parquet, LMDB, zip and others (docs/containers.md). DST ends in .lmdb, .h5 or .pth, or, for other tools,
+    in .wds, .tfrecord, .rec, .mds, .caffe, .n5 or .parquet. SRC and DST may be URLs. To continue after an
+    interruption, run the same command again.
 
     \b
       packer convert photos train.lmdb

@@ -221,8 +221,8 @@ def view_command(packs: tuple[Path, ...], port: int | None, no_browser: bool, ht
     """Show the images of a pack in the browser.
 
     The page shows images, classes, fields, crops, histograms and duplicates. PACK is a pack, an index, an image folder or
-    a file of another tool; several are shown as one pack. The page can be opened only on this machine, and only with the
-    address that is printed. Ctrl-C stops the server.
+    a file of another tool; several of them are shown as one pack. The page can be opened only on this machine, and only
+    with the address that is printed. Ctrl-C stops the server.
 
     \b
       packer view train.lmdb

@@ -91,8 +91,8 @@ def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     """Convert more images and add them to a pack as a new part.
 
     PACK is a pack with parts. SRC is the same as for `packer convert`; its classes get the ids that they have in PACK.
-    Programs that already have PACK open do not see the new part. The same command continues after an interruption, and
-    does nothing if PACK already has this part.
+    Programs that already have PACK open do not see the new part. To continue after an interruption, run the same command
+    again. If PACK already has this part, the command does nothing.
 
     \b
       packer convert imagenet/train train.lmdb --parts 4
@@ -130,7 +130,7 @@ def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     type=PackPath(),
     metavar="DIR|URL",
     panel=GROUPS["source"],
-    help="Set the directory or URL in which the index SRC finds its files, after you have moved them.",
+    help="After you have moved the files of the index SRC: set the directory or URL that now contains them.",
 )
 @options(IndexOptions, "overwrite")
 @progress_options()

@@ -167,7 +167,7 @@ def tune_command(  # noqa: PLR0917
     "--seconds",
     type=Duration(),
     metavar="SECONDS",
-    help="How long to measure the disk; with --train, how long to run the command after its first batch.  [default: 5, or 60]",
+    help="How long to measure the disk; with --train, how long to run the command after its first batch.  [default: 5; with --train 60]",
 )
 @json_option
 @progress_options(quiet=None)
@@ -184,7 +184,8 @@ def doctor_command(
       packer doctor --train 'python train.py --batch 256'
 
     The command of --train runs unchanged, and packer stops it after some steps. A sitecustomize module on its PYTHONPATH
-    measures torch's DataLoader and packer's Loader. If the command saves a checkpoint when it ends, it also saves one now.
+    measures torch's DataLoader and packer's Loader. If the command saves a checkpoint when it ends, it also saves one
+    when packer stops it.
     """
     limits = {name: value for name, value in (("steps", steps), ("seconds", seconds)) if value is not None}
     if train is not None:
@@ -252,7 +253,8 @@ def estimate_command(
     """Predict the size of a pack and the time of its conversion.
 
     Converts some images of every size into a temporary directory next to DST, and so measures the disk that will hold
-    DST. Takes the options of `packer convert`, compares alternatives, and prints the command that makes the pack.
+    DST. Takes the options of `packer convert`, also estimates other options for comparison, and prints the command that
+    makes the pack.
 
     \b
       packer estimate imagenet/train

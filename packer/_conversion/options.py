@@ -112,7 +112,7 @@ def _on_error() -> Any:
     return _option(
         "choice",
         "errors",
-        "If an image or its annotation cannot be used: stop, or skip it and exit with status 3.",
+        "What to do with an unusable image or annotation. fail: stop; skip: leave it out, and exit with status 3.",
         ERROR_POLICIES[0],
         choices=ERROR_POLICIES,
         shows_default=True,
@@ -215,7 +215,7 @@ class SourceOptions:
     suffix: str | None = _option(
         "text",
         "labels",
-        "Append this suffix to each path in --labels.  [default: the suffix of the only image file with that name]",
+        "Append this suffix to each path in --labels.  [default: the suffix of the only image file whose name matches the path]",
         metavar=".JPG",
     )
     no_header: bool = _flag(
@@ -238,7 +238,7 @@ class SourceOptions:
     fields: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[:KIND]=TEMPLATE",
-        "Store another file for each image as a field, such as mask=../masks/{stem}.png. TEMPLATE is a path relative to SRC, with the placeholders {path} {dir} {name} {stem} {class}. KIND: image, mask, text, json, array, bytes.  [default KIND: decided by NAME and the suffix]",
+        "For each image, store another file as a field, such as mask=../masks/{stem}.png. TEMPLATE is a path relative to SRC, with the placeholders {path} {dir} {name} {stem} {class}. KIND: image, mask, text, json, array, bytes.  [default KIND: decided by NAME and the suffix]",
     )
     columns: Sequence[str] | Mapping[str, str] = _several(
         "fields",
@@ -248,7 +248,7 @@ class SourceOptions:
     on_missing: str | None = _option(
         "choice",
         "fields",
-        "If the file or the row of a field is missing for an image: stop with an error, store no value, or leave the image out.",
+        "What to do if an image has no file for a field, or no row in the table with the fields. error: stop; null: store no value; skip: leave the image out.",
         choices=("error", "null", "skip"),
         assumed="error",
     )
@@ -263,12 +263,12 @@ class SourceOptions:
     coco: Sequence[Path] = _several(
         "fields",
         "FILE.json",
-        "Read images and fields from COCO annotations: boxes, categories, segmentations, keypoints, captions. SRC is the directory to which the file_name entries are relative. Several files about the same images are joined.",
+        "Read images and fields from COCO annotations: boxes, categories, segmentations, keypoints, captions. SRC is the directory to which the file_name entries are relative. If several files are about the same images, they are joined.",
         "path",
     )
     masks: bool = _flag(
         "fields",
-        "Draw the segmentations of --coco as masks of category ids, and store these in the field `mask`. Crowds are drawn first, then large objects, then small ones over them.",
+        "For each image, draw the segmentations of --coco into a mask of category ids, the field `mask`. Crowds are drawn first, then large objects, then small ones over them.",
     )
     voc: Path | None = _option(
         "path",
@@ -289,10 +289,10 @@ class SourceOptions:
         "Suffixes of image files.  [default, as for ImageFolder: .jpg .jpeg .png .ppm .bmp .pgm .tif .tiff .webp]",
         metavar=".JPG,.GIF",
     )
-    any_image: bool = _flag("source", "Take every file whose content is an image, whatever its suffix.")
+    any_image: bool = _flag("source", "Take every file that contains an image, whatever the file's suffix.")
     skip_hidden: bool = _flag(
         "source",
-        "Skip files and directories whose names begin with a dot. By default they are taken, as by ImageFolder, and a hidden directory is a class.",
+        "Skip files and directories whose names begin with a dot. By default packer takes them, as ImageFolder does, and a hidden directory is a class.",
     )
     allow_empty: bool = _flag(
         "source", "Accept class directories without images; they keep their class ids, as in ImageFolder."
@@ -300,7 +300,7 @@ class SourceOptions:
     classes_from: Path | None = _option(
         "pack",
         "labels",
-        "Use the class ids of PACK, for example those of train.lmdb for validation images. --on-error applies to classes that PACK lacks.",
+        "Use the class ids of PACK, such as train.lmdb for validation images. If PACK lacks a class, --on-error decides what to do with its images.",
         metavar="PACK",
         common=True,
     )
@@ -311,7 +311,7 @@ class SourceOptions:
     where: str | None = _option(
         "text",
         "source",
-        "Take the samples of the pack SRC that meet a condition, such as 'age > 30 and split == \"train\"' (docs/reading.md). --limit and --sample then count only these samples.",
+        "If SRC is a pack, take only the samples that meet a condition, such as 'age > 30 and split == \"train\"' (docs/reading.md). --limit and --sample then count only these samples.",
         metavar="CONDITION",
     )
 
@@ -382,7 +382,7 @@ class ImageOptions:
     max_pixels: int | None = _option(
         "count",
         "errors",
-        f"Refuse images with more than N pixels; --on-error decides what follows.  [default and maximum: {MAX_PIXELS}, Pillow's limit]",
+        f"Refuse images with more than N pixels; --on-error decides whether to stop or to skip them.  [default and maximum: {MAX_PIXELS}, Pillow's limit]",
         metavar="N",
         most=MAX_PIXELS,
     )
@@ -405,13 +405,13 @@ class OutputOptions:
     report: Path | None = _option(
         "file",
         "errors",
-        "Write a line to FILE.jsonl for each file that was left out or has a finding.",
+        "Write a line to FILE.jsonl for each file that was left out or has an unusual property, such as an EXIF rotation.",
         metavar="FILE.jsonl",
     )
     workers: int | None = _option(
         "count",
         "run",
-        "Number of threads.  [default: one for each CPU that affinity, cgroup and SLURM grant, and one more for encoding]",
+        "Number of threads.  [default: one for each CPU that affinity, cgroup and SLURM grant, and one more if images are encoded]",
         metavar="N",
     )
     shard_size: int | None = _option("size", "image", _SHARD_SIZE, metavar="SIZE")
@@ -433,7 +433,7 @@ class RunOptions:
     splits: tuple[str, ...] = _several(
         "source",
         "NAME",
-        "Convert this split of SRC, or `all` splits, each to its own pack. All packs have the same class ids.",
+        "Convert this split, or with `all` every split, to packs with the same class ids.",
         common=True,
     )
     part: int | None = _option(
@@ -446,7 +446,7 @@ class RunOptions:
     cluster: str | None = _option(
         "text",
         "run",
-        "Make --parts on a Dask cluster: tcp://HOST:PORT, file:SCHEDULER.json, local:N, or slurm, pbs, lsf or sge, as configured for dask-jobqueue (for example in scripts/slurm/jobqueue.yaml).",
+        "Make the --parts on a Dask cluster: tcp://HOST:PORT, file:SCHEDULER.json, local:N, or slurm, pbs, lsf or sge, as configured for dask-jobqueue (for example in scripts/slurm/jobqueue.yaml).",
         metavar="WHERE",
     )
     jobs: int | None = _option(
@@ -455,7 +455,7 @@ class RunOptions:
     scratch: Path | None = _option(
         "directory",
         "run",
-        "Build the pack or part in DIR, on the node's own disk, then copy or upload it to DST. For --part, for --cluster, and if DST is a URL.  [default for a URL: packer-UID in the system's temporary directory]",
+        "Build the pack or part in DIR, on the node's own disk, then copy or upload it to DST. Only with --part, with --cluster, or if DST is a URL.  [default for a URL: packer-UID in the system's temporary directory]",
         metavar="DIR",
     )
     quiet: bool = False
@@ -486,7 +486,7 @@ class MergeOptions:
     classes: str = _option(
         "choice",
         "command",
-        "same: all packs must have the same classes; union: classes that the first pack lacks get the ids after its last id.",
+        "same: all packs must have the same classes; union: classes that the first pack lacks get new ids, after the ids of the first pack.",
         "same",
         choices=("same", "union"),
         shows_default=True,

@@ -58,7 +58,7 @@ def test_the_help_of_doctor_names_the_defaults_of_the_functions() -> None:
     helps = {one.name: one.help for one in cli.commands["doctor"].params if isinstance(one, click.Option)}
     assert str(helps["steps"]).endswith(f"[default: {training['steps'].default}]")
     seconds = [one["seconds"].default for one in (disk, training)]
-    assert str(helps["seconds"]).endswith(f"[default: {seconds[0]:g}, or {seconds[1]:g}]")
+    assert str(helps["seconds"]).endswith(f"[default: {seconds[0]:g}; with --train {seconds[1]:g}]")
 
 
 OF_SOURCES = {
