@@ -1,4 +1,4 @@
-"""The command `packer`, run for real: in children of a server, or in a process of its own."""
+"""The command `packer` and code of tests, run for real: in children of a server, or in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,30 @@ def packer(*arguments: object, powerless: bool = False, **options: Any) -> subpr
     return subprocess.run(line, check=False, **settings)
 
 
+def python(
+    code: str, *arguments: object, environment: Mapping[str, str] | None = None, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run Python code in another process that has packer and torch imported, where processes fork.
+
+    The code sees what ``python -c CODE ARGUMENTS`` shows it, except that modules are imported already, which takes
+    longer than most code does. A test of imports, of a process's memory or of how Python starts needs a process of its
+    own.
+
+    Raises
+    ------
+    AssertionError
+        If the code fails; not with `check=False`.
+    """
+    words, told = [str(argument) for argument in arguments], os.environ if environment is None else environment
+    if _read_by_python(told) == _READ_BY_SERVERS and (server := _command_server(False, torch=True)):
+        result = server.run_code(code, words, told)
+    else:
+        line = [sys.executable, "-c", code, *words]
+        result = subprocess.run(line, env=told, capture_output=True, text=True, check=False)
+    assert not check or result.returncode == 0, result.stderr
+    return result
+
+
 def packer_many(
     commands: Iterable[Sequence[object]], *, powerless: bool = False
 ) -> list[subprocess.CompletedProcess[str]]:
@@ -76,9 +100,9 @@ def packer_many(
     ]
 
 
-def _read_by_python() -> dict[str, str]:
-    """Return the variables of the environment that Python reads when it starts."""
-    return {name: value for name, value in os.environ.items() if name.startswith(("PYTHON", "LANG", "LC_"))}
+def _read_by_python(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables of an environment that Python reads when it starts."""
+    return {name: value for name, value in environment.items() if name.startswith(("PYTHON", "LANG", "LC_"))}
 
 
 _READ_BY_SERVERS = _read_by_python()

@@ -19,7 +19,8 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -52,6 +53,12 @@ class CommandServer:
     def run_many(self, lines: Sequence[Sequence[str]]) -> subprocess.CompletedProcess[str]:
         """Do in a child what `run_many` says."""
         return self._run(lines=lines)
+
+    def run_code(
+        self, code: str, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        """Run Python code as ``python -c CODE ARGUMENTS`` runs it, in the directory of the caller."""
+        return self._run(code=code, arguments=arguments, environment=dict(environment))
 
     def _run(self, **asked: Any) -> subprocess.CompletedProcess[str]:
         output, errors = (Path(self._directory.name) / name for name in ("output", "errors"))
@@ -128,11 +135,18 @@ def _status(job: dict[str, Any]) -> int:
         os.dup2(os.open(job["errors"], os.O_WRONLY | os.O_APPEND), 2)
         if "lines" in job:
             run_many(job["lines"])
+        elif "code" in job:
+            main = types.ModuleType("__main__")
+            sys.modules["__main__"], sys.argv, sys.path[0] = main, ["-c", *job["arguments"]], ""
+            exec(compile(job["code"], "<string>", "exec"), vars(main))
         else:
             sys.argv = ["packer", *job["arguments"]]
             runpy.run_module("packer", run_name="__main__", alter_sys=True)
     except SystemExit as exit:
-        return exit.code if isinstance(exit.code, int) else int(exit.code is not None)
+        if isinstance(exit.code, int) or exit.code is None:
+            return exit.code or 0
+        print(exit.code, file=sys.stderr)  # noqa: T201
+        return 1
     except BaseException:
         traceback.print_exc()
         return 1

@@ -6,6 +6,7 @@ import functools
 import gc
 import io
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS
 from packer._sources.imagefolder import imagefolder_source
+from packer._storage.system import available_memory
 from packer.testing.photos import draw_imagefolder, draw_photo
 from tests.fieldpack import packed
 from tests.turns import turn
@@ -56,9 +58,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--wheel", type=Path, help="a wheel that is tried in place of one that is built by the tests")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    """Let tests write into memory, where there is enough: conversions sync often, which takes a disk a while.
+
+    `--basetemp` names another directory, which is kept.
+    """
     if config.option.markexpr == "cuda":
         settings.load_profile("gpu")
+    is_worker = hasattr(config, "workerinput")  # of pytest-xdist: it gets a directory in that of its session
+    if config.option.basetemp is None and not is_worker and _free_memory() > 6 << 30:
+        directory = tempfile.mkdtemp(prefix="packer-test-", dir=_IN_MEMORY)
+        config.option.basetemp = f"{directory}/pytest"
+        config.add_cleanup(functools.partial(shutil.rmtree, directory, ignore_errors=True))
+
+
+_IN_MEMORY = "/dev/shm"
+
+
+def _free_memory() -> int:
+    """Return the number of bytes that files may take in memory, 0 where no directory is in memory."""
+    if not os.access(_IN_MEMORY, os.W_OK):
+        return 0
+    return min(shutil.disk_usage(_IN_MEMORY).free, available_memory() or 0)
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
@@ -145,16 +167,6 @@ def common_tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory of all workers of a session, for what takes long to make: under a lock, see `tests.turns`."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-
-
-@pytest.fixture
-def fast_tmp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory in memory, where there is one, for what is not about the disk itself: syncing costs nothing there."""
-    if not os.access("/dev/shm", os.W_OK):
-        yield tmp_path_factory.mktemp("fast")
-        return
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="packer-test-") as directory:
-        yield Path(directory)
 
 
 NUMBERED = 40

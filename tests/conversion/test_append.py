@@ -22,12 +22,6 @@ from tests.command import packer_many
 from tests.samples import SUFFIXES, content, noise
 
 
-@pytest.fixture
-def tmp_path(fast_tmp: Path) -> Path:
-    """Conversions sync often, and what is tested here does not depend on how long that takes."""
-    return fast_tmp
-
-
 def draw(root: Path, first: int, count: int, classes: int = 2) -> Path:
     for number in range(first, first + count):
         noise(root / f"class_{number % classes}" / f"{number:03d}.png", number, (8, 8 + number % 5))

@@ -34,12 +34,6 @@ from packer.testing.photos import draw_imagefolder
 from tests.samples import SUFFIXES, content, solid
 
 
-@pytest.fixture
-def tmp_path(fast_tmp: Path) -> Path:
-    """Conversions sync often, and what is tested here does not depend on how long that takes."""
-    return fast_tmp
-
-
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tree")

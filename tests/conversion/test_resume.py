@@ -32,12 +32,6 @@ posix = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 OPTIONS = {"lmdb": {}, "hdf5": {}, "pth": {"shard_size": 9000}}  # several shards
 
 
-@pytest.fixture
-def tmp_path(fast_tmp: Path) -> Path:
-    """Conversions sync often, and what is tested here does not depend on how long that takes."""
-    return fast_tmp
-
-
 class InterruptionError(Exception):
     pass
 

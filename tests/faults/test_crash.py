@@ -39,10 +39,10 @@ def remove(path: Path) -> None:
 @formats
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_killed_before_and_amid_changes_of_the_disk(
-    crash_server: CrashServer, tree: Path, fast_tmp: Path, format: str, *, overwrite: bool, sweep: int
+    crash_server: CrashServer, tree: Path, tmp_path: Path, format: str, *, overwrite: bool, sweep: int
 ) -> None:
     """Creating, writing, syncing, cutting, renaming and removing files: every third, and with --faults every one."""
-    reference, old, path = (fast_tmp / f"{name}{SUFFIXES[format]}" for name in ("reference", "old", "pack"))
+    reference, old, path = (tmp_path / f"{name}{SUFFIXES[format]}" for name in ("reference", "old", "pack"))
     settings: dict[str, Any] = {"format": format, "options": OPTIONS[format]}
     whole = crash_server.run(tree, reference, **settings)
     assert whole is not None
@@ -67,7 +67,7 @@ def test_killed_before_and_amid_changes_of_the_disk(
             assert repeated is not None
             continued.add(repeated.continued)
         assert content(path) == expected, f"killed at change {at - step}"
-        assert os.listdir(fast_tmp).count(f"{path.name}.partial") == 0
+        assert os.listdir(tmp_path).count(f"{path.name}.partial") == 0
         remove(path)
     assert content(path) == expected
     assert kills >= 20
@@ -79,10 +79,10 @@ def test_killed_before_and_amid_changes_of_the_disk(
 
 @pytest.mark.parametrize("format", OPTIONS)
 def test_with_fields_killed_at_several_moments(
-    crash_server: CrashServer, tree: Path, fast_tmp: Path, format: str, sweep: int
+    crash_server: CrashServer, tree: Path, tmp_path: Path, format: str, sweep: int
 ) -> None:
     """Some blobs are larger than a shard, some empty, some missing."""
-    reference, path = (fast_tmp / f"{name}{FORMATS[format].suffixes[0]}" for name in ("reference", "pack"))
+    reference, path = (tmp_path / f"{name}{FORMATS[format].suffixes[0]}" for name in ("reference", "pack"))
     settings: dict[str, Any] = {"format": format, "options": OPTIONS[format], "fields": True}
     whole = crash_server.run(tree, reference, **settings)
     assert whole is not None
@@ -122,11 +122,11 @@ def test_killed_while_it_writes_past_the_cache(crash_server: CrashServer, tree: 
 
 @formats
 def test_killed_at_random_moments(
-    crash_server: CrashServer, many: Path, fast_tmp: Path, format: str, sweep: int
+    crash_server: CrashServer, many: Path, tmp_path: Path, format: str, sweep: int
 ) -> None:
     """One conversion after the other is killed and continued until each is complete."""
     settings: dict[str, Any] = {"format": format, "options": {"shard_size": 1_000_000} if format == "pth" else {}}
-    path, expected = fast_tmp / f"pack{SUFFIXES[format]}", {}
+    path, expected = tmp_path / f"pack{SUFFIXES[format]}", {}
     for codec in ("keep", "png"):
         crash_server.run(many, path, codec=codec, **settings)
         expected[codec] = content(path)

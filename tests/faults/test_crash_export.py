@@ -25,15 +25,15 @@ def pack_of(directory: Path, *labels: int) -> Path:
 
 @pytest.mark.parametrize("labels", [(0, 0, 1), (1, 0, 0)], ids=["tree", "labels.csv"])
 def test_killed_before_and_amid_every_change_of_the_disk(
-    crash_server: CrashServer, fast_tmp: Path, labels: tuple[int, ...]
+    crash_server: CrashServer, tmp_path: Path, labels: tuple[int, ...]
 ) -> None:
-    pack, out = pack_of(fast_tmp, *labels), fast_tmp / "new" / "out"
-    export(pack, fast_tmp / "reference")
-    expected, at = content(fast_tmp / "reference"), 1
+    pack, out = pack_of(tmp_path, *labels), tmp_path / "new" / "out"
+    export(pack, tmp_path / "reference")
+    expected, at = content(tmp_path / "reference"), 1
     while crash_server.export(pack, out, at=at) is None:
         assert crash_server.export(pack, out) is not None, f"killed at change {at}"
         assert content(out) == expected, f"killed at change {at}"
-        shutil.rmtree(fast_tmp / "new")
+        shutil.rmtree(tmp_path / "new")
         at += 1
     assert at > 20
     assert content(out) == expected

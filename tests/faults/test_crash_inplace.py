@@ -15,19 +15,19 @@ from tests.sources.test_index import bag
 
 
 @pytest.mark.parametrize("form", ["index", "index with fields", "container"])
-def test_killed_at_ten_moments(form: str, crash_server: CrashServer, tree: Path, fast_tmp: Path) -> None:
+def test_killed_at_ten_moments(form: str, crash_server: CrashServer, tree: Path, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"format": "lmdb"}
     images = sorted(file for file in tree.rglob("*") if file.is_file())
     if form == "container":
-        src = bag(fast_tmp / "x.bag", [file.read_bytes() for file in images])
+        src = bag(tmp_path / "x.bag", [file.read_bytes() for file in images])
     else:
-        src, texts = fast_tmp / "x.index", fast_tmp / "texts"
+        src, texts = tmp_path / "x.index", tmp_path / "texts"
         for file in images:
             (texts / file.relative_to(tree)).parent.mkdir(parents=True, exist_ok=True)
             (texts / file.relative_to(tree)).with_suffix(".txt").write_text(str(file) * 40)
         template = f"caption:text={os.path.relpath(texts, tree)}/{{dir}}/{{stem}}.txt"
         packer.index(tree, src, on_error="skip", fields=[template] if "fields" in form else [])
-    reference, path = fast_tmp / "reference.lmdb", fast_tmp / "pack.lmdb"
+    reference, path = tmp_path / "reference.lmdb", tmp_path / "pack.lmdb"
     whole = crash_server.run(src, reference, **settings)
     assert whole is not None
     expected, continued = content(reference), set()

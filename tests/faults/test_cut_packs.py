@@ -375,13 +375,13 @@ def test_damage_to_an_open_pack_is_an_error_and_no_signal(
     kind: str,
     held: bool,
     made: Callable[[str], tuple[Path, Path]],
-    fast_tmp: Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not held:  # as tables of millions of samples
         monkeypatch.setattr("packer._storage.packfile.MOST_HELD", -1)
     monkeypatch.setattr("packer._table._SHARED_FROM", 1)  # as tables of thousands
-    pack, work = made(kind), fast_tmp / "work"
+    pack, work = made(kind), tmp_path / "work"
     all_ways = kind == "lmdb" and held
     # Datasets and Loaders of the layouts of other tools read through one base of their readers.
     subjects = SUBJECTS if all_ways else ("reader",) if kind in LAYOUTS else FEW
@@ -392,11 +392,11 @@ def test_damage_to_an_open_pack_is_an_error_and_no_signal(
 
 
 def test_a_pack_that_is_cut_while_it_is_read(
-    made: Callable[[str], tuple[Path, Path]], fast_tmp: Path, monkeypatch: pytest.MonkeyPatch
+    made: Callable[[str], tuple[Path, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At any moment of a pass: the pass ends, by an error."""
     monkeypatch.setattr("packer._table._SHARED_FROM", 1)
-    whole, work = made("lmdb")[0], fast_tmp / "work"
+    whole, work = made("lmdb")[0], tmp_path / "work"
     rng = np.random.default_rng(0)
 
     def reading(seconds: float) -> Iterator[str]:

@@ -31,8 +31,8 @@ def files_of(pack: Path) -> list[Path]:
 
 
 @pytest.fixture
-def pack(tree: Path, fast_tmp: Path, format: str) -> Path:
-    path = fast_tmp / f"pack{SUFFIXES[format]}"
+def pack(tree: Path, tmp_path: Path, format: str) -> Path:
+    path = tmp_path / f"pack{SUFFIXES[format]}"
     convert(imagefolder_source(tree), path, on_error="skip", options={"shard_size": 9000} if format == "pth" else {})
     return path
 
@@ -50,10 +50,10 @@ def large_packs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 
 
 @pytest.fixture
-def large(large_packs: Callable[[str], Path], fast_tmp: Path, format: str) -> Path:
+def large(large_packs: Callable[[str], Path], tmp_path: Path, format: str) -> Path:
     """A copy of a large pack, to damage."""
     pack = large_packs(format)
-    return Path((shutil.copytree if pack.is_dir() else shutil.copy)(pack, fast_tmp / pack.name))
+    return Path((shutil.copytree if pack.is_dir() else shutil.copy)(pack, tmp_path / pack.name))
 
 
 def stored(pack: Path) -> list[bytes]:

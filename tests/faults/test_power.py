@@ -53,10 +53,10 @@ def start(tree: Path, path: Path, **options: Any) -> Summary:
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.usefixtures("small_steps")
 def test_the_power_fails_after_any_sync(
-    tree: Path, fast_tmp: Path, format: str, overwrite: bool, monkeypatch: pytest.MonkeyPatch
+    tree: Path, tmp_path: Path, format: str, overwrite: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suffix = FORMATS[format].suffixes[0]
-    work, name, reference = fast_tmp / "work", f"pack{suffix}", fast_tmp / f"reference{suffix}"
+    work, name, reference = tmp_path / "work", f"pack{suffix}", tmp_path / f"reference{suffix}"
     work.mkdir()
     start(tree, reference)
     expected = content(reference)
@@ -67,7 +67,7 @@ def test_the_power_fails_after_any_sync(
     recorded, states = [0], []
 
     def keep_state() -> None:
-        states.append((fast_tmp / f"state-{len(states)}", recorded[-1]))
+        states.append((tmp_path / f"state-{len(states)}", recorded[-1]))
         disk.restore(states[-1][0])
 
     def count_recorded(self: ConversionRecord, entries: Any) -> None:
@@ -129,19 +129,19 @@ def test_what_is_synced_before_what(tree: Path, tmp_path: Path, format: str, mon
 
 
 def test_the_power_fails_during_a_conversion_in_parts(
-    tree: Path, fast_tmp: Path, monkeypatch: pytest.MonkeyPatch
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What `begin` and `convert` returned from is there: no part is made twice, and none is lost."""
-    work, states = fast_tmp / "work", []
+    work, states = tmp_path / "work", []
     work.mkdir()
-    start(tree, fast_tmp / "whole.lmdb")
+    start(tree, tmp_path / "whole.lmdb")
 
     def begun(directory: Path) -> tuple[Partition, Source]:
         job = Partition(directory / "pack.lmdb", 2, Recipe(), "lmdb", on_error="skip")
         return job, job.begin(lambda: imagefolder_source(tree), {})
 
     def keep_state(missing: list[int]) -> None:
-        states.append((fast_tmp / f"state-{len(states)}", missing))
+        states.append((tmp_path / f"state-{len(states)}", missing))
         disk.restore(states[-1][0])
 
     disk = Disk(work)
@@ -163,19 +163,19 @@ def test_the_power_fails_during_a_conversion_in_parts(
         finish(job.destination)
         assert os.listdir(state) == ["pack.lmdb"]
     for state, _ in states:
-        assert digest(state / "pack.lmdb") == digest(fast_tmp / "whole.lmdb")
+        assert digest(state / "pack.lmdb") == digest(tmp_path / "whole.lmdb")
 
 
 @formats
 @pytest.mark.parametrize("parts", [False, True])
 def test_the_power_fails_while_a_pack_is_staged(
-    tree: Path, fast_tmp: Path, format: str, parts: bool, monkeypatch: pytest.MonkeyPatch
+    tree: Path, tmp_path: Path, format: str, parts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pack, disk = fast_tmp / f"pack{SUFFIXES[format]}", fast_tmp / "disk"
+    pack, disk = tmp_path / f"pack{SUFFIXES[format]}", tmp_path / "disk"
     if parts:
-        start(tree, fast_tmp / f"part{SUFFIXES[format]}")
+        start(tree, tmp_path / f"part{SUFFIXES[format]}")
         pack.mkdir()
-        (fast_tmp / f"part{SUFFIXES[format]}").rename(pack / f"part{SUFFIXES[format]}")
+        (tmp_path / f"part{SUFFIXES[format]}").rename(pack / f"part{SUFFIXES[format]}")
         join_parts(pack, [f"part{SUFFIXES[format]}"], {})
     else:
         start(tree, pack)
@@ -183,7 +183,7 @@ def test_the_power_fails_while_a_pack_is_staged(
     states: list[Path] = []
 
     def keep_state() -> None:
-        states.append(fast_tmp / f"state-{len(states)}")
+        states.append(tmp_path / f"state-{len(states)}")
         model.restore(states[-1])
 
     model = Disk(disk, keep_state)

@@ -44,10 +44,10 @@ def wait_for_samples(process: subprocess.Popen[str], path: Path) -> None:
 
 @pytest.mark.parametrize("format", SUFFIXES)
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_stopped_by_a_signal(many: Path, fast_tmp: Path, format: str, name: str, sweep: int) -> None:
+def test_stopped_by_a_signal(many: Path, tmp_path: Path, format: str, name: str, sweep: int) -> None:
     if sweep == 1 and (format, name) not in [("lmdb", "SIGINT"), ("hdf5", "SIGTERM"), ("pth", "SIGHUP")]:
         pytest.skip("needs --faults")
-    path = fast_tmp / f"pack{SUFFIXES[format]}"
+    path = tmp_path / f"pack{SUFFIXES[format]}"
     with begin(many, path) as process:
         wait_for_samples(process, path)
         children = psutil.Process(process.pid).children(recursive=True)
@@ -64,8 +64,8 @@ def test_stopped_by_a_signal(many: Path, fast_tmp: Path, format: str, name: str,
     assert verify(path) == []
 
 
-def test_an_export_that_is_stopped_is_continued(many: Path, fast_tmp: Path) -> None:
-    pack, out = fast_tmp / "pack.lmdb", fast_tmp / "out"
+def test_an_export_that_is_stopped_is_continued(many: Path, tmp_path: Path) -> None:
+    pack, out = tmp_path / "pack.lmdb", tmp_path / "out"
     assert packer("convert", many, pack).returncode == 0
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command("export", pack, out), preexec_fn=listen, **pipes) as process:  # noqa: PLW1509
@@ -79,9 +79,9 @@ def test_an_export_that_is_stopped_is_continued(many: Path, fast_tmp: Path) -> N
     assert content(out) == content(many)
 
 
-def test_a_terminal_that_is_closed(many: Path, fast_tmp: Path) -> None:
+def test_a_terminal_that_is_closed(many: Path, tmp_path: Path) -> None:
     """The conversion stops; one that was told to ignore that goes on, though nobody reads what it prints."""
-    path = fast_tmp / "pack.lmdb"
+    path = tmp_path / "pack.lmdb"
     for ignored in (False, True):
         terminal, side = os.openpty()
 
@@ -101,6 +101,6 @@ def test_a_terminal_that_is_closed(many: Path, fast_tmp: Path) -> None:
         status = process.wait(timeout=60)
         assert path.exists() == ignored
         assert status == (143 if not ignored else 1)  # the pack is there, and the summary was lost
-    result = packer("convert", many, fast_tmp / "reference.lmdb", "--codec", "png")
+    result = packer("convert", many, tmp_path / "reference.lmdb", "--codec", "png")
     assert result.returncode == 0
-    assert content(path) == content(fast_tmp / "reference.lmdb")
+    assert content(path) == content(tmp_path / "reference.lmdb")

@@ -30,12 +30,6 @@ LAYOUTS = {row.name: row.suffixes[0] for row in FORMATS.values() if not row.part
 _SUFFIXES = (".tar", ".tfrecord", ".rec", ".mds", ".mdb", ".parquet")
 
 
-@pytest.fixture
-def tmp_path(fast_tmp: Path) -> Path:
-    """Conversions sync often, and what is tested here does not depend on how long that takes."""
-    return fast_tmp
-
-
 def shards_of(path: Path) -> list[Path]:
     """Return the files of a pack that have samples in them."""
     files = [file for file in path.iterdir() if file.suffix in _SUFFIXES]
