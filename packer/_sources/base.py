@@ -1,8 +1,8 @@
-"""The source: an ordered list of images with labels and fields, which it also reads. The base class reads files.
+"""The source: an ordered list of images with labels and fields, and the methods that read the images.
 
-Each field has a column of values: numbers or bytes in memory, separate files, or ranges of a container's files.
-`OtherFiles` counts the files of a tree without an image suffix, and `ReadBuffer` is the memory that files are read
-into.
+The base class reads image files. Each field has a column of values: numbers or bytes in memory, separate files, or
+byte ranges of a container's files. `OtherFiles` counts the files in a directory tree that have no image suffix, and
+`ReadBuffer` is the memory into which files are read.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from packer.errors import ImageChangedError, ImageError, OptionError, SourceErro
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_NAMED = 2000  # most files whose names a list and a report contain
-_KINDS = 1000  # most suffixes that are counted one by one: names such as scan.0001 have a suffix each
+_NAMED = 2000  # a list and a report name at most this number of files; if there are more, only suffixes are counted
+_KINDS = 1000  # most suffixes with a count of their own: names such as scan.0001 have a different suffix each
 _SHOWN = 10
 _WITHOUT, _MORE = "(none)", "(more)"
 
@@ -64,7 +64,7 @@ class OtherFiles:
     counts : dict of str to int
         The number of files with each suffix, in lower case; ``"(none)"`` for names without a suffix.
     names : list of str, optional
-        Paths relative to the source, unordered; None if there are more than a report lists.
+        Paths relative to the source, unordered; None if there are more files than a report lists.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class OtherFiles:
         return sum(self.counts.values())
 
     def add(self, name: str) -> None:
-        """Count a file."""
+        """Count a file by its suffix."""
         suffix = _suffix(name)
         if suffix not in self.counts and len(self.counts) >= _KINDS:
             suffix = _MORE
@@ -94,7 +94,10 @@ class OtherFiles:
         return OtherFiles({suffix: number for suffix, number in counts.items() if number > 0}, names)
 
     def notes(self) -> list[str]:
-        """Return notes with the counts by suffix, and the option that includes images; none without files."""
+        """Return a note that counts the files by suffix and names the option that reads the images among them.
+
+        The list is empty if there are no files.
+        """
         if not self.counts:
             return []
         ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
@@ -133,7 +136,7 @@ class ReadBuffer:
         self._used = 0
 
     def reset(self) -> None:
-        """Start over; everything that `read` returned before will be overwritten."""
+        """Release the memory for new reads, which overwrite everything that `read` returned before."""
         self._used = 0
 
     def read(self, path: str) -> tuple[memoryview, Stamp]:
@@ -181,7 +184,7 @@ def _read_some(fd: int, room: memoryview, size: int) -> int:
     except OSError as error:
         if size:
             raise
-        # The system generates such a file, as in /proc: no disk has failed.
+        # The system generates such files, for example in /proc, so the error does not mean that a disk has failed.
         raise OSError(0, f"it has 0 bytes, and reading fails: {error.strerror}") from error
 
 
@@ -199,15 +202,15 @@ _NO_BYTES = -1
 
 @dataclass(frozen=True, eq=False)
 class NumberColumn:
-    """The column of a scalar or class field.
+    """The values of a scalar or class field, in memory.
 
     Attributes
     ----------
     field : Field
     values : (N,) array
-        The numbers, of the field's dtype; int64 ids of a class. Zero if there is no value.
+        The numbers, in the field's dtype; for a class field, int64 ids. Zero where the value is missing.
     null : (N,) bool array
-        The mask of missing values.
+        True where the value is missing.
     """
 
     field: Field
@@ -218,26 +221,26 @@ class NumberColumn:
         return len(self.values)
 
     def taken(self, rows: Rows) -> NumberColumn:
-        """Return the column of some rows."""
+        """Return a column of these rows only."""
         return replace(self, values=self.values[rows], null=self.null[rows])
 
     def with_missing(self, rows: npt.NDArray[np.bool_]) -> NumberColumn:
-        """Return the column without the values of some rows, a mask."""
+        """Return a column in which the values are missing where the mask `rows` is True."""
         return replace(self, null=self.null | rows)
 
     def get(self, index: int) -> Stored:
-        """Return a value as stored in a pack."""
+        """Return value `index`, in the form that a pack stores."""
         return None if self.null[index] else self.values[index].item()
 
     def content(self, start: int, stop: int) -> Iterator[bytes]:
-        """Yield the values of rows `start` to `stop` - 1 as bytes, for comparison."""
+        """Yield the values of rows `start` to `stop` - 1 as bytes, for a digest or a comparison."""
         yield self.values[start:stop].astype(DTYPES.get(self.field.dtype, "<i8"), copy=False).tobytes()
         yield self.null[start:stop].tobytes()
 
 
 @dataclass(frozen=True, eq=False)
 class BlobColumn:
-    """The values of a field that stores bytes.
+    """The values of a field whose values are bytes, in memory.
 
     Attributes
     ----------
@@ -254,7 +257,7 @@ class BlobColumn:
 
     @classmethod
     def of(cls, field: Field, values: Iterable[bytes | None]) -> BlobColumn:
-        """Build the column from values as stored in a pack."""
+        """Build the column from values in the form that a pack stores."""
         blob, sizes = bytearray(), []
         for value in values:
             blob += value or b""
@@ -263,7 +266,7 @@ class BlobColumn:
 
     @classmethod
     def packed(cls, field: Field, blob: npt.NDArray[np.uint8], sizes: Ints) -> BlobColumn:
-        """Build the column from concatenated values."""
+        """Build the column from the concatenated values and the size of each value."""
         ends = np.cumsum(np.maximum(sizes, 0), dtype=np.int64)
         return cls(field, blob, ends - np.maximum(sizes, 0), sizes)
 
@@ -271,11 +274,11 @@ class BlobColumn:
         return len(self.sizes)
 
     def taken(self, rows: Rows) -> BlobColumn:
-        """Return the column of some rows."""
+        """Return a column of these rows only."""
         return replace(self, starts=self.starts[rows], sizes=self.sizes[rows])
 
     def with_missing(self, rows: npt.NDArray[np.bool_]) -> BlobColumn:
-        """Return the column without the values of some rows, a mask."""
+        """Return a column in which the values are missing where the mask `rows` is True."""
         return replace(self, sizes=np.where(rows, _NO_BYTES, self.sizes))
 
     def get(self, index: int) -> bytes | None:
@@ -291,7 +294,7 @@ class BlobColumn:
 
 @dataclass(frozen=True, eq=False)
 class FileColumn:
-    """The values of a field that are stored in files.
+    """The values of a field whose values are separate files.
 
     Attributes
     ----------
@@ -308,36 +311,36 @@ class FileColumn:
 
     @classmethod
     def of(cls, field: Field, root: Path, paths: Iterable[str | None]) -> FileColumn:
-        """Build the column from paths relative to `root`; None if there is no file."""
+        """Build the column from paths relative to `root`, with None for an image without a file."""
         return cls(field, root, BlobColumn.of(field, (None if path is None else encode_name(path) for path in paths)))
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def taken(self, rows: Rows) -> FileColumn:
-        """Return the column of some rows."""
+        """Return a column of these rows only."""
         return replace(self, paths=self.paths.taken(rows))
 
     def with_missing(self, rows: npt.NDArray[np.bool_]) -> FileColumn:
-        """Return the column without the values of some rows, a mask."""
+        """Return a column in which the values are missing where the mask `rows` is True."""
         return replace(self, paths=self.paths.with_missing(rows))
 
     def get(self, index: int) -> str | None:
-        """Return the path of a value, relative to the root; None if the value is missing."""
+        """Return the path of the file of value `index`, relative to `root`; None if the value is missing."""
         path = self.paths.get(index)
         return None if path is None else decode_name(path)
 
     def path(self, index: int) -> str | None:
-        """Return the location of a value; None if the value is missing."""
+        """Return the full path of the file of value `index`; None if the value is missing."""
         path = self.get(index)
         return None if path is None else os.path.join(self.root, path)
 
     def names(self) -> Names:
-        """Return all paths relative to the root; empty paths for missing values."""
+        """Return all paths relative to `root`; an empty path stands for a missing value."""
         return Names.of(self.get(index) or "" for index in range(len(self)))
 
     def stored(self, data: memoryview) -> Stored:
-        """Convert a file's bytes to the value stored in a pack; ValueError if they are not a value of the field."""
+        """Convert a file's bytes to the value that a pack stores; ValueError if they are not a value of the field."""
         kind = KINDS[self.field.kind]
         if kind.file == "npy":
             array = npy_array(data)
@@ -349,13 +352,13 @@ class FileColumn:
         return data
 
     def content(self, start: int, stop: int) -> Iterator[bytes]:
-        """Yield the paths of rows `start` to `stop` - 1 as bytes."""
+        """Yield the paths of rows `start` to `stop` - 1 as bytes, for a digest or a comparison."""
         return self.paths.content(start, stop)
 
 
 @dataclass(frozen=True, eq=False)
 class RangeColumn:
-    """The values of a field that are stored in files of a container.
+    """The values of a field whose values are byte ranges of a container's files.
 
     Attributes
     ----------
@@ -363,7 +366,7 @@ class RangeColumn:
     files : ForeignFiles
     ranges : Ranges
     copied : (B,) uint8 array
-        The bytes of values that are not a range of a file.
+        The bytes of the values that are not a range of a file.
     """
 
     field: Field
@@ -375,21 +378,24 @@ class RangeColumn:
         return len(self.ranges)
 
     def taken(self, rows: Rows) -> RangeColumn:
-        """Return the column of some rows."""
+        """Return a column of these rows only."""
         return replace(self, ranges=self.ranges.taken(rows))
 
     def get(self, index: int) -> bytes | None:
-        """Return a value as stored in a pack; CorruptPackError if its file has changed, PackError if reading fails."""
+        """Return value `index`, in the form that a pack stores.
+
+        Raises CorruptPackError if the value's file has changed, and PackError if reading fails.
+        """
         return read_range(self.files, self.ranges, self.copied, index)
 
     def content(self, start: int, stop: int) -> Iterator[bytes]:
-        """Yield the locations of rows `start` to `stop` - 1 as bytes, for comparison."""
+        """Yield file number, offset and size of rows `start` to `stop` - 1 as bytes, for a digest or a comparison."""
         part = self.ranges.taken(slice(start, stop))
         yield np.stack([part.file, part.offset, part.size]).astype("<i8", copy=False).tobytes()
 
 
 def read_range(files: ForeignFiles, ranges: Ranges, copied: npt.NDArray[np.uint8], index: int) -> bytes | None:
-    """Return the bytes of a range; None if missing. Raises the same errors as `ForeignFiles.read`."""
+    """Return the bytes of value `index`; None if it is missing. Raises the same errors as `ForeignFiles.read`."""
     file, offset, size = int(ranges.file[index]), int(ranges.offset[index]), int(ranges.size[index])
     if size < 0:
         return None
@@ -397,13 +403,13 @@ def read_range(files: ForeignFiles, ranges: Ranges, copied: npt.NDArray[np.uint8
 
 
 TableColumn = NumberColumn | BlobColumn | FileColumn
-"""The values of one field, read from a table."""
+"""The values of one field that were read from a table."""
 
 Column = TableColumn | RangeColumn
 """The values of one field, one for each image."""
 
 
-_BLOCK = 65536  # rows of a digest at a time
+_BLOCK = 65536  # rows that are hashed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +423,7 @@ class StoredSample:
     height, width : int
         Size of the decoded image, in pixels.
     exif : {"ignore", "apply"}
-        The treatment of its EXIF orientation.
+        Whether the image's EXIF orientation is ignored or applied.
     """
 
     codec: str
@@ -433,7 +439,7 @@ class ComputedFields:
     Attributes
     ----------
     fields : tuple of Field
-        The first of the source's `fields`.
+        The computed fields, which are the first of the source's `fields`.
     compute : callable
         Takes the source, the index of an image, its column values by name, and a buffer; returns a value for each
         field. Raises the same errors as `Source.values`.
@@ -449,7 +455,7 @@ class ComputedFields:
 
 
 SIZE_FIELDS = {"coco": "image_info"}
-"""The field with the height and width of each image, by the kind of the source."""
+"""For a kind of source, the name of the field with the height and width of each image."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,44 +468,44 @@ class Source:
         ``"imagefolder"``, ``"csv"``, ``"files"`` or ``"pack"``.
     root : Path
     names : Names
-        Paths relative to `root`, with forward slashes, in the order of the pack.
+        Paths relative to `root`, with forward slashes, in the order in which a conversion stores the images.
     labels : (N,) int64 or float64 array
         Indices into `classes`, -1 for an unlabeled image; or numbers, depending on `label_type`.
     classes : list of str
     notes : list of str
-        Remarks for the user on the source.
+        Remarks on the source that commands show to the user.
     stamps : (N, 2) int64 array, optional
-        Size and time of every file when it was listed. A file that has changed since is not read.
+        Size and time of every file when it was listed. A file that has changed since then is not read.
     label_type : str
         One of `packer._codecs.LABEL_TYPES`.
     others : OtherFiles
-        The files that were not examined.
+        The files that were ignored because of their suffix.
     fields : tuple of Field
         The fields other than image and label.
     columns : tuple of Column
-        The values of `fields`, in order, if they are in memory or in separate files.
+        The values of the `fields` that are not computed, in the same order.
     lines : (N,) int64 array, optional
-        The line of a table that names each image.
+        For each image, the number of the line in the table that names it.
     about : tuple of dict
         Annotations that belong to no image, as JSON values, for the manifest's `about`.
     doubts : tuple of dict
         Files that may lack images, and unusable samples, in the form of the manifest's `skipped`.
     account : Account, optional
-        The outcome for everything seen during the listing; None for a listing by an older packer.
+        The outcome for every file and row seen during the listing; None if an older version of packer made the list.
     computed : ComputedFields, optional
-        Fields without columns.
+        The fields that are computed when an image is read, and so have no column.
     size_field : str
         The field with the image's height and width according to annotations; empty if there is none.
     """
 
     is_listed: ClassVar[bool] = True
-    """Whether all images are known before the first is read, unlike those of a stream of samples."""
+    """Whether all images are known before the first one is read. This is False for a stream of samples."""
 
     is_local: ClassVar[bool] = True
-    """Whether the images are in files, so that other processes can read them by a list of the source."""
+    """Whether the images are in local files, so that other processes can read them if they have the list of images."""
 
     _by_row: ClassVar[tuple[str, ...]] = ("names", "labels", "stamps", "columns", "lines")
-    """The members that have a row for each image."""
+    """The attributes that have one row for each image."""
 
     kind: str
     root: Path
@@ -520,7 +526,7 @@ class Source:
     size_field: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "notes", list(map(recorded, self.notes)))  # a list of the source stores them
+        object.__setattr__(self, "notes", list(map(recorded, self.notes)))  # because a list of images stores the notes
 
     def __len__(self) -> int:
         return len(self.names)
@@ -531,11 +537,11 @@ class Source:
         return self.root
 
     def between(self, start: int, stop: int) -> Source:
-        """Return a source of images `start` to `stop` - 1, with the same classes."""
+        """Return a source with only the images `start` to `stop` - 1, and with the same classes."""
         return self.taken(slice(start, stop))
 
     def taken(self, rows: Rows) -> Source:
-        """Return a source of some images, with the same classes."""
+        """Return a source with only the images in these rows, and with the same classes."""
         return replace(self, **{name: _rows_of(getattr(self, name), rows) for name in self._by_row})
 
     def without(self, names: Container[str]) -> Source:
@@ -544,7 +550,7 @@ class Source:
         return self if remaining.all() else self.taken(np.flatnonzero(remaining))
 
     def without_bad(self, rows: Sequence[int], bad: BadSamples) -> Source:
-        """Return a source without some rows, which are the bad samples in `bad`; SourceError if all rows are."""
+        """Return a source without these rows, whose samples `bad` has collected; SourceError if no row remains."""
         if not len(rows):
             return self
         if len(rows) == len(self):
@@ -558,7 +564,7 @@ class Source:
         return [self.classes[label] for label in np.flatnonzero(counts == 0).tolist()]
 
     def noting(self, *notes: str) -> Source:
-        """Return a source with more notes."""
+        """Return the source with these notes added."""
         return replace(self, notes=[*self.notes, *notes])
 
     def having(self, *columns: Column) -> Source:
@@ -576,9 +582,10 @@ class Source:
         return [*([] if self.account is None else self.account.lines()), *self.notes]
 
     def unusable(self, *, skip: bool = False) -> list[str]:
-        """Return a line about unusable samples, for commands that do not convert; empty if there are none.
+        """Return a line about unusable samples, for commands that do not convert; no line if there are none.
 
-        With `skip`, the line adds that the conversion leaves them out.
+        The line ends with the statement that a conversion leaves such samples out; without `skip`, it adds the option
+        ``--on-error skip``.
         """
         if not self.doubts:
             return []
@@ -599,7 +606,7 @@ class Source:
         yield from self.others.report()
 
     def complete_account(self) -> Account | None:
-        """Return the account including ignored files, as stored in a manifest."""
+        """Return the account in the form that a manifest stores: it also counts the files ignored for their suffix."""
         if self.account is None:
             return None
         complete = Account.united([self.account])
@@ -609,15 +616,18 @@ class Source:
         return complete
 
     def without_account(self) -> Source:
-        """Return the source with an empty account: in a conversion in parts, the first part has the whole account."""
+        """Return the source with an empty account and without `doubts`.
+
+        In a conversion in parts, only the first part stores them, for the whole source.
+        """
         return self._with(account=None if self.account is None else Account(), doubts=())
 
     def limited(self, count: int) -> Source:
-        """Return a source of the first `count` images, with the same classes."""
+        """Return a source with only the first `count` images, and with the same classes."""
         return self.between(0, min(count, len(self)))
 
     def sampled(self, count: int) -> Source:
-        """Return a source of `count` images, evenly spread over the list and in its order, with the same classes."""
+        """Return a source with only `count` images, evenly spread over the list and in the same order."""
         return self if count >= len(self) else self.taken(spread_indices(count, len(self)))
 
     def sizes(self) -> Ints | None:
@@ -625,11 +635,14 @@ class Source:
         return None if self.stamps is None else self.stamps[:, 0].clip(0)
 
     def stamped(self) -> Source:
-        """Return the source with stamps: its own, or new ones from its files."""
+        """Return the source with the stamps that it has, or else with the current stamps of its files."""
         return self._with(stamps=self.present_stamps()) if self.stamps is None else self
 
     def present_stamps(self) -> Stamps:
-        """Return the current stamps of images and of their fields' files. Raises the same errors as `take_stamps`."""
+        """Return the current stamps of the images, which include the files of their fields.
+
+        Raises the same errors as `take_stamps`.
+        """
         stamps = take_stamps(self.root, self.names)
         files = [column for column in self.columns if isinstance(column, FileColumn)]
         if not files:
@@ -644,7 +657,7 @@ class Source:
 
     @property
     def whole_files(self) -> bool:
-        """Whether each image is a whole file below `root` with the image's name, and has the stamp of that file."""
+        """Whether each image is a whole file below `root` with the image's name, and the file's stamp is known."""
         beside = any(isinstance(column, FileColumn) for column in self.columns)
         return self.tree is not None and self.stamps is not None and not beside
 
@@ -654,20 +667,20 @@ class Source:
         return self.root
 
     def inputs(self) -> Iterator[str]:
-        """Yield the paths or URLs of the files with the samples; none if they are files in `tree`."""
+        """Yield the paths or URLs of the files that contain the samples; nothing if each sample is a file in `tree`."""
         yield from ()
 
     @property
     def origin(self) -> Manifest | None:
-        """Return the manifest of the pack that the images come from; None if they are files."""
+        """Return the manifest of the pack that the images come from; None if the images are files."""
         return None
 
     def identities(self) -> list[str]:
-        """Return the identities of the packs that the images come from; none if they are files."""
+        """Return the identities of the packs that the images come from; an empty list if the images are files."""
         return []
 
     def sample_of(self, index: int) -> StoredSample | None:
-        """Return the properties of image `index` in the pack that it comes from; None if it is a file."""
+        """Return the properties of image `index` in the pack that it comes from; None if the image is a file."""
         return None
 
     def path(self, index: int) -> str:
@@ -675,7 +688,7 @@ class Source:
         return os.path.join(self.root, self.names[index])
 
     def ahead(self, indices: range) -> None:
-        """Prefetch images that will be read soon, without waiting, if they are remote."""
+        """Start to fetch remote images that will be read soon, without waiting for them."""
 
     def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
         """Read image `index`.
@@ -683,7 +696,7 @@ class Source:
         Raises
         ------
         ImageError
-            If this file cannot be read, or has changed since the listing; the error has the file's name.
+            If the image's file cannot be read, or has changed since it was listed; the error has the image's name.
         SourceError
             If the disk fails; the file may be intact.
         """
@@ -693,7 +706,7 @@ class Source:
         return data, stamp
 
     def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
-        """Return the value of each of `fields` for image `index`, in order, as stored in a pack.
+        """Return the values of all `fields` for image `index`, in order, in the form that a pack stores.
 
         Positions in pixels refer to the stored image, without any EXIF orientation.
 
@@ -709,7 +722,7 @@ class Source:
             return ()
         values = tuple(self._value(column, index, buffer) for column in self.columns)
         if any(isinstance(column, FileColumn) for column in self.columns):
-            self._require_as_listed(index, self.stamp(index))  # now: a file may have been replaced before it was read
+            self._require_as_listed(index, self.stamp(index))  # after reading, to find files replaced before the read
         if self.computed is None:
             return values
         stored = dict(zip((column.field.name for column in self.columns), values, strict=True))
@@ -726,11 +739,11 @@ class Source:
         return None if None in (height, width) else (height, width)
 
     def stamp(self, index: int) -> Stamp:
-        """Return the current stamp of image `index` and its fields' files; SourceError if the disk fails."""
+        """Return the current stamp of image `index` and of its fields' files; SourceError if the disk fails."""
         return together([stamp_at(self.path(index)), *self._stamps_beside(index)])
 
     def what_changed(self, before: Stamp, now: Stamp) -> str:
-        """Describe the difference between the stamps of an image."""
+        """Describe the difference between two stamps of an image."""
         files = [repr(column.field.name) for column in self.columns if isinstance(column, FileColumn)]
         if not files or NO_STAMP in (before, now):
             return what_changed(before, now)
@@ -757,7 +770,7 @@ class Source:
             raise ImageError(f"{field}: {error}", self.names[index]) from error
 
     def _read(self, index: int, path: str, buffer: ReadBuffer, what: str = "") -> tuple[memoryview, Stamp]:
-        """Read the image file or a field's file of image `index`. Raises the same errors as `read`."""
+        """Read a file of image `index`: the image itself, or a field's value. Raises the same errors as `read`."""
         try:
             return buffer.read(path)
         except OSError as error:
@@ -778,7 +791,7 @@ class Source:
             raise ImageChangedError(f"changed since it was listed: {what}", self.names[index])
 
     def require_undamaged(self) -> None:
-        """Raise SourceError if the list of images is damaged; a list in memory never is."""
+        """Raise SourceError if the list of images is damaged, which a list in memory never is."""
 
     def require_whole(self) -> None:
         """Raise SourceError if the list omits unusable images, or files of the source may lack images.
@@ -793,7 +806,7 @@ class Source:
             )
 
     def require_listable(self) -> None:
-        """Raise OptionError if a list, as `packer scan` writes it, cannot hold everything in the source."""
+        """Raise OptionError if the list that `packer scan` writes cannot hold everything in the source."""
         if self.computed is not None:
             names = ", ".join(field.name for field in self.computed.fields)
             raise OptionError(
@@ -802,7 +815,7 @@ class Source:
             )
 
     def describe(self) -> dict[str, str]:
-        """Return the kind, and a digest of names, labels, classes and field values, for the manifest."""
+        """Return the kind of source, and a digest of names, labels, classes and field values, for the manifest."""
         return {"kind": self.kind, "sha256": self._sha256}
 
     @cached_property
@@ -820,7 +833,7 @@ class Source:
 
 
 def _rows_of(values: Any, rows: Rows) -> Any:
-    """Return some rows of a member of a source: an array, names, ranges, or several columns."""
+    """Return these rows of an attribute of a source: of an array, of names, of ranges, or of several columns."""
     if isinstance(values, tuple):
         return tuple(_rows_of(column, rows) for column in values)
     if isinstance(values, range) and not isinstance(rows, slice):
@@ -831,18 +844,18 @@ def _rows_of(values: Any, rows: Rows) -> Any:
 
 
 def spread_indices(count: int, length: int) -> Ints:
-    """Return `count` of the indices below `length`, in ascending order and evenly spread; all if there are fewer."""
+    """Return `count` of the indices below `length`, evenly spread and ascending; all indices if `count` is larger."""
     count = min(count, length)
     return (2 * np.arange(count, dtype=np.int64) + 1) * length // (2 * count)
 
 
 def some(names: Sequence[str]) -> str:
-    """Return the first few of some names, and the total if there are more."""
+    """Return the first five names as text, and the total if there are more."""
     return ", ".join(map(printable, names[:5])) + (f", … ({len(names):,})" if len(names) > 5 else "")
 
 
 def none_readable(root: Path, count: int, skipped: Sequence[Mapping[str, str]]) -> SourceError:
-    """Return the error for a source without a usable image, with the first reason."""
+    """Return the error for a source in which no image can be read; the message quotes the first reason."""
     first = f", such as {printable(skipped[0]['name'])}: {printable(skipped[0]['reason'])}" if skipped else ""
     return SourceError(f"{printable(root)}: not one of its {count} images can be read{first}")
 
@@ -855,7 +868,10 @@ def listing_digest(  # noqa: PLR0917
     columns: Sequence[Column] = (),
     about: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """Return the SHA-256, in hexadecimal, of a list of images. It covers the paths of fields that are files."""
+    """Return the SHA-256, in hexadecimal, of a list of images.
+
+    For a field whose values are files, the digest covers the paths and not the contents.
+    """
     digest = hashlib.sha256()
     if label_type != "class":
         digest.update(label_type.encode("ascii"))

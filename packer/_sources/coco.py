@@ -1,9 +1,10 @@
 """Images with annotations in COCO's format: boxes, categories, segmentations, keypoints and captions as fields.
 
-Several files about the same images are joined, and checked for consistency. A field of objects has a row for each
-annotation, in the order of the files. It is null for images that the files with objects do not list, and empty for
-listed images without an object. Ids that are texts get numbers, from 1 on in the order of the files, and the texts are
-kept in ``members``; the ids of images do not change.
+Several files about the same images are joined, and checked for consistency. In a field of objects, the value of an
+image has one row for each annotation, in the order of the files. The value is null if the files with objects do not
+list the image, and empty if they list it without an object. Ids of categories and annotations that are texts are
+replaced by numbers, from 1 on in the order of the files, and the field ``members`` keeps the texts; the ids of images
+do not change.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from packer.errors import ImageError, SourceError, option, printable
 Id = int | str
 """The id of an image, a category or an annotation: a number in COCO, a text in files of some other tools."""
 
-_FARTHEST = 1e30  # the largest number, as numbers become float32; NaN fails the comparison, too
+_FARTHEST = 1e30  # the largest number, because numbers become float32; a comparison with NaN is false, too
 _LARGEST = (1 << 63) - 1  # the largest id
 _REMEDY = "Correct the annotation, or take it out of the file."
 
 
 class Segmentation(NamedTuple):
-    """A segmentation as JSON text, a tenth of the size of Python lists; and its height and width, if given."""
+    """A segmentation as JSON text, which takes a tenth of the memory of lists, and its height and width if known."""
 
     text: bytes
     size: tuple[int, int] | None
@@ -54,7 +55,7 @@ class CocoImage:
     members : dict
         The image's entry in the list of images, without its id.
     objects, captions : dict of Id to dict, optional
-        Annotations by their ids, in the order of the files; None if no file has annotations of that sort.
+        Annotations by their ids, in the order of the files; None if no file has objects, or captions.
     """
 
     members: dict[str, Any]
@@ -86,12 +87,12 @@ class Joined:
     categories : dict of Id to dict
         The categories, in the order of the files.
     about : list of dict
-        For each file, its name as ``file``, and as ``members`` its members other than images and annotations, such as
-        licenses.
+        For each file, a dict with the file's name (``file``), and with everything in the file except images and
+        annotations, such as licenses (``members``).
     unusable : dict of Id to SourceError
-        The reasons why images are unusable, or have an unusable annotation, by id.
+        The error for each image that is unusable, or has an unusable annotation, by the image's id.
     kinds : dict of str to type
-        The type of the ids, number or text, by the name of a list in the files.
+        For each list in the files, such as ``images``, whether its ids are numbers or texts.
     """
 
     images: dict[Id, CocoImage] = field(default_factory=dict)
@@ -107,7 +108,7 @@ class Joined:
 
 
 class _Unsound(str):
-    """A placeholder for an invalid segmentation, with the reason."""
+    """The reason why a segmentation is invalid, stored in place of the segmentation."""
 
     __slots__ = ()
 
@@ -119,8 +120,8 @@ def read_joined(files: Sequence[Path], bad: BadSamples | None = None) -> Joined:
     ----------
     files : sequence of Path
     bad : BadSamples, optional
-        Collects unusable images and annotations. Images with bad annotations are not collected here, but in
-        `Joined.unusable`. By default the first bad image or annotation is an error.
+        Collects unusable images, images with an unusable annotation, and annotations of unknown images. By default
+        the first of them is an error.
 
     Raises
     ------
@@ -258,7 +259,7 @@ class _File:
                 self._leave_out(of, name, error)
 
     def _problem(self, entry: dict[str, Any], image: CocoImage) -> str | None:
-        """Return what is wrong with an annotation; None if nothing is."""
+        """Return the reason why an annotation is unusable; None if it is usable."""
         if isinstance(entry.get("segmentation"), _Unsound):
             return f"{entry['segmentation']}. {_REMEDY}"
         if _is_caption(entry):
@@ -283,14 +284,17 @@ class _File:
         return _position_problem(entry, image.size)
 
     def _leave_out(self, id: Id, name: str, error: SourceError) -> None:
-        """Record an unusable image, or raise the error; an earlier file's name for the image precedes `name`."""
+        """Record an unusable image, or raise the error.
+
+        The record has the image's file name according to an earlier entry; `name` if there is none.
+        """
         if id not in self._joined.unusable:
             image = self._joined.images.get(id)
             self._bad.add(name if image is None else image.members["file_name"], error)
             self._joined.unusable[id] = error
 
     def _join(self, known: dict[str, Any], more: dict[str, Any], what: str) -> SourceError | None:
-        """Add members to the known ones; return the error if one contradicts an earlier file."""
+        """Add members to the known ones; return an error if one of them contradicts an earlier file."""
         for name, value in more.items():
             if known.setdefault(name, value) != value:
                 problem = f"{what}: its {name} is another here than in a file before. Convert with one of the files."
@@ -302,7 +306,7 @@ class _File:
 
 
 def _shortened(members: dict[str, Any]) -> dict[str, Any]:
-    """Replace a segmentation by its text, or by its problem, while a file is parsed."""
+    """Replace the segmentation in a parsed JSON object by its text, or by the reason why it is invalid."""
     value = members.get("segmentation")
     if value is not None:
         if problem := segmentation_problem(value):
@@ -314,7 +318,7 @@ def _shortened(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _id(value: Any) -> Id | None:
-    """Return an id; None if it is neither a text nor a whole number, which some tools write as 1.0."""
+    """Return an id as text or int; None for other values. Some tools write whole numbers as 1.0."""
     if type(value) is float and value.is_integer():
         return int(value)
     return value if type(value) is int or (isinstance(value, str) and is_text(value)) else None
@@ -357,7 +361,7 @@ _IDS = ("id", "category_id")
 
 Annotations = list[dict[str, Any]]
 Value = Callable[[Annotations], Any]
-"""Returns a field's value from the annotations of an image: bytes as stored in a pack, or a value to encode."""
+"""Returns a field's value from an image's annotations: the bytes that a pack stores, or a value to be encoded."""
 
 
 def columns_of(
@@ -375,9 +379,10 @@ def columns_of(
     joined : Joined
         The contents of the files.
     shown : str
-        The name in messages for the files.
+        The name by which messages call the files.
     unusable : dict of int to SourceError
-        Receives the row of each image with a value that does not fit its field, and the reason. The value becomes null.
+        Receives the row of each image with a value that does not fit its field, and the error. Such a value becomes
+        null.
     """
     images = [joined.images[id] for id in ids]
     objects = [_with_ids(image.objects) for image in images]
@@ -476,7 +481,7 @@ def _column(
 
 
 def _numbers(entries: Annotations) -> dict[Id, int]:
-    """Return the numbers that stand for annotation ids that are texts."""
+    """Return a number for each annotation id that is a text."""
     return {id: number for number, entry in enumerate(entries, 1) if isinstance(id := entry["id"], str)}
 
 
@@ -498,7 +503,7 @@ def _members(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any] |
     These are unknown members, nulls, text ids, and keypoints that float32 would round.
     """
     more = {name: value for name, value in entry.items() if name not in known or value is None}
-    if isinstance(own := more.get("segmentation"), Segmentation):  # those of objects are a field
+    if isinstance(own := more.get("segmentation"), Segmentation):  # of a caption; objects have a field for it
         more["segmentation"] = json.loads(own.text)
     more |= {name: id for name in _IDS if name in known and isinstance(id := entry[name], str)}
     keypoints = entry.get("keypoints")
@@ -549,16 +554,17 @@ def coco_source(
     root : Path
         The directory to which ``file_name`` is relative.
     files : sequence of Path
-        Files about the same images, such as instances, captions and person_keypoints. Annotations with the same id are
-        joined to one.
+        Files about the same images, such as instances, captions and person_keypoints. Annotations with the same id
+        become one annotation.
     masks : bool
-        Whether the annotations of each image are drawn into the field ``mask``: a PNG of categories, with 8 bits if all
-        are below 256, otherwise 16. Pixels without annotation are 0. Crowds are drawn below other annotations, and
-        larger masks below smaller ones.
+        Whether the annotations of each image are drawn into the field ``mask``: a PNG whose pixels are ids of
+        categories, with 8 bits if all ids are below 256, otherwise with 16 bits. Pixels without annotation are 0.
+        Crowds are drawn below other annotations, and larger masks below smaller ones.
     on_missing : {"error", "skip"}
         What happens to images without a file: an error, or they are left out.
     rule : ImageRule, optional
-        The rule that decides which files below `root` are images; images without an entry are counted.
+        The rule that decides which files below `root` are images. Images without an entry in the files are recorded in
+        the account of the source.
     bad : BadSamples, optional
         Collects the images with an unusable annotation; by default the first of them is an error.
 
@@ -613,7 +619,7 @@ def coco_source(
 def _with_all_boxes(
     ids: Sequence[Id], joined: Joined, names: Mapping[Id, str], shown: str, bad: BadSamples
 ) -> list[Id]:
-    """If any annotation has a box, leave out images with annotations without boxes."""
+    """Return the usable images: if any annotation has a box, an image with an annotation without a box is unusable."""
     lacking: dict[Id, list[Id]] = {}
     boxes = False
     for id in ids:
@@ -635,7 +641,7 @@ def _with_all_boxes(
 
 
 def _with_sizes(ids: Sequence[Id], joined: Joined, names: Mapping[Id, str], shown: str, bad: BadSamples) -> list[Id]:
-    """Return the images with a height and a width, into which masks can be drawn."""
+    """Return the images whose entries have height and width, because masks are drawn in this size."""
     without = {id: None for id in ids if joined.images[id].size is None}
     for id in without:
         drawn_by = f"{len(without):,} images have no height and width, and {option('masks', True)} draws by them"
@@ -651,7 +657,7 @@ def _text_ids(joined: Joined) -> Iterator[str]:
 
 
 def _flat_boxes(images: Sequence[CocoImage]) -> Iterator[str]:
-    """Yield a note on boxes without an area, which are kept: training code has to skip them."""
+    """Yield a note on boxes with width or height 0. They are kept, so training code has to skip them."""
     boxes = (entry.get("bbox") for image in images for entry in (image.objects or {}).values())
     if flat := sum(box is not None and min(box[2:]) <= 0 for box in boxes):
         yield (
@@ -661,7 +667,7 @@ def _flat_boxes(images: Sequence[CocoImage]) -> Iterator[str]:
 
 
 def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
-    """Return the sample names of the images by id, without invalid and repeated names."""
+    """Return the sample name of each image by id; images with invalid or repeated names are left out as bad samples."""
     names: dict[Id, str] = {}
     first: dict[str, Id] = {}
     for id, image in joined.images.items():
@@ -681,7 +687,10 @@ def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
 
 
 def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_missing: str) -> set[Id]:
-    """Return the images that exist below `root`; add missing images and images without an entry to the account."""
+    """Return the ids of the images that exist below `root`.
+
+    Missing images, and files without an entry in the annotations, are added to the account.
+    """
     found = set(walk.all_images())
     there = {id for id, name in names.items() if name in found or stamp_at(os.path.join(root, name)) != NO_STAMP}
     if missing := [name for id, name in names.items() if id not in there]:
@@ -700,7 +709,7 @@ def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_mis
 
 
 def _masks(joined: Joined, images: Sequence[CocoImage], shown: str) -> tuple[Field]:
-    """Return the field into which masks are drawn; SourceError if they cannot be drawn."""
+    """Return the field into which masks are drawn; SourceError if masks cannot be drawn."""
     if not any(entry.get("segmentation") for image in images for entry in (image.objects or {}).values()):
         raise SourceError(f"{shown}: {option('masks', True)} draws segmentations, and no annotation has one")
     if not joined.categories:
@@ -719,7 +728,7 @@ def _masks(joined: Joined, images: Sequence[CocoImage], shown: str) -> tuple[Fie
 
 
 def _drawn_mask(source: Source, index: int, stored: Mapping[str, Stored], buffer: ReadBuffer) -> Sequence[Stored]:
-    """Draw the annotations of an image; see `coco_source`."""
+    """Draw the annotations of an image, and return the mask as PNG; see `coco_source`."""
     fields = {column.field.name: column.field for column in source.columns}
     image, segmentations, categories, crowds = (
         fields[name].decode(stored[name]) for name in ("image_info", "segmentation", "category", "iscrowd")

@@ -1,4 +1,4 @@
-"""The source of a container: the samples in files of other tools."""
+"""The source whose samples are in a container, the files that another tool wrote."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class ContainerSource(Source):
     images : Ranges
         The location of each sample's image.
     shapes : (N, 2) int64 array
-        Height and width of images that are pixels; 0 for encoded images.
+        Height and width of images that are stored as raw pixels; 0 for encoded images.
     pixels : PixelLayout, optional
-        The layout of pixels, if images are not encoded.
+        The layout of the raw pixels; None if all images are encoded.
     copied : (B,) uint8 array
         The bytes of images that are not a range of a file.
     seals : Seals, optional
-        The checksums in the files.
+        The checksums that the files contain.
     """
 
     _by_row: ClassVar[tuple[str, ...]] = (*Source._by_row, "images", "shapes", "seals")
@@ -74,26 +74,26 @@ class ContainerSource(Source):
         yield from map(self.files.path, range(len(self.files)))
 
     def present_stamps(self) -> Stamps:
-        """Return for each image its size, and the present time of its file."""
+        """Return the stamp of each image: its size in bytes, and the current modification time of its file."""
         present = [stamp_at(self.files.path(number)) for number in range(len(self.files))]
         return _stamps(self.files, self.images, np.array(present, np.int64))
 
     def path(self, index: int) -> str:
-        """Return the file of image `index`."""
+        """Return the path of the file that contains image `index`."""
         return self.files.path(self._file(index))
 
     def stamp(self, index: int) -> Stamp:
-        """Return the size of image `index`, and the present time of its file."""
+        """Return the stamp of image `index`: its size in bytes, and the current modification time of its file."""
         there = stamp_at(self.path(index))
         return there if there == NO_STAMP else (int(self.images.size[index]), there[1])
 
     def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
-        """Return image `index`; pixels are returned as a PNG.
+        """Return image `index` as an encoded image: raw pixels are encoded as PNG.
 
         Raises
         ------
         ImageError
-            If the image's file has changed, or its pixels have the wrong size.
+            If the image's file has changed, or if the image is raw pixels with the wrong number of bytes.
         SourceError
             If the disk fails.
         """
@@ -106,14 +106,14 @@ class ContainerSource(Source):
         return memoryview(data), (int(self.images.size[index]), stamp_in(self.files.stamps, self._file(index))[1])
 
     def require_pixels(self, index: int) -> None:
-        """Raise ImageError if the number of bytes of image `index` does not fit its pixels; nothing is read."""
+        """Raise ImageError if image `index` has the wrong number of bytes for its height and width. Reads no file."""
         assert self.pixels is not None
         size, (height, width) = int(self.images.size[index]), self.shapes[index].tolist()
         if height < 1 or width < 1 or size != self.pixels.size(height, width):
             raise ImageError(f"{size} bytes are no pixels of {width} x {height}", self.names[index])
 
     def is_pixels(self, index: int) -> bool:
-        """Tell whether image `index` is stored as pixels and not encoded."""
+        """Tell whether image `index` is stored as raw pixels and not encoded."""
         return self.pixels is not None and bool(self.shapes[index].any())
 
     def read_pixels(self, index: int) -> npt.NDArray[np.uint8]:
@@ -126,7 +126,7 @@ class ContainerSource(Source):
             raise ImageError(f"{len(data)} bytes are no pixels of {width} x {height}", self.names[index]) from error
 
     def broken(self, rows: range) -> Iterator[int]:
-        """Yield the images that do not match the checksums in their files, or cannot be read."""
+        """Yield the rows of images that do not match the checksums in their files, or cannot be read."""
         if self.seals is None:
             return
         part = slice(rows.start, rows.stop)
@@ -150,7 +150,7 @@ class ContainerSource(Source):
         return read_range(self.files, self.images, self.copied, index)
 
     def _sealed(self, index: int) -> Buffer:
-        """Return the bytes of an image, after checking the checksum of the surrounding range."""
+        """Return the bytes of an image, after comparing the checksum of the byte range that contains the image."""
         assert self.seals is not None
         file, begin, size = (int(column[index]) for column in (self.images.file, self.seals.offset, self.seals.size))
         data = self.files.read(file, begin, size)
@@ -213,9 +213,9 @@ def container_source(
     classes : sequence of str, optional
         Class names in the order of their ids.
     directory : Path, optional
-        The directory that the user named; other files in it may have labels.
+        The directory that the user passed; files in it that are not of the container may have labels.
     in_place, bad : optional
-        As for `list_samples`.
+        The same as for `list_samples`.
     unlabeled : bool
         Whether the user has allowed samples without labels.
 
@@ -266,7 +266,7 @@ def container_source(
 
 
 def _account_for_tables(container: Container, directory: Path) -> None:
-    """Add files of a directory that are named like label files, but are not of the container, to the account."""
+    """Record, as candidates for labels, files with names like label files next to the container's files."""
     own = {name.rpartition("/")[2] for name in container.files}
     with os.scandir(directory) as entries:
         names = sorted(entry.name for entry in entries if entry.is_file() and entry.name not in own)
@@ -278,6 +278,6 @@ def _account_for_tables(container: Container, directory: Path) -> None:
 
 
 def _stamps(files: ForeignFiles, images: Ranges, stamps: Stamps) -> Stamps:
-    """Return the stamps of images from the stamps of their files."""
+    """Return the stamps of images: their sizes, and the modification times of their files."""
     there = stamps[files.packed.origins(images.file)]
     return np.where(there == NO_STAMP, there, np.stack([images.size, there[:, 1]], 1))

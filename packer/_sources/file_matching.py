@@ -1,8 +1,8 @@
-"""Matching of names in tables and lists with the files below a directory.
+"""Find the files below a directory that the names in tables and lists refer to.
 
 Tables and lists may come from another system than the files. Their names may have backslashes, another Unicode form,
-other case, or the directories of another machine, or may be ids instead of names. If exactly one file matches a name,
-the name refers to that file. Otherwise the name stays unchanged, and reading it is an error.
+upper or lower case, or the directories of another machine, or may be ids instead of names. If exactly one file matches
+a name, the name refers to that file. Otherwise the name stays unchanged, and reading it is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from packer.errors import SourceError, option, printable
 
 Form = Callable[[str], str]
 
-_BARE = 0.5  # the share of names that must match files if directories before all names are dropped
+_BARE = 0.5  # leading directories are dropped from all names if at least this share of the names then matches files
 
 
 def _slashes(name: str) -> str:
@@ -35,30 +35,30 @@ _FORMS: tuple[tuple[str, Form], ...] = (
     ("without the quoting of URLs", urllib.parse.unquote),
     ("in upper or lower case", lambda name: unicodedata.normalize("NFC", name.casefold())),
 )
-"""Differences between names, in the order in which they are tried; each form is applied to the one before it."""
+"""The differences between names that are ignored, one after the other; each function gets the result of the last."""
 
 _WITH_SUFFIX = "with the suffix that the table leaves out"
 
 
 class FileMatcher:
-    """Matches the names in a table with files.
+    """Finds the file that each name in a table refers to.
 
     Parameters
     ----------
     files : collection of str
-        The files without an exactly equal name, relative to the source.
+        The files, relative to the source, that are not exactly equal to a name in the table.
     names : mapping of int to str
-        The names without an exactly equal file, by row.
+        The names that are not exactly equal to a file, by row.
     alone : bool
-        Whether `names` are all names of the table. If so, all of them may lack a common directory, or have additional
-        directories.
+        Whether `names` are all names of the table. Only then are directories ignored: leading directories that all
+        names have in common, or directories that all names lack.
 
     Attributes
     ----------
     found : dict of int to str
-        The files, by rows.
+        The file of each matched name, by row.
     several : dict of int to list of str
-        The files that match a name, if there is more than one.
+        The files that match a name, by row, if more than one file matches it.
     """
 
     def __init__(self, files: Collection[str], names: Mapping[int, str], *, alone: bool) -> None:
@@ -78,7 +78,7 @@ class FileMatcher:
             self._match_by_name()
 
     def notes(self) -> Iterator[str]:
-        """Yield remarks for the user on the names: how they differ from the files', with an example."""
+        """Yield remarks for the user: how the names differ from the names of their files, with an example."""
         for how, rows in self._how.items():
             first = rows[0]
             yield (
@@ -87,7 +87,7 @@ class FileMatcher:
             )
 
     def _match(self, how: str, of_name: Form, of_file: Form | None = None) -> None:
-        """Match names with files of equal form, and remove the matched names."""
+        """Match names and files that are equal after conversion, and remove the matched names."""
         keys = {of_name(name) for name in self._names.values()}
         fitting: dict[str, list[str]] = {}
         for file, form in self._files.items():
@@ -105,14 +105,14 @@ class FileMatcher:
                 self.several.setdefault(row, sorted(files))
 
     def _match_ids(self) -> None:
-        """Match names without a suffix."""
+        """Match names without the suffix of an image with files, whose suffix is ignored."""
         rest = self._names
         self._names = {row: name for row, name in rest.items() if not name.endswith(IMAGE_SUFFIXES)}
         self._match(_WITH_SUFFIX, str, _stem)
         self._names = {row: name for row, name in rest.items() if row not in self.found}
 
     def _match_below(self) -> None:
-        """Match names with a common prefix of directories, above the source or on another machine."""
+        """Match names without leading directories that all of them share, above the source or of another machine."""
         if not self._names:
             return
         parts = {row: name.strip("/").split("/") for row, name in self._names.items()}
@@ -130,7 +130,7 @@ class FileMatcher:
                 return
 
     def _match_by_name(self) -> None:
-        """Match names without directories with files in any directory."""
+        """Match names that have no directories with files in any directory."""
         if any("/" in name for name in self._names.values()):
             return
         how = "in the directories that the table leaves out"
@@ -139,7 +139,7 @@ class FileMatcher:
 
 
 def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
-    """Return a hint on names without a file that nearly equal the name of an unused file; empty if there are none.
+    """Return a hint for a message if names without a file nearly equal unused files; otherwise an empty text.
 
     Parameters
     ----------
@@ -155,24 +155,24 @@ def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
 def account_for_split(  # noqa: PLR0917
     account: Account, split: str, others: Collection[str], missing: Sequence[str], on_missing: str, where: str
 ) -> None:
-    """Record in the account the images that a split does not name, and the named images that do not exist.
+    """Record in the account the images outside of a split, and the images of the split that do not exist.
 
     Parameters
     ----------
     account : Account
     split : str
     others : collection of str
-        Existing images that the split does not name.
+        Existing images that are not in the list of the split.
     missing : sequence of str
-        Named images that do not exist.
+        Images in the list of the split that do not exist.
     on_missing : {"error", "skip"}
     where : str
-        The directory or the file of the split, for messages.
+        The directory of the split, or the file that lists it, for messages.
 
     Raises
     ------
     SourceError
-        If images are missing, with ``on_missing="error"``.
+        If images are missing and `on_missing` is ``"error"``.
     """
     account.left_out("image", f"--split {split}", count=len(others), chosen=True)
     if missing and on_missing != "skip":

@@ -2,9 +2,10 @@
 
 Classes are the sorted names of the root's subdirectories, as with `find_classes` in `torchvision.datasets.folder`.
 Within a class, the rules of `make_dataset` in the same module apply: directories are visited in the order of their
-paths, symbolic links to directories are followed, and a file counts if it has the suffix of an image, in any case.
-Hidden files and directories count too, and a note reports it. There is one difference: the files that macOS and Windows
-leave next to others are not images, even if their names end like one.
+paths, symbolic links to directories are followed, and a file is an image if it has the suffix of an image, in upper or
+lower case. Hidden files and directories count too, and the account of the source lists them. There is one difference
+from ImageFolder: helper files that macOS and Windows write next to other files are not images, even if their names end
+like those of images.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ _HEAD = 16  # bytes for recognising a file
 
 @dataclass(frozen=True)
 class ImageRule:
-    """A rule that tells which files count as images.
+    """The rule by which files count as images.
 
     Attributes
     ----------
     extensions : tuple of str
-        The suffixes of images, stored in lower case and matched in any case. ImageFolder has the same argument.
+        The suffixes of images, in lower case here, in any case on the disk. ImageFolder has the same argument.
     any_image : bool
-        Whether all other files are opened, and count if they begin like an image.
+        Whether files with other suffixes are opened, and count if their first bytes are those of an image.
     skip_hidden : bool
         Whether to ignore hidden files and directories: names that begin with a dot.
     """
@@ -68,7 +69,7 @@ class ImageRule:
     def of(
         cls, extensions: str | Iterable[str] | None, any_image: bool = False, skip_hidden: bool = False
     ) -> ImageRule:
-        """Return the rule for suffixes from the user, in a sequence or separated by commas.
+        """Return the rule for the suffixes that the user has passed as a sequence, or as a text separated by commas.
 
         Raises
         ------
@@ -87,7 +88,10 @@ class ImageRule:
         return cls(dotted, any_image, skip_hidden)
 
     def takes(self, entry: os.DirEntry[str]) -> bool:
-        """Tell whether a file counts. A file that cannot be opened counts, so that reading it reports the error."""
+        """Tell whether a file counts as an image.
+
+        A file that cannot be opened counts, so that reading it reports the error.
+        """
         if entry.name.lower().endswith(self.extensions):
             return True
         if not self.any_image:
@@ -95,7 +99,7 @@ class ImageRule:
         try:
             with open(open_regular(entry.path), "rb", buffering=0) as file:
                 return is_image(file)
-        except PointerError:  # of Git LFS: reading it reports the error
+        except PointerError:  # the file is a pointer of Git LFS; reading it later reports the error
             return True
         except StrangeFileError:
             return False
@@ -114,10 +118,9 @@ class Walk:
     others : OtherFiles
         The files that are not images.
     account : Account
-        The account of hidden files and directories, and of leftovers of the system.
+        Records hidden files and directories, and helper files of the operating system.
     label_files : dict of str to str
-        Files in the root, or in one of its subdirectories, that may contain labels, with the option that reads each
-        file.
+        The option that reads each file that may contain labels; files in the root and directly in its subdirectories.
     """
 
     def __init__(self, root: Path, rule: ImageRule) -> None:
@@ -125,7 +128,7 @@ class Walk:
         self._rule = rule
         self._notes: list[str] = []
         self._left: set[str] = set()
-        self._doubles = 0  # AppleDouble files, which macOS writes next to others
+        self._doubles = 0  # number of AppleDouble files, which macOS writes next to other files
         self.others = OtherFiles()
         self.account = Account()
         self.label_files: dict[str, str] = {}
@@ -149,7 +152,7 @@ class Walk:
             return sorted(entry.name for entry in found if self._takes(entry, entry.name, hidden=False))
 
     def images_below(self, folder: str) -> list[str]:
-        """Return the images below a directory of the root, as paths relative to the root, in ImageFolder's order.
+        """Return the images below a subdirectory of the root, as paths relative to the root, in ImageFolder's order.
 
         Raises
         ------
@@ -159,13 +162,13 @@ class Walk:
         listed: list[tuple[str, list[str]]] = []
         before = len(self.others)
         doubles = self._doubles
-        hidden: set[str] = set()  # directories with images
+        hidden: set[str] = set()  # hidden directories with images
         pending = [(os.path.join(self._root, folder), folder, frozenset({self._top}), folder * is_hidden(folder))]
         while pending:
             path, relative, above, below = pending.pop()
             try:
                 identity = _identity(path)
-                if identity in above and identity[1]:  # some file systems have no file numbers
+                if identity in above and identity[1]:  # the file number is 0 in file systems without file numbers
                     self._notes.append(
                         f"a symbolic link to a directory above it is not followed: {printable(relative)}"
                     )
@@ -192,14 +195,14 @@ class Walk:
         return images
 
     def enters(self, name: str, path: str = "") -> bool:
-        """Tell whether the images below a directory of this name count; if not, record it."""
+        """Tell whether the images below a directory of this name count; if not, record the directory as left out."""
         enters = not (self._rule.skip_hidden and is_hidden(name))
         if not enters:
             self.account.left_out("directory", _SKIPPED, [path or name], chosen=True)
         return enters
 
     def is_left_by_system(self, folder: str) -> bool:
-        """Tell whether a visited directory has only files that macOS leaves next to others."""
+        """Tell whether a visited directory has only helper files that macOS writes next to other files."""
         return folder in self._left
 
     def notes(self) -> list[str]:
@@ -235,7 +238,7 @@ def _option_of(name: str) -> str | None:
     """Return the option that reads a possible label file; None for other files."""
     folder, _, file = name.rpartition("/")
     if not folder and file in _METADATA:
-        return None  # already read, or to be ignored
+        return None  # it has been read already, or the user wants it ignored
     if folder and file in (*_METADATA, DATASET_JSON):
         return f"convert that directory, {folder}, alone"
     options = dict.fromkeys((".csv", ".tsv", ".jsonl", ".parquet"), option("labels"))
@@ -246,7 +249,7 @@ def _option_of(name: str) -> str | None:
 
 
 def metadata_files(root: Path) -> list[str]:
-    """Return the names of files in a directory that may describe the images below it."""
+    """Return the names of the metadata tables, and of a dataset.json, directly in a directory."""
     return [name for name in (*_METADATA, DATASET_JSON) if os.path.isfile(root / name)]
 
 
@@ -264,7 +267,7 @@ def subdirectories(root: Path) -> list[str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether a file or a directory of this name is hidden, as on all systems but Windows."""
+    """Tell whether a file or a directory of this name is hidden: on all systems but Windows it begins with a dot."""
     return name.startswith(".")
 
 
@@ -281,12 +284,12 @@ def is_directory(entry: os.DirEntry[str]) -> bool:
     """Tell whether an entry is a directory, or a link to one."""
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself: it is listed as a file, and reading it reports the error
+    except OSError:  # for example a link to itself: it is listed as a file, and reading it reports the error
         return False
 
 
 FilesOf = Callable[[Iterable[str]], Mapping[str, str]]
-"""Returns the paths below the root that may be files of fields, each with its image, from the names of images."""
+"""Takes the names of images; returns the paths below the root that may be files of fields, each with its image."""
 
 HIDDEN_CLASS = "a hidden directory is a class, as for ImageFolder; --skip-hidden leaves it out"
 """The reason in an account for a class whose name begins with a dot."""
@@ -311,11 +314,11 @@ def imagefolder_source(
     rule : ImageRule, optional
         The rule that decides which files are images; by default ImageFolder's.
     files_of : callable, optional
-        Returns the files that belong to fields. These are not images themselves, and a directory without other images
-        is not a class.
+        Returns the files that contain values of fields. Such files are not images themselves, and a directory without
+        other images is not a class.
     allow_empty : bool
-        Whether a class may have no image, which is always allowed if `classes` are given. ImageFolder has the same
-        argument; its default is False, as in conversions.
+        Whether a class without images is allowed; with `classes` it always is. ImageFolder has the same argument, with
+        the default False, which conversions use too.
     bad : BadSamples, optional
         Collects the images of classes that are not in `classes`; by default such a class is an error.
 
@@ -323,7 +326,7 @@ def imagefolder_source(
     ------
     SourceError
         If `root` is not a directory, a directory in it cannot be listed, it has no images, or it has a class that is
-        not in `classes`; if `classes` contain a name twice; or if a class must have an image and has none.
+        not in `classes`; if `classes` contain a name twice; or if a class has no image and `allow_empty` is False.
     """
     walk = Walk(root, rule or ImageRule())
     folders = list(filter(walk.enters, subdirectories(root)))
@@ -371,9 +374,9 @@ def imagefolder_source(
 def _review_classes(
     root: Path, listed: Mapping[str, Sequence[str]], account: Account, *, allow_empty: bool
 ) -> list[str]:
-    """Record in the account the classes that look like something else; return notes on the classes.
+    """Record in the account the directories that may not be meant as classes; return notes on the classes.
 
-    Raises SourceError if a class has no image and must have one.
+    Raises SourceError if a class has no image and `allow_empty` is False.
     """
     notes = []
     if empty := [folder for folder, names in listed.items() if not names]:
@@ -386,7 +389,10 @@ def _review_classes(
 
 
 def _account_for_training(root: Path, folders: Sequence[str], account: Account) -> None:
-    """Add classes that only the training directory has to the account: ImageFolder numbers each split separately."""
+    """Record in the account the classes that the training split has and this split lacks.
+
+    ImageFolder numbers the classes of each split separately, so the same class may have different ids.
+    """
     root = root.absolute()
     if root.name.lower() not in SPLITS or root.name.lower() in TRAINING_SPLITS:
         return
@@ -425,7 +431,7 @@ def _of_empty(root: Path, empty: Sequence[str]) -> SourceError:
 
 
 def _annotations(root: Path, folders: Iterable[str]) -> str:
-    """Return a sentence with the options that read the annotations in some directories of `root`; empty without any."""
+    """Return a sentence with the options that read annotations in these directories; empty if there are none."""
     for folder in folders:
         files = next((sorted(files) for _, _, files in os.walk(root / folder) if files), [])
         suffixes = {os.path.splitext(file)[1].lower() for file in files}
@@ -448,7 +454,7 @@ def _converted(root: Path, what: str, name: str, value: Path, *, split: bool = F
 
 
 def _without_system_directories(listed: dict[str, list[str]], walk: Walk) -> Account:
-    """Remove the directories that macOS left, and return the account of the listing."""
+    """Remove directories with only helper files of macOS, and return the account of the listing."""
     account = Account()
     account.taken("class", HIDDEN_CLASS, [folder for folder in listed if is_hidden(folder)])
     account.update(walk.account)
@@ -464,14 +470,14 @@ def _without_system_directories(listed: dict[str, list[str]], walk: Walk) -> Acc
 def _without_files(
     root: Path, listed: Mapping[str, list[str]], files_of: FilesOf, notes: list[str]
 ) -> dict[str, list[str]]:
-    """Return the images of each class, without files of fields and directories that contain only such files."""
+    """Return the images of each class, without files of fields and without directories that contain only such files."""
     owners = files_of(name for names in listed.values() for name in names)
     images = {folder: [name for name in names if name not in owners] for folder, names in listed.items()}
     if any(listed.values()) and not any(images.values()):
         raise SourceError(f"{printable(root)}: every image is a file of a field of another one")
     if count := sum(map(len, listed.values())) - sum(map(len, images.values())):
         notes.append(f"{count:,} files of fields lie among the images, and are no images of their own")
-    paths_of: dict[str, list[str]] = {}  # by folder, the files of fields whose images are in other folders
+    paths_of: dict[str, list[str]] = {}  # for each folder, the files of fields whose images are in other folders
     for path, name in owners.items():
         folder = path.partition("/")[0]
         if folder in images and folder != name.partition("/")[0]:
@@ -491,7 +497,7 @@ def _without_files(
 def class_directories(root: Path) -> list[str]:
     """Return the sorted names of the subdirectories of `root`; SourceError if it is not a directory.
 
-    The leftovers of a zip archive by macOS do not count, unless they contain images.
+    The directory of helper files that macOS adds to zip archives does not count, unless it contains images.
     """
     folders = subdirectories(root)
     if MACOSX in folders and not Walk(root, ImageRule()).images_below(MACOSX):
@@ -509,8 +515,8 @@ def split_directories(root: Path) -> list[str]:
 def refuse_splits(root: Path, destination: Path | None = None, parts: int | None = None) -> None:
     """Raise SourceError, with the command to use instead, if `root` contains splits and not classes.
 
-    Directories count as splits if two of them, or all, have names of splits; a single class may well be called
-    ``train``. If `root` is not converted, or is converted with ``--parts``, the message names a single split.
+    Directories count as splits if two of them, or all of them, have names of splits, because a single class can be
+    called ``train``. Without `destination` nothing is converted, and the message names one split to pass instead.
     """
     splits = split_directories(root)
     folders = [folder for folder in class_directories(root) if not is_hidden(folder)]
@@ -524,7 +530,7 @@ def refuse_splits(root: Path, destination: Path | None = None, parts: int | None
 
 
 def _commands_for_splits(root: Path, splits: Sequence[str], destination: Path, parts: int | None) -> str:
-    """Return the commands that convert splits with one class map."""
+    """Return the commands that convert all splits with the same class ids."""
     packs = [destination.with_stem(f"{destination.stem}-{split}") for split in splits]
     src, dst, *each = (shlex.quote(printable(path)) for path in (root, destination, *packs))
     first, *others = (
@@ -538,7 +544,7 @@ def _commands_for_splits(root: Path, splits: Sequence[str], destination: Path, p
 
 
 def unlabeled_source(root: Path, rule: ImageRule | None = None) -> Source:
-    """List all images below `root`, in the order of their sorted paths, each with the label -1.
+    """List all images below `root`, sorted by path, each with the label -1.
 
     Parameters
     ----------
@@ -572,9 +578,9 @@ def images_without_labels(
     computed: ComputedFields | None = None,
     **members: Any,
 ) -> Source:
-    """Return a source of the images found by a walk, each with the label -1.
+    """Return a source of these images, which a walk has found, each with the label -1.
 
-    Its fields are the computed fields, then the fields of `columns`; `members` are further members of the source.
+    Its fields are the computed fields, then the fields of `columns`; `members` are further attributes of the source.
     """
     listed = Names.of(names)
     members |= {"columns": tuple(columns), "computed": computed, "others": walk.others, "account": walk.account}

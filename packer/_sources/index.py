@@ -1,7 +1,7 @@
-"""Building the index of a source: locations, sizes and checksums of its images and field values.
+"""Build the index of a source: locations, sizes and checksums of its images and field values.
 
-C code reads the images of a block together, and reads only as much of each image as its height, width and checksum
-need. Python handles the images that the C code finds unusual.
+C code reads the images in blocks. It reads only those bytes of an image that height, width and checksum depend on.
+Python handles the images that the C code does not support.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ class IndexLocations:
     files : ForeignFiles
     images : Ranges
     ranges : dict of str to Ranges
-        The locations of each field's values, if they are in files.
+        The locations of the values of each field whose values are in files.
     copied : (B,) uint8 array
+        The bytes of images and values that are not in files.
     pixels : PixelLayout, optional
+        The layout of images that are stored as raw pixels.
     """
 
     files: ForeignFiles
@@ -83,12 +85,12 @@ class IndexLocations:
 
     @functools.cached_property
     def starts(self) -> Ints:
-        """The offset of each file in the concatenation of all files; the last offset is for the index's own data."""
+        """The offset of each file in the concatenation of all files; the last is the offset of the index's own data."""
         sizes = np.maximum(self.files.stamps[:, 0], 0)
         return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
     def copied_fields(self, fields: Iterable[Field]) -> list[int]:
-        """Return the indices of fields with values that must be copied into the index: bytes that are not in files."""
+        """Return the indices of the fields whose values are bytes outside of files: they are copied into the index."""
         return [number for number, field in enumerate(fields) if field.is_blob and field.name not in self.ranges]
 
     def offsets(self, ranges: Ranges, rows: slice) -> Ints:
@@ -98,7 +100,7 @@ class IndexLocations:
 
 
 class _Listed:
-    """Lists the files of a source below one directory, each once: first images, then fields."""
+    """The list of a source's files, relative to one directory, each listed once: first images, then fields' files."""
 
     def __init__(self, source: Source, columns: list[FileColumn]) -> None:
         self.root, self.names = Path(os.path.abspath(source.root)), source.names
@@ -114,7 +116,7 @@ class _Listed:
         self.names = Names.of(Path(os.path.relpath(path, self.root)).as_posix() for path in self._numbers)
 
     def ranges(self, column: FileColumn, stamps: Stamps) -> Ranges:
-        """Return the locations of a field's values, which are whole files."""
+        """Return the locations of the values of a field; each value is a whole file."""
         paths = (column.path(index) for index in range(len(column)))
         file = np.array([-1 if path is None else self._numbers[os.path.abspath(path)] for path in paths], np.int64)
         size = np.where(file < 0, -1, stamps[np.maximum(file, 0), 0])
@@ -123,23 +125,23 @@ class _Listed:
 
 @dataclass(eq=False)
 class Surveyed:
-    """Sizes, checksums and values of a block of images, for rows of the table.
+    """Sizes, checksums and field values of a block of images, from which rows of the table are made.
 
     Attributes
     ----------
     rows : range
         The indices of these images.
     height, width : (N,) int64 arrays
-        Pixels.
+        Size of each image in pixels.
     crc32c : (N,) int64 array
-        0 without checksums.
+        The checksum of each image; 0 if the index has no checksums.
     usable : (N,) bool array
     values : list of tuple
         For each image, the value of each field that is copied into the index; empty if the image is unusable.
     more : list of tuple
-        For each image, the columns of the fields.
+        For each image, the numbers that the table stores for its fields.
     skipped : list of (int, str)
-        The unusable images, with the reason.
+        The index of each unusable image, and the reason.
     findings : Counter
     """
 
@@ -162,17 +164,17 @@ class Surveyed:
 
 @dataclass(frozen=True)
 class Survey:
-    """Reads sizes, checksums and field values of a source's images. Safe in many threads at once.
+    """Reads sizes, checksums and field values of a source's images. Many threads can use it at once.
 
     Attributes
     ----------
     source : Source
     locations : IndexLocations
-        The locations of its images.
+        The locations of the source's images.
     exif : {"ignore", "apply"}
         Whether an EXIF orientation affects height and width.
     checksums : bool
-        Whether checksums are taken.
+        Whether checksums are computed.
     """
 
     source: Source
@@ -189,15 +191,15 @@ class Survey:
                 found.findings[words] += count
         seen = records["seen"] != 0
         if self.checksums and isinstance(source, ContainerSource):
-            seen[[index - rows.start for index in source.broken(rows)]] = False  # so that Python reports the error
+            seen[[index - rows.start for index in source.broken(rows)]] = False  # Python inspects these, to report why
         if source.fields or not seen.all():
             self._inspect(found, seen)
         return found
 
     def _records(self, rows: range) -> npt.NDArray[np.void]:
-        """Inspect images in C, and return the results.
+        """Inspect images in C, and return one record for each image.
 
-        Without the C extension, or for raw pixels, no image is inspected.
+        Without the C extension, on Windows, or if images are raw pixels, no image is inspected.
         """
         source, locations, records = self.source, self.locations, np.zeros(len(rows), SURVEY)
         if not CAN_SURVEY or locations.pixels is not None or os.name == "nt":
@@ -212,7 +214,7 @@ class Survey:
         blob = np.ascontiguousarray(names.blob)
         records["size"], records["checked"] = locations.images.size[part], self.checksums
         records["turned"] = self.exif == "apply"
-        records["label"] = np.ascontiguousarray(source.labels[part]).view(np.int64)  # the eight bytes of a float
+        records["label"] = np.ascontiguousarray(source.labels[part]).view(np.int64)  # a float label as its eight bytes
         records["name"], records["name_size"] = blob.ctypes.data + starts, sizes
         records["file"], records["position"], held = self._located(part)
         survey(records)
@@ -220,7 +222,7 @@ class Survey:
         return records
 
     def _located(self, rows: slice) -> tuple[Ints, Ints, object]:
-        """Return the locations of images for C, and an object that must be held until they are read."""
+        """Return file numbers and positions of images for C, and an object to hold until C has read the images."""
         locations = self.locations
         images, files = locations.images.taken(rows), locations.files
         if not isinstance(self.source, ContainerSource):
@@ -237,7 +239,7 @@ class Survey:
             try:
                 opened = files.open(number)
                 file[chosen], position[chosen], descriptor = opened.locate(images.offset[chosen], images.size[chosen])
-            except PackError:  # Python reports the images
+            except PackError:  # Python inspects the images of this file later, and reports the error
                 continue
             held.append(descriptor)
         return file, position, held
@@ -286,8 +288,8 @@ def _owned(stored: Stored) -> Stored:
     return bytes(stored) if isinstance(stored, memoryview) else stored
 
 
-_BLOCK, _SMALL_BLOCK = 1024, 64  # images at a time; fewer if values are copied, because these wait in memory
-_PIECE = 1 << 24  # bytes
+_BLOCK, _SMALL_BLOCK = 1024, 64  # images at a time; the second if values are copied, because they wait in memory
+_PIECE = 1 << 24  # bytes that are copied at a time
 
 ProgressCallback = Callable[[int, int], None]
 
@@ -308,19 +310,19 @@ def build_index(
     Parameters
     ----------
     source : Source
-        Files, or samples of a container.
+        A source of files, or of samples of a container.
     directory : Path
     destination : Path
-        The final path of the directory, to which relative paths refer.
+        The final path of the directory; relative paths in the index are relative to it.
     checksums : bool
-        Whether each sample is read and its checksum stored.
+        Whether each sample is read to store its checksum.
     exif : {"ignore", "apply"}
         Whether images are rotated by their EXIF orientation.
     on_error : {"fail", "skip", "keep"}
         What happens at an image that cannot be read: ``"fail"`` stops; ``"skip"`` leaves it out and lists it in the
         manifest; ``"keep"`` includes it with a size of 1 x 1, so that reading it reports the error.
     keys : mapping, optional
-        The keys with which a container was opened, for the manifest's settings.
+        The keys, such as ``label=target``, with which a container was opened, for the manifest's settings.
     progress : callable, optional
         Called with the number of images inspected so far, and the total.
 
@@ -389,7 +391,7 @@ def build_index(
 
 
 def _require_apart(table: Table, locations: IndexLocations) -> None:
-    """Refuse samples that share bytes, as in a dictionary or a forged list: in a pack this counts as damage."""
+    """Raise SourceError if two samples share bytes, as in a dictionary or a forged list: in a pack that is damage."""
     for index in as_stored(table, locations.pixels).overlapping():
         name = printable(decode_name(table.row(index).name or b""))
         raise SourceError(
@@ -399,7 +401,7 @@ def _require_apart(table: Table, locations: IndexLocations) -> None:
 
 
 class _Rows:
-    """Builds rows of the table from the results."""
+    """Builds rows of the table from surveyed images."""
 
     def __init__(self, source: Source, locations: IndexLocations, builder: TableBuilder, own: Spool) -> None:
         self._source, self._locations, self._builder, self._own = source, locations, builder, own

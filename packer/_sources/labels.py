@@ -1,8 +1,8 @@
-"""Parsing of labels from texts: class ids, names of classes, or numbers without classes; and lists of classes.
+"""Parse labels from texts, as class ids, as names of classes, or as numbers without classes; check lists of classes.
 
-A number is never replaced by another number without a note. If all labels are whole numbers, they are the ids. If the
-meaning is ambiguous, the error names the option that decides it. `with_given_classes` assigns the ids of another pack
-to labels and fields, so that an id means the same class in both.
+A number is never replaced by another number without a note. If all labels are whole numbers, they are the class ids. If
+the meaning of labels is ambiguous, the error names the option that decides it. `with_given_classes` assigns the class
+ids of a pack to the fields of a source, so that an id means the same class in both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from packer.errors import ImageError, SourceError, option, printable
 
 
 def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
-    """Return the end of a message about printable names of classes that the given class list lacks."""
+    """Return the end of a message about names that the given class list lacks; the names are printable already."""
     shown = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
     are = "is" if len(unknown) == 1 else "are"
     return (
@@ -41,7 +41,7 @@ def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
 def in_known_classes(
     where: str, listed: Mapping[str, Sequence[str]], classes: Sequence[str], bad: BadSamples
 ) -> dict[str, list[str]]:
-    """Return the images of known classes; images of other classes are bad samples.
+    """Return the images of the classes in `classes`; images of other classes become bad samples.
 
     Raises SourceError if bad samples are an error, or all samples are bad.
     """
@@ -60,7 +60,7 @@ def in_known_classes(
 
 
 def class_ids(classes: Sequence[str]) -> dict[str, int]:
-    """Return the id of each class, which is its index in a list; SourceError if a name is listed twice."""
+    """Return the id of each class, its index in `classes`; SourceError if a name is in `classes` twice."""
     ids: dict[str, int] = {}
     for label, name in enumerate(classes):
         if ids.setdefault(name, label) != label:
@@ -74,26 +74,26 @@ _LIST = re.compile(r"[,;|]|^\s*[\[({].*[\])}]\s*$", re.DOTALL)
 _WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-_SPREAD = 1000, 10  # the largest id is 1,000, and 10 more for each row
-_DIGITS = 18  # a number of so many digits is an int64
-_ALL_DIFFERENT_FROM = 20  # rows
-_SHOWN = 60  # characters of a label
-_LONGEST = 4000  # characters of a number
-_ESCAPED = re.compile("[\ud800-\udfff]")  # bytes that are no UTF-8
+_SPREAD = 1000, 10  # larger ids than 1,000 plus 10 for each row are refused
+_DIGITS = 18  # any number with this many digits fits int64
+_ALL_DIFFERENT_FROM = 20  # a note reports that all labels differ if there are at least this many rows
+_SHOWN = 60  # characters of a label that messages show
+_LONGEST = 4000  # most characters of a text that is parsed as a number
+_ESCAPED = re.compile("[\ud800-\udfff]")  # surrogate escapes, which stand for bytes that are not UTF-8
 _AS_UTF_8 = "Save the file as UTF-8, such as by `iconv -f latin1 -t utf-8`."
 _WANTED = {"int": "a whole number of 64 bits", "float": "a finite number"}
 _CLASS, _INT, _FLOAT = (option("label_type", one) for one in LABEL_TYPES)
 
 NO_IMAGE = "no image has it; it keeps its id, as --classes-from says"
-"""The reason in an account for a class of the given class list without images."""
+"""The reason that the account of a source states for a class without images in the given class list."""
 
 Refuse = Callable[[int | None, str], SourceError]
-"""Returns the error on the label of a row, from the row's index and the problem; on all labels if the index is None."""
+"""Takes a row's index and a problem; returns the error about the row's label, or about all labels if it is None."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """The meaning of the labels of a list.
+    """The labels of a list after parsing, with their type and classes.
 
     Attributes
     ----------
@@ -120,8 +120,8 @@ class LabelTexts:
     ----------
     texts : sequence of str
     label_type : {"class", "int", "float"}, optional
-        The user's choice: names of classes, or numbers without classes. By default whole numbers are class ids, and
-        other texts names.
+        The user's choice: ``"class"`` for names of classes, the others for numbers without classes. By default whole
+        numbers are class ids, and other texts are names of classes.
     classes : sequence of str, optional
         Class names in the order of their ids.
     refuse : callable
@@ -137,7 +137,7 @@ class LabelTexts:
 
     @cached_property
     def _distinct(self) -> Counter[str]:
-        """The labels, except the empty ones, and how often each occurs."""
+        """The number of rows with each label; empty labels are not counted."""
         distinct = Counter(self._texts)
         del distinct[""]
         return distinct
@@ -148,12 +148,12 @@ class LabelTexts:
         Parameters
         ----------
         bad : BadSamples, optional
-            Collects rows to leave out. Errors about rows of `unusable` then mention the option that leaves them out.
+            If it does not skip, the error about an unusable label also names the option that leaves such rows out.
 
         Raises
         ------
         SourceError
-            If a label does not fit the type, is not in the classes, or is ambiguous.
+            If a label does not fit the label type, is not in the classes, or is ambiguous.
         """
         try:
             return self._numbers(self._label_type) if self._label_type in ("int", "float") else self._of_classes()
@@ -165,7 +165,8 @@ class LabelTexts:
     def unusable(self) -> Iterator[tuple[int, SourceError]]:
         """Yield the rows with unusable labels, each with its error.
 
-        A label is unusable if it is not UTF-8, not a number although numbers are required, or not in the given classes.
+        A label is unusable if it is not UTF-8, if it is not a number although the label type requires numbers, or if it
+        is not in the given classes.
         """
         problems = {text: problem for text in set(self._texts) if (problem := self._problem(text))}
         for row, text in enumerate(self._texts) if problems else ():
@@ -173,7 +174,7 @@ class LabelTexts:
                 yield row, self._refuse(row, problems[text])
 
     def _problem(self, text: str) -> str | None:
-        """Return why a label is unusable, regardless of the others; None if it may be usable."""
+        """Return the reason why a label is unusable whatever the other labels are; None if there is no such reason."""
         if not _is_utf_8(text):
             return f"is no UTF-8. {_AS_UTF_8}"
         if self._label_type in ("int", "float"):
@@ -187,11 +188,11 @@ class LabelTexts:
         return "is none of the given classes"
 
     def _refused(self, text: str, problem: str) -> SourceError:
-        """Return the error on the first row with a label."""
+        """Return the error about the first row that has this label."""
         return self._refuse(self._texts.index(text), problem)
 
     def _numbers(self, label_type: str) -> Meaning:
-        """Read numbers without classes."""
+        """Interpret the labels as numbers without classes."""
         values: npt.NDArray[Any] = np.empty(len(self._texts), LABEL_TYPES[label_type])
         for row, text in enumerate(self._texts):
             number = _number(text, label_type)
@@ -202,7 +203,7 @@ class LabelTexts:
         return Meaning(values, label_type)
 
     def _of_classes(self) -> Meaning:
-        """Read ids or names of classes."""
+        """Interpret the labels as ids or as names of classes."""
         for text in self._distinct:
             if not _is_utf_8(text):
                 raise self._refused(text, f"is no UTF-8. {_AS_UTF_8}")
@@ -230,7 +231,7 @@ class LabelTexts:
         return Meaning(labels, "class", names, notes)
 
     def _ids(self) -> tuple[Labels, list[str]]:
-        """Read whole numbers as class ids, with the numbers as class names."""
+        """Return the ids if all labels are whole numbers, and the class names, by default the same numbers."""
         ids = {"": UNLABELED}
         for text in self._distinct:
             digits = text.strip().partition(".")[0]
@@ -241,7 +242,7 @@ class LabelTexts:
         return np.array([ids[text] for text in self._texts], np.int64), names
 
     def _id_problem(self, digits: str) -> str | None:
-        """Return why a whole number is not, or may not be, a class id; None if it is a class id."""
+        """Return the reason why a whole number is not a class id, or is ambiguous; None if it is a class id."""
         if re.match("[+-]?0[0-9]", digits):
             return f"may be a number or a name. Say {_CLASS} for names, or {_INT} for numbers without classes."
         if digits.startswith("-") and digits not in ("-0", "-1"):
@@ -261,7 +262,7 @@ class LabelTexts:
         )
 
     def _named(self) -> tuple[Labels, list[str]]:
-        """Read labels as class names; by default ids follow their order as text."""
+        """Return the ids if all labels are class names, and the class names, by default the labels sorted as text."""
         names = sorted(self._distinct) if self._classes is None else self._classes
         ids = class_ids(names)
         if unknown := sorted(set(self._distinct) - ids.keys()):
@@ -269,7 +270,7 @@ class LabelTexts:
         return np.array([ids[text] if text else UNLABELED for text in self._texts], np.int64), names
 
     def _mixture(self) -> list[str]:
-        """Report a mixture of numbers and other labels; refuse numbers that are not all whole."""
+        """Return notes on numbers among other labels; SourceError if all labels are numbers, but not all are whole."""
         distinct = self._distinct
         numbers = [text for text in distinct if _is_number(text)]
         if distinct and len(numbers) == len(distinct):
@@ -289,17 +290,17 @@ class LabelTexts:
 
 
 def _numbered(count: int) -> list[str]:
-    """Return the names of classes that are called by their numbers."""
+    """Return `count` class names that are the numbers of the classes."""
     return list(map(str, range(count)))
 
 
 def _is_utf_8(text: str) -> bool:
-    """Tell whether a label is UTF-8; a path, in contrast, may be any bytes."""
+    """Tell whether a label is valid UTF-8. A label must be, but a path can consist of any bytes."""
     return text.isascii() or not _ESCAPED.search(text)
 
 
 def _number(text: str, label_type: str) -> int | float | None:
-    """Parse a label as a number; None if it is not one of this type."""
+    """Parse a label as a number; return None if it is not a number of this type."""
     number = text.strip()
     if label_type == "int":
         whole = int(number.partition(".")[0]) if len(number) < _LONGEST and _WHOLE.fullmatch(number) else None
@@ -313,7 +314,7 @@ def _is_number(text: str) -> bool:
 
 
 def _remarks(distinct: Iterable[str]) -> list[str]:
-    """Report odd class names: names that look like lists, and names with spaces around them."""
+    """Return notes on odd class names: names that look like lists, and names with spaces around them."""
     names = sorted(distinct)
     notes = []
     if lists := [name for name in names if _LIST.search(name)] or _lists_of_words(names):
@@ -325,10 +326,11 @@ def _remarks(distinct: Iterable[str]) -> list[str]:
 
 
 def _lists_of_words(names: Sequence[str]) -> list[str]:
-    """Return names that may be space-separated lists; empty if most names of several words are not lists.
+    """Return names that may be space-separated lists of labels; empty if most names of several words are not lists.
 
-    Class names can share words as well: they have the same end, like golden retriever and curly retriever, or the same
-    beginning. In lists, however, a word also occurs alone, or both first and last, or all words occur again.
+    Ordinary class names can share words too, but at the same place: the end, like golden retriever and curly retriever,
+    or the beginning. In lists, however, a word also occurs alone, or both first and last, or all words of a name occur
+    in other names.
     """
     split = {name: name.split() for name in names}
     several = {name: words for name, words in split.items() if len(words) > 1}
@@ -355,14 +357,14 @@ def quoted(text: str) -> str:
 
 
 def without_labels(source: _S) -> _S:
-    """Return a source without classes, with all labels -1, by the user's choice."""
+    """Return a source without classes in which all labels are -1, as the user has chosen with ``--no-classes``."""
     if source.account is not None:
         source.account.left_out("label", "--no-classes", count=len(source), chosen=True)
     return replace(source, labels=np.full(len(source), UNLABELED, np.int64), classes=[], label_type="class")
 
 
 def account_for_labels(source: Source, why: str = "they have no label", *, chosen: bool = False) -> None:
-    """Add the images without a label to the account of a newly listed source, except those already in it.
+    """Record the images without a label in the account of a newly listed source, unless they are in it already.
 
     Parameters
     ----------
@@ -375,7 +377,7 @@ def account_for_labels(source: Source, why: str = "they have no label", *, chose
     Raises
     ------
     SourceError
-        If no image has a label, a file or column looks like labels, and the user has not allowed this.
+        If no image has a label, but a file or column looks like labels, and `chosen` is False.
     """
     account = source.account
     if account is None or source.label_type != "class":
@@ -389,7 +391,7 @@ def account_for_labels(source: Source, why: str = "they have no label", *, chose
 
 
 def account_for_classes(source: Source, classes: Sequence[str]) -> None:
-    """Add the given classes without an image to the account of a newly listed source."""
+    """Record, in the account of a newly listed source, which classes of the given list have no image."""
     if source.account is None or source.label_type != "class" or source.classes != list(classes):
         return
     source.account.taken("class", NO_IMAGE, source.empty_classes())
@@ -398,10 +400,11 @@ def account_for_classes(source: Source, classes: Sequence[str]) -> None:
 def with_given_classes(
     source: Source, fields: Sequence[Field], pack: Path, bad: BadSamples, table: Path | None = None, *, remedy: str
 ) -> Source:
-    """Return a source with the class ids of a pack: in each field, those of the pack's field of the same name and kind.
+    """Return a source in which fields have the class ids of a pack: of the pack's field with the same name and kind.
 
-    Columns are renumbered, except for ids in a pack and in fields computed from annotations. An image becomes a bad
-    sample if the pack's field lacks its class, or gives its id another meaning.
+    The ids in columns are replaced. Ids that are stored in a pack or computed from annotations cannot be replaced. An
+    image becomes a bad sample if the pack's field lacks its class, or if its id cannot be replaced and means another
+    class in the pack.
 
     Parameters
     ----------
@@ -409,16 +412,17 @@ def with_given_classes(
     fields : sequence of Field
         The fields of the pack.
     pack, table : Path
-        For messages: the pack, and the table that the source's line numbers refer to.
+        The pack, and the table that the source's line numbers refer to; both are for messages only.
     bad : BadSamples
-        Collects the images with other classes.
+        Collects these bad samples.
     remedy : str
         The end of the message about classes that the pack lacks.
 
     Raises
     ------
     SourceError
-        If a field has a class that the pack's field lacks, or has other classes and fixed ids.
+        If bad samples are errors, and a field has a class that the pack's field lacks, or has other classes and ids
+        that cannot be replaced; or if no image remains.
     """
     of_pack = {(field.name, field.kind): field for field in fields if KINDS[field.kind].has_classes}
     columns = {column.field.name: column for column in source.columns}
@@ -457,7 +461,7 @@ def with_given_classes(
 def _renumbered(column: Column, pack_field: Field, pack: Path) -> tuple[Column, dict[int, str]]:
     """Convert a column to the ids of `pack_field`.
 
-    Also return the problem of each row with a class that the field lacks. The ids in these rows are undefined.
+    Also return the problem of each row with a class that `pack_field` lacks. The ids in these rows are undefined.
     """
     assert isinstance(column, (NumberColumn, BlobColumn, RangeColumn))
     ids, rows = _column_ids(column)
@@ -465,7 +469,7 @@ def _renumbered(column: Column, pack_field: Field, pack: Path) -> tuple[Column, 
     own = column.field
     names = [_class_name(own, number) for number in used.tolist()]
     known = dict(zip(pack_field.classes, pack_field.ids or range(len(pack_field.classes)), strict=False))
-    if own.classes or known.keys() >= set(names):  # whole numbers are names if the pack has these names
+    if own.classes or known.keys() >= set(names):  # digits of ids count as names if the pack's classes have these names
         new = np.array([known.get(name, 0) for name in names], np.int64)
         is_unknown = np.array([name not in known for name in names], bool)
     else:
@@ -487,7 +491,7 @@ def _renumbered(column: Column, pack_field: Field, pack: Path) -> tuple[Column, 
 
 
 def _column_ids(column: NumberColumn | BlobColumn | RangeColumn) -> tuple[Ints, Ints]:
-    """Return all ids of a column, and the row of each."""
+    """Return all ids in a column, and the row of each id."""
     if isinstance(column, NumberColumn):
         rows = np.flatnonzero(~column.null)
         return column.values[rows], rows
@@ -498,14 +502,14 @@ def _column_ids(column: NumberColumn | BlobColumn | RangeColumn) -> tuple[Ints, 
 
 
 def _rows_of_other_meaning(source: Source, own: Field, pack_field: Field, pack: Path) -> dict[int, str]:
-    """Return the problem of each row with an id that means another class, or none, in `pack_field`."""
+    """Return the problem of each row with an id that means another class in `pack_field`, or no class."""
     position, buffer = source.fields.index(own), ReadBuffer()
     problems: dict[int, str] = {}
     for row in range(len(source)):
         buffer.reset()
         try:
             stored = source.values(row, buffer)[position]
-        except ImageError:  # a bad sample, which the conversion reports
+        except ImageError:  # the conversion reports this bad sample
             continue
         for number in () if stored is None else np.atleast_1d(own.decode(stored)).tolist():
             name = _class_name(own, number)
@@ -516,7 +520,7 @@ def _rows_of_other_meaning(source: Source, own: Field, pack_field: Field, pack: 
 
 
 def _class_name(field: Field, number: int) -> str:
-    """Return the name of a class by its id, or the digits of the id if classes have no names."""
+    """Return the name of the class with this id, or the digits of the id if classes have no names."""
     if not field.classes:
         return str(number)
     return field.classes[field.ids.index(number) if field.ids else number]

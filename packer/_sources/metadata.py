@@ -1,12 +1,12 @@
-"""Reads labels and fields of images from files among them: Hugging Face's metadata tables, StyleGAN's dataset.json.
+"""Read labels and fields from a table next to the images: Hugging Face's metadata table, or StyleGAN's dataset.json.
 
-``metadata.csv``, ``.jsonl`` or ``.parquet``: ``file_name`` is the path of an image, relative to SRC; ``NAME_file_name``
-is the path of another file of the image. ``label``, or ``labels`` with a single label in each row, is the label.
-``objects`` has boxes, x y width height, and their categories. Every other column is a field, whose kind follows from
-its cells.
+In ``metadata.csv``, ``.jsonl`` or ``.parquet``, the column ``file_name`` is the path of an image, relative to SRC, and
+``NAME_file_name`` is the path of another file of the image. ``label``, or ``labels`` with a single label in each row,
+is the label. ``objects`` has boxes, x y width height, and their categories. Every other column is a field; the cells
+determine the field's kind.
 
-``dataset.json``, as ``dataset_tool.py`` of StyleGAN and EDM writes it: the labels of images by their paths. The
-subdirectories are parts of equal size, not classes. Order and labels are the same as for these files in a zip.
+``dataset.json``, written by ``dataset_tool.py`` of StyleGAN and EDM, has the labels of images by their paths. The
+subdirectories are parts of equal size, not classes. Order and labels are the same as if these files were in a zip.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from packer.errors import MissingDependencyError, SourceError, option, printable
 _NAME, _OF_FILES, _OBJECTS = "file_name", "_file_name", "objects"
 _LABELS = NAMES["tables of datasets"].labels
 _OF_OBJECTS = {"objects.bbox": ("boxes", "boxes"), "objects.categories": ("labels", "labels")}
-"""The fields that `objects` become, with their kinds."""
+"""The name and the kind of the field for each column that is split off from `objects`."""
 
 _SHOWN = 5
 _LARGEST_JSON = 1 << 28  # bytes of a dataset.json
@@ -63,7 +63,7 @@ class MetadataTable(LabelTable):
     Attributes
     ----------
     nans : dict of str to int
-        The number of NaN in each column, among the rows that were read last.
+        The number of NaNs in each column when the table was last read.
     """
 
     def __init__(self, table: LabelTable) -> None:
@@ -83,7 +83,7 @@ class MetadataTable(LabelTable):
             yield Chunk(chunk.lines, {name: self._without_nan(name, cells) for name, cells in chunk.columns.items()})
 
     def _without_nan(self, name: str, cells: Cells) -> Cells:
-        """Return cells with None in place of NaN, which pandas writes for missing values."""
+        """Return the cells with None in place of NaN, because pandas writes NaN for missing values."""
         if self.of_texts or (isinstance(cells, np.ndarray) and not np.isnan(cells).any()):
             return cells
         listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
@@ -103,7 +103,7 @@ class MetadataTable(LabelTable):
             yield Chunk(chunk.lines, {column: split.get(column, chunk.columns.get(column, ())) for column in columns})
 
     def _columns_of(self, cell: Any, line: int) -> dict[str, Any]:
-        """Split the objects of a row into cells; return no cells if the row is left out."""
+        """Split the objects of a row into cells; return no cells if they are invalid, and leave the row out."""
         try:
             return self._split(cell)
         except ValueError as error:
@@ -133,24 +133,24 @@ class MetadataTable(LabelTable):
 
 
 def _corners(box: Any) -> Any:
-    """Convert a box from x y width height to x y x y; None for anything else, which encoding the field refuses."""
+    """Convert a box from x y width height to x y x y; return None for an invalid box, which the field then refuses."""
     if not isinstance(box, list) or len(box) != 4 or any(type(number) not in (int, float) for number in box):
         return None
     x, y, width, height = box
     try:
         return [x, y, x + width, y + height]
-    except OverflowError:  # an integer beyond all floats is added to a float
+    except OverflowError:  # a float and an integer that is too large for a float
         return None
 
 
 def metadata_of(root: Path, names: Sequence[str], bad: BadSamples) -> MetadataTable | None:
-    """Return the metadata table at the top of a directory; None if it names no images.
+    """Return the metadata table directly in a directory; None if the table names no images.
 
     Parameters
     ----------
     root : Path
     names : sequence of str
-        The names of the files of such tables in it.
+        The file names of the metadata tables directly in `root`.
     bad : BadSamples
         Collects unusable rows.
 
@@ -186,8 +186,8 @@ def metadata_source(
 ) -> Source:
     """List the images of a tree, with fields from a metadata table.
 
-    The images are the same as ImageFolder's, in the same order. If the table names an image at the top of `root`, they
-    are all images below `root`, without classes from directories.
+    The images and their order are those of ImageFolder. But if the table names an image directly in `root`, the source
+    has all images below `root`, and directories are not classes.
 
     Parameters
     ----------
@@ -199,13 +199,13 @@ def metadata_source(
     classes : sequence of str, optional
         Class names in the order of their ids.
     has_classes : bool
-        Whether directories and the table have labels; otherwise all images have the label -1.
+        Whether labels are read from the table or the directories; otherwise all images get the label -1.
     on_missing : {"error", "null", "skip"}
-        What happens to images without a row, or without a file that their row names.
+        What happens to an image without a row in the table, or whose row names a file that does not exist.
     files_of : callable, optional
-        The same as for `imagefolder_source`, in addition to the files that the table names.
+        The same as for `imagefolder_source`; the files that the table names are added to its result.
     allow_empty : bool
-        The same as for `imagefolder_source`. If the table has labels, directories are not classes, and may be empty.
+        The same as for `imagefolder_source`. If the table has labels, directories are not classes and can be empty.
 
     Raises
     ------
@@ -252,7 +252,7 @@ def metadata_source(
 
 
 def _require_distinct(table: LabelTable, header: Sequence[str]) -> None:
-    """Raise SourceError if two columns have one name."""
+    """Raise SourceError if two columns have the same name."""
     if repeated := [name for name in header if header.count(name) > 1]:
         raise SourceError(
             f"{printable(table.path)}: {len(repeated)} columns have the name {printable(repeated[0])!r}. Give each a "
@@ -261,7 +261,10 @@ def _require_distinct(table: LabelTable, header: Sequence[str]) -> None:
 
 
 def _leave_out_files_outside(rows: TableRows) -> None:
-    """Leave out rows that name files outside the tree: the user did not name the table, which may be hostile."""
+    """Leave out rows that name files outside of the tree.
+
+    The table was found in the tree and not passed by the user, so it may be hostile.
+    """
     for column in rows.columns():
         for row, path in enumerate(column.names() if isinstance(column, FileColumn) else ()):
             if os.path.isabs(path) or posixpath.normpath(path.replace(os.sep, "/")).split("/")[0] == "..":
@@ -276,7 +279,7 @@ def _leave_out_files_outside(rows: TableRows) -> None:
 
 
 def _account_for_columns(source: Source, rows: TableRows, unnamed: Sequence[str]) -> None:
-    """Record the unused columns: those with invalid field names, and those without values."""
+    """Record in the account which columns are unused: those with invalid field names, and those without values."""
     assert source.account is not None
     other = f"--labels {printable(rows.table.path)} --path-column {_NAME} --column NEW=COLUMN:KIND gives another"
     source.account.left_out("column", f"no field can have its name; {other}", unnamed)
@@ -285,7 +288,7 @@ def _account_for_columns(source: Source, rows: TableRows, unnamed: Sequence[str]
 
 
 def _account_for_candidates(source: Source, table: LabelTable, kinds: Mapping[str, str]) -> None:
-    """Record columns that look like labels but have other names, as in many tables of the Hub."""
+    """Record in the account which columns look like labels but have other names, as in many tables of the Hub."""
     assert source.account is not None
     table_of = f"{option('labels', printable(table.path))} {option('path_column', _NAME)}"
     for name, kind in kinds.items():
@@ -294,7 +297,7 @@ def _account_for_candidates(source: Source, table: LabelTable, kinds: Mapping[st
 
 
 def _matched(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
-    """Return the images to keep, and the row of each image, -1 if it has none."""
+    """Return the source with the images to keep, and each image's row in the table, -1 for an image without a row."""
     left = {one["name"] for one in rows.table.bad.found}
     row_of = {name: row for row, name in enumerate(rows.names) if name not in left}
     image_rows = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
@@ -329,7 +332,7 @@ def _labelled(source: Source, rows: TableRows, image_rows: Ints) -> Source:
 
 
 def _without_table(source: Source, name: str) -> Source:
-    """Return a source without its table among the ignored files."""
+    """Return a source that no longer counts its table among the ignored files."""
     others = source.others.without(name)
     before = list(map(recorded, source.others.notes()))
     notes = (others.notes() if note in before else [note] for note in source.notes)
@@ -339,7 +342,7 @@ def _without_table(source: Source, name: str) -> Source:
 def _specs(
     table: LabelTable, header: Sequence[str], kinds: Mapping[str, str], own: set[str | None]
 ) -> tuple[list[ColumnSpec], list[str]]:
-    """Return the fields for columns, and the columns with invalid field names; SourceError for too many fields."""
+    """Return the columns to read as fields, and those with invalid field names; SourceError if there are too many."""
     specs, unnamed = [], []
     for column in header:
         kind = kinds.get(column, "")
@@ -370,9 +373,9 @@ def _specs(
 def stylegan_source(
     root: Path, classes: Sequence[str] | None = None, rule: ImageRule | None = None, bad: BadSamples | None = None
 ) -> Source | None:
-    """List the images of a directory with the labels of its ``dataset.json``; None if another tool wrote it.
+    """List the images of a directory with the labels in its ``dataset.json``; None if another tool wrote that file.
 
-    The file may declare that there are no labels.
+    The file can also declare that there are no labels.
 
     Parameters
     ----------
@@ -387,7 +390,7 @@ def stylegan_source(
     Raises
     ------
     SourceError
-        If the file has an invalid label, or one outside of `classes`; or the directory cannot be listed.
+        If the file has a label that is invalid or not in `classes`, or if the directory cannot be listed.
     """
     path = root / DATASET_JSON
     labels = _labels_in(path)
@@ -430,7 +433,7 @@ def stylegan_source(
 def _encoded(
     vectors: Mapping[int, list[Any]], names: Sequence[str], where: str, bad: BadSamples
 ) -> tuple[dict[int, bytes], list[int]]:
-    """Encode labels that are lists of numbers as in a pack; also return the rows with invalid labels."""
+    """Encode labels that are lists of numbers in the form that a pack stores; also return rows with invalid labels."""
     stored, bad_rows = dict[int, bytes](), list[int]()
     for row, vector in vectors.items():
         try:
@@ -442,7 +445,7 @@ def _encoded(
 
 
 def _labels_in(path: Path) -> dict[str, Any] | None:
-    """Return the labels in a file; None if there is no file, or another tool wrote it."""
+    """Return the labels in a file; None if the file does not exist, or if another tool wrote it."""
     try:
         if os.path.getsize(path) > _LARGEST_JSON:
             return None

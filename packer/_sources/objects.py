@@ -1,7 +1,7 @@
 """Images in object storage: below a URL, with one folder for each class as in ImageFolder, or at the URLs in a table.
 
-An object is identified by its size and its ETag, like a file by its size and its time. Many objects are read at once,
-because each request has a latency.
+Size and ETag identify the version of an object, as size and time do for a file. Many objects are read at once, because
+each request has a latency.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from packer._table import Names
 from packer.errors import ImageError, OptionError, RemoteError, SourceError, option, printable
 
 AT_ONCE = 32
-"""The least number of objects that are read at once, on any number of processors, as each request has a latency."""
+"""The smallest number of objects that are read at once, even on few processors, because each request has a latency."""
 
 _LOOKED_AT_ONCE = 64
 _HEAD = 16  # bytes for recognising an object
@@ -44,7 +44,7 @@ _HEAD = 16  # bytes for recognising an object
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ObjectSource(Source):
-    """Images that are objects.
+    """Images that are objects in object storage, or files on a web server.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class ObjectSource(Source):
     urls: Names | None = None
 
     def present_stamps(self) -> Stamps:
-        """Return the stamps from the listing, which are recent, instead of requesting new ones."""
+        """Return the stamps from the listing, which is recent, so that nothing is requested again."""
         assert self.stamps is not None
         return self.stamps
 
@@ -80,7 +80,7 @@ class ObjectSource(Source):
         assert self.stamps is not None
         listed, etag = stamp_in(self.stamps, index), self.etags[index]
         size = listed[0]
-        known = size >= 0 and etag != ""  # a missing object, or a time in place of an ETag, identifies no version
+        known = size >= 0 and etag != ""  # otherwise the object was missing, or had a time and no ETag: ask again
         try:
             version = Version(size, etag) if known else head(url)
             if version is None:
@@ -116,7 +116,7 @@ class ObjectSource(Source):
 
 
 def stamp_of_version(version: Version | None) -> Stamp:
-    """Return the stamp of an object: its size, and a number derived from its ETag, or from its time without one."""
+    """Return the stamp of an object: its size, and a number derived from its ETag, or from its time without an ETag."""
     if version is None:
         return NO_STAMP
     identity = version.etag or str(version.modified)
@@ -124,7 +124,7 @@ def stamp_of_version(version: Version | None) -> Stamp:
 
 
 def versions_of(urls: Sequence[str]) -> list[Version | None]:
-    """Return the versions of objects, requested in parallel; None for a missing object.
+    """Request the versions of objects in parallel, and return them; None for a missing object.
 
     Raises
     ------
@@ -158,14 +158,14 @@ def prefix_source(
     rule : ImageRule, optional
         The rule that decides which names are images; by default ImageFolder's.
     unlabeled : bool
-        Whether to take all images without classes, each with the label -1, in the order of their names.
+        Whether all images get the label -1, without classes, and are sorted by name.
     bad : BadSamples, optional
         The same as for `imagefolder_source`.
 
     Raises
     ------
     SourceError
-        If nothing is listed, there is no image, the folders are splits, or a class is not in `classes`.
+        If the objects cannot be listed, there is no image, the folders are splits, or a class is not in `classes`.
     """
     rule, bad = rule or ImageRule(), bad or BadSamples()
     others, account, versions, outside = OtherFiles(), Account(), dict[str, Version](), list[str]()
@@ -220,7 +220,7 @@ def prefix_source(
 
 
 def _system_files(base: str, listed: Mapping[str, Version]) -> list[str]:
-    """Return the objects that macOS or Windows left as files before the upload."""
+    """Return the objects that were helper files of macOS or Windows before they were uploaded."""
     likely = [name for name in listed if may_be_system_file(name.rpartition("/")[2])]
 
     def is_one(name: str) -> bool:
@@ -237,7 +237,7 @@ def _system_files(base: str, listed: Mapping[str, Version]) -> list[str]:
 
 
 def _account_for_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) -> None:
-    """Add hidden classes and images to the account; these are included, as in ImageFolder."""
+    """Record in the account which classes and images are hidden. They are not left out, as ImageFolder has them too."""
     tops = dict.fromkeys(name.partition("/")[0] for name in names)
     classes = [] if unlabeled else list(filter(is_hidden, tops))
     account.taken("class", HIDDEN_CLASS, classes)
@@ -275,13 +275,13 @@ def _class(name: str) -> str:
 
 
 def _in_tree(name: str) -> tuple[str, str, str]:
-    """Return the sort key of a name: class, folder, and name in it, in ImageFolder's order."""
+    """Return the key that sorts names in ImageFolder's order: class, folder, and the name in the folder."""
     folder, _, own = name.rpartition("/")
     return _class(name), folder, own
 
 
 def _refuse_splits(base: str, folders: Sequence[str], names: Sequence[str]) -> None:
-    """Raise SourceError if there are splits and not classes below a URL, like `refuse_splits` for a directory."""
+    """Raise SourceError if the folders below a URL are splits and not classes, like `refuse_splits` for a directory."""
     deep = {parts[0] for name in names if len(parts := PurePosixPath(name).parts) > 2}
     splits = [folder for folder in folders if folder.lower() in SPLITS and folder in deep]
     if len(splits) > 1 or (splits and len(splits) == len(folders)):
@@ -292,20 +292,20 @@ def _refuse_splits(base: str, folders: Sequence[str], names: Sequence[str]) -> N
 
 
 _URL_COLUMNS = "url", "path"
-"""The columns of URLs where nobody says one: the first that is there."""
+"""The default names of the column of URLs; the first one that the table has is used."""
 
 
 def url_table_source(base: str | None, table: Path, options: TableOptions) -> Source:
-    """List the images that a table names, in its order, with size and ETag of each.
+    """List the images at the URLs in a table, in the table's order, with size and ETag of each.
 
-    A missing image is listed nevertheless: reading it raises an error with its name.
+    A missing image is listed too: reading it raises an error with its name.
 
     Parameters
     ----------
     base : str, optional
         The URL to which paths are relative; by default the common beginning of all URLs.
     table : Path
-        A file, as for `csv_source`.
+        A file of the same types as for `csv_source`.
     options : TableOptions
 
     Raises
@@ -341,7 +341,10 @@ def url_table_source(base: str | None, table: Path, options: TableOptions) -> So
 
 
 def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
-    """Return an account of images below the URL that the table does not name, or why such images are unknown."""
+    """Return an account of the images below `base` that the table does not name.
+
+    If they cannot be listed, the account is empty, and the list has a note with the reason.
+    """
     account, suffixes = Account(), ImageRule().extensions
     if base is None or parse(base).scheme in ("http", "https"):  # HTTP servers do not list their files
         return account, []
@@ -355,7 +358,7 @@ def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
 
 
 def _require_url_header(table: LabelTable, header: Sequence[str]) -> None:
-    """Raise SourceError if the first line of a table without a header would be lost as a header."""
+    """Raise SourceError if the header has a URL: then it is probably the first row of a table without a header."""
     if table.has_header and table.of_texts and (first := next(filter(is_url, header), None)):
         raise SourceError(
             f"{printable(table.path)}: the first line looks like a row and not like a header: {redacted(first)} is a "
@@ -382,7 +385,7 @@ class _UrlRows(TableRows):
         self.urls: list[str] = []
 
     def name_all(self) -> None:
-        """Name the images by their URLs relative to the base, without queries, which may be secret."""
+        """Set the names of the images to their URLs, relative to `base`, without queries, which may contain secrets."""
         self.drop_left()
         if not self.urls:
             return
@@ -415,7 +418,7 @@ class _UrlRows(TableRows):
             self.urls.append(url)
 
     def _url(self, cell: Any) -> str:
-        """Return the URL in a cell; ValueError or RemoteError if there is none."""
+        """Return the URL that a cell contains; ValueError or RemoteError if it contains none."""
         if not isinstance(cell, str) or not cell:
             raise ValueError("the URL is missing" if cell is None or cell == "" else "is no URL")
         cell += self.options.suffix if not cell.endswith(self.options.suffix) else ""

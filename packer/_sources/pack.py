@@ -41,14 +41,14 @@ class PackSource(Source):
     samples : range or (N,) int64 array
         The indices of this source's samples in the sequence of all samples of the packs.
     repeated : frozenset of int
-        The samples that repeat the name of an earlier one; always empty for several packs.
+        The samples with the name of an earlier sample; always empty for several packs.
     overlapping : frozenset of int
-        The samples that share bytes with an earlier sample. They are refused: otherwise a few bytes could become any
-        number of samples.
+        The samples that share bytes with an earlier sample. Reading them is an error, because otherwise a few bytes
+        could become any number of samples.
     united : Manifest
         The combined manifest of the packs.
     condition : str
-        The condition by which these samples were chosen; empty without one.
+        The condition that `where` was called with; empty for all samples.
     """
 
     _by_row: ClassVar[tuple[str, ...]] = (*Source._by_row, "samples")
@@ -62,13 +62,13 @@ class PackSource(Source):
     condition: str = ""
 
     def taken(self, rows: Rows) -> PackSource:
-        """Return a source of some samples, in their order, with the same classes."""
+        """Return a source with only the samples in these rows, and with the same classes."""
         part = super().taken(rows)
         assert isinstance(part, PackSource)
         united = replace(self.united, source=part.describe())
-        if not isinstance(rows, slice):  # the counts and skipped images were those of all samples
+        if not isinstance(rows, slice):  # counts and skipped images of the manifest refer to all samples
             united = replace(united, skipped=[], findings={})
-        elif rows.indices(len(self))[0]:  # otherwise the parts of a pack would repeat them
+        elif rows.indices(len(self))[0]:  # only the first part of a conversion has them, for all parts
             united = replace(united, skipped=[], findings={}, account=None if united.account is None else [])
         return replace(part, united=united)
 
@@ -80,23 +80,23 @@ class PackSource(Source):
         return replace(remaining, united=replace(remaining.united, skipped=self.united.skipped))
 
     def limited(self, count: int) -> PackSource:
-        """Return a source of the first `count` samples, with the same classes."""
+        """Return a source with only the first `count` samples, and with the same classes."""
         if count >= len(self):
             return self
         part = self.taken(slice(0, count))
         return replace(part, united=replace(part.united, skipped=[], findings={}))
 
     def where(self, condition: str) -> PackSource:
-        """Return a source of the samples that meet a condition, in their order, with the same classes.
+        """Return a source with only the samples that meet a condition, in the same order and with the same classes.
 
-        The condition refers to the labels in the packs, before any renumbering.
+        The condition refers to labels as they are in the packs, before classes are renumbered.
 
         Raises
         ------
         OptionError
             If the condition is invalid for the packs' columns, or no sample meets it.
         CorruptPackError
-            If a column that the condition names is damaged.
+            If a column that the condition refers to is damaged.
         """
         meets = Condition(condition).chosen
         met = np.concatenate([meets(PackColumns(reader)) for reader in self.readers])
@@ -108,7 +108,7 @@ class PackSource(Source):
         return replace(self, condition=condition, account=account).taken(rows)
 
     def describe(self) -> dict[str, str]:
-        """Return the kind, a digest of names, labels and classes, and the condition, for the manifest."""
+        """Return the kind of source, a digest of names, labels and fields, and the condition, for the manifest."""
         return super().describe() | ({"where": self.condition} if self.condition else {})
 
     def sizes(self) -> Ints:
@@ -125,7 +125,7 @@ class PackSource(Source):
         return self.united
 
     def inputs(self) -> Iterator[str]:
-        """Yield the paths or URLs of the packs, and of their files."""
+        """Yield the paths or URLs of the packs and of their files."""
         for reader in self.readers:
             yield reader.place.path
             for name in filter(None, reader.file_names()):
@@ -135,7 +135,7 @@ class PackSource(Source):
         return [reader.manifest.identity() for reader in self.readers]
 
     def path(self, index: int) -> str:
-        """Return the path of the pack with sample `index`."""
+        """Return the path of the pack that contains sample `index`."""
         return self.located(index)[0].path
 
     def ahead(self, indices: range) -> None:
@@ -157,7 +157,7 @@ class PackSource(Source):
         return self._of_pack(index, read)
 
     def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
-        """Return the values of sample `index`. Raises the same errors as `read`; they name the field."""
+        """Return the values of sample `index`. Raises the same errors as `read`; the messages name the field."""
         return tuple(self.value(index, field.name) for field in self.fields)
 
     def value(self, index: int, name: str) -> Stored:
@@ -183,7 +183,7 @@ class PackSource(Source):
         return StoredSample(reader.manifest.codec, height, width, reader.manifest.exif)
 
     def _require_row(self, index: int, reader: Reader, number: int) -> None:
-        """Raise CorruptPackError if a label, size or name is impossible, even if its checksum matches."""
+        """Raise CorruptPackError if the sample's label, size or name is impossible although the checksum matches."""
         row, name = reader.table.row(number), self.names.get(index)
         reason = ""
         if not reader.manifest.fits(row.label):
@@ -200,7 +200,10 @@ class PackSource(Source):
             raise CorruptPackError(reason, reader.path, number, name)
 
     def _of_pack(self, index: int, read: Callable[[Reader, int], _T]) -> _T:
-        """Call `read` for sample `index` in its pack. Raises the same errors as the method `read`."""
+        """Call `read` with the reader of sample `index`, and the sample's index in the reader; return the result.
+
+        Raises the same errors as the method `read`.
+        """
         reader, number = self.located(index)
         try:
             return read(reader, number)
@@ -225,14 +228,14 @@ _SHOWN = 5
 
 
 def same_fields(readers: Sequence[Reader]) -> tuple[Field, ...]:
-    """Return the fields that packs have, in the order of the first pack.
+    """Return the fields that all packs have, in the order of the first pack.
 
-    If the values of a field came from different files, its template is omitted.
+    If the packs' templates for the paths of a field's files differ, the field gets no template.
 
     Raises
     ------
     SourceError
-        If a pack lacks a field of another one, or definitions of a field differ.
+        If a pack lacks a field of another pack, or two packs define a field differently.
     """
     fields = list(readers[0].manifest.fields)
     for reader in readers[1:]:
@@ -284,7 +287,7 @@ def pack_source(
     prefixes: Sequence[str] = (),
     bad: BadSamples | None = None,
 ) -> PackSource:
-    """Take the samples of packs, one pack after the other.
+    """Return a source with the samples of packs, one pack after the other.
 
     Parameters
     ----------
@@ -294,17 +297,17 @@ def pack_source(
         ``same``: the packs must have the same classes. ``union``: additional classes of the other packs follow those of
         the first pack.
     classes : sequence of str, optional
-        Class names in the order of their ids, instead of the class names in the packs.
+        Class names in the order of their ids, which then replace the ids in the packs.
     prefixes : sequence of str, optional
-        A directory prepended to the sample names of each pack; one for each pack, or none.
+        For each pack, a directory to put before its sample names.
     bad : BadSamples, optional
         Collects the samples of classes that are not in `classes`; by default such a class is an error.
 
     Raises
     ------
     SourceError
-        If the classes differ, a class is not in `classes`, two samples have the same name, or the packs differ in the
-        meaning of their bytes.
+        If the classes differ, if a class is not in `classes`, if two samples have the same name, or if the packs differ
+        in codec, EXIF policy, label type or fields.
     PackError
         If a pack cannot be opened, or several of its files are the same file.
     """
@@ -315,7 +318,7 @@ def pack_source(
         reader.require_distinct_files()
     _require_same_meaning(readers)
     fields = same_fields(readers)
-    if any(prefixes):  # templates do not lead from names with a prefix to the files
+    if any(prefixes):  # applied to a name with a prefix, a template does not give the path of the file
         fields = tuple(replace(field, file="") for field in fields)
     if classes is None:
         if class_map == "same":
@@ -358,7 +361,7 @@ def pack_source(
 
 
 def _of_known_classes(source: PackSource, unknown: npt.NDArray[np.bool_], bad: BadSamples) -> PackSource:
-    """Return a source without the samples of unknown classes, a mask, which become bad samples."""
+    """Return a source without the samples of unknown classes, where `unknown` is True. They become bad samples."""
     rows = np.flatnonzero(unknown).tolist()
     for row in rows:
         reader, number = source.located(row)
@@ -368,7 +371,7 @@ def _of_known_classes(source: PackSource, unknown: npt.NDArray[np.bool_], bad: B
 
 
 def _account(readers: Sequence[Reader], classes: Sequence[str]) -> Account:
-    """Return the account of packs: the classes that options renumber."""
+    """Return an account of the classes that have other ids in a pack than in `classes`."""
     account, ids = Account(), {name: number for number, name in enumerate(classes)}
     for reader in readers:
         own = enumerate(reader.manifest.classes)
@@ -408,8 +411,8 @@ def _require_same_classes(readers: Sequence[Reader]) -> None:
 def _labels(reader: Reader, classes: Sequence[str], bad: BadSamples) -> tuple[Labels, npt.NDArray[np.bool_]]:
     """Return the labels of a pack, and a mask of samples with a class that is not in `classes`.
 
-    Ids become indices into `classes`. The id is -1 where the mask is set, and for labels that reading will refuse. A
-    class that is not in `classes` is an error unless `bad` collects its samples.
+    Ids become indices into `classes`. The id is -1 where the mask is True, and for invalid labels, which are an error
+    when the sample is read. A class that is not in `classes` is an error unless `bad` collects its samples.
     """
     own = reader.manifest.classes
     if own == list(classes):
@@ -427,12 +430,12 @@ def _labels(reader: Reader, classes: Sequence[str], bad: BadSamples) -> tuple[La
 
 
 def _indices(label: Ints, count: int) -> Ints:
-    """Return each label's class as an index below `count`; `count` itself for labels of unknown classes."""
+    """Return the labels, with `count` in place of each label that is not the id of one of `count` classes."""
     return np.where((label >= 0) & (label < count), label, count)
 
 
 class _Distinguished:
-    """Names for the detection of duplicates: each damaged name becomes a unique text, which equals no other name."""
+    """The names in which duplicates are searched: each damaged name is replaced by a text that equals no other name."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -469,9 +472,9 @@ def _require_unique(names: Names, readers: Sequence[Reader], prefixes: Sequence[
 
 
 def _distinct_stems(readers: Sequence[Reader]) -> list[str]:
-    """Return a unique name for each pack: the name of its file, with a number if other packs have the same."""
+    """Return a unique name for each pack: the name of its file, with a number if another pack has the same name."""
     stems = [Path(reader.path).stem for reader in readers]
     numbered = [stem if stems.count(stem) == 1 else f"{stem}-{number}" for number, stem in enumerate(stems, 1)]
-    if len(set(numbered)) < len(stems):  # such as `train-2` next to two `train`
+    if len(set(numbered)) < len(stems):  # for example if a pack is named `train-2`, and two are named `train`
         return [f"{number}-{stem}" for number, stem in enumerate(stems, 1)]
     return numbered

@@ -1,18 +1,19 @@
-"""A file with the list of a source: `packer scan` writes it, and all tasks that convert a part of the source share it.
+"""A file with the list of a source's images: `packer scan` writes it, and all tasks of a conversion in parts read it.
 
 A header of 32 bytes (magic, length of the JSON, its CRC-32C), the JSON, zeros up to a multiple of 64, then columns:
 
 stamps      three int64 for each file: size, time, and the CRC-32C of these two; none for samples of a pack
-labels      an int64 for each image, or a float64, according to the JSON
+labels      an int64 or a float64 for each image; the JSON has the type
 name ends   an int64 for each image
 checksums   a uint32 for every 4096 images: the CRC-32C of their labels, then of their ends, then of their names
 names       bytes; labels, ends and names are as in `Source`
 fields      if there are any; see below
 
-Numbers are little-endian. A stamp has its own checksum because it may be replaced by `MENDABLE`. The images of a part
-are checked against the checksums of their blocks, so that a task reads only the blocks of the list that it needs.
+Numbers are little-endian. A stamp has its own checksum because the stamp `MENDABLE` can replace it later. A task reads
+only those blocks of the list that contain images of its part, and compares the checksums of these blocks.
 
-An interrupted conversion, and the tasks of a job, use this list to detect files that have changed since.
+When an interrupted conversion continues, and in the tasks of a conversion in parts, the list serves to detect files
+that have changed since the listing.
 
 The JSON has the account of the source. Lists with fields have version 5, all others version 4. Lists of earlier
 versions contain less and are refused; `packer scan` makes new ones.
@@ -23,7 +24,8 @@ a scalar or a class     its values, in the field's dtype or int64; then a byte f
 bytes, or files         an int64 for each value, its offset; an int64, its size, -1 if missing; then all values,
                         which are paths where the values are files
 
-Then a uint32 for every 4096 images: the CRC-32C of their values, field by field, as `Column.content` gives these."""
+Then a uint32 for every 4096 images: the CRC-32C of the bytes that `Column.content` of the first field yields for these
+images, continued with the bytes of the second field, and so on."""
 
 from __future__ import annotations
 
@@ -71,14 +73,14 @@ _MOST = 1 << 48  # limits on images and bytes of names, so that offsets fit into
 
 
 def packed_header(header: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
-    """Return the header of a list, the JSON, and the zeros after it."""
+    """Return the three pieces that a list begins with: the header of 32 bytes, the JSON, and the zeros after it."""
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     magic = _WITH_FIELDS if "fields" in header else _MAGIC
     return _HEADER.pack(magic, len(text), google_crc32c.value(text)), text, bytes(_padding(len(text)))
 
 
 def read_header(file: PackFile) -> tuple[dict[str, Any], int]:
-    """Return the JSON of a list, and the offset of its stamps."""
+    """Return the parsed JSON of a list, and the offset of its stamps; SourceError if it is damaged."""
     magic, length, crc = _HEADER.unpack(file.read(0, _HEADER.size))
     known = magic in (_MAGIC, _WITH_FIELDS)
     shown = printable(file.path)
@@ -127,7 +129,7 @@ def _require_types(header: dict[str, Any]) -> None:
 
 
 def advice(path: str | os.PathLike[str]) -> str:
-    """Return the advice for recreating a list, whether `packer scan` or a conversion wrote it."""
+    """Return the sentence that tells how to make a list again, whether `packer scan` or a conversion wrote it."""
     unfinished = Path(path).absolute().parent.suffix == ".partial"
     return f"Say {option('fresh', True)} to start over." if unfinished else "Run `packer scan` again."
 
@@ -140,7 +142,7 @@ _FIELD_ALIGNMENT = 8
 
 
 def described_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """Return the description of the fields for the JSON of a list."""
+    """Return the descriptions of the fields that the JSON of a list contains."""
     return [
         {"field": column.field.to_json(), "files": isinstance(column, FileColumn), "bytes": _bytes(column)}
         for column in columns
@@ -148,7 +150,7 @@ def described_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
 
 
 def stored_columns(columns: Sequence[Column]) -> Iterator[npt.NDArray[Any]]:
-    """Yield the stored arrays of the fields, without the checksums."""
+    """Yield the arrays that a list stores for its fields, without the checksums."""
     for column in columns:
         if isinstance(column, NumberColumn):
             yield column.values.astype(_dtype(column.field), copy=False)
@@ -172,18 +174,18 @@ class ColumnReader:
         self._file, self._position = file, position
 
     def next(self, count: int, dtype: str) -> npt.NDArray[Any]:
-        """Return the next column."""
+        """Return the next column, of `count` values."""
         values = self._file.array(self._position, count, dtype)
         self._position += values.nbytes
         return values
 
     def next_of_field(self, count: int, dtype: str) -> npt.NDArray[Any]:
-        """Return the next column, aligned like the columns of fields."""
+        """Return the next column of `count` values at a multiple of 8 bytes, where columns of fields begin."""
         self._position += _field_padding(self._position)
         return self.next(count, dtype)
 
     def fields(self, count: int, described: Sequence[Mapping[str, Any]], root: Path) -> tuple[Column, ...]:
-        """Return the values of fields; ValueError, KeyError or TypeError if the description of a field is invalid."""
+        """Return the columns of the fields; ValueError, KeyError or TypeError if a field's description is invalid."""
         columns: list[Column] = []
         for one in described:
             field, size = Field.from_json(one["field"]), one["bytes"]
@@ -200,7 +202,7 @@ class ColumnReader:
 
 
 def _field_padding(position: int) -> int:
-    """Return the number of zeros before a column."""
+    """Return the number of zeros between `position` and the column of a field after it."""
     return -position % _FIELD_ALIGNMENT
 
 
@@ -215,7 +217,7 @@ def _bytes(column: Column) -> int:
 
 
 def _blobs(column: BlobColumn | FileColumn | RangeColumn) -> BlobColumn:
-    """Return the stored form of a column: values, paths of files, or locations in files of a container."""
+    """Return the values that a list stores for a column: its values, paths of files, or locations in a container."""
     if isinstance(column, RangeColumn):
         where = np.frombuffer(b"".join(column.content(0, len(column))), "<i8").reshape(3, -1).T
         return BlobColumn.packed(
@@ -225,7 +227,7 @@ def _blobs(column: BlobColumn | FileColumn | RangeColumn) -> BlobColumn:
 
 
 def _gathered(blobs: BlobColumn) -> BlobColumn:
-    """Return concatenated values."""
+    """Return the same values, concatenated in their order without gaps."""
     packed = BlobColumn.packed(blobs.field, blobs.blob, blobs.sizes)
     if np.array_equal(packed.starts, blobs.starts):
         return BlobColumn.packed(blobs.field, blobs.blob[: _bytes(blobs)], blobs.sizes)
@@ -234,20 +236,20 @@ def _gathered(blobs: BlobColumn) -> BlobColumn:
 
 _STAMP = struct.Struct("<qq")
 _CHECKED_STAMP = struct.Struct("<qqq")
-_BLOCK = 4096  # images
-_WRITTEN = 8 << 20  # bytes at a time
+_BLOCK = 4096  # images with one checksum
+_WRITTEN = 8 << 20  # bytes that are written at a time
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ListedSource(Source):
-    """A source read from a list, or some of its images.
+    """A source that was read from a list, or a range of its images.
 
     Attributes
     ----------
     listing : ScanList
         The whole list.
     first : int
-        The index in the list of this source's first image.
+        The index of this source's first image in the list.
     """
 
     listing: ScanList
@@ -277,15 +279,15 @@ class ScanList:
     ----------
     path : str
     file : PackFile
-        The open list; the columns of very large lists are mapped.
+        The open file; the columns of very large lists are memory-mapped.
     whole : Source
-        All images.
+        The source of all images.
     stamps : (N, 3) int64 array, optional
-        Size, time and CRC-32C.
+        Size, time and CRC-32C of each image's stamp.
     checksums : (B,) uint32 array
         CRC-32C of every block of images.
     sha256 : str
-        The digest of classes, names, labels and fields at the time of the listing.
+        The digest of classes, names, labels and fields when the list was written.
     of_columns : (B,) uint32 array, optional
         CRC-32C of the values of every block of images; None if there are no fields.
     """
@@ -315,7 +317,7 @@ class ScanList:
 
 
 def write_listing(source: Source, path: Path) -> None:
-    """Write the list of a source, with the stamps of its files; it appears at `path` when it is complete.
+    """Write the list of a source, with the stamps of its files. The file appears at `path` only when it is complete.
 
     Raises
     ------
@@ -332,7 +334,7 @@ def write_listing(source: Source, path: Path) -> None:
     description = source.describe()
     header = {
         "kind": source.kind,
-        # The URL is listed without its secrets: others may read the list, and the URL is not used for reading.
+        # `root` of a URL has no secrets, which other people who read the list must not see. Reading does not use it.
         "root": str(source.root) if is_url(source.root) else os.path.abspath(source.root),
         "count": len(source),
         "names": len(source.names.blob),
@@ -421,16 +423,16 @@ def _members(source: Source) -> dict[str, Any]:
 
 
 def let_mend(path: Path, source: Source, index: int) -> None:
-    """Mark in a list that the file of image `index`, which stopped a conversion, may be replaced.
+    """Mark in a list that the user may replace the file of image `index`, with which a conversion has stopped.
 
-    Only a file that is unchanged since the listing is marked, because it was already bad then. A file that has changed
-    remains an error.
+    Only a file that is unchanged since the listing is marked, because it was bad already when it was listed. A file
+    that has changed remains an error.
 
     Parameters
     ----------
     path : Path
     source : Source
-        The source of the list.
+        The source that was read from the list.
     index : int
 
     Raises
@@ -452,7 +454,7 @@ def _blocks(count: int) -> int:
 
 
 def _block_checksum(names: Names, labels: Labels, block: int) -> int:
-    """Return the CRC-32C of a block of images; an arbitrary number if the list is damaged."""
+    """Return the CRC-32C of the labels, ends and names in a block; an arbitrary number if the list is damaged."""
     rows = slice(block * _BLOCK, (block + 1) * _BLOCK)
     ends = names.ends[rows]
     first = int(names.ends[rows.start - 1]) if block else 0
@@ -462,7 +464,7 @@ def _block_checksum(names: Names, labels: Labels, block: int) -> int:
 
 
 def _checksum_of_fields(columns: Sequence[Column], block: int) -> int:
-    """Return the CRC-32C of a block of values; an arbitrary number if the list is damaged."""
+    """Return the CRC-32C of the values of all fields in a block; an arbitrary number if the list is damaged."""
     crc = 0
     for column in columns:
         for piece in column.content(block * _BLOCK, min((block + 1) * _BLOCK, len(column))):

@@ -1,4 +1,6 @@
-"""Sidecar files of the images, with paths that a template derives from the image's path: ``../masks/{stem}.png``."""
+"""Fields whose values are files next to the images: a template such as ``../masks/{stem}.png`` makes a file's path from
+the path of its image.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +25,24 @@ from packer.errors import OptionError, SourceError, option, printable
 
 _BY_SUFFIX = {".txt": "text", ".json": "json", ".npy": "array"}
 _SHOWN = 5
-_TRIED = 100  # most files that are tried
+_TRIED = 100  # number of ``.npy`` files that are tried until one can be read
 
 _GRAY, _PALETTE = 0, 3
-"""The pixel types in byte 25 of a PNG whose pixels may be ids."""
+"""The color types of PNGs (byte 25) whose pixels may be ids."""
 
 
 @dataclass(frozen=True)
 class FileField:
-    """A field with values in sidecar files of the images.
+    """A field whose values are files next to the images.
 
     Attributes
     ----------
     name, kind : str
     template : str
-        A path relative to the source, with placeholders: ``{path}``, the image's path; ``{dir}``, the directory in it;
-        ``{name}``, the file's name; ``{stem}``, the name without its suffix; ``{class}``, the first directory.
-        ``{stem%END}`` is the stem without END at its end, as in a shell. Literal braces are doubled.
+        A path relative to the source, with placeholders: ``{path}``, the image's path; ``{dir}``, the directory of that
+        path; ``{name}``, the name of the image's file; ``{stem}``, the name without its suffix; ``{class}``, the first
+        directory of the path. ``{stem%END}`` is the stem without END at its end, as in a shell. Literal braces are
+        doubled.
     """
 
     name: str
@@ -74,7 +77,7 @@ class FileField:
         return cls(name, kind, template)
 
     def paths(self, names: Iterable[str]) -> list[str]:
-        """Return the path of the file of each image, relative to the source."""
+        """Return the path of the field's file for each image, relative to the source."""
         pieces = [(text, _nothing if of is None else _filled(of)) for text, of in _pieces(self.template)]
         return ["".join([text + part(name) for text, part in pieces]) for name in names]
 
@@ -84,23 +87,23 @@ def with_files(
 ) -> Source:
     """Return a source with fields from sidecar files.
 
-    Existing files are looked up now, listing each directory once. Images that are files of a field themselves, such as
-    masks among the images, are removed from the source.
+    The function lists each directory once to find the files that exist. Images that are files of a field themselves,
+    such as masks among the images, are removed from the source.
 
     Parameters
     ----------
     source : Source
     file_fields : sequence of FileField
     on_missing : {"error", "null", "skip"}
-        What happens to an image that lacks one of the files.
+        What happens to an image without one of the files.
     skip : bool
-        Whether invalid files make bad samples; otherwise the first one is an immediate error.
+        Whether images with invalid ``.npy`` files are bad samples; otherwise an invalid first file is an error at once.
 
     Raises
     ------
     SourceError
-        If all or some files are missing, the first file is not a value of its kind, or the name of a field is already
-        used.
+        If no file of a field exists, if a file is missing and `on_missing` is ``"error"``, if the first ``.npy`` file
+        is invalid, or if the source has a field of the same name.
     """
     source = _without_own_files(source, file_fields)
     columns = [
@@ -115,7 +118,7 @@ def with_files(
 
 
 def with_columns(source: Source, columns: Sequence[Column], on_missing: str, *, skip: bool = False) -> Source:
-    """Return a source with more fields, after looking up their files. Raises the same errors as `with_files`."""
+    """Return a source with more fields, after searching for their files. Raises the same errors as `with_files`."""
     files = [column for column in columns if isinstance(column, FileColumn)]
     source = source.having(*(column for column in columns if not isinstance(column, FileColumn)))
     present, missing = Present(source.root), Missing(source, on_missing)
@@ -139,7 +142,7 @@ def with_columns(source: Source, columns: Sequence[Column], on_missing: str, *, 
 
 
 def files_among(root: Path, fields: Sequence[FileField], names: Iterable[str]) -> dict[str, str]:
-    """Return the paths below `root` that templates derive from image names, each with its image."""
+    """Return the paths below `root` that the templates make from the names of images, each with its image."""
     images = list(names)
     return {
         path: name
@@ -150,7 +153,7 @@ def files_among(root: Path, fields: Sequence[FileField], names: Iterable[str]) -
 
 
 def paths_inside(root: Path, paths: Iterable[str | None]) -> Iterator[str]:
-    """Yield paths relative to `root`, resolving ``..``; an empty text for a path outside of `root`."""
+    """Yield each path relative to `root`, with ``..`` resolved; an empty text for a path outside of `root`."""
     top = os.path.abspath(root).replace(os.sep, "/").rstrip("/") + "/"
     for path in paths:
         full = posixpath.normpath(posixpath.join(top, path or ""))
@@ -158,7 +161,7 @@ def paths_inside(root: Path, paths: Iterable[str | None]) -> Iterator[str]:
 
 
 class Present:
-    """Existing files, found by listing each directory once.
+    """Tells which files exist, and lists each directory only once for this.
 
     Parameters
     ----------
@@ -192,7 +195,7 @@ class Present:
 
 
 class Missing:
-    """The images of a source that lack a file or a row, and their treatment.
+    """Collects the images of a source without a file or a row, and applies `on_missing` to them.
 
     Parameters
     ----------
@@ -209,7 +212,10 @@ class Missing:
         self._notes: list[str] = []
 
     def record_files(self, field: str, paths: Sequence[str | None], there: npt.NDArray[np.bool_]) -> None:
-        """Record the missing files of a field; SourceError if not allowed. A value without a path is not missing."""
+        """Record which files of a field are missing; SourceError if `on_missing` is ``"error"`` and one is missing.
+
+        A value without a path is null and not missing.
+        """
         lacking = np.flatnonzero(~there & np.array([path is not None for path in paths], bool))
         if not len(lacking):
             return
@@ -218,7 +224,7 @@ class Missing:
         self.record(lacking, f"{field} file", shown)
 
     def record(self, lacking: npt.NDArray[np.int64], what: str, shown: str) -> None:
-        """Record the images that lack a file or a row; SourceError if this is not allowed."""
+        """Record which images lack a file or a row; SourceError if `on_missing` is ``"error"``."""
         lack = f"{len(lacking)} of {len(self._names)} images {'has' if len(lacking) == 1 else 'have'} no {what}"
         if self._on_missing == "error":
             raise SourceError(
@@ -235,7 +241,7 @@ class Missing:
             self._notes.append(f"{lack} and null instead: {shown}")
 
     def applied_to(self, source: Source) -> Source:
-        """Return a source without the images to leave out, with notes on missing files and rows."""
+        """Return a source with notes on missing files and rows, and without the images that are left out."""
         if not self._remaining.any():
             raise SourceError(
                 f"{printable(source.root)}: {option('on_missing', 'skip')} leaves no image: {self._account.lines()[0]}"
@@ -247,7 +253,7 @@ class Missing:
 
 
 def notes_on_gray_files(source: Source, texts: Iterable[str]) -> Iterator[str]:
-    """Yield a note on each field ``NAME=TEMPLATE`` that is read as images although its first file may be a mask."""
+    """Yield a note on each field ``NAME=TEMPLATE`` of the kind image whose first file may be a mask."""
     columns = {column.field.name: column for column in source.columns}
     for text in texts:
         name, _, template = text.partition("=")
@@ -270,7 +276,7 @@ def _is_gray(column: FileColumn) -> bool:
 
 
 def _kind_of_file(name: str, path: str) -> str:
-    """Return the kind of a field, from its name and the suffix of its files."""
+    """Return the kind of a field, which its name and the suffix of its files determine."""
     suffix = posixpath.splitext(path)[1].lower()
     if suffix in IMAGE_SUFFIXES:
         return "mask" if "mask" in name.lower() else "image"
@@ -278,10 +284,9 @@ def _kind_of_file(name: str, path: str) -> str:
 
 
 def _as_first(field: Field, paths: Iterable[str]) -> Field:
-    """Give an array field the dtype and the rank of the first readable ``.npy`` file.
+    """Return an array field with the dtype and the rank of the first ``.npy`` file that can be read.
 
-    Unreadable files before it are bad samples, which are reported when they are read. Raises SourceError if no file can
-    be read.
+    Invalid files before it become bad samples later, when they are read. Raises SourceError if no file can be read.
     """
     first: SourceError | None = None
     for path in paths:
@@ -308,7 +313,7 @@ def _as_in(field: Field, path: str) -> Field:
 
 
 def _without_own_files(source: Source, file_fields: Sequence[FileField]) -> Source:
-    """Return a source without images that are files of another image's field."""
+    """Return a source without the images that are the file of another image's field."""
     if source.kind not in ("imagefolder", "files"):  # a table decides which files are images
         return source
     own = files_among(source.root, file_fields, source.names).keys() & set(source.names)
@@ -326,7 +331,7 @@ def _shown(root: Path, path: str | None) -> str:
 
 
 def _pieces(template: str) -> Iterable[tuple[str, str | None]]:
-    """Yield texts, each with the placeholder after it; ValueError for a single brace."""
+    """Yield the texts of a template, each with the placeholder after it; ValueError for a single brace."""
     for text, placeholder, form, conversion in string.Formatter().parse(template):
         if form or conversion:
             raise ValueError("a placeholder has neither a format nor a conversion")
@@ -334,7 +339,7 @@ def _pieces(template: str) -> Iterable[tuple[str, str | None]]:
 
 
 def _filled(placeholder: str) -> Callable[[str], str]:
-    """Return a function that computes the text of a placeholder from an image's path."""
+    """Return the function that replaces a placeholder: it makes a text from an image's path."""
     known, _, end = placeholder.partition("%")
     part = _PLACEHOLDERS[known]
     return (lambda name: part(name).removesuffix(end)) if end else part
@@ -359,4 +364,7 @@ _PLACEHOLDERS: Mapping[str, Callable[[str], str]] = {
     "stem": lambda name: posixpath.splitext(_base(name))[0],
     "class": lambda name: name.partition("/")[0] if "/" in name else ".",
 }
-"""Functions that return a placeholder's text from an image's path; the directory of an image at the top is ``.``."""
+"""For each placeholder, the function that makes its text from an image's path.
+
+The directory of an image directly in the source is ``.``.
+"""

@@ -1,4 +1,4 @@
-"""Tables that list images by path, with labels and fields, instead of directories."""
+"""The source whose images, labels and fields a table lists: one row for each image, with the image's path."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from packer._table import Names
 from packer.errors import SourceError, option, printable
 
 NO_COLUMN = "no --column takes it"
-"""The reason in an account for a column that is not read."""
+"""The reason that the account of a source states for a column that is not read."""
 
 UNNAMED = "the table does not name it"
-"""The reason in an account for an image without a row."""
+"""The reason that the account of a source states for an image without a row."""
 
 _SHOWN = 20  # columns in a message
 _PLAIN = re.compile(r"[^/\0:\\]+(/[^/\0:\\]+)*")
@@ -54,28 +54,29 @@ def csv_source(
     on_missing: str = "error",
     files_of: FilesOf | None = None,
 ) -> Source:
-    """List the images that a table names, in its order.
+    """List the images that a table names, in the table's order.
 
-    If fields come from columns, and there is no label column and none was named, the directories are the classes, as in
-    ImageFolder.
+    Directories are the classes, as in ImageFolder, if `options` name columns for fields, but no label column, and the
+    table has no column with the default name of labels.
 
     Parameters
     ----------
     root : Path
-        The paths are relative to `root`, or absolute and below it.
+        The directory of the images. Paths in the table are relative to it, or absolute and below it.
     table : Path
-        A CSV file in UTF-8, with a header line; or ``.jsonl``, or ``.parquet``.
+        A file with the suffix ``.jsonl``, ``.ndjson`` or ``.parquet``; any other file is read as CSV.
     options : TableOptions, optional
     on_missing : {"error", "null", "skip"}
-        What happens to images without a file that a column names.
+        What happens to an image whose row names a file, such as a mask, that does not exist.
     files_of : callable, optional
-        Returns the files that belong to other fields, as for `imagefolder_source`.
+        Returns the files of fields that the table does not name; the same as for `imagefolder_source`.
 
     Raises
     ------
     SourceError
-        If the file or a column is missing, a row has no label, names a path twice or outside of `root`, has a label
-        that is not in the classes, or a cell is not a value of its field; or if the meaning of the labels is ambiguous.
+        If the file or a column is missing; if a row has no label, has a label that is not in the classes, or names a
+        path outside of `root`; if two rows name the same path; if a cell is not a value of its field; or if the meaning
+        of the labels is ambiguous.
     MissingDependencyError
         If the file is Parquet, and pyarrow is not installed.
     """
@@ -101,18 +102,18 @@ def csv_source(
 
 
 class TreeImages:
-    """The images below a directory, listed once.
+    """The images below a directory, which is listed when they are first needed.
 
     Parameters
     ----------
     root : Path
     known : iterable of str, optional
-        The images, if they are listed already.
+        The images, if the caller has listed them already.
 
     Attributes
     ----------
     notes : list of str
-        The reason if the directory cannot be listed.
+        Has a note with the reason if the directory could not be listed.
     """
 
     def __init__(self, root: Path, known: Iterable[str] | None = None) -> None:
@@ -122,7 +123,7 @@ class TreeImages:
 
     @cached_property
     def images(self) -> frozenset[str]:
-        """The paths of the images, relative to the directory; empty if it cannot be listed."""
+        """The paths of the images, relative to the directory; empty if the directory cannot be listed."""
         if self._known is not None:
             return frozenset(self._known)
         try:
@@ -136,14 +137,14 @@ class TreeImages:
         return name in self.images or os.path.isfile(os.path.join(self._root, name))
 
     def may_be(self, cell: str) -> bool:
-        """Tell whether a cell names an image: an existing file, by name or id, or by the suffix."""
+        """Tell whether a cell seems to name an image: it has an image's suffix, or is a file with or without suffix."""
         if cell.lower().endswith(IMAGE_SUFFIXES) or (cell and self.has(cell)):
             return True
         return bool(cell) and any(name.rpartition("/")[2].startswith(f"{cell}.") for name in self.images)
 
 
 def _by_directory(rows: TableRows, files: Iterable[str]) -> Meaning:
-    """Return ImageFolder's classes and labels for images, without directories that contain only files of fields."""
+    """Return ImageFolder's classes and labels; directories that contain only files of fields are not classes."""
     beside = {path.partition("/")[0] for path in files}.difference(map(_directory, rows.names))
     folders = [folder for folder in class_directories(rows.root) if folder not in beside]
     classes = rows.options.classes
@@ -160,12 +161,12 @@ def _by_directory(rows: TableRows, files: Iterable[str]) -> Meaning:
 
 
 def _directory(name: str) -> str:
-    """Return the first directory in a path; empty for a file without one."""
+    """Return the first directory in a path; empty for a path without directories."""
     return name.partition("/")[0] if "/" in name else ""
 
 
 class TableRows:
-    """The rows of a table: the images' names, their labels as text, and their line numbers.
+    """Reads the rows of a table: the names of images, their labels as text, the values of fields, and line numbers.
 
     Parameters
     ----------
@@ -177,10 +178,10 @@ class TableRows:
     ----------
     names, labels : list of str
     readings : list of TableReading
-        The values of fields.
+        One for each field; each builds the values of its field.
     notes : list of str
     unused : list of str
-        The unused columns.
+        The names of the columns that are not read.
     """
 
     def __init__(self, root: Path, table: LabelTable, options: TableOptions) -> None:
@@ -189,8 +190,8 @@ class TableRows:
         self.options = options
         self._label_column: str | None = None
         self._tops = os.path.abspath(root), os.path.realpath(root)
-        self._outside: set[str] = set()  # names that are paths outside of the root
-        self._remaining: list[int] | None = None  # indices of the rows in the table, if some were left out
+        self._outside: set[str] = set()  # the names that are paths outside of the root
+        self._remaining: list[int] | None = None  # if rows were left out, the indices in the table of the other rows
         self.lines = array("q")
         self.names: list[str] = []
         self.labels: list[str] = []
@@ -199,7 +200,7 @@ class TableRows:
         self.unused: list[str] = []
 
     def read(self, header: Sequence[str], path_column: str, label_column: str | None) -> None:
-        """Read all rows, with the labels if `label_column` is a column."""
+        """Read all rows; without labels if `label_column` is None."""
         columns, self._label_column = self.options.columns, label_column
         own = [path_column, *([] if label_column is None else [label_column])]
         needed = [*own, *(spec.column for spec in columns)]
@@ -222,7 +223,7 @@ class TableRows:
             )
 
     def match(self, present: TreeImages) -> None:
-        """Replace names by the names of the matching files."""
+        """Replace each name that is not an image by the name of the file that it matches."""
         unknown = {name for name in set(self.names) - present.images if name and not present.has(name)}
         unknown |= self._outside
         missing = {row: name for row, name in enumerate(self.names) if name in unknown} if unknown else {}
@@ -242,14 +243,14 @@ class TableRows:
                 self.leave_out(row, _outside(self.names[row]))
 
     def columns(self) -> list[TableColumn]:
-        """Return the values of the fields; the paths of files are relative to the root."""
+        """Return the columns of the fields, for the rows that were not left out; paths are relative to the root."""
         columns = [reading.column(self.root) for reading in self.readings]
         if self._remaining is None:
             return columns
         return [column.taken(np.array(self._remaining, np.int64)) for column in columns]
 
     def files(self, columns: Iterable[Column]) -> dict[str, str]:
-        """Return the files below the root that columns name, each with the image of its row."""
+        """Return the paths below the root that these columns name, each with the image of its row."""
         return {
             path: name
             for column in columns
@@ -259,7 +260,7 @@ class TableRows:
         }
 
     def require_sound(self) -> None:
-        """Drop the rows that were left out; raise SourceError if none remains, or two rows name one image."""
+        """Drop the rows that were left out; raise SourceError if no row remains, or if two rows name the same image."""
         self.drop_left()
         if not self.names:
             first = f" that can be used: {self.table.bad.found[0]['reason']}" if self.table.left else " in it"
@@ -274,14 +275,14 @@ class TableRows:
         self.drop_left()
 
     def leave_out_unusable(self) -> None:
-        """Leave out the rows with unusable labels, if rows may be left out."""
+        """Leave out the rows with unusable labels, if the user has allowed to leave out rows."""
         if self._label_column is not None and self.table.bad.skip:
             for row, error in self._label_texts().unusable():
                 self.table.leave_out(self.lines[row], error)
             self.require_sound()
 
     def drop_left(self) -> None:
-        """Drop the rows that were left out, after entering their names in the list of skipped samples."""
+        """Drop the rows that were left out. First, the list of skipped samples gets the names of their images."""
         left = self.table.left
         if not left:
             return
@@ -294,7 +295,7 @@ class TableRows:
             self._remaining = remaining if self._remaining is None else [self._remaining[row] for row in remaining]
 
     def meaning(self, header: Sequence[str]) -> Meaning:
-        """Interpret the labels; there are none without a label column. Raises the same errors as `LabelTexts`."""
+        """Interpret the labels; without a label column all are -1. Raises the same errors as `LabelTexts`."""
         if self._label_column is None:
             return Meaning(np.full(len(self.names), UNLABELED, np.int64))
         if not any(self.labels):
@@ -305,7 +306,7 @@ class TableRows:
         return LabelTexts(self.labels, self.options.label_type, self.options.classes, self._refused_label)
 
     def members(self, meaning: Meaning, account: Account, notes: Iterable[str]) -> dict[str, Any]:
-        """Return the members of a source of these rows, except its fields."""
+        """Return the attributes of a source with these rows, except its fields, as keyword arguments."""
         account.not_looked_at("column", NO_COLUMN, self.unused)
         return {
             "kind": "csv",
@@ -321,7 +322,7 @@ class TableRows:
         }
 
     def _require_labels(self, header: Sequence[str], label_column: str) -> None:
-        """Raise SourceError if no row has a label and another column looks like labels."""
+        """Raise SourceError if another column looks like labels; call it if no row has a label."""
         for name in header:
             if name != label_column and has_label_name(name):
                 raise SourceError(
@@ -332,17 +333,17 @@ class TableRows:
                 )
 
     def _refused_label(self, row: int | None, problem: str) -> SourceError:
-        """Return the error on the label of a row, or on all labels."""
+        """Return the error about the label of a row, or about all labels if `row` is None."""
         if row is None:
             return SourceError(f"{printable(self.table.path)}: {problem}")
         return self.refused(row, f"the label {quoted(self.labels[row])} {problem}")
 
     def refused(self, row: int, problem: str) -> SourceError:
-        """Return the error on a row."""
+        """Return the error about a row; the message names the table and the line."""
         return self.table.refused(self.lines[row], problem)
 
     def leave_out(self, row: int, problem: str) -> None:
-        """Leave a row out, or raise the error on it."""
+        """Leave a row out, or raise the error about it."""
         self.table.leave_out(self.lines[row], self.refused(row, problem))
 
     def _keep(self, rows: Sequence[int]) -> None:
@@ -352,7 +353,7 @@ class TableRows:
         self.labels = [self.labels[row] for row in rows] if self.labels else []
 
     def _repeated(self, row: int, first: int) -> None:
-        """Leave out the repeated row of an image, and also the first row if the two differ; or raise the error."""
+        """Leave out the second row of an image, and also the first one if their labels differ; or raise the error."""
         left = self.table.left
         if self.lines[first] in left:
             left[self.lines[row]] = left[self.lines[first]]
@@ -388,11 +389,11 @@ class TableRows:
             self.names.append(name)
 
     def _name_of(self, cell: Any) -> str:
-        """Return a cell as a name, also an id in JSON or Parquet that is a number; empty if it cannot be a name."""
+        """Return a cell that is a whole number as text, because it is an id; empty if the cell is anything else."""
         return str(cell) if isinstance(cell, (int, np.integer)) and not isinstance(cell, bool) else ""
 
     def _relative(self, name: str) -> str:
-        """Return a path relative to the source; record it if it is outside."""
+        """Return a path relative to the source; record a path outside of the source, and return it unchanged."""
         path = PurePosixPath(name.replace(os.sep, "/"))
         if os.path.isabs(name):
             for top in self._tops:
@@ -433,7 +434,7 @@ def _is_text(label: str) -> bool:
 
 
 def _outside(name: str) -> str:
-    """Return the message about a path outside the source."""
+    """Return the message about a path outside of the source."""
     problem = f"{printable(name)} is not a path inside SRC"
     if os.path.isabs(name) or PureWindowsPath(name).drive:
         problem += (
@@ -443,7 +444,7 @@ def _outside(name: str) -> str:
 
 
 def _require_header(table: LabelTable, header: Sequence[str], path_column: str, present: TreeImages) -> None:
-    """Raise SourceError if the first line of a table without a header would be lost as a header."""
+    """Raise SourceError if the header names an image: then it is probably the first row of a table without a header."""
     if not table.of_texts or not table.has_header:
         return
     cells = [cell for name in header for cell in ([name] if len(header) > 1 else _WORDS.split(name))]
@@ -465,7 +466,7 @@ def _require_header(table: LabelTable, header: Sequence[str], path_column: str, 
 
 
 def _with_whole_image(cells: Sequence[str], delimiter: str, present: TreeImages) -> list[str]:
-    """Rejoin the cells of an image path that contains the delimiter: take the longest path that exists."""
+    """Join those cells that are the parts of an image path with delimiters in it: the longest path that exists."""
     parts = [(start, end) for start in range(len(cells)) for end in range(start + 1, len(cells) + 1)]
     for start, end in sorted(parts, key=lambda part: part[0] - part[1]):
         if present.has(name := delimiter.join(cells[start:end])):
@@ -474,7 +475,7 @@ def _with_whole_image(cells: Sequence[str], delimiter: str, present: TreeImages)
 
 
 def _require_columns(table: LabelTable, present: Sequence[str], own: Sequence[str], fields: Sequence[str]) -> None:
-    """Raise SourceError if the column of the path, the labels or a field is missing or ambiguous."""
+    """Raise SourceError if the column of the paths, of the labels or of a field is missing or occurs twice."""
     columns = some_columns([repr(name) for name in present[: _SHOWN + 1]])
     shown = printable(table.path)
     for column in [*own, *fields]:
@@ -491,7 +492,7 @@ def _require_columns(table: LabelTable, present: Sequence[str], own: Sequence[st
 
 
 def _such_as(present: Sequence[str], own: Sequence[str]) -> str:
-    """Return an example with columns that are named like paths and labels."""
+    """Return the end of a message: an example of options, with columns whose names sound like paths and labels."""
     paths = [name for name in present if name in own[:1] or _PATHS.fullmatch(name)]
     labels = [name for name in present if name in own[1:] or has_label_name(name)]
     labels = labels or [name for name in present if name not in paths[:1]] if len(present) == 2 else labels

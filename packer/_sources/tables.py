@@ -1,8 +1,8 @@
-"""Readers of tables, a few thousand rows at a time: CSV, JSON lines and Parquet; and fields from their columns.
+"""Read tables (CSV, JSON lines and Parquet), some thousand rows at a time, and make fields from their columns.
 
-If the user does not give the type of a column, its cells decide: numbers, texts or JSON, never rounded. Text is UTF-8,
-with a byte order mark or without, or UTF-16 with one: Excel and Windows Notepad write such marks, and Excel's "Unicode
-text" is UTF-16.
+If the user does not give the kind of a column, the cells determine it: numbers, which are never rounded, text or JSON.
+Files are UTF-8, with or without a byte order mark, or UTF-16 or UTF-32 with a byte order mark. Excel and Windows
+Notepad write such marks, and Excel's "Unicode text" is UTF-16.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from packer._table import encode_name
 from packer.errors import MissingDependencyError, OptionError, SourceError, option, pip_install, printable
 
 _HEAD = 16  # bytes for recognising a file
-_MARKS = {  # UTF-32 first: its mark begins as that of UTF-16 does
+_MARKS = {  # UTF-32 comes first, because its mark begins with the mark of UTF-16
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -50,12 +50,12 @@ _NO_TEXT = {
 
 
 def encoding_of(data: bytes) -> str:
-    """Return the encoding of text that begins with these bytes, as `codecs` calls it."""
+    """Return the name, in `codecs`, of the encoding of a text that begins with these bytes."""
     return next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8-sig")
 
 
 def text_of(data: bytes) -> str:
-    """Decode a whole file; UnicodeDecodeError, a ValueError, if it is not text."""
+    """Decode the bytes of a whole file; UnicodeDecodeError, which is a ValueError, if they are not text."""
     return data.decode(encoding_of(data))
 
 
@@ -66,7 +66,7 @@ def file_text(path: Path) -> str:
 
 
 def what_else(data: bytes) -> str | None:
-    """Name the type of a binary file by its first bytes, and how to convert it to text; None if it may be text."""
+    """Return the type of a binary file and how to convert it, from the file's first bytes; None if it may be text."""
     for magic, problem in _NO_TEXT.items():
         if data.startswith(magic):
             return problem
@@ -77,13 +77,13 @@ def what_else(data: bytes) -> str | None:
 
 
 Cells = Sequence[Any] | npt.NDArray[Any]
-"""The cells of a column: texts from a CSV file, Python values from other files, or an array if none is missing."""
+"""The cells of a column: texts from CSV, Python values from other files, or an array of numbers if none is missing."""
 
 _Row = TypeVar("_Row")
-_CHUNK = 16384  # rows
-_SHOWN = 20  # columns in a message
-_MOST_OF_A_CELL = 1 << 26  # characters
-_AT_ONCE = 64  # rows
+_CHUNK = 16384  # rows of a chunk
+_SHOWN = 20  # columns that a message names
+_MOST_OF_A_CELL = 1 << 26  # most characters of a cell
+_AT_ONCE = 64  # rows that the CSV reader parses each time its limit is set
 _LIMIT_LOCK = Lock()
 
 
@@ -94,9 +94,9 @@ class Chunk:
     Attributes
     ----------
     lines : sequence of int
-        The last line of each row; or the row's number from 1, in Parquet.
+        The number of the last line of each row; in Parquet, the number of the row, counted from 1.
     columns : mapping
-        The cells of the requested columns.
+        The cells of each requested column, by the column's name.
     """
 
     lines: Sequence[int]
@@ -105,12 +105,12 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """Options of a table: its columns, and the treatment of rows.
+    """Options for reading a table: which columns are read, and which rows are refused.
 
     Attributes
     ----------
     path_column, label_column : str, optional
-        The names of the two columns; by default ``"path"`` and ``"label"``, and ``"1"`` and ``"2"`` without a header.
+        The columns of paths and labels; by default ``"path"`` and ``"label"``, or without a header ``"1"`` and ``"2"``.
     delimiter : str, optional
         The character that separates columns; by default a tab in a ``.tsv`` file, and a comma in others.
     label_type : {"class", "int", "float"}, optional
@@ -118,14 +118,14 @@ class TableOptions:
     unlabeled : bool
         Whether rows without a label are kept, with the label -1.
     classes : sequence of str, optional
-        Class names in the order of their ids. By default whole numbers are ids, and the ids of names follow the sorted
-        names.
+        Class names in the order of their ids. By default, labels that are whole numbers are ids; names are sorted, and
+        get their ids in this order.
     columns : sequence of ColumnSpec
         The columns that become fields.
     has_labels : bool
         Whether labels are read; otherwise all images have the label -1, and there are no classes.
     suffix : str
-        The suffix to append to paths.
+        The suffix to append to paths that do not end with it.
     has_header : bool
         Whether the first line names the columns.
     bad : BadSamples
@@ -156,7 +156,7 @@ class TableOptions:
 
 
 class LabelTable(ABC):
-    """A table in a file; each pass over the rows reads the file again.
+    """A table in a file. Each call of `chunks` reads the file again.
 
     Attributes
     ----------
@@ -166,13 +166,13 @@ class LabelTable(ABC):
     of_texts : bool
         Whether cells are texts, so that an empty cell is a missing value.
     has_header : bool
-        Whether the file names the columns.
+        Whether the file contains the names of the columns.
     bad : BadSamples
         Collects unusable rows.
     left : dict of int to dict
-        The rows left out, by line, in the form of `bad`.
+        The rows that were left out: the entry of each in `bad`, by its line.
     joined : list of str
-        The paths that contain the delimiter, among the rows that were read last.
+        The paths that contain the delimiter without quotes, found when the rows were last read.
     """
 
     unit = "line"
@@ -191,30 +191,30 @@ class LabelTable(ABC):
 
     @abstractmethod
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the rows with some columns of the header; SourceError if the file cannot be read."""
+        """Yield the rows, with these columns only; SourceError if the file cannot be read."""
 
     def leave_out(self, line: int, error: SourceError) -> None:
-        """Leave a row out, or raise the error. A row may be left out several times."""
+        """Leave a row out, or raise the error. Only the first call for a row has an effect."""
         if line not in self.left:
             self.left[line] = self.bad.add(f"{self.path.name}, {self.unit} {line}", error)
 
     def refused(self, line: int, problem: str) -> SourceError:
-        """Return the error on a row."""
+        """Return the error about a row; the message names the table and the line."""
         return SourceError(f"{printable(self.path)}, {self.unit} {line}: {problem}")
 
     def encoding(self, head: bytes) -> str:
-        """Return the encoding of the text by its first bytes; SourceError if the file is not text."""
+        """Return the encoding of the file, which its first bytes tell; SourceError if the file is not text."""
         if problem := what_else(head):
             raise SourceError(f"{printable(self.path)}: {problem}.")
         return encoding_of(head)
 
     def unreadable(self, reason: object) -> SourceError:
-        """Return the error on the file."""
+        """Return the error about a file that cannot be read."""
         return SourceError(f"{printable(self.path)}: cannot be read: {printable(reason)}")
 
 
 class CsvTable(LabelTable):
-    """A CSV file in UTF-8, where invalid bytes become surrogates; or in UTF-16 with a byte order mark.
+    """A CSV file in UTF-8, or in UTF-16 or UTF-32 with a byte order mark. Invalid UTF-8 bytes become surrogates.
 
     Columns without a header are called ``"1"``, ``"2"`` and so on.
 
@@ -223,7 +223,7 @@ class CsvTable(LabelTable):
     path : Path
     options : TableOptions
     is_image : callable, optional
-        Tells whether a path is that of an image, so that paths may contain the delimiter without quotes.
+        Tells whether an image with this path exists. With it, paths can contain the delimiter without quotes.
     """
 
     of_texts = True
@@ -248,7 +248,10 @@ class CsvTable(LabelTable):
             yield Chunk(lines, {column: cells[position] for column, position in zip(columns, positions, strict=True)})
 
     def _rows(self) -> Iterator[tuple[list[str], list[str] | None, int]]:
-        """Yield first the header, then each nonblank row, padded to the header, with its line."""
+        """Yield the header, then each row that is not blank, padded to the header's length, with its line number.
+
+        Each item is (header, row, line); the row of the first item is None.
+        """
         try:
             with open(open_regular(self.path), "rb") as file:
                 encoding = self.encoding(file.peek(64))
@@ -273,7 +276,7 @@ class CsvTable(LabelTable):
             if len(row) > len(header):
                 row = self._with_whole_path(row, header)
             if len(row) != len(header) or not row[0].strip():
-                if not any(map(str.strip, row)):  # a blank line, or one of delimiters alone
+                if not any(map(str.strip, row)):  # a blank line, or a line that has only delimiters
                     continue
                 if any(map(str.strip, row[len(header) :])):
                     self.leave_out(line, self._too_long(header, row, line))
@@ -282,7 +285,7 @@ class CsvTable(LabelTable):
             yield header, row, line
 
     def _with_whole_path(self, row: list[str], header: list[str] | None) -> list[str]:
-        """Rejoin the path of a row that contains the delimiter, if exactly one image has such a path."""
+        """Join the cells of a path that contains the delimiter, if exactly one image has such a path."""
         column = self._options.path
         try:
             position = int(column) - 1 if header is None else header.index(column)
@@ -305,7 +308,7 @@ class CsvTable(LabelTable):
 
 
 class JsonLines(LabelTable):
-    """A file with a JSON object in each line, in UTF-8. An absent member is missing, like null."""
+    """A file with a JSON object in each line, in the encodings of `CsvTable`. An absent member is the same as null."""
 
     def header(self) -> list[str]:
         names: dict[str, None] = {}
@@ -384,19 +387,21 @@ class ParquetTable(LabelTable):
                 f"{printable(self.path)}: Parquet needs pyarrow: {pip_install('parquet')}"
             ) from error
         try:
-            os.close(open_regular(self.path))  # pyarrow would wait for data from anything but a file
+            os.close(open_regular(self.path))  # an error unless it is a file: pyarrow would wait for data from a FIFO
             return pq.ParquetFile(self.path)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise self.unreadable(getattr(error, "strerror", None) or error) from error
 
 
 def open_table(path: Path, options: TableOptions, is_image: Callable[[str], bool] | None = None) -> LabelTable:
-    """Open a table file by its suffix: ``.jsonl``, ``.parquet``, or else CSV. See `CsvTable` for `is_image`.
+    """Open a table; the suffix tells its type: ``.jsonl``, ``.ndjson``, ``.parquet``, or else CSV.
+
+    For `is_image`, see `CsvTable`.
 
     Raises
     ------
     OptionError
-        If an option for CSV is given for another format.
+        If the file is not CSV, and an option that is only for CSV is set.
     """
     suffix = path.suffix.lower()
     if suffix not in (".jsonl", ".ndjson", ".parquet"):
@@ -409,7 +414,7 @@ def open_table(path: Path, options: TableOptions, is_image: Callable[[str], bool
 
 
 def default_delimiter(table: Path | None) -> str:
-    """Return the default delimiter for a file of this name."""
+    """Return the default delimiter of a CSV file with this name."""
     return "\t" if table is not None and table.suffix.lower() == ".tsv" else ","
 
 
@@ -419,7 +424,10 @@ def some_columns(columns: Sequence[str]) -> str:
 
 
 def _rows_of(reader: Any) -> Iterator[tuple[list[str], int]]:
-    """Yield the rows of a `csv` reader and their lines; the limit on cells is global, and is restored."""
+    """Yield the rows of a `csv` reader, each with its line number.
+
+    The reader needs a larger limit on cells. The limit is global, so it is restored after each few rows.
+    """
     while True:
         with _LIMIT_LOCK:
             before = csv.field_size_limit(_MOST_OF_A_CELL)
@@ -433,7 +441,7 @@ def _rows_of(reader: Any) -> Iterator[tuple[list[str], int]]:
 
 
 def _by_chunks(rows: Iterator[tuple[_Row, int]]) -> Iterator[tuple[list[_Row], Sequence[int]]]:
-    """Yield some thousands of rows at a time, and their lines."""
+    """Yield lists of some thousand rows, each with the line numbers of its rows."""
     while some := list(islice(rows, _CHUNK)):
         yield [row for row, _ in some], array("q", (line for _, line in some))
 
@@ -448,7 +456,7 @@ def _arrow_cells(column: Any) -> Cells:
     listed: list[Any] = column.to_pylist()
     if pyarrow.types.is_date(kind) or pyarrow.types.is_time(kind) or pyarrow.types.is_timestamp(kind):
         return [None if cell is None else cell.isoformat() for cell in listed]
-    if pyarrow.types.is_decimal(kind):  # a float64 distinguishes numbers of this many digits
+    if pyarrow.types.is_decimal(kind):  # float64 distinguishes all numbers of up to `sys.float_info.dig` digits
         made: type[float] | type[str] = float if kind.precision <= sys.float_info.dig else str
         return [None if cell is None else made(cell) for cell in listed]
     return listed
@@ -463,7 +471,7 @@ _REMEDY = f"Correct the cell, or name another kind with {option('columns')}."
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """The specification of a field from a column of a table.
+    """The user's declaration of a field that is read from a column of a table.
 
     Attributes
     ----------
@@ -484,7 +492,7 @@ class ColumnSpec:
 
     @classmethod
     def of(cls, declared: str) -> ColumnSpec:
-        """Parse ``NAME:KIND[:DTYPE[:AXES]]``, optionally with ``NAME=COLUMN``; OptionError if it is malformed."""
+        """Parse ``[NAME=]COLUMN:KIND[:DTYPE[:AXES]]``; OptionError if it is malformed. NAME is COLUMN by default."""
         mention = option("columns", repr(printable(declared)))
         name, sign, rest = declared.partition("=")
         parts = (rest if sign else declared).split(":")
@@ -514,7 +522,7 @@ class TableReading(ABC):
     ----------
     spec : ColumnSpec
     table : LabelTable
-        For messages, and for the type of its cells.
+        The table of the cells; it determines how cells are parsed, and messages name it.
     """
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
@@ -524,14 +532,14 @@ class TableReading(ABC):
 
     @abstractmethod
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
-        """Add the next cells. A row with an invalid cell is left out of the table, or raises SourceError."""
+        """Add the next cells of the column. A row with an invalid cell is left out of the table, or a SourceError."""
 
     def finish(self) -> None:
-        """Leave out the rows with cells that prove invalid once all cells are known, or raise SourceError."""
+        """Leave out the rows with cells that only the rest of the column shows to be invalid, or raise SourceError."""
 
     @abstractmethod
     def column(self, root: Path) -> TableColumn:
-        """Return the field's values; the paths of files are relative to `root`."""
+        """Return the values of the field; paths of files are relative to `root`."""
 
     def _refused(self, line: int, problem: object) -> SourceError:
         reason = str(problem)
@@ -542,7 +550,7 @@ class TableReading(ABC):
         return self._table.refused(line, f"{where}: {printable(reason)}{stop} {_REMEDY}")
 
     def _values(self, cells: Cells, lines: Sequence[int], value_of: Callable[[Any], Any]) -> Iterable[Any]:
-        """Yield the result of `value_of` for each cell; None if it is missing."""
+        """Yield the result of `value_of` for each cell; None for a missing or invalid cell."""
         listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
         for cell, line in zip(listed, lines, strict=True):
             if cell is None or (self._table.of_texts and not cell.strip()):
@@ -556,7 +564,7 @@ class TableReading(ABC):
 
 
 class _Scalars(TableReading):
-    """Converts cells to numbers: a chunk at once, or cell by cell if a cell is unusual."""
+    """Converts cells to numbers: a chunk with one call of NumPy, or cell by cell if a cell is unusual."""
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
@@ -577,7 +585,7 @@ class _Scalars(TableReading):
         return NumberColumn(self._field, np.concatenate(self._parts), np.concatenate(self._nulls))
 
     def _at_once(self, cells: Cells, null: npt.NDArray[np.bool_]) -> npt.NDArray[Any] | None:
-        """Convert plain numbers, and mark missing ones in `null`; None if any cell is unusual."""
+        """Convert plain numbers, and mark missing cells in `null`; return None if any cell is unusual."""
         dtype, is_float = self.spec.dtype, self.spec.dtype.startswith("float")
         if dtype == "bool":
             return None
@@ -615,7 +623,7 @@ class _Scalars(TableReading):
 
 
 def _cast(numbers: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any] | None:
-    """Convert numbers to a dtype; None if one does not fit, or is NaN."""
+    """Convert numbers to a dtype; return None if a number does not fit the dtype, or is NaN."""
     if not dtype.startswith("float"):
         limits = np.iinfo(dtype)
         fits = numbers.dtype.kind in "iu" and (
@@ -629,13 +637,13 @@ def _cast(numbers: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any] | None:
 
 
 class _Classes(TableReading):
-    """Converts cells that name one or more classes. Whole numbers are class ids; names get ids in sorted order."""
+    """Converts cells with one or more classes. If all are whole numbers, these are the ids; else names are sorted."""
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
-        self._numbers: dict[str, int] = {}  # of all labels, in the order in which they came
-        self._codes = array("q")  # the numbers of all rows' labels
-        self._counts = array("q")  # labels of each row, -1 if they are missing
+        self._numbers: dict[str, int] = {}  # a number for each distinct label, in the order of first occurrence
+        self._codes = array("q")  # the numbers of the labels of all rows, one row after the other
+        self._counts = array("q")  # the number of labels of each row, -1 if they are missing
         self._lines = array("q")
 
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
@@ -691,14 +699,14 @@ class _Classes(TableReading):
         if isinstance(cell, bool) or not isinstance(cell, (str, int)):
             raise ValueError(f"{cell!r} is no label: labels are texts or whole numbers")
         text = str(cell).strip()
-        text.encode("utf-8")  # UnicodeEncodeError speaks of UTF-8
+        text.encode("utf-8")  # if this raises UnicodeEncodeError, the message mentions UTF-8
         if not text or re.fullmatch(r"-[0-9]+", text):
             raise ValueError(f"{text!r} is no label: ids are 0 or more, and a missing one is an empty cell, or null")
         return text
 
 
 def _is_too_large(digits: str) -> bool:
-    """Tell whether a whole number, which may have any number of digits, is more than an id may be."""
+    """Tell whether a whole number with any number of digits is larger than the largest id."""
     return (len(digits), digits) > (len(_LAST_ID), _LAST_ID)
 
 
@@ -753,7 +761,7 @@ class _Paths(_Blobs):
 
 
 def reading_of(spec: ColumnSpec, table: LabelTable) -> TableReading:
-    """Return the reader that builds a field from the cells of a column."""
+    """Return the object that builds the field `spec` from the cells of its column."""
     kind = KINDS[spec.kind]
     if kind.has_classes:
         return _Classes(spec, table)
@@ -766,20 +774,20 @@ _FORMS = {
     "float64": re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"),
     "bool": re.compile(r"[Tt]rue|[Ff]alse"),
 }
-"""Texts that are taken for numbers: not those with zeros in front, which may be names."""
+"""For each dtype, the form of the texts that count as its values. Texts with leading zeros may be names, and do not."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,4000}")
-_EXACT = 2**53  # up to here a float64 holds every whole number
+_EXACT = 2**53  # float64 represents every whole number up to this one
 _LARGE = "int64 beyond float64"
 _WIDER = {
     frozenset(("int64", "float64")): "float64",
     frozenset(("int64", _LARGE)): _LARGE,
 }
-"""The kind of a column whose parts have two different kinds; for any other two it is JSON."""
+"""The kind of a column with cells of two kinds; for two kinds that are not listed it is JSON."""
 
 
 def kinds_of(table: LabelTable, header: Sequence[str]) -> dict[str, str]:
-    """Return the kind of each column's cells: a dtype of scalars, text, json or bytes; empty if all are null."""
+    """Return the kind that fits each column's cells: a dtype, ``text``, ``json`` or ``bytes``; empty if all are null."""
     found: dict[str, str] = {}
     for chunk in table.chunks(header):
         for name, cells in chunk.columns.items():
@@ -811,7 +819,7 @@ def _kind_of(cells: Cells, of_texts: bool) -> str:
 
 
 def _of_numbers(kind: str, whole: Iterable[int], exact: str) -> str:
-    """Return the kind for a column of numbers: `kind`, or `exact` if `kind` would round a whole number."""
+    """Return `kind` for a column of numbers, or `exact` if `kind` would round one of the `whole` numbers."""
     most = max(map(abs, whole), default=0) if kind in ("int64", "float64") else 0
     if most <= _EXACT:
         return kind

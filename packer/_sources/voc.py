@@ -1,7 +1,7 @@
 """Images with annotations in Pascal VOC's layout: ``Annotations/*.xml``, ``SegmentationClass``, ``ImageSets``.
 
-Boxes have the same numbers as in the files, as with torchvision's ``VOCDetection``. In VOC's own files, pixels are
-counted from 1, and xmax and ymax are the last pixel inside.
+Boxes keep the numbers of the files, as in torchvision's ``VOCDetection``. In VOC's own files, pixels are counted from
+1, and xmax and ymax are the last column and row inside of the box.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from packer._storage.safe_open import open_regular
 from packer.errors import SourceError, printable
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
-_FARTHEST = 1e30  # pixels; boxes are float32
+_FARTHEST = 1e30  # the largest coordinate in pixels, because boxes are float32
 _FLAG_VALUES: dict[str | None, int] = {"0": 0, "1": 1}
 _DECLARED = re.compile(rb"""<\?xml[^>]{0,200}?\sencoding\s*=\s*["']([A-Za-z][A-Za-z0-9._-]{0,40})["']""")
 _UTF_16 = {b"<\0?\0": "utf-16-le", b"\0<\0?": "utf-16-be"}  # without a byte order mark
@@ -55,7 +55,7 @@ class Annotation:
     boxes : list of list of float
         The boxes of the objects, xmin ymin xmax ymax, with the numbers of the file.
     switches : list of dict of str to int
-        The members of the objects that are 0 or 1, such as ``difficult``.
+        For each object, its members with the value 0 or 1, such as ``difficult``.
     """
 
     text: bytes
@@ -78,8 +78,8 @@ def read_annotation(path: Path) -> Annotation:
     Raises
     ------
     SourceError
-        If the file cannot be read, is not XML, declares entities, or has an object without a name or without a box
-        inside its image.
+        If the file cannot be read, is not XML, or has a DTD; if an object has no name or no box; or if a box is not
+        inside of its image.
     """
     try:
         with open(open_regular(path), "rb") as file:
@@ -101,7 +101,7 @@ def _in_utf_8(data: bytes) -> bytes:
         encoding = _UTF_16.get(data[:4], marked)
     else:
         encoding = "utf-8" if declared is None else declared[1].decode("ascii")
-        if encoding.lower().startswith(("utf-16", "utf-32", "ucs-")):  # wrong, as the declaration could be read
+        if encoding.lower().startswith(("utf-16", "utf-32", "ucs-")):  # wrong: the declaration was read as ASCII
             encoding = "utf-8"
     try:
         known = codecs.lookup(encoding).name
@@ -122,13 +122,13 @@ def _decoded(data: bytes, encoding: str) -> str:
     except UnicodeDecodeError:
         if encoding not in _WIDER:
             raise
-        return data.decode(_WIDER[encoding])  # many tools write it under the older name
+        return data.decode(_WIDER[encoding])  # many tools write this encoding, but declare the older one
 
 
 def _parsed(data: bytes) -> ElementTree.Element:
-    """Parse XML in UTF-8, regardless of its declared encoding; refuse a DTD.
+    """Parse XML in UTF-8, whatever encoding it declares. A DTD is an error.
 
-    A DTD may declare entities that expand without limit, or that refer to other files.
+    A DTD can declare entities that expand without limit, or that refer to other files.
     """
 
     def refuse(*declared: Any) -> None:
@@ -177,7 +177,7 @@ def _members(element: ElementTree.Element) -> Any:
 
 
 def _size(root: ElementTree.Element) -> tuple[float, float] | None:
-    """Return the width and the height in the file; None if they are missing, or 0 as some tools write."""
+    """Return the width and the height that the file states; None if one is missing, or is 0, which some tools write."""
     sides = [_number(root.findtext(f"size/{name}")) for name in ("width", "height")]
     return (sides[0], sides[1]) if sides[0] and sides[1] else None
 
@@ -202,7 +202,7 @@ def _number(text: str | None) -> float | None:
         number = float(text or "")
     except ValueError:
         return None
-    return number if abs(number) <= _FARTHEST else None  # NaN is refused, too
+    return number if abs(number) <= _FARTHEST else None  # None for NaN too
 
 
 _VOC = [
@@ -228,15 +228,15 @@ def voc_source(
     Parameters
     ----------
     root : Path
-        The directory of the images, or one with ``JPEGImages`` in it.
+        The directory of the images, or the directory that contains ``JPEGImages``.
     directory : Path
-        The directory with ``Annotations``, such as ``VOCdevkit/VOC2012``.
+        The directory that contains ``Annotations``, such as ``VOCdevkit/VOC2012``.
     split : str, optional
-        The list of the images and their order: ``train`` is ``ImageSets/Main/train.txt``, or
+        The file that lists the images and their order: ``train`` is ``ImageSets/Main/train.txt``, or
         ``ImageSets/Segmentation/train.txt`` if the first file is missing; ``Segmentation/train`` is always the second
-        file. By default all images, in the order of their names.
+        file. By default the source has all images, in the order of their names.
     on_missing : {"error", "skip"}
-        What happens to images of the split that do not exist as files.
+        What happens to images of the split whose files do not exist.
     rule : ImageRule, optional
         The rule that decides which files are images.
     bad : BadSamples, optional
@@ -290,7 +290,7 @@ def voc_source(
 
 
 def _by_stem(names: Iterable[str], root: Path) -> dict[str, str]:
-    """Return images by their names without suffixes, which are also the names of their annotation files."""
+    """Return the images by their names without suffixes, which their annotation files share."""
     images: dict[str, str] = {}
     for name in names:
         stem = PurePosixPath(name).stem
@@ -300,7 +300,7 @@ def _by_stem(names: Iterable[str], root: Path) -> dict[str, str]:
 
 
 def _chosen(directory: Path, split: str, images: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the stems that a split names, in its order: first those with an image, then those without."""
+    """Return two lists of the stems in a split, in its order: the stems with an image, and those without an image."""
     folders = [""] if "/" in split else ["Main", "Segmentation"]
     paths = [directory / "ImageSets" / folder / f"{split}.txt" for folder in folders]
     path = next(filter(os.path.isfile, paths), None)
@@ -328,7 +328,7 @@ def _chosen(directory: Path, split: str, images: Iterable[str]) -> tuple[list[st
 def _of_objects(
     read: Sequence[Annotation | None], annotations: Path, present: Iterable[str], *, skip: bool
 ) -> list[Column]:
-    """Return the columns of the annotation files' contents."""
+    """Return the columns of the fields that the annotation files contain."""
     classes = _classes(read, annotations, present, skip=skip)
     category = Field("category", "labels", classes=tuple(classes), ids=tuple(range(1, len(classes) + 1)))
     columns: list[Column] = [
@@ -348,9 +348,9 @@ def _column(field: Field, read: Iterable[Annotation | None], value: Callable[[An
 
 
 def _classes(read: Iterable[Annotation | None], annotations: Path, present: Iterable[str], *, skip: bool) -> list[str]:
-    """Return VOC's own classes if these include all objects' classes.
+    """Return VOC's own classes if these include the classes of all objects.
 
-    Otherwise the sorted class names of all splits.
+    Otherwise return the sorted class names in all annotation files, so that all splits get the same ids.
     """
     names = {name for one in read if one for name in one.names}
     if not names <= set(_VOC):
@@ -362,7 +362,7 @@ def _classes(read: Iterable[Annotation | None], annotations: Path, present: Iter
 
 
 def _of_masks(directory: Path, stems: Sequence[str], *, inside: bool) -> list[Column]:
-    """Return the columns of the masks; some images may have no mask."""
+    """Return the columns of the mask fields; the value of an image without a mask file is missing."""
     columns: list[Column] = []
     for name, folder in _MASKS.items():
         if not os.path.isdir(directory / folder):

@@ -1,7 +1,8 @@
 """Images with labels in YOLO's layout: a ``data.yaml``, and a file in ``labels`` for each file in ``images``.
 
-Each line of a label file is an object: ``class x y width height``, where x and y are the centre of the box; the same
-followed by keypoints; or ``class x y x y x y ...``, a polygon. Positions are fractions of width and height.
+Each line of a label file is an object in one of three forms: ``class x y width height``, where x and y are the centre
+of the box; the same followed by keypoints; or a polygon, ``class x y x y x y ...``. Positions are fractions of the
+image's width and height.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from packer._storage.safe_open import open_regular
 from packer.errors import ImageError, MissingDependencyError, SourceError, option, pip_install, printable
 
 Points = npt.NDArray[np.float64]
-"""(..., 2) float64 array: x and y as shares of width and height."""
+"""(..., 2) float64 array: x and y as fractions of the image's width and height."""
 
 _TURNS = {
     1: ((1, 0), (0, 1), (0, 0)),
@@ -41,7 +42,7 @@ _TURNS = {
     7: ((0, -1), (-1, 0), (1, 1)),
     8: ((0, -1), (1, 0), (1, 0)),
 }
-"""By EXIF orientation: the rows of a matrix and an offset, which turn points of the upright image into the file's."""
+"""For each EXIF orientation, the rows of a matrix and an offset that map points of the upright image to the file's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,10 @@ class Label:
     boxes : (K, 2, 2) array of points
         The top left and bottom right corners of each box; for a polygon, of the box around it.
     polygons : list of (P, 2) arrays of points, or of None
-        The polygon of each object; None if it has only a box.
+        The polygon of each object; None if the object has only a box.
     keypoints : (K, P, 2) array of points
     visible : (K, P) float64 array
-        The visibility in the file. A missing visibility becomes 2, or 0 for a point with a negative coordinate.
+        The visibility of each keypoint in the file. If it is missing it is 2, or 0 for a negative coordinate.
     """
 
     lines: list[int]
@@ -77,7 +78,7 @@ def read_label(text: str, keypoints: tuple[int, int] | None = None) -> Label:
     ----------
     text : str
     keypoints : (int, int), optional
-        The number of keypoints of each object, and the number of values of each keypoint: 2, or 3 with the visibility.
+        The number of keypoints of each object, and the number of values of each keypoint: 2, or with visibility 3.
 
     Raises
     ------
@@ -111,7 +112,7 @@ def read_label(text: str, keypoints: tuple[int, int] | None = None) -> Label:
 
 
 def require_inside(label: Label, height: int, width: int) -> None:
-    """Raise ValueError if a box lies outside its image; `height` and `width` are those of the upright image."""
+    """Raise ValueError if a box is not inside of its image; `height` and `width` are those of the upright image."""
     beside = MARGIN / np.array([width, height])
     outside = ((label.boxes < -beside) | (label.boxes > 1 + beside)).any((1, 2))
     for row in np.flatnonzero(outside)[:1].tolist():
@@ -122,7 +123,7 @@ def require_inside(label: Label, height: int, width: int) -> None:
 
 
 def turned(points: Points, orientation: int) -> Points:
-    """Convert points of an upright image to points of the image in its file, by the EXIF orientation."""
+    """Convert points of an upright image to points of the image as it is in the file, before EXIF rotation."""
     across, down, offset = _TURNS[orientation]
     moved: Points = points @ np.array((across, down), np.float64).T + offset
     return moved
@@ -139,7 +140,7 @@ def _numbers(words: list[str]) -> list[float]:
 
 
 def _shape(numbers: list[float], keypoints: tuple[int, int] | None) -> tuple[Points, Points | None]:
-    """Return the box of a line, and its polygon or None."""
+    """Return the box of an object, and its polygon or None, from the numbers in its line."""
     expected = 5 + (keypoints[0] * keypoints[1] if keypoints else 0)
     polygon = None
     if len(numbers) == expected:
@@ -156,11 +157,11 @@ def _shape(numbers: list[float], keypoints: tuple[int, int] | None) -> tuple[Poi
     return box, polygon
 
 
-_TEXT = "yolo"  # the field with the text of the label file
-_MOST_TEXT = 1 << 22  # characters of a data.yaml
+_TEXT = "yolo"  # the field that contains the text of the label file
+_MOST_TEXT = 1 << 22  # most characters of a data.yaml
 _MOST_POINTS = 10_000
 _MOST_CLASSES = 100_000
-_DECIMALS = 3  # of the coordinates of polygons, in pixels
+_DECIMALS = 3  # the coordinates of polygons, in pixels, are rounded to this number of decimals
 
 
 def yolo_source(
@@ -184,12 +185,12 @@ def yolo_source(
     root : Path
         A directory of images.
     data : Path
-        The file with ``names``, ``kpt_shape`` and the paths of splits.
+        The YAML file with ``names``, ``kpt_shape`` and the paths of the splits.
     split : str, optional
-        The split to list. For ``train``, these are the images below the paths that `data` has under that name, or the
-        images in the list file there. By default all images below `root`.
+        The split to list, such as ``train``: a key of `data`, whose value is one or more paths of directories with the
+        images, or of files that list the images. By default all images below `root` are listed.
     on_missing : {"error", "skip"}
-        What happens to images that a list names but that do not exist.
+        What happens to images that do not exist although a list file names them.
     rule : ImageRule, optional
         The rule that decides which files are images.
     bad : BadSamples, optional
@@ -308,7 +309,7 @@ class _Description:
             self.keypoints = (shape[0], shape[1])
 
     def read(self, text: str) -> Label:
-        """Read the text of a label file; ValueError if it is invalid, or has a class that `names` lacks."""
+        """Parse the text of a label file; ValueError if it is invalid, or has a class that `names` lacks."""
         label = read_label(text, self.keypoints)
         for number in label.classes:
             if number not in self._classes:
@@ -316,7 +317,7 @@ class _Description:
         return label
 
     def fields(self, *, polygons: bool) -> tuple[Field, ...]:
-        """Return the fields in which labels are stored."""
+        """Return the fields that store the labels in pixels."""
         fields = [
             Field("boxes", "boxes"),
             Field("category", "labels", classes=tuple(self._classes.values()), ids=tuple(self._classes)),
@@ -328,7 +329,7 @@ class _Description:
         return tuple(fields)
 
     def chosen(self, root: Path, names: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Return the images below `root` that belong to the split, and the missing images that it names."""
+        """Return the images below `root` that belong to the split, and the images of the split that are missing."""
         entry: Any = self._members.get(self._split or "")
         paths: list[Any] = entry if isinstance(entry, list) else [entry]
         if not paths or not all(isinstance(path, str) and path for path in paths):
@@ -353,15 +354,15 @@ class _Description:
         return list(dict.fromkeys(found_names)), missing
 
     def _bases(self) -> list[Path]:
-        """Return the directories to which paths may be relative, as in ultralytics; that of `path` comes first."""
+        """Return the directories to which paths may be relative, as in ultralytics; the YAML's ``path`` comes first."""
         own, dataset = self._path.parent, str(self._members.get("path") or "").replace("\\", "/")
-        # The directory of the file comes last, in case `path` is a directory of another machine.
+        # The directory of the YAML file comes last, in case its `path` is a directory of another machine.
         return [own / dataset, Path(dataset).expanduser(), own] if dataset else [own]
 
     def _existing(self, path: str) -> Path:
-        """Return the directory or list that a split names.
+        """Return the path of the directory, or of the list file, that a split refers to.
 
-        As in ultralytics, the path is also tried without ``../``.
+        As in ultralytics, the path is also tried without a leading ``../``.
         """
         path = path.replace("\\", "/")
         spellings = [path, *([path[3:]] if path.startswith("../") else [])]
@@ -377,12 +378,12 @@ class _Description:
         raise self._refused(f"{self._split}: no directory or list of images {shown}. Mend path or {self._split}.")
 
     def _paths_of(self, line: str, listed: Path) -> Iterator[str]:
-        """Yield the possible paths for a line of a list, relative to the list, data set or current directory."""
+        """Yield the paths that a line of a list can mean: relative to the list, the data set or the working directory."""
         for base in dict.fromkeys([listed.parent, *self._bases(), Path()]):
             yield os.path.join(os.path.realpath((base / line).parent), os.path.basename(line))
 
     def _listed(self, path: Path) -> list[str]:
-        """Return the images that a list names, one in each line."""
+        """Return the lines of a list file; each line is the path of an image."""
         try:
             lines = [line.strip() for line in file_text(path).splitlines()]
         except (OSError, ValueError) as error:
@@ -464,13 +465,13 @@ def _text(image: str, described: _Description) -> str | None:
 
 
 def _require_inside(label: Label, image: str) -> None:
-    """Raise ValueError if a box lies outside its image; an unreadable image is reported by the conversion."""
+    """Raise ValueError if a box is not inside of its image. Skip unreadable images: the conversion reports them."""
     with contextlib.suppress(ImageError, OSError), open(open_regular(image), "rb") as file:
         require_inside(label, *inspect(file.read()).size_shown("apply"))
 
 
 def _in_pixels(label: Label, width: int, height: int, orientation: int) -> dict[str, Any]:
-    """Return the field values, in pixels of the image in its file, before any rotation."""
+    """Return the values of the fields, in pixels of the image as it is in the file, before EXIF rotation."""
     size = np.array([width, height], np.float64)
     corners = turned(label.boxes, orientation) * size
     shapes = [None if one is None else turned(one, orientation) * size for one in label.polygons]
