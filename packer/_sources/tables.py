@@ -787,7 +787,7 @@ _WIDER = {
 
 
 def kinds_of(table: LabelTable, header: Sequence[str]) -> dict[str, str]:
-    """Return the kind that fits each column's cells: a dtype, ``text``, ``json`` or ``bytes``; empty if all are null."""
+    """Return the kind of each column's cells: a dtype, ``text``, ``json`` or ``bytes``; empty if all are null."""
     found: dict[str, str] = {}
     for chunk in table.chunks(header):
         for name, cells in chunk.columns.items():

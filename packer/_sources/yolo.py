@@ -378,7 +378,7 @@ class _Description:
         raise self._refused(f"{self._split}: no directory or list of images {shown}. Mend path or {self._split}.")
 
     def _paths_of(self, line: str, listed: Path) -> Iterator[str]:
-        """Yield the paths that a line of a list can mean: relative to the list, the data set or the working directory."""
+        """Yield the paths that a line can mean: relative to the list, to the data set or to the working directory."""
         for base in dict.fromkeys([listed.parent, *self._bases(), Path()]):
             yield os.path.join(os.path.realpath((base / line).parent), os.path.basename(line))
 

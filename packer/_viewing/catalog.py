@@ -1,9 +1,9 @@
-"""The samples of one or more packs, with consecutive numbers, and columns with the values of all samples.
+"""The samples of one or more packs, numbered consecutively, for the viewer and the report; and a search for duplicates.
 
-`find_duplicates` finds samples with identical image bytes by the checksums in the table, and reads only candidates. A
-sample's checksum is the CRC-32C of its image followed by its label, height, width and name (`packer._table`), so it
-differs between two copies of an image. But the bytes after the image are known from the table, and a CRC can be undone
-byte by byte from its end, which gives the CRC of the image alone.
+`find_duplicates` finds samples with identical image bytes. It compares checksums in the table, and reads only images
+with the same checksum. A sample's checksum is the CRC-32C of its image followed by its label, height, width and name
+(`packer._table`), so two copies of an image have different checksums. But the table contains these bytes after the
+image, and a CRC can be undone byte by byte from its end. The result is the CRC of the image alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from packer._storage.system import in_units
 from packer._table import Ints, Labels, Table
 from packer.errors import OptionError, PackError
 
-if TYPE_CHECKING:  # with datasets comes torch, which histograms of a table do not need
+if TYPE_CHECKING:  # the module of datasets imports torch, which histograms do not need
     from packer._datasets.concat import ConcatImageDataset
     from packer._datasets.image_dataset import ImageDataset
 
@@ -44,14 +44,14 @@ NO_CLASS = ""
 
 @dataclass(frozen=True)
 class PackShare:
-    """Some samples that lie in one pack.
+    """Those of the requested samples that one pack contains.
 
     Attributes
     ----------
     pack : int
         The pack's index.
     positions : (K,) int64 array
-        The positions of these samples among the requested samples.
+        The positions of these samples in the array of requested samples.
     rows : (K,) int64 array
         The rows of these samples in the pack.
     """
@@ -78,8 +78,8 @@ class Catalog:
     Raises
     ------
     CorruptPackError
-        If the labels in the table of a pack are damaged; also raised by every method that reads a row or a column, if
-        the file of a table was cut short.
+        If the labels in the table of a pack are damaged. Methods that read a row or a column raise it too, if the
+        file of a table has been cut short.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class Catalog:
 
     @property
     def title(self) -> str:
-        """The names of the paths that the user opened, even if a path was indexed to open it."""
+        """The last parts of the paths that the user opened: of a source, and not of the index that was made for it."""
         return ", ".join(map(os.path.basename, self.paths))
 
     def require_tables(self) -> None:
-        """Raise CorruptPackError if the file of a table was cut short since it was opened."""
+        """Raise CorruptPackError if the file of a table has been cut short since it was opened."""
         for reader in self.readers:
             reader.require_table()
 
@@ -118,7 +118,7 @@ class Catalog:
         return int(self._ends[pack]) - len(self.readers[pack])
 
     def locate(self, index: int) -> tuple[int, int]:
-        """Return the pack and the row of a sample; IndexError if there is no such sample."""
+        """Return the number of a sample's pack, and the sample's row in it; IndexError if there is no such sample."""
         if not 0 <= index < len(self):
             raise IndexError(f"there is no sample {index}: there are {len(self)}, counted from 0")
         pack = int(np.searchsorted(self._ends, index, side="right"))
@@ -126,7 +126,7 @@ class Catalog:
         return pack, index - self.begin(pack)
 
     def shares(self, indices: Ints) -> Iterator[PackShare]:
-        """Divide samples among packs; yield the share of each pack."""
+        """Group samples by their packs; yield the samples of each pack."""
         packs = np.searchsorted(self._ends, indices, side="right")
         for pack in np.unique(packs).tolist():
             positions = np.flatnonzero(packs == pack)
@@ -147,7 +147,7 @@ class Catalog:
         return self._labels
 
     def seed_of(self, pack: int, seed: int) -> int:
-        """Return the seed of one pack's crops, derived from the `seed` of the Loader or of the dataset of all packs."""
+        """Return the seed for the crops of one pack, derived from `seed`, the seed of the Loader or the dataset."""
         from packer._datasets.concat import ConcatImageDataset, seed_of_crops
 
         if not isinstance(self.dataset, ConcatImageDataset):
@@ -183,7 +183,7 @@ class Catalog:
         return int(np.count_nonzero(self.labels == UNLABELED)) if self.label_type == "class" else 0
 
     def chosen(self, condition: str) -> npt.NDArray[np.bool_]:
-        """Return a mask of the samples that meet a condition of `ImageDataset.where`; OptionError if it is invalid."""
+        """Return which samples meet a condition, as `ImageDataset.where` takes it; OptionError if it is invalid."""
         parsed = Condition(condition)
         own, every = self.label_type == "class", self.labels
         labels = [every[self.begin(pack) : end] for pack, end in enumerate(self._ends.tolist())]
@@ -196,16 +196,16 @@ class Catalog:
 
     @property
     def fields(self) -> dict[str, Field]:
-        """The fields of all packs, by name; if packs have fields of the same name, the first pack's field."""
+        """The fields of all packs, by name; if several packs have a field of a name, the field of the first of them."""
         return {name: field for reader in reversed(self.readers) for name, field in reader.fields.items()}
 
     @property
     def categories(self) -> dict[str, Field]:
-        """The fields by which samples can be classified, by name: classes, labels of objects, and truth values."""
+        """The fields that divide samples into classes, by name: those with class ids, and booleans."""
         return {name: field for name, field in self.fields.items() if _is_category(field)}
 
     def facts(self) -> list[tuple[str, str]]:
-        """Return facts about all packs together, as labels and values."""
+        """Return pairs of text that describe all packs together, such as ``("samples", "1,000")``."""
         self.require_tables()
         size = sum(int(reader.table.size.sum()) for reader in self.readers)
         codecs = dict.fromkeys(reader.manifest.codec for reader in self.readers)
@@ -226,7 +226,7 @@ class Catalog:
         return found
 
     def findings(self) -> list[tuple[str, int]]:
-        """Return the findings of the conversions, with their counts."""
+        """Return the unusual properties of images that the conversions found, and the number of images with each."""
         total: dict[str, int] = {}
         for reader in self.readers:
             for name, count in reader.manifest.findings.items():
@@ -244,7 +244,7 @@ def _is_category(field: Field) -> bool:
 
 
 def class_names(field: Field, ids: Sequence[int]) -> list[str]:
-    """Return the class names for some ids as a page shows them; the id itself for a class without a name."""
+    """Return the names of the classes with these ids as a page shows them; for a class without a name, its id."""
     if field.dtype == "bool":
         return ["true" if number else "false" for number in ids]
     present = set(ids)
@@ -256,14 +256,14 @@ def class_names(field: Field, ids: Sequence[int]) -> list[str]:
 def open_catalog(
     paths: Sequence[str | os.PathLike[str]], progress: Callable[[int, int], None] | None = None
 ) -> Catalog:
-    """Open packs, indexes, trees of images or containers, as `packer.open_dataset` takes them.
+    """Open packs, indexes, trees of images or containers: everything that `packer.open_dataset` opens.
 
     Parameters
     ----------
     paths : sequence of path
         The paths to open. The classes of several packs are united by name.
     progress : callable, optional
-        For a source that is not a pack: called with the number of images indexed so far, and the total.
+        Called while a source that is not a pack is indexed, with the number of images so far and the total.
 
     Raises
     ------
@@ -285,7 +285,7 @@ def open_catalog(
 
 
 MEASURES = ("width", "height", "aspect", "size", "label")
-"""The measures that a range may limit: pixels, width by height, bytes of the image, the label's number."""
+"""The measures that a query can limit: width and height in pixels, their ratio, bytes of the image, and the label."""
 
 
 def measure(catalog: Catalog, name: str) -> npt.NDArray[Any]:
@@ -298,9 +298,9 @@ def measure(catalog: Catalog, name: str) -> npt.NDArray[Any]:
 
 _BLOCK = 1 << 16  # rows whose checksums are undone at a time
 _POLYNOMIAL = 0x82F63B78  # of CRC-32C, reflected
-_MOST_GROUPS = 200  # groups that are read and compared
-_MOST_MEMBERS = 32  # samples of a group that are read
-_MOST_READ = 1 << 32  # bytes of all groups
+_MOST_GROUPS = 200  # most groups whose images are read and compared
+_MOST_MEMBERS = 32  # most samples of a group that are read
+_MOST_READ = 1 << 32  # most bytes that are read for all groups together
 
 Checksums = npt.NDArray[np.uint32]
 
@@ -312,11 +312,11 @@ class DuplicateGroup:
     Attributes
     ----------
     indices : list of int
-        The first of these samples.
+        The numbers of those samples whose images were read and are identical.
     count : int
-        Number of samples with this checksum and size.
+        Number of all samples with the same checksum and size.
     size : int
-        Bytes of one image.
+        Size of one image in bytes.
     """
 
     indices: list[int]
@@ -326,7 +326,7 @@ class DuplicateGroup:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """Images that lie in the packs more than once.
+    """Images that the packs contain more than once.
 
     Attributes
     ----------
@@ -335,7 +335,7 @@ class Duplicates:
     candidates : int
         Number of groups of samples with the same checksum and size; these samples nearly certainly have the same image.
     reason : str
-        Why duplicates cannot be found; empty if they can.
+        The reason why duplicates cannot be found; empty if they can.
     """
 
     groups: list[DuplicateGroup]
@@ -344,10 +344,10 @@ class Duplicates:
 
 
 def find_duplicates(catalog: Catalog) -> Duplicates:
-    """Find images that lie in the packs more than once.
+    """Find images that the packs contain more than once.
 
     All groups of samples with equal checksum and size are counted. The images of the largest groups are read and
-    compared. Raises CorruptPackError if the file of a table was cut short.
+    compared. Raises CorruptPackError if the file of a table has been cut short.
     """
     catalog.require_tables()
     if not all(reader.has_checksums for reader in catalog.readers):
@@ -375,7 +375,7 @@ def find_duplicates(catalog: Catalog) -> Duplicates:
 def image_checksums(table: Table) -> Checksums:
     """Return the CRC-32C of each image's bytes alone, (N,) uint32, from the checksums of the samples.
 
-    If a row's name does not lie inside the table's names, the row's checksum is meaningless.
+    The checksum of a row is meaningless if the row's name is outside of the table's names, as in a damaged table.
     """
     found = np.empty(len(table), np.uint32)
     for start in range(0, len(table), _BLOCK):
@@ -384,12 +384,12 @@ def image_checksums(table: Table) -> Checksums:
 
 
 def _undo_rows(table: Table, start: int, stop: int) -> Checksums:
-    """Undo the label, height, width and name in the checksums of some rows."""
+    """Return the checksums of some rows without the label, height, width and name that they end with."""
     ends = np.asarray(table.name_end[start:stop])
     begins = np.concatenate((table.name_end[start - 1 : start] if start else [0], ends[:-1]))
     proper = (begins >= 0) & (begins <= ends) & (ends <= len(table.names)) & (ends - begins <= 1 << 16)
     lengths = np.where(proper, ends - begins, 0)
-    if lengths.sum() > len(table.names):  # names overlap in a damaged table; undoing all of them could take hours
+    if lengths.sum() > len(table.names):  # names overlap in a damaged table; to undo all of them could take hours
         lengths[:] = 0
     state = ~np.asarray(table.crc32c[start:stop], np.uint32)
     rows = np.flatnonzero(lengths)
@@ -405,7 +405,7 @@ def _undo_rows(table: Table, start: int, stop: int) -> Checksums:
 
 
 def _table_of_crc() -> Checksums:
-    """Return the CRC table by byte."""
+    """Return the table of CRC-32C for updates by one byte: the CRC of each byte."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, (table >> 1) ^ np.uint32(_POLYNOMIAL), table >> 1).astype(np.uint32)
@@ -413,7 +413,7 @@ def _table_of_crc() -> Checksums:
 
 
 _CRC_TABLE = _table_of_crc()
-_INDEX_OF = np.argsort(_CRC_TABLE >> 24).astype(np.uint32)  # the index of the entry with a highest byte
+_INDEX_OF = np.argsort(_CRC_TABLE >> 24).astype(np.uint32)  # for each byte, the index of the entry that begins with it
 
 
 def _undo_byte(state: Checksums, byte: npt.NDArray[np.uint8]) -> Checksums:
@@ -424,7 +424,7 @@ def _undo_byte(state: Checksums, byte: npt.NDArray[np.uint8]) -> Checksums:
 
 
 def _same_bytes(catalog: Catalog, members: Ints) -> list[list[int]]:
-    """Group samples by identical image bytes, without unreadable ones."""
+    """Group samples whose image bytes are identical; samples that cannot be read are in no group."""
     groups: dict[tuple[bytes, object], list[int]] = {}
     for index in members.tolist():
         pack, row = catalog.locate(index)
@@ -443,7 +443,7 @@ _MOST_REASONS = 1000
 
 
 class DamageLog:
-    """A log of the damaged samples found so far; many threads may use it at once.
+    """A log of the damaged samples found so far; many threads can use it at once.
 
     Its memory does not grow with the damage: it has one byte per sample, and a limited number of reasons.
 
@@ -473,6 +473,6 @@ class DamageLog:
             return np.flatnonzero(np.frombuffer(self._seen, np.uint8))
 
     def listed(self) -> tuple[int, list[tuple[int, str]]]:
-        """Return the number of damaged samples, and index and reason of the first ones found, in index order."""
+        """Return the number of damaged samples; and index and reason of those found first, sorted by index."""
         with self._lock:
             return self._count, sorted(self._reasons.items())

@@ -1,8 +1,9 @@
-"""Finds samples by class, name, category, finding, a range of sizes, or a condition, and sorts them.
+"""Find samples by class, name, category, finding, a range of sizes, or a condition, and sort them.
 
-A manifest counts findings, but does not list the images with findings; and the labels of objects are not in the table,
-but stored after each image. So samples are read one by one into an inverted index. Each call reads for a limited time,
-so that a page shows the first results while other samples are still to be read.
+A *finding* is an unusual property of an image. A manifest counts findings, but does not list the images with them. The
+labels of objects are not in the table, but stored after each image. So samples are read one by one into an inverted
+index. Each call reads for a limited time, so that a page shows the first results while other samples are still to be
+read.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from packer._viewing.catalog import MEASURES, NO_CLASS, Catalog, DamageLog, clas
 from packer.errors import ImageError, OptionError, PackError
 
 DAMAGED = "damaged"
-"""The finding of samples that could not be read or decoded when the viewer tried."""
+"""The finding on samples that the viewer could not read or decode."""
 
 ORDERS = ("", "smallest", "largest", "fewest bytes", "most bytes", "narrowest", "widest")
-"""The orders of samples: as in the packs, by the number of pixels, by bytes, by the ratio of width to height."""
+"""The orders of samples: as in the packs, by number of pixels, by size in bytes, or by ratio of width to height."""
 
 _MOST_NAMES = 100_000  # results after which a search by name stops
 _BLOCK = 1 << 16  # names that are searched at a time
-_MOST_RESULTS = 8  # results of earlier queries that are kept, of 8 bytes a sample
+_MOST_RESULTS = 8  # number of results of earlier queries that are kept; each takes 8 bytes per sample
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,11 @@ class Query:
     Attributes
     ----------
     label : int, optional
-        The class; -1 for samples without a label.
+        The id of the class; -1 finds samples without a label.
     name : str
-        A part of the name; the case of ASCII letters is ignored.
+        A part of the sample's name; the case of ASCII letters is ignored.
     condition : str
-        A condition as for `ImageDataset.where`.
+        A condition in the language of `ImageDataset.where`.
     measure : str
         One of `MEASURES`, or empty.
     low, high : float
@@ -90,9 +91,9 @@ class QueryResult:
     ----------
     count : int
     indices : (count,) int64 array, optional
-        The samples' numbers; None for all samples in the order of the packs.
+        The numbers of the samples; None means all samples in the order of the packs.
     complete : bool
-        False if a search by name stopped because it had found enough.
+        False if a search by name stopped before the end, after 100,000 results.
     unread : int
         Number of samples that are still to be read; some of these may match too.
     """
@@ -127,13 +128,13 @@ class CategoryCounts:
 
 
 class Finder:
-    """Finds samples, and keeps the last results, so that a page can request them part by part.
+    """Finds samples, and keeps the latest results, so that a page can request them part by part.
 
     Parameters
     ----------
     catalog : Catalog
     damage : DamageLog, optional
-        The damaged samples that were seen so far.
+        The damaged samples that were found so far.
     """
 
     def __init__(self, catalog: Catalog, damage: DamageLog | None = None) -> None:
@@ -155,7 +156,7 @@ class Finder:
         ----------
         query : Query
         seconds : float
-            The time for reading further samples, if the query needs findings or labels of objects.
+            For how long further samples are read if the query needs findings or labels of objects.
 
         Raises
         ------
@@ -176,7 +177,7 @@ class Finder:
             return found
 
     def categories(self, name: str, seconds: float = 0.0) -> CategoryCounts:
-        """Return the number of samples in each class of a field, after reading further samples for some seconds."""
+        """Return the number of samples in each class of a field, after reading further samples for `seconds`."""
         field = self._field(name)
         if not field.is_blob:
             return CategoryCounts(_ranked(_column_counts(self._catalog, name)))
@@ -191,7 +192,7 @@ class Finder:
         return known[name]
 
     def _indexes(self, query: Query) -> list[Postings]:
-        """Return the inverted indexes that a query needs."""
+        """Return the inverted indexes that hold the findings and the object labels of a query."""
         found = [self.findings] if query.finding not in ("", DAMAGED) else []
         return found + [self._labels[name] for name, _ in query.categories if self._field(name).is_blob]
 
@@ -209,7 +210,7 @@ class Finder:
         return QueryResult(len(indices), indices, complete, unread)
 
     def _mask(self, query: Query) -> npt.NDArray[np.bool_] | None:
-        """Return a mask of the samples that meet all criteria except the name; None without such criteria."""
+        """Return a mask of the samples that meet all criteria except the name; None if there are no other criteria."""
         catalog, masks = self._catalog, list[npt.NDArray[np.bool_]]()
         if query.label is not None:
             masks.append(np.asarray(catalog.labels == query.label))
@@ -240,7 +241,7 @@ def _ranked(counts: dict[str, int]) -> list[tuple[str, int]]:
 
 
 def _columns(catalog: Catalog, name: str) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.bool_], Field | None]]:
-    """Yield for each pack a field with one number per sample: the values, a mask of existing values, the field."""
+    """Yield, for each pack, the values of a numeric field, which values exist, and the field (None without values)."""
     for reader in catalog.readers:
         field = reader.fields.get(name)
         if field is None or field.is_blob:
@@ -261,7 +262,7 @@ def _column_counts(catalog: Catalog, name: str) -> dict[str, int]:
 
 
 def _column_equals(catalog: Catalog, name: str, value: str) -> npt.NDArray[np.bool_]:
-    """Return the mask of the samples that have a class in a field."""
+    """Return a mask of the samples whose class in the field `name` is `value`."""
     masks: list[npt.NDArray[np.bool_]] = []
     for values, present, field in _columns(catalog, name):
         ids = np.unique(values[present])
@@ -272,7 +273,7 @@ def _column_equals(catalog: Catalog, name: str, value: str) -> npt.NDArray[np.bo
 
 
 def _keys(catalog: Catalog, order: str) -> npt.NDArray[Any]:
-    """Return the sort keys of samples."""
+    """Return a key for each sample by which `order` sorts."""
     if order in ("smallest", "largest"):
         keys = catalog.column("height").astype(np.int64) * catalog.column("width")
     else:
@@ -282,7 +283,7 @@ def _keys(catalog: Catalog, order: str) -> npt.NDArray[Any]:
 
 
 def _named(catalog: Catalog, text: str, mask: npt.NDArray[np.bool_] | None) -> tuple[Ints, bool]:
-    """Return the samples in a mask whose names contain a text, and whether the search was complete."""
+    """Return those samples of a mask whose names contain a text, and whether the search was complete."""
     needle = text.encode("utf-8", "surrogateescape").lower()
     found: list[Ints] = []
     count = 0
@@ -312,13 +313,13 @@ def _rows_with(names: Names, needle: bytes) -> Iterator[Ints]:
             if at + len(needle) <= end:
                 rows.append(start + row)
                 at = text.find(needle, max(end, at + 1))
-            else:  # the bytes begin in one name and end in the next
+            else:  # the bytes that were found begin in one name and end in the next
                 at = text.find(needle, at + 1)
         yield np.array(rows, np.int64)
 
 
 class Postings:
-    """An inverted index: for each term, the samples that have it. Many threads may use it at once.
+    """An inverted index: for each term, the samples that have it. Many threads can use it at once.
 
     Parameters
     ----------
@@ -330,7 +331,7 @@ class Postings:
     Attributes
     ----------
     read : int
-        Number of samples read so far, beginning with the first one.
+        Number of samples read so far; they are read in order, from sample 0 on.
     """
 
     def __init__(self, samples: int, terms_of: Callable[[int], Iterable[str]]) -> None:
@@ -356,7 +357,7 @@ class Postings:
                 more = time.monotonic() < until
 
     def of(self, term: str) -> Ints:
-        """Return the numbers of the samples read so far that have a term, in ascending order."""
+        """Return, of the samples read so far, the numbers of those that have a term, in ascending order."""
         with self._lock:
             return np.array(self._lists.get(term, ()), np.int64)
 
@@ -367,9 +368,9 @@ class Postings:
 
 
 def findings_of(catalog: Catalog, index: int) -> tuple[str, ...]:
-    """Return the findings on the stored image of a sample; none if the image cannot be read.
+    """Return the findings on the stored image of a sample; no findings if the image cannot be read.
 
-    An image that was re-encoded no longer shows most findings of its file, such as an EXIF orientation.
+    Most findings on a file, such as an EXIF orientation, cannot be found any more if the pack has re-encoded the image.
     """
     pack, row = catalog.locate(index)
     reader = catalog.readers[pack]
@@ -387,7 +388,7 @@ def findings_of(catalog: Catalog, index: int) -> tuple[str, ...]:
 
 
 def _is_smaller(reader: Reader, height: int, width: int) -> bool:
-    """Tell whether an image is smaller than the target size of a conversion that did not enlarge images."""
+    """Tell whether an image is smaller than the size to which the conversion resized larger images."""
     try:
         resize = Recipe.of(reader.manifest.settings).resize
     except ValueError:  # another program has written the pack
@@ -398,7 +399,7 @@ def _is_smaller(reader: Reader, height: int, width: int) -> bool:
 def labels_of(catalog: Catalog, name: str) -> Callable[[int], Iterable[str]]:
     """Return a function that returns the names of the classes of a sample's objects, or `NO_CLASS` if it has none."""
     fields = [reader.fields.get(name) for reader in catalog.readers]
-    known: list[dict[int, str]] = [{} for _ in fields]  # for each pack, the names of the ids that were seen
+    known: list[dict[int, str]] = [{} for _ in fields]  # for each pack, the class names of the ids met so far
 
     def terms(index: int) -> list[str]:
         pack, row = catalog.locate(index)

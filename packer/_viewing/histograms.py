@@ -1,4 +1,4 @@
-"""Histograms of widths, heights, shapes, bytes and labels, drawn as SVG for pages, or by matplotlib as PNG."""
+"""Histograms of widths, heights, aspect ratios, sizes in bytes and labels, drawn as SVG, or as PNG by matplotlib."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from packer._viewing.catalog import Catalog, measure
 from packer.errors import MissingDependencyError, OptionError, pip_install, printable
 
 _BARS = 40
-_MOST_CLASSES = 120  # of which each has a bar of its own
-_FARTHEST = 1e300  # values beyond it lie in no bar
-_ALIKE = 1e-12  # relative difference below which floats of 64 bits hardly differ, as between times in nanoseconds
-_WIDE = 30.0  # ratio of the largest value to the smallest from which on the axis is logarithmic
+_MOST_CLASSES = 120  # with more classes than this, a bar counts several classes
+_FARTHEST = 1e300  # no bar contains values beyond it
+_ALIKE = 1e-12  # values with a smaller relative difference, such as times in nanoseconds, get a single bar
+_WIDE = 30.0  # the axis is logarithmic if the ratio of the largest value to the smallest is larger
 
 Numbers = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """The number of samples by value.
+    """The number of samples in each range of a measure.
 
     Attributes
     ----------
@@ -39,9 +39,9 @@ class Histogram:
         One of `packer._viewing.catalog.MEASURES`.
     title : str
     unit : str
-        The unit of the values in words, for the axis.
+        The unit of the values in words; the caption of the axis.
     edges : list of float
-        The beginning of each bar, and the end of the last one: B + 1 numbers.
+        The value at which each bar begins, and the value at which the last one ends: B + 1 numbers.
     counts : list of int
         Number of samples in each of the B bars.
     logarithmic : bool
@@ -69,7 +69,7 @@ _TITLES = {
 
 
 def histograms(catalog: Catalog, indices: Ints | None = None) -> list[Histogram]:
-    """Return the histograms of some samples, by default of all samples; none if there are no samples."""
+    """Return the histograms of these samples, by default of all samples; an empty list if there are no samples."""
     if not len(catalog) or (indices is not None and not len(indices)):
         return []
     chosen = slice(None) if indices is None else indices
@@ -84,7 +84,10 @@ def histograms(catalog: Catalog, indices: Ints | None = None) -> list[Histogram]
 
 
 def _histogram(name: str, values: Numbers, of_axis: Numbers, *, whole: bool) -> Histogram:
-    """Return a histogram whose bars cover the values `of_axis`; `whole` tells whether all values are whole numbers."""
+    """Return the histogram of `values`, with bars from the least to the largest value in `of_axis`.
+
+    `whole` tells whether all values are whole numbers.
+    """
     edges, logarithmic = _edges(of_axis, whole=whole, wide=_is_wide(of_axis))
     title, unit = _TITLES.get(name, ("Labels", "label"))
     return Histogram(name, title, unit, edges.tolist(), np.histogram(values, edges)[0].tolist(), logarithmic)
@@ -116,7 +119,7 @@ def _is_wide(values: Numbers) -> bool:
 
 
 def _edges(values: Numbers, *, whole: bool, wide: bool) -> tuple[npt.NDArray[np.float64], bool]:
-    """Return the edges of bars, whole numbers if all values are whole, and whether the axis is logarithmic."""
+    """Return the edges of the bars, and whether the axis is logarithmic. With `whole`, edges are whole numbers."""
     if not len(values):
         return np.array([0.0, 1.0]), False
     low, high = (min(max(float(one), -_FARTHEST), _FARTHEST) for one in (values.min(), values.max()))
@@ -141,11 +144,11 @@ def _round_step(least: float, whole: bool) -> float:
 
 
 _WIDTH, _HEIGHT = 460, 244
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 18, 40, 44  # margins of the bars
-_GAP = 12  # between two histograms of a file
-_HEAD = 40  # height of the title of a file
-_WIDEST = 56  # width of the bar of a class
-_APART = 34  # least distance between the middles of two numbers below an axis
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 18, 40, 44  # margins around the bars
+_GAP = 12  # distance between two histograms in a file
+_HEAD = 40  # height of the title above the histograms in a file
+_WIDEST = 56  # largest width of the bar of a class
+_APART = 34  # least distance between the centres of two numbers below an axis
 _LETTER = 7  # approximate width of a letter
 
 _STYLE = (
@@ -164,7 +167,7 @@ def draw(histogram: Histogram) -> str:
 
 
 def require_plot(path: str | os.PathLike[str]) -> None:
-    """Raise an error if `plot` cannot draw to a path; call this before reading a pack.
+    """Raise an error if `plot` cannot write to a path; call this before reading a pack.
 
     Raises
     ------
@@ -187,7 +190,7 @@ def require_plot(path: str | os.PathLike[str]) -> None:
 
 
 def plot(path: str | os.PathLike[str], title: str, histograms: Sequence[Histogram]) -> None:
-    """Write histograms to a picture: ``.svg``, or ``.png`` by matplotlib.
+    """Write histograms to a file with the suffix ``.svg``, or ``.png``, which needs matplotlib.
 
     Raises
     ------
@@ -203,7 +206,7 @@ def plot(path: str | os.PathLike[str], title: str, histograms: Sequence[Histogra
 
 
 def _sheet(title: str, histograms: Sequence[Histogram]) -> str:
-    """Return several histograms, two in a row below a title, as the text of an SVG file."""
+    """Return the text of an SVG file with a title and, below it, two histograms in each row."""
     width = 2 * _WIDTH + _GAP
     height = -(-len(histograms) // 2) * (_HEIGHT + _GAP) + _HEAD
     parts = [
@@ -256,7 +259,7 @@ def _share(histogram: Histogram, value: float) -> float:
     first, last = histogram.edges[0], histogram.edges[-1]
     if histogram.logarithmic:
         return (math.log(value) - math.log(first)) / (math.log(last) - math.log(first))
-    return (value / 2 - first / 2) / (last / 2 - first / 2)  # halves, because the difference may exceed all floats
+    return (value / 2 - first / 2) / (last / 2 - first / 2)  # halves, because the difference may exceed float64
 
 
 def _ticks(histogram: Histogram) -> list[tuple[float, str]]:

@@ -1,7 +1,7 @@
 """Pictures for the viewer: thumbnails of many samples; and the image, crops and fields of one sample.
 
-Masks and run lengths become coloured pictures, further images become JPEGs. Other fields become shapes over the image,
-captions, or text.
+Masks and run lengths become coloured pictures, and images in fields become JPEGs. Other fields become shapes that are
+drawn over the image, captions, or text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _QUALITY = 92
 
 @dataclass(frozen=True)
 class Cut:
-    """A crop of a sample: the rectangle, in pixels of the image, and a picture of the network's input."""
+    """A crop of a sample in an epoch: the rectangle, in pixels of the image, and the network's input as a JPEG."""
 
     epoch: int
     top: int
@@ -48,7 +48,7 @@ class Cut:
 
 
 class Pictures:
-    """Makes pictures of samples, a bounded number at a time.
+    """Makes pictures of samples. Few threads do so at the same time, which limits the memory.
 
     Parameters
     ----------
@@ -79,7 +79,9 @@ class Pictures:
         return found
 
     def whole(self, index: int, side: int) -> Picture:
-        """Return a sample's picture, reduced if a side exceeds `side` pixels, or the error if it cannot be read.
+        """Return a sample's picture, reduced if it is wider or higher than `side` pixels.
+
+        A sample that cannot be read has an error in place of a picture.
 
         The sample's bytes are checked and decoded as in training.
         """
@@ -89,7 +91,7 @@ class Pictures:
         return replace(picture, index=index)
 
     def cuts(self, index: int, crop: RandomResizedCrop, seed: int, epochs: Sequence[int]) -> list[Cut]:
-        """Return a sample's crops in several epochs, as a dataset with this seed takes them.
+        """Return the crops that a dataset with this seed takes of a sample in several epochs.
 
         Raises PackerError if the sample cannot be read.
         """
@@ -107,18 +109,18 @@ class Pictures:
         ]
 
 
-_MOST_PAINTED = 1 << 29  # pixels of a picture times objects in it, which are painted over each other
-_LARGEST_NUMBER = 1e9  # in a mask; all larger ones share a colour
+_MOST_PAINTED = 1 << 29  # most pixels of a picture times its number of objects, because each is painted
+_LARGEST_NUMBER = 1e9  # all larger numbers in a mask have the same colour
 _IGNORED = 255  # the value of ignored pixels in the masks of many data sets
 _GOLDEN_ANGLE = 137.508 / 360
-_LIGHTNESS, _CONTRAST = 0.55, 0.765  # of colours; the contrast corresponds to a saturation of 85 %
+_LIGHTNESS, _CONTRAST = 0.55, 0.765  # lightness and contrast of colours, which have a saturation of 85 %
 _LAYER_QUALITY = 90
 
 Numbers = npt.NDArray[Any]
 
 
 def mask_picture(catalog: Catalog, index: int, name: str, side: int) -> bytes:
-    """Return a mask, or a segmentation's run lengths, as a transparent PNG with colours, at most `side` pixels a side.
+    """Return a mask, or a segmentation's run lengths, as a coloured PNG, at most `side` pixels wide and high.
 
     Pixels of value 0 are transparent, because 0 is the background in nearly all masks. A value has the same colour in
     all samples. The value of a mask with three channels is red + 256 green + 65,536 blue, as in COCO's panoptic masks.
@@ -141,7 +143,7 @@ def mask_picture(catalog: Catalog, index: int, name: str, side: int) -> bytes:
 
 
 def further_image(catalog: Catalog, index: int, name: str, side: int) -> bytes:
-    """Return a further image of a sample as a JPEG. Raises the same errors as `mask_picture`.
+    """Return the image in a field of a sample as a JPEG. Raises the same errors as `mask_picture`.
 
     If the image has more than 8 bits, as depth images do, its lowest level becomes black and its highest white.
     """
@@ -172,7 +174,7 @@ def _encoded(reader: Reader, row: int, index: int, name: str) -> Buffer:
 
 
 def _places(length: int, step: float) -> Ints:
-    """Return the rows or columns to show if each represents `step` rows or columns."""
+    """Return every `step`-th of `length` rows or columns, where `step` can have a fraction."""
     return (np.arange(max(int(length / step), 1)) * step).astype(np.int64)
 
 
@@ -191,7 +193,7 @@ def _fewer(pixels: Numbers, side: int) -> Numbers:
 
 
 def _ids(pixels: Numbers) -> Numbers:
-    """Combine (H, W, channels) pixels into (H, W) numbers."""
+    """Convert the pixels of a mask, (H, W, channels), to (H, W) numbers; see `mask_picture`."""
     if pixels.shape[2] < 3 or pixels.dtype != np.uint8:
         first: Numbers = pixels[..., 0]
         return first
@@ -210,10 +212,10 @@ def _levels(pixels: Numbers) -> npt.NDArray[np.uint8]:
 
 
 def _painted(segmentations: Sequence[Any], height: int, width: int, side: int) -> Ints:
-    """Return for each pixel of a picture the number of the last object, from 1, that covers the pixel; 0 for none.
+    """Return, for each pixel of a picture, which object covers it: the last one's number, counted from 1; 0 for none.
 
-    No array of the image's own size is allocated. Values that are not run lengths for an image of this size paint
-    nothing.
+    No array of the image's full size is allocated. Values that are not run lengths for an image of this size are
+    ignored.
     """
     objects = [(number, one) for number, one in enumerate(segmentations, 1) if isinstance(one, dict)]
     step = _step(height, width, min(side, max(math.isqrt(_MOST_PAINTED // max(len(objects), 1)), 1)))
@@ -222,7 +224,7 @@ def _painted(segmentations: Sequence[Any], height: int, width: int, side: int) -
     for number, one in objects:
         try:
             runs = runs_of(one, height, width)
-        except ValueError:  # `annotations_of` reports it
+        except ValueError:  # `annotations_of` reports this problem
             continue
         before = np.diff(_pixels_before(np.cumsum(runs), rows, columns, height), prepend=0)
         covered = np.repeat(np.arange(len(runs)) % 2 == 1, before)
@@ -232,7 +234,7 @@ def _painted(segmentations: Sequence[Any], height: int, width: int, side: int) -
 
 
 def _pixels_before(ends: Runs, rows: Ints, columns: Ints, height: int) -> Ints:
-    """Return the number of shown pixels before each end of a run; runs go down the columns, one after the other."""
+    """Return how many pixels of the picture precede each end of a run. Runs go down one column after the other."""
     column, row = np.divmod(ends, height)
     at = np.searchsorted(columns, column)
     within = np.append(columns, -1)[at] == column
@@ -247,7 +249,7 @@ def _coloured(numbers: Numbers) -> bytes:
 
 
 def _colours(numbers: Numbers) -> npt.NDArray[np.uint8]:
-    """Return red, green, blue and opacity, (N, 4); overlays.js gives the objects of a sample the same colours."""
+    """Return a colour for each number: red, green, blue and opacity, (N, 4). `overlays.js` uses the same colours."""
     hue = (numbers.astype(np.float64) - 1) * _GOLDEN_ANGLE % 1
     waves = np.clip(np.abs((hue[:, None] * 6 + np.array([0, 4, 2])) % 6 - 3) - 1, 0, 1)
     colours = np.full((len(numbers), 4), 255, np.uint8)
@@ -257,10 +259,10 @@ def _colours(numbers: Numbers) -> npt.NDArray[np.uint8]:
     return colours
 
 
-_MOST_BYTES = 1 << 22  # of all values of a sample that are read for a page
-_MOST_SHAPES = 2_000  # of a field that a page draws
-_LONGEST = 2_000  # characters of a value
-_FARTHEST = 1e7  # pixels from the origin, to which coordinates are clipped
+_MOST_BYTES = 1 << 22  # most bytes of a sample's values that are read for a page
+_MOST_SHAPES = 2_000  # most shapes of a field that a page draws
+_LONGEST = 2_000  # most characters of a value that a page shows
+_FARTHEST = 1e7  # coordinates are clipped to this distance from the origin, in pixels
 
 
 def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
@@ -270,7 +272,7 @@ def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
     -------
     list of dict
         ``name``, ``kind``, and those of the following that apply: ``text`` (the value in words), ``error`` (why the
-        value cannot be read, or which part of it cannot be drawn), ``boxes`` (x y x y), ``keypoints`` (for each object
+        value cannot be read, or which part cannot be drawn), ``boxes`` (x y x y), ``keypoints`` (for each object
         its points: x y visibility), ``polygons`` (for each object a list of x y x y ...), ``labels`` and ``ids`` (the
         name and the id of each object's class), ``picture`` ("mask" or "image" if a picture can be requested).
         Coordinates are in pixels of the image. All values can be serialised as JSON.
@@ -294,13 +296,13 @@ def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
 
 
 class _Large(NamedTuple):
-    """A value that is too large to be read for a page."""
+    """Stands for a value that is too large to be read for a page; `size` is in bytes."""
 
     size: int
 
 
 def _value(reader: Reader, row: int, field: Field) -> Any:
-    """Return a value, or the error if reading the value fails."""
+    """Return a field's value, or the error if the value cannot be read."""
     try:
         return field.decode(reader.value(row, field.name))
     except (PackError, ValueError) as error:
@@ -315,7 +317,10 @@ class _Objects(NamedTuple):
 
 
 def _objects(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, _Objects]:
-    """Return a mapping of numbers of objects to their classes: from the first field with this number of ids."""
+    """Return the classes of a sample's objects, by the number of objects, from the first field with as many ids.
+
+    A field of shapes, which has no classes itself, takes the classes for its own number of shapes.
+    """
     found: dict[int, _Objects] = {}
     for field in fields.values():
         ids = values[field.name]
@@ -352,7 +357,7 @@ def _near(coordinates: npt.NDArray[Any]) -> Any:
 
 
 def _segmented(value: list[Any], shape: tuple[int, int]) -> dict[str, Any]:
-    """Return the objects' polygons, whether there are run lengths to paint, and the first problem, if any."""
+    """Return the polygons of objects, ``picture`` if there are run lengths, and the first problem if there is one."""
     problems = [_problem(one, shape) for one in value]
     polygons = [
         [points for points in one if points] if isinstance(one, list) and not problem else []
@@ -374,7 +379,7 @@ def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
 
 
 def _words(field: Field, value: Any) -> str:
-    """Return the text to display for a value that is not drawn."""
+    """Return the text that a page shows for a value that is not drawn."""
     kind = KINDS[field.kind]
     if not field.is_blob:
         if kind.has_classes or field.dtype == "bool":

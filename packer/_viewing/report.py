@@ -20,10 +20,10 @@ from packer._viewing.catalog import UNLABELED, Catalog, find_duplicates
 from packer._viewing.histograms import draw, histograms
 from packer._viewing.pictures import Pictures
 
-_MOST_PICTURES = 600  # 5 to 8 kB each
+_MOST_PICTURES = 600  # each picture takes 5 to 8 kB
 _MOST_OF_A_CLASS = 12
-_SIDE = 160  # pixels
-_MOST_CHECKED = 20_000  # samples: some dozens of seconds
+_SIDE = 160  # largest width and height of a picture in pixels
+_MOST_CHECKED = 20_000  # number of samples that are decoded in some dozens of seconds
 _MOST_LISTED = 200
 _MOST_CLASSES = 5_000
 
@@ -33,13 +33,14 @@ Progress = Callable[[int, int], None]
 def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: Progress | None = None) -> int:
     """Write a report: histograms, classes, pictures of each class, findings, duplicates, and damaged samples.
 
-    If a pack has at most 20,000 samples, all of them are read and decoded; otherwise only the samples that are shown.
+    If the packs have at most 20,000 samples in all, every sample is read and decoded to find damaged ones; otherwise
+    only the samples that the page shows.
 
     Parameters
     ----------
     catalog : Catalog
     target : path
-        The HTML file. An existing page is replaced; any other file is not.
+        The HTML file. An existing HTML page is replaced; if the file is anything else, that is an error.
     progress : callable, optional
         Called with the number of samples read so far, and their total.
 
@@ -53,7 +54,7 @@ def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: 
     DestinationError
         If the file cannot be written, or would replace a file that is not a page.
     CorruptPackError
-        If the file of a pack's table was cut short meanwhile.
+        If the file of a pack's table has been cut short since it was opened.
     """
     require_report(target)
     page = "\n".join(_page(catalog, progress)).encode("utf-8", "backslashreplace")
@@ -105,7 +106,7 @@ def _more(count: int, listed: int) -> str:
 
 
 def _samples(catalog: Catalog) -> Iterator[tuple[str, Ints]]:
-    """Yield samples of each class, evenly spread over the packs, and the name of the class."""
+    """Yield the name of each class, as HTML, and some of its samples, evenly spread over the packs."""
     if not catalog.classes:
         yield "", _spread(np.arange(len(catalog)), _MOST_PICTURES // 4)
         return
@@ -121,7 +122,7 @@ def _samples(catalog: Catalog) -> Iterator[tuple[str, Ints]]:
 
 
 def _spread(indices: Ints, most: int) -> Ints:
-    """Return at most `most` of some indices, evenly spread."""
+    """Return at most `most` of the indices, evenly spread."""
     return indices[np.unique(np.linspace(0, len(indices) - 1, min(most, len(indices))).astype(np.int64))]
 
 

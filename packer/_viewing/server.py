@@ -1,14 +1,14 @@
-"""The viewer's HTTP server for one user on one machine: bound to the loopback, with a secret in its URL.
+"""The viewer's HTTP server for one user on one machine: bound to the loopback interface, with a secret in its URL.
 
 Every path begins with the secret. The header ``Host`` must name the loopback, so that a site whose name resolves to the
 loopback (DNS rebinding) cannot read anything. No response header allows other sites to read a response, and the page
-may load nothing from other sites. Other users of the machine can see the arguments of a browser. So a browser is
-started with a URL that opens the page only once, and only for a process of this user; Linux reports the user of a
-connection on the loopback.
+cannot load anything from other sites. Other users of the machine can see the arguments of a browser. So a browser is
+started with a URL that opens the page only once, and only for a process of this user. Linux reports which user has
+opened a connection on the loopback.
 
-Responses are JSON, pictures, and sheets of many pictures. A sheet consists of the length of its head as a uint32,
-little-endian; the head, a JSON list with an entry for each picture; and the pictures one after the other. An entry has
-the size of its JPEG in bytes under ``picture``.
+Responses are JSON, pictures, and sheets of many pictures. A sheet consists of the length of its head as a little-endian
+uint32; the head, a JSON list with an entry for each picture; and the pictures one after the other. An entry has the
+size of its JPEG in bytes under ``picture``.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from packer.crops import RandomResizedCrop
 from packer.errors import CorruptPackError, DestinationError, ImageError, PackerError, PackError, printable
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_ROOT = 0  # may read everything, and forwards connections of other users, such as those from Windows to WSL
-_LOCAL, _REMOTE, _OWNER = 1, 2, 7  # columns of the tables
+_ROOT = 0  # this user can read everything anyway, and forwards other users' connections, such as from Windows to WSL
+_LOCAL, _REMOTE, _OWNER = 1, 2, 7  # columns of the tables: both addresses of a connection, and its user
 
 
 def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
@@ -62,7 +62,7 @@ def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
     Returns
     -------
     bool
-        Also True if the system has no tables of connections.
+        True also if the system has no tables of connections.
     """
     ends = _spelled(*client), _spelled(*server)
     tables = [table for table in _TABLES if os.access(table, os.R_OK)]
@@ -81,10 +81,10 @@ def _spelled(address: str, port: int) -> str:
 
 _MOST_PICTURES = 240
 _SIDES = (16, 4096)
-_MOST_PIXELS = 1 << 26  # of a sheet
+_MOST_PIXELS = 1 << 26  # most pixels of a sheet
 _MOST_EPOCHS, _LARGEST_CROP = 64, 1024
 _MOST_LISTED = 1000
-_SECONDS_OF_READING = 0.3  # in a request
+_SECONDS_OF_READING = 0.3  # the time for which a request reads samples
 _CHECKED_AT_ONCE = 16
 
 Parameters = Mapping[str, str]
@@ -99,7 +99,7 @@ class Payload(NamedTuple):
 
 
 class Endpoints:
-    """The server's endpoints for queries about the samples of packs; many threads may use them at once.
+    """The server's endpoints for queries about the samples of packs; many threads can use them at once.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class Endpoints:
             "duplicates": self._duplicates,
             "check": self._check,
         }
-        """The endpoints by their names in the URL."""
+        """The function of each endpoint, by the endpoint's name in the URL."""
 
     def _packs(self, parameters: Parameters) -> Payload:
         catalog = self._catalog
@@ -178,7 +178,7 @@ class Endpoints:
                 self._damage.add(one.index, one.error)
 
     def _properties(self, index: int) -> dict[str, Any]:
-        """Return those properties of a sample that the pack's table contains."""
+        """Return the properties of a sample that are in the pack's table."""
         catalog = self._catalog
         pack, row = catalog.locate(index)
         table = catalog.readers[pack].table
@@ -246,9 +246,9 @@ class Endpoints:
         return _json(asdict(find_duplicates(self._catalog)))
 
     def _check(self, parameters: Parameters) -> Payload:
-        """Read and decode samples from `start` on, for a fraction of a second; none if `start` is missing.
+        """Read and decode samples for a fraction of a second, from the parameter `start` on; without it, read none.
 
-        Returns the damaged samples and the findings known so far, and the number of samples read.
+        Return the damaged samples and the findings known so far, and the number of samples read.
         """
         total, findings = len(self._catalog), self._finder.findings
         start = _number(parameters, "start", total)
@@ -273,7 +273,7 @@ class Endpoints:
 
 
 _CATEGORY = "in."
-"""The prefix of a URL's parameter that selects by category: a field's name follows, and the value is a class."""
+"""The prefix of the parameters that select by category: ``in.FIELD=CLASS``."""
 
 
 def _query(parameters: Parameters) -> Query:
@@ -321,7 +321,7 @@ def _json(value: object) -> Payload:
 
 
 def _sheet_of(entries: list[dict[str, Any]], pictures: list[bytes]) -> Payload:
-    """Return a sheet of pictures."""
+    """Return pictures and their entries as a sheet; see the module's docstring."""
     head = _json(entries).body
     return Payload("application/octet-stream", b"".join([len(head).to_bytes(4, "little"), head, *pictures]))
 
@@ -330,8 +330,8 @@ _LOOPBACK = "127.0.0.1"
 _HOSTS = (_LOOPBACK, "localhost")
 _IDLE = 60.0  # seconds until an idle connection is closed
 _UNKNOWN_IDLE = 10.0  # seconds until an idle connection that has not shown the secret is closed
-_MOST_CONNECTIONS = 64  # each with a thread; a browser has six, and connections without the secret are closed for it
-_PATIENCE = 20.0  # seconds for which closing waits for running requests
+_MOST_CONNECTIONS = 64  # each has a thread; a browser opens six. More make those without the secret close
+_PATIENCE = 20.0  # seconds that closing the server waits for running requests
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -359,14 +359,14 @@ class Server(ThreadingHTTPServer):
     port : int
         The port; 0 for any free port.
     framed : bool
-        Whether notebooks on the loopback, and those of VS Code, may show the page in a frame.
+        Whether notebooks in VS Code, or served from the loopback, may show the page in a frame.
 
     Attributes
     ----------
     address : str
         The URL of the page, with the secret.
     door : str
-        A URL that opens the page only once, for the arguments of a browser.
+        A URL that opens the page only once, to be passed to a browser as an argument.
 
     Raises
     ------
@@ -376,14 +376,14 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 64
-    allow_reuse_address = os.name != "nt"  # on Windows it would let another server take the requests of this one
+    allow_reuse_address = os.name != "nt"  # on Windows, True would let another server take this server's requests
 
     def __init__(self, catalog: Catalog, port: int = 0, *, framed: bool = False) -> None:
         self.ancestors = _NOTEBOOKS if framed else "'none'"
         self.secret = secrets.token_urlsafe(24)
         self._once = secrets.token_urlsafe(24)
         self.catalog, self.routes = catalog, Endpoints(catalog).routes
-        self._open: dict[Any, bool] = {}  # connections, the oldest first, and whether they have shown the secret
+        self._open: dict[Any, bool] = {}  # for each connection, the oldest first, whether it has sent the secret
         self._opening = threading.Lock()
         self._changed, self._running, self._is_closing = threading.Condition(), 0, False
         self.pages = _page_files()
@@ -394,7 +394,7 @@ class Server(ThreadingHTTPServer):
             raise DestinationError(f"{why}. Without --port any free one is taken") from error
 
     def server_bind(self) -> None:
-        """Bind, without asking a name server for the name of this machine."""
+        """Bind the socket, without asking a name server for the name of this machine."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = _LOOPBACK, self.server_address[1]
 
@@ -407,7 +407,7 @@ class Server(ThreadingHTTPServer):
         return f"http://{_LOOPBACK}:{self.server_port}/{self._once}/"
 
     def opens(self, key: str, client: tuple[str, int]) -> bool:
-        """Tell whether a key opens the door. The right key does so once, for a process of this user."""
+        """Tell whether a key opens the page. The right key does so only once, for a process of this user."""
         with self._opening:
             if not _same(key, self._once) or not is_own(client, (_LOOPBACK, self.server_port)):
                 return False
@@ -415,7 +415,7 @@ class Server(ThreadingHTTPServer):
             return True
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Respond in a separate thread. If there are too many connections, close the oldest without the secret."""
+        """Respond in a new thread. If there are too many connections, close the oldest that has not sent the secret."""
         with self._opening:
             if len(self._open) >= _MOST_CONNECTIONS:
                 oldest = next((one for one, known in self._open.items() if not known), request)
@@ -433,14 +433,14 @@ class Server(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Respond, and then admit another connection."""
+        """Respond, and then remove the connection from the count of open ones."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._forget(request)
 
     def welcome(self, request: Any) -> None:
-        """Keep a connection open, because it has shown the secret."""
+        """Mark a connection that has sent the secret, so that it is not closed in favour of a new one."""
         with self._opening:
             if request in self._open:
                 self._open[request] = True
@@ -451,7 +451,7 @@ class Server(ThreadingHTTPServer):
 
     @contextlib.contextmanager
     def running_request(self) -> Iterator[None]:
-        """Count a running request; PackerError if the server is closing."""
+        """Count a request as running during the ``with`` block; PackerError if the server is closing."""
         with self._changed:
             if self._is_closing:
                 raise PackerError("the viewer ends")
@@ -464,21 +464,21 @@ class Server(ThreadingHTTPServer):
                 self._changed.notify_all()
 
     def server_close(self) -> None:
-        """Close after running requests have ended: a process that exits while images are decoded is aborted."""
+        """Close when running requests have ended, because a process that exits while it decodes images is aborted."""
         with self._changed:
             self._is_closing = True
             self._changed.wait_for(lambda: not self._running, _PATIENCE)
         super().server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore broken connections: a closed browser causes them."""
+        """Ignore broken connections, because closing a browser causes them."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "packer", ""
     disable_nagle_algorithm = True
-    wbufsize = -1  # buffered, so that head and body are sent together
+    wbufsize = -1  # writes are buffered, so that head and body are sent together
     timeout = _UNKNOWN_IDLE
     server: Server
 
@@ -523,11 +523,11 @@ class _Handler(BaseHTTPRequestHandler):
                 return HTTPStatus.OK, self.server.routes[name](parameters)
         except IndexError as error:
             return HTTPStatus.NOT_FOUND, _message(error)
-        except (ValueError, OverflowError) as error:  # OptionError too; a number that is far too large
+        except (ValueError, OverflowError) as error:  # including OptionError, and numbers that are far too large
             return HTTPStatus.BAD_REQUEST, _message(error)
         except (PackerError, OSError) as error:
             return HTTPStatus.UNPROCESSABLE_ENTITY, _message(error)
-        except Exception as error:  # such as a lack of memory: the page shows it, and other requests go on
+        except Exception as error:  # for example a lack of memory: the page shows the error, and the server continues
             return HTTPStatus.INTERNAL_SERVER_ERROR, _message(f"{type(error).__name__}: {error}")
 
     def _send(self, status: HTTPStatus, answer: Payload) -> None:

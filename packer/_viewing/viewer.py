@@ -15,7 +15,7 @@ from packer._storage.system import require_count
 from packer._viewing.catalog import Catalog, open_catalog
 from packer._viewing.server import Server
 
-_MOST_OPEN = 8  # viewers of a process: a cell that is run again leaves its first viewer open
+_MOST_OPEN = 8  # open viewers of a process; a cell that is run again leaves its earlier viewer open
 
 _open: deque[Viewer] = deque()
 _opening = threading.Lock()
@@ -24,14 +24,14 @@ _opening = threading.Lock()
 class Viewer:
     """A page with the pictures, classes, fields and histograms of packs, served only to this machine.
 
-    A notebook shows the page in the output of the cell. The page is available until `close`, the end of a ``with``
-    block, or the end of the program. If more than eight viewers are open, the oldest one is closed.
+    A notebook shows the page in the output of the cell. The page is available until `close` is called, a ``with`` block
+    ends, or the program ends. If more than eight viewers are open, the oldest one is closed.
 
     Attributes
     ----------
     url : str
-        The address of the page on the loopback interface. It contains a secret: anyone on this machine who knows it can
-        see the packs.
+        The address of the page on the loopback interface. The address contains a secret: anyone on this machine who
+        knows the address can see the packs.
     """
 
     def __init__(self, catalog: Catalog, port: int = 0, *, framed: bool = False, height: int = 640) -> None:
@@ -91,7 +91,7 @@ def view(
     packs : path, or sequence of paths
         A pack, an index, a tree of images or a container of another tool. Several paths are shown as one pack.
     port : int, optional
-        The port of the page; by default any free port. Choose a port to forward it from another machine.
+        The port of the page; by default any free port. Choose a port if you want to forward it to another machine.
     browser : bool, optional
         Whether to open a browser; by default only outside notebooks.
     height : int
@@ -129,13 +129,16 @@ def view(
         raise
     _keep(viewer)
     if not framed if browser is None else browser:
-        # A thread, because the call waits for the end of some browsers, and of the program in BROWSER.
+        # In a thread, because the call waits until some browsers end, and until the program in $BROWSER ends.
         threading.Thread(target=webbrowser.open, args=(viewer._server.door,), daemon=True).start()
     return viewer
 
 
 def _keep(viewer: Viewer) -> None:
-    """Keep a viewer alive, because its page may be open although no variable refers to it; close the oldest of many."""
+    """Keep a viewer alive, because its page may be open although no variable refers to the viewer.
+
+    If too many viewers are open, the oldest one is closed.
+    """
     with _opening:
         if not _open:
             atexit.register(_close_all)
