@@ -1,4 +1,4 @@
-"""The fields of a sample, in addition to image and label."""
+"""Fields: the data of a sample in addition to its image and label."""
 
 from packer._fields.field import MARGIN, MOST_FIELDS, RESERVED, Field, Stored, declared_field
 from packer._fields.kinds import DTYPES, KINDS, NO_VALUE, OF_SCALARS

@@ -1,19 +1,21 @@
 """Converts annotations in COCO's format to field values, and masks to run lengths or back. No I/O.
 
-An annotation of an object becomes a row of each field of objects, and a caption becomes a row of each field of
-captions. Members that are not in COCO's format, and numbers that a field would round, are kept unchanged in
-``members``, so nothing is lost. Polygons are kept unchanged, because a mask can be drawn from polygons, but polygons
-cannot be recovered from a mask. The masks equal those of pycocotools, pixel for pixel.
+Each annotation of an object becomes one row in every field of objects, and each caption becomes one row in every field
+of captions. Members that are not in COCO's format, and numbers that a field would round, are stored unchanged in
+``members``, so nothing is lost. Polygons are stored unchanged, because a mask can be drawn from polygons, but polygons
+cannot be recovered from a mask. Masks are equal to those of pycocotools, pixel for pixel.
 
-Runs follow the columns of a mask from top to bottom, and the columns from left to right. The first run counts zeros,
-the second ones, and so on. A *segmentation* is an annotation's mask, one of
+A mask can be stored as the lengths of runs of equal pixels. Runs go down the columns of a mask, from the left column to
+the right one. The first run is of zeros, the second run of ones, and so on. A *segmentation* describes the mask of an
+annotation. It is one of
 
 - a list of polygons, each a list x y x y ... of three points or more; the mask is the union of the polygons;
-- ``{"size": [height, width], "counts": runs}``, the runs as a list of numbers, or compressed as text.
+- ``{"size": [height, width], "counts": runs}``, with the runs as a list of numbers, or compressed as text.
 
-The text encodes a run in one or more characters, with the lowest 5 bits first. A character's code minus 48 contains 5
-bits of the run, and a sixth bit that is set if more characters follow. The highest of the 5 bits in the last character
-is the sign. From the fourth run on, the text contains the difference from the run two places earlier.
+The text encodes the length of a run in one or more characters, with the lowest 5 bits first. A character's code minus
+48 contains 5 bits of the length, and a sixth bit that is set if more characters follow. The highest of the 5 bits in
+the last character is the sign. From the fourth run on, the text contains the difference from the length of the run
+before the previous one.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 Runs = npt.NDArray[np.int64]
-"""(R,) int64 array: lengths of runs, of zeros and ones in turn."""
+"""(R,) int64 array: the lengths of runs, alternately of zeros and ones."""
 
-_FINER = 5  # points of the grid on which polygons are drawn, for each pixel
-_FARTHEST = 1e6  # pixels: no image is so large
-_MOST_CROSSED = 1 << 22  # columns that edges cross, each of which takes some 100 bytes of memory
+_FINER = 5  # polygons are drawn on a grid with this number of points per pixel, in each direction
+_FARTHEST = 1e6  # largest coordinate of a polygon in pixels, because no image is so large
+_MOST_CROSSED = 1 << 22  # most crossings of edges with columns; each takes some 100 bytes of memory
 _FIRST, _MORE, _SIGN, _LOW, _BITS = 48, 0x20, 0x10, 0x1F, 5
 
 
@@ -39,7 +41,7 @@ def runs_of(segmentation: Any, height: int, width: int) -> Runs:
     Raises
     ------
     ValueError
-        If it is not a segmentation, has run lengths of another size, or would need too much memory.
+        If the value is not a segmentation, has run lengths for another size, or would need too much memory.
     """
     if problem := segmentation_problem(segmentation):
         raise ValueError(problem)
@@ -57,28 +59,28 @@ def runs_of(segmentation: Any, height: int, width: int) -> Runs:
 
 
 def mask_of(runs: Runs, height: int, width: int) -> npt.NDArray[np.uint8]:
-    """Return the mask of runs, (height, width) uint8 of 0 and 1; ValueError if the runs do not fill it exactly."""
-    if ((runs < 0) | (runs > height * width)).any() or int(runs.sum()) != height * width:  # the sum may overflow
+    """Return the mask that runs encode, (height, width) uint8 of 0 and 1; ValueError if they have another length."""
+    if ((runs < 0) | (runs > height * width)).any() or int(runs.sum()) != height * width:  # the sum alone may overflow
         raise ValueError(f"the runs are not those of {height * width} pixels")
     pixels = np.repeat((np.arange(len(runs)) % 2).astype(np.uint8), runs)
     return np.ascontiguousarray(pixels.reshape(width, height).T)
 
 
 def counts_of_mask(mask: npt.NDArray[Any]) -> Runs:
-    """Return the runs of a (height, width) mask: runs of zeros and of nonzero values."""
+    """Return the runs of a (height, width) mask; all nonzero values count as ones."""
     pixels = np.concatenate(([False], mask.T.ravel() != 0))
     return _between(np.flatnonzero(pixels[1:] != pixels[:-1]), mask.size)
 
 
 def counts_of_text(text: str) -> Runs:
-    """Return the runs in a compressed text; ValueError if it is invalid."""
+    """Return the runs that a compressed text encodes; ValueError if the text is invalid."""
     codes = np.frombuffer(text.encode("utf-8"), np.uint8).astype(np.int64) - _FIRST
     if ((codes < 0) | (codes >= 2 * _MORE)).any() or (len(codes) and codes[-1] & _MORE):
         raise ValueError("the counts are no compressed runs")
     last = codes & _MORE == 0
     firsts = np.flatnonzero(np.concatenate(([True], last[:-1])))[: int(last.sum())]
     lengths = np.flatnonzero(last) + 1 - firsts
-    if (lengths > 12).any():  # more than 64 bits, at 5 bits each
+    if (lengths > 12).any():  # 13 characters of 5 bits would be more than 64 bits
         raise ValueError("the counts are no compressed runs")
     digit = np.arange(len(codes)) - np.repeat(firsts, lengths)
     bits = (codes & _LOW) << (_BITS * digit)
@@ -105,9 +107,9 @@ def text_of(runs: Runs) -> str:
 
 
 def segmentation_problem(segmentation: Any) -> str | None:
-    """Return the reason why a value is not a segmentation.
+    """Return the reason why a value is not a segmentation; None if it is one.
 
-    The result is None if the value is valid (None is an empty segmentation).
+    The value None is an empty segmentation.
     """
     if segmentation is None:
         return None
@@ -146,15 +148,15 @@ def _rle_problem(rle: dict[str, Any]) -> str | None:
 
 
 def _runs_of_polygon(corners: Runs, height: int, width: int) -> Runs:
-    """Draw one polygon, (P, 2) points of the finer grid.
+    """Return the runs of the mask of one polygon, given as (P, 2) points on the finer grid.
 
-    Each edge is traced on the finer grid, along the axis on which it is longer. Where it crosses the middle of a column
-    of pixels, the column changes from outside to inside, or back, at the middle of the next pixel below.
+    Each edge is traced on the finer grid, along the axis in which it is longer. Where an edge crosses the middle of a
+    column of pixels, that column changes between outside and inside at the middle of the next pixel below the edge.
     """
     above, column = _crossings(corners, width)
     row = np.ceil(np.clip((above + 0.5) / _FINER - 0.5, 0, height)).astype(np.int64)
     changes, times = np.unique(column * height + row, return_counts=True)
-    return _between(changes[times % 2 == 1], height * width)  # two changes at one pixel are none
+    return _between(changes[times % 2 == 1], height * width)  # two changes at the same pixel cancel out
 
 
 def _on_grid(corners: npt.NDArray[np.float64]) -> Runs:
@@ -163,7 +165,7 @@ def _on_grid(corners: npt.NDArray[np.float64]) -> Runs:
 
 
 def _columns_crossed(corners: Runs, width: int) -> tuple[Runs, Runs]:
-    """Return, for each edge of a polygon, which column middles it crosses: the first column, and the count."""
+    """Return the columns whose middle each edge of a polygon crosses: the first column, and the number of columns."""
     across = np.stack((corners[:, 0], np.roll(corners[:, 0], -1)))
     middle = _FINER // 2
     first = np.clip(-((middle - across.min(0)) // _FINER), 0, width)
@@ -172,9 +174,9 @@ def _columns_crossed(corners: Runs, width: int) -> tuple[Runs, Runs]:
 
 
 def _crossings(corners: Runs, width: int) -> tuple[Runs, Runs]:
-    """Return where edges cross the middles of columns: the y of the point above each crossing, and the column."""
+    """Return, for each crossing of an edge and a column's middle, the y of the grid point above it, and the column."""
     nexts = np.roll(corners, -1, axis=0)
-    main = (np.abs(nexts - corners) @ np.array([-1, 1]) > 0).astype(np.int64)  # the axis along which an edge is longer
+    main = (np.abs(nexts - corners) @ np.array([-1, 1]) > 0).astype(np.int64)  # the axis in which each edge is longer
     edges = np.arange(len(corners))
     turned = corners[edges, main] > nexts[edges, main]
     start = np.where(turned[:, None], nexts, corners)
@@ -184,16 +186,16 @@ def _crossings(corners: Runs, width: int) -> tuple[Runs, Runs]:
     first, count = _columns_crossed(corners, width)
     of = np.repeat(edges, count)
     column = np.arange(len(of)) - np.repeat(np.cumsum(count) - count - first, count)
-    fine = _FINER * column + _FINER // 2  # the middle lies between this point and the next one
+    fine = _FINER * column + _FINER // 2  # a column's middle is between this point and the next one
 
     def shorter(along: Runs) -> Runs:
         points: Runs = np.trunc(start[of, 1 - main[of]] + slope[of] * along + 0.5).astype(np.int64)
         return points
 
     flat = main[of] == 0
-    before = np.where(flat, fine - start[of, 0], 0)  # the last step before the middle
+    before = np.where(flat, fine - start[of, 0], 0)  # the last step of the edge before the middle
     after = np.where(flat, before + 1, steps[of])
-    while (after - before > 1).any():  # steep edges go to the right, or to the left, and never back
+    while (after - before > 1).any():  # a binary search, because x of a steep edge only grows, or only falls
         between = (before + after) // 2
         passed = ~flat & np.where(slope[of] > 0, shorter(between) > fine, shorter(between) <= fine)
         before, after = np.where(passed, before, between), np.where(passed, between, after)
@@ -201,10 +203,10 @@ def _crossings(corners: Runs, width: int) -> tuple[Runs, Runs]:
 
 
 def _union(several: Sequence[Runs], pixels: int) -> Runs:
-    """Return the runs of the union of several masks of one size."""
+    """Return the runs of the union of several masks, each of the same number of `pixels`."""
     positions, turns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for runs in several:
-        ends = np.cumsum(runs)[: len(runs) // 2 * 2]  # the end of a last run of zeros is no change
+        ends = np.cumsum(runs)[: len(runs) // 2 * 2]  # without the end of a last run of zeros, where nothing changes
         positions.append(np.concatenate((ends, [pixels] * (len(ends) % 2))).astype(np.int64))
         turns.append(np.where(np.arange(len(positions[-1])) % 2, -1, 1))
     at, which = np.unique(np.concatenate(positions), return_inverse=True)
@@ -215,26 +217,26 @@ def _union(several: Sequence[Runs], pixels: int) -> Runs:
 
 
 def _between(changes: npt.NDArray[Any], pixels: int) -> Runs:
-    """Return the runs between changes, which are in ascending order."""
+    """Return the runs of a mask from the positions at which it changes, in ascending order."""
     ends = np.concatenate((changes[changes < pixels], [pixels])).astype(np.int64)
     ends[1:] -= ends[:-1].copy()
     return ends
 
 
-_MOST_PIXELS = 178_956_970  # of an image
+_MOST_PIXELS = 178_956_970  # most pixels of an image
 
 Boxes = npt.NDArray[np.float32]
 
 
 def boxes_of(rows: Any) -> Boxes:
-    """Return boxes x y width height as (K, 4) float32 x y x y, computed in float32 as torchvision does."""
+    """Convert boxes x y width height to x y x y, (K, 4) float32, computed in float32 as torchvision does."""
     boxes: Boxes = np.array(rows, np.float32).reshape(-1, 4)
     boxes[:, 2:] += boxes[:, :2]
     return boxes
 
 
 def keypoints_of(rows: Sequence[Sequence[float] | None], points: int) -> Boxes:
-    """Return keypoints x y visibility x y visibility ... as (K, points, 3) float32, filled up with zeros."""
+    """Convert keypoints x y visibility x y visibility ... to (K, points, 3) float32; missing points are zeros."""
     keypoints: Boxes = np.zeros((len(rows), 3 * points), np.float32)
     for row, numbers in zip(keypoints, rows, strict=True):
         row[: len(numbers or ())] = numbers or ()
@@ -244,10 +246,10 @@ def keypoints_of(rows: Sequence[Sequence[float] | None], points: int) -> Boxes:
 def drawn(
     segmentations: Sequence[Any], categories: Sequence[int], crowds: Sequence[int], height: int, width: int
 ) -> npt.NDArray[np.int64]:
-    """Draw annotations; return the category of each pixel, (height, width) int64, 0 without annotation.
+    """Draw annotations; return the category of each pixel, (height, width) int64, 0 where there is no annotation.
 
     Crowds are drawn below other annotations, and larger masks below smaller ones; of equally large masks, the later one
-    is on top. Raises ValueError if a segmentation is invalid, or the image has more pixels than are allowed.
+    is on top. Raises ValueError if a segmentation is invalid, or the image has more than 178,956,970 pixels.
     """
     if height * width > _MOST_PIXELS:
         raise ValueError(f"a mask of {height} x {width} pixels is more than the {_MOST_PIXELS:,} allowed")

@@ -1,4 +1,4 @@
-"""Checks and parses texts and JSON in UTF-8, and shortens values for messages."""
+"""Check and parse texts and JSON in UTF-8, and shorten values for messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def encoded_text(value: Any) -> bytes:
 
 
 def is_text(value: str) -> bool:
-    """Tell whether a text can be encoded in UTF-8, which a lone surrogate prevents."""
+    """Tell whether a text can be encoded in UTF-8; a text with a lone surrogate cannot."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -69,7 +69,7 @@ def parsed_json(text: str, *, infinite: bool = False) -> Any:
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error.msg} at character {error.pos + 1}") from error
     except ValueError as error:
-        if "limit" in str(error):  # on the digits of an integer
+        if "limit" in str(error):  # Python limits the digits of an integer
             raise ValueError("a number has too many digits") from error
         raise
     _require_shallow(value, text)
@@ -90,13 +90,13 @@ def _finite(text: str) -> float:
 _DEEPEST = 100  # lists and objects within one another
 _TOO_DEEP = "it is nested too deeply"
 _JSON = json.JSONDecoder(parse_constant=_refuse_constant)
-_JSON_OF_LARGE = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)  # twice as slow
-_LARGE = re.compile(r"[eE]\+?[0-9]{3}|[0-9]{200}")  # texts without a match have no number that is too large for a float
+_JSON_OF_LARGE = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)  # half as fast as without
+_LARGE = re.compile(r"[eE]\+?[0-9]{3}|[0-9]{200}")  # a text without a match has no number that is too large for a float
 
 
 def decoded_json(data: bytes) -> Any:
     value = parsed_json(decoded_text(data))
-    if b"\\u" in data:  # may be a lone surrogate, which UTF-8 cannot encode
+    if b"\\u" in data:  # the escape may be a lone surrogate, which UTF-8 cannot encode
         encoded_json(value)
     return value
 

@@ -1,9 +1,9 @@
-"""The fields of a sample, in addition to image and label: their names, properties and columns. No I/O.
+"""Fields, the data of a sample in addition to its image and label: names, properties and columns. No I/O.
 
-`packer._fields.kinds` declares the kinds, and encodes and decodes their values. A scalar and a class are numbers in
+`packer._fields.kinds` declares the kinds, and encodes and decodes their values. Scalars and classes are numbers in
 columns of the table. A value of any other kind is a blob: it is stored as bytes after the image, and its size and
-checksum are in columns of the table. `formats.md` specifies both. `fields_of_boxes` returns the fields that have an
-entry for each box.
+checksum are in columns of the table. `formats.md` specifies both forms. `fields_of_boxes` returns the fields whose
+values have an entry for each box.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from packer._fields.kinds import DTYPES, KINDS, OF_SCALARS
 from packer.errors import OptionError
 
 Stored = int | float | bytes | bytearray | memoryview | None
-"""A value as stored in a pack: a number for a scalar or a class, bytes for other kinds; None if it is missing."""
+"""A value in the form that a pack stores: a number for a scalar or a class, bytes for other kinds, None if missing."""
 
 MOST_FIELDS = 200
-"""The most fields that a pack may have."""
+"""The largest number of fields that a pack can have."""
 
 MARGIN = 1.0
-"""Pixels by which boxes and keypoints may lie outside of their image: tools that annotate round over the edge."""
+"""The pixels by which boxes and keypoints may be outside of their image, because annotation tools round positions."""
 
 RESERVED = ("image", "label", "name", "index", "target", "height", "width", "size")
-"""Names that no field may have, because items of datasets, or columns in conditions, have them already."""
+"""Names that no field can have, because members of items, or columns in conditions, have these names."""
 
-_FEW = 100  # most ids that are looked up one by one
+_FEW = 100  # up to this number, ids are looked up one by one
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _MEMBERS = {"name": str, "kind": str, "dtype": str, "rank": int, "classes": list, "ids": list, "file": str}
 _NO_CLASS = -1
@@ -59,7 +59,7 @@ class Field:
         class         int, an id                                             (a column)
         labels        (K,) int64 array of ids                                the ids
         text          str                                                    UTF-8
-        json          what JSON can say                                      JSON in UTF-8
+        json          any JSON value                                         JSON in UTF-8
         bytes         bytes                                                  the bytes
         array         array of `dtype` with `rank` axes                      the shape as int64, then the elements
         image, mask   an encoded image                                       the encoded image
@@ -125,8 +125,8 @@ class Field:
     def columns(self) -> dict[str, str]:
         """Return the field's columns in the table, with their dtypes.
 
-        A scalar has a column of values and one that marks missing values; a class has a column of ids, -1 if missing; a
-        blob has a column of sizes in bytes, -1 if missing, and one of checksums.
+        A scalar has a column of values, and a column that marks missing values. A class has a column of ids, -1 if the
+        value is missing. A blob has a column of sizes in bytes, -1 if the value is missing, and a column of checksums.
         """
         column = f"field.{self.name}"
         if self.is_blob:
@@ -136,13 +136,13 @@ class Field:
         return {column: "<i8"}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the field in the form of the manifest."""
+        """Return the field as JSON values for the manifest."""
         members = {name: getattr(self, name) for name in _MEMBERS}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in members.items() if value}
 
     @classmethod
     def from_json(cls, members: Any) -> Field:
-        """Return a field from a manifest; ValueError if it is not valid."""
+        """Build a field from its JSON values in a manifest; ValueError if they are invalid."""
         if not isinstance(members, dict) or not {"name", "kind"} <= members.keys() <= _MEMBERS.keys():
             raise ValueError("a field has a name, a kind and the properties of this kind")
         for name, value in members.items():
@@ -162,7 +162,7 @@ class Field:
         Raises
         ------
         ValueError
-            If the value does not have the field's kind; the message has the reason, without the field's name.
+            If the value is not a value of the field's kind; the message has the reason, without the field's name.
         """
         if value is None:
             return None
@@ -181,7 +181,7 @@ class Field:
         Raises
         ------
         ValueError
-            If the bytes are not a result of `encode`.
+            If `encode` cannot return this value.
         """
         if stored is None:
             return None
@@ -189,9 +189,9 @@ class Field:
         return KINDS[self.kind].decode(data, *self._properties)
 
     def misfit(self, stored: Stored) -> str | None:
-        """Return why a stored value is not a result of `encode`; None if it may be one.
+        """Return the reason why `encode` cannot have returned a stored value; None if there is no such reason.
 
-        Encoded images are not examined.
+        The content of encoded images is not checked.
         """
         kind = KINDS[self.kind]
         if stored is None or kind.form == "pixels":
@@ -218,14 +218,14 @@ class Field:
     @functools.cached_property
     def _ids_of_classes(self) -> dict[str, int]:
         pairs = list(zip(self.classes, self.ids or range(len(self.classes)), strict=True))
-        return dict(reversed(pairs))  # of two classes with one name, the first one
+        return dict(reversed(pairs))  # if two classes have the same name, the first one counts
 
     @functools.cached_property
     def _id_set(self) -> frozenset[int]:
         return frozenset(self.ids)
 
     def knows(self, ids: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Tell which numbers are class ids. If the classes have no names, every number of 0 or more is an id."""
+        """Tell which numbers are class ids. If the classes have no names, every number from 0 on is an id."""
         numbers = np.atleast_1d(np.asarray(ids, np.int64))
         if self.ids and numbers.size <= _FEW:
             return np.array([number in self._id_set for number in numbers.ravel().tolist()], bool).reshape(
@@ -236,7 +236,7 @@ class Field:
         return np.asarray((numbers >= 0) & (numbers < (len(self.classes) or np.iinfo(np.int64).max)))
 
     def _id(self, value: Any) -> int:
-        """Return the id of a value, which is an id or the name of a class."""
+        """Return the id of a class that is given by its id or by its name."""
         if isinstance(value, str):
             if not self.classes:
                 fields = f"{{{self.name!r}: packer.Field({self.name!r}, {self.kind!r}, classes=(...))}}"
@@ -253,7 +253,7 @@ class Field:
 
 
 def declared_field(name: str, spelling: str) -> Field:
-    """Return the field of a kind, or of the dtype of a scalar; an array has the usual dtype and no axes."""
+    """Return a field of the kind `spelling`, or a scalar if `spelling` is a dtype; arrays get float32 and no axes."""
     if spelling in OF_SCALARS:
         return Field(name, "scalar", spelling)
     return Field(name, spelling, KINDS[spelling].dtype if spelling in KINDS else "")
@@ -294,9 +294,9 @@ _LAYOUTS = (
     ({"yolo": "text", "category": "labels"}, _YOLO),
     ({"category": "labels", "instance": "array", "difficult": "array"}, _CAFFE),
 )
-"""For each tool: fields by which a conversion of its annotations is recognised; fields with an entry for each box."""
+"""For each tool: the fields by which a pack of its annotations is recognised, and those with an entry for each box."""
 
-_HUB = "labels"  # the categories of the Hub's `objects`, whose table is checked to have one for each bbox
+_HUB = "labels"  # the categories of `objects` in a table of the Hub; the source has checked that each bbox has one
 
 
 def names_of_boxes(known: Mapping[str, Field]) -> list[str]:
@@ -304,11 +304,11 @@ def names_of_boxes(known: Mapping[str, Field]) -> list[str]:
 
 
 def fields_of_boxes(known: Mapping[str, Field], sizes: Sizes) -> tuple[str, ...] | None:
-    """Return the names of fields with one entry for each box of ``boxes``; None if these fields are unknown.
+    """Return the names of the fields with one entry for each box of ``boxes``; None if it is unknown which these are.
 
-    The pack does not record these fields; they are known from the fields that ``--coco``, ``--voc``, ``--yolo`` and
-    Caffe's annotated Datum make. The ``labels`` of the Hub's ``objects`` are recognised from the table: every sample
-    has as many labels as boxes, and at least one sample has several.
+    A pack does not record which fields these are. They are recognised if the pack has the fields that ``--coco``,
+    ``--voc``, ``--yolo`` or Caffe's annotated Datum make. The ``labels`` of the Hub's ``objects`` are recognised by
+    their sizes: every sample has as many labels as boxes, and at least one sample has several.
 
     Parameters
     ----------

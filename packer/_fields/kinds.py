@@ -1,8 +1,9 @@
 """The kinds of fields. No I/O.
 
-`KINDS` declares the properties of a kind that several rooms need: the form of its values, their encoding, and whether
-they refer to pixels of the image. A room that treats one kind differently, such as masks, compares its name. Code that
-needs torch or Pillow is in other rooms, in tables with an entry for each kind that `is_spatial` or `is_cropped`.
+`KINDS` declares the properties of kinds that several packages of `packer` need: the form of the values, their encoding,
+and whether they refer to pixels of the image. Code that treats a single kind differently, such as masks, compares the
+kind's name. Code that needs torch or Pillow is in other packages, in tables with an entry for each kind for which
+`is_spatial` or `is_cropped` is True.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ DTYPES: Mapping[str, str] = {
     "float32": "<f4",
     "float64": "<f8",
 }
-"""The dtypes of scalars and arrays, as NumPy calls them, and how they are stored."""
+"""The dtypes of scalars and arrays by NumPy's names, each with the dtype of the stored bytes."""
 
 OF_SCALARS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
-"""The dtypes of scalars."""
+"""The dtypes that a scalar can have."""
 
 NO_VALUE = -1
-"""The number in the column of a class, or of a blob's size, for a sample without a value."""
+"""In columns of class ids and of blobs' sizes, the number that stands for a missing value."""
 
 
 @dataclass(frozen=True)
@@ -47,38 +48,41 @@ class Kind:
     Attributes
     ----------
     values : str
-        The values in words, for messages.
+        A noun for the values, for messages.
     form : {"number", "rows", "array", "pixels", "object"}
-        A number is stored in a column of the table, all other values as blobs: an array with a row for each object
-        of the image; another array; an encoded image, whose pixels are an array; or a Python object.
+        ``"number"``: stored in a column of the table. The others are stored as blobs: ``"rows"``, an array with a row
+        for each object of the image; ``"array"``, another array; ``"pixels"``, an encoded image; ``"object"``, a
+        Python object.
     encode, decode : callable
         `encode` converts a value, with classes as ids, to the form that a pack stores; `decode` converts it back. Both
         take the value and the field's `properties`, and raise ValueError if the value is invalid.
     properties : tuple of str
-        The properties of a field that determine its values: ``dtype``, or ``dtype`` and ``rank``.
+        The attributes of a field on which the encoding depends: none, ``dtype``, or ``dtype`` and ``rank``.
     dtypes : tuple of str
-        The dtypes that a field may have.
+        The dtypes that a field of this kind can have.
     dtype : str
-        The default dtype of a field.
+        The default dtype of a field of this kind.
     has_classes : bool
         Whether values are ids of classes.
     has_entries : bool
-        Whether a value may have an entry for each box of another field.
+        Whether a value can have an entry for each box of another field.
     has_null : bool
-        Whether a column marks missing values. Other numbers and sizes are `NO_VALUE` if a value is missing.
+        Whether a column of its own marks missing values. For other kinds, a missing value is `NO_VALUE` in the column.
     has_visibilities : bool
-        Whether an item has the visibilities of points as a second value.
+        Whether an item contains the visibilities of points as a separate value.
     is_spatial : bool
-        Whether a value refers to pixels of the image: a conversion that turns or resizes the image changes it.
+        Whether a value refers to pixels of the image, so that a conversion that rotates or resizes the image changes
+        the value.
     is_proved_by_decoding : bool
-        Whether bytes that can be decoded are always a valid value. Values of other kinds also obey rules that only
-        `encode` checks.
+        Whether all bytes that can be decoded are a valid value. For other kinds, `encode` checks rules that `decode`
+        does not check.
     pixels : {"", "colours", "ids"}
-        The content of the pixels of an encoded image. Ids are never interpolated.
+        What the pixels of an encoded image mean. Ids are never interpolated.
     syntax : {"", "text", "json"}
-        The syntax of a blob that is UTF-8.
+        The syntax of a blob that is UTF-8; empty for other blobs.
     file : {"", "content", "npy"}
-        The content of a file with a value: the blob, or an array in NumPy's format. Empty if values are not files.
+        How a value can be read from a file: the content is the blob, or it is an array in NumPy's format. Empty if
+        values cannot be files.
     """
 
     values: str
@@ -100,16 +104,16 @@ class Kind:
 
     @property
     def is_cropped(self) -> bool:
-        """Whether crops, and augmentations that move pixels, change a value: they do not change objects."""
+        """Whether crops, and augmentations that move pixels, change a value. They do not change Python objects."""
         return self.is_spatial and self.form != "object"
 
     @property
     def is_list(self) -> bool:
-        """Whether a value is an array that may have an entry for each box; lists that are objects do not count."""
+        """Whether a value is an array that can have an entry for each box. Lists of Python objects do not count."""
         return self.has_entries and self.form in ("rows", "array")
 
     def missing(self, columns: list[Any]) -> npt.NDArray[np.bool_]:
-        """Return the mask of missing values from the columns of a field, see `Field.columns`, or from rows of these."""
+        """Return a mask of missing values from the columns, or some rows of the columns, that `Field.columns` lists."""
         return np.asarray(columns[1] != 0 if self.has_null else columns[0] == NO_VALUE)
 
 
@@ -166,7 +170,7 @@ def _array_of(data: bytes, dtype: str, rank: int) -> npt.NDArray[Any]:
 
 
 def _of_dtype(value: Any, stored: str, dtype: str) -> npt.NDArray[Any]:
-    """Return a value as an array of a dtype that represents each element exactly, or as the nearest float."""
+    """Convert a value to an array of `dtype`. Elements stay exact, except that floats are rounded; else ValueError."""
     array = np.asarray(value)
     target: Any = np.dtype(stored) if dtype != "bool" else np.dtype(bool)
     if array.dtype != target:
@@ -193,7 +197,7 @@ def _elements(data: bytes, dtype: str, rank: int) -> npt.NDArray[Any]:
 
 
 def _numbers(value: Any, shape: Sequence[int | None], what: str) -> npt.NDArray[Any]:
-    """Return finite float32 numbers of a shape; an empty value of another shape becomes an empty array."""
+    """Convert a value to finite float32 numbers of this shape; an empty value becomes an empty array of this shape."""
     array: npt.NDArray[Any] = np.asarray(value, "<f4")
     fits = array.ndim == len(shape) and all(size in (None, have) for size, have in zip(shape, array.shape, strict=True))
     if array.size == 0 and not fits:
@@ -274,4 +278,4 @@ KINDS: Mapping[str, Kind] = {
         "segmentations", "object", _segmentation, _segmentation_of, has_entries=True, is_spatial=True, syntax="json"
     ),
 }
-"""All kinds by their names, as manifests and options spell these."""
+"""All kinds, by the names that manifests and options use."""

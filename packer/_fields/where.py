@@ -1,8 +1,8 @@
-"""Conditions on samples, such as ``age > 30 and split == "train"``: parsing, and evaluation on columns of values.
+"""Conditions on samples, such as ``age > 30 and split == "train"``: parse them, and evaluate them on columns of values.
 
 As in SQL, a condition is true, false or unknown, and only samples for which it is true are selected. A comparison with
-a missing value is unknown, and so is ``not`` of it. A condition is parsed into a tree; no part of it is ever run as
-code.
+a missing value is unknown, and ``not`` of an unknown condition is unknown too. A condition is parsed into a tree; no
+part of it is ever run as code.
 
 ::
 
@@ -37,7 +37,7 @@ import numpy.typing as npt
 from packer.errors import OptionError, printable
 
 LONGEST = 10_000
-"""Characters that a condition may have."""
+"""The largest number of characters of a condition."""
 
 DEEPEST = 32
 """The deepest nesting of parentheses and ``not``."""
@@ -58,7 +58,7 @@ _SHOWN = 10
 
 
 class ExpressionError(Exception):
-    """A condition is invalid; the arguments are the problem and the index of the character."""
+    """A condition is invalid; the arguments are the problem, and the index of the character where it was found."""
 
     def __init__(self, problem: str, at: int) -> None:
         super().__init__(problem, at)
@@ -66,14 +66,14 @@ class ExpressionError(Exception):
 
 
 class Truth(NamedTuple):
-    """The samples for which a condition is true, and those for which it is false. For all others it is unknown."""
+    """Masks of the samples for which a condition is true, and false. For all other samples it is unknown."""
 
     yes: Mask
     no: Mask
 
     @classmethod
     def of(cls, found: npt.NDArray[Any], present: Mask) -> Truth:
-        """Return the result of a comparison, which is unknown where no value is `present`."""
+        """Return the result of a comparison, which is unknown for the samples whose value is not `present`."""
         yes = found.astype(bool, copy=False)
         return cls(yes & present, ~yes & present)
 
@@ -83,7 +83,7 @@ class ConditionNode(ABC):
 
     @abstractmethod
     def truth(self, columns: Mapping[str, Column]) -> Truth:
-        """Evaluate the condition; ExpressionError if the columns do not fit."""
+        """Evaluate the condition; ExpressionError if a column does not exist, or has values of the wrong type."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Literal:
 
 @dataclass(frozen=True)
 class ColumnName(ConditionNode):
-    """A column; on its own, a condition with the column's truth values."""
+    """The name of a column. A boolean column is also a condition on its own."""
 
     name: str
     at: int
@@ -112,7 +112,7 @@ class ColumnName(ConditionNode):
         if self.name in columns:
             try:
                 return columns[self.name]
-            except OptionError as error:  # packs that are read together differ
+            except OptionError as error:  # packs that are read together have different columns of this name
                 raise ExpressionError(str(error), self.at) from None
         meant = (
             f": say {MEANT[self.name]}"
@@ -223,7 +223,7 @@ class Matching(ConditionNode):
 
 @dataclass(frozen=True)
 class Negated(ConditionNode):
-    """A condition that is true if another one is false."""
+    """A condition that is true if another condition is false."""
 
     node: ConditionNode
 
@@ -279,7 +279,7 @@ MEANT = {
     **{"=": "==", "<>": "!=", "IN": "in", "IS": "is", "True": "true", "False": "false", "GLOB": "glob"},
     **dict.fromkeys(("like", "LIKE"), "glob, a pattern with *, ? and [...]"),
 }
-"""Operators of other languages, and their spelling here."""
+"""Operators of other languages, each with its spelling in this language, for error messages."""
 
 
 def parsed(text: str) -> ConditionNode:
@@ -303,7 +303,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Parses the tokens in one pass from left to right."""
+    """Parses tokens in one pass from left to right."""
 
     def __init__(self, tokens: Sequence[_Token]) -> None:
         self._tokens, self._next, self._depth = tokens, 0, 0
@@ -452,12 +452,13 @@ class Column:
     Attributes
     ----------
     values : (N,) array
-        The values: bool, integers, floats, or str objects. The entries of missing values are undefined.
+        The values: bool, integers, floats, or str objects. Entries of missing values are undefined.
     present : (N,) bool array
+        False where the value is missing.
     ids : mapping of str to int, optional
-        The ids of the classes by name, if the column contains class ids. Every id is 0 or more.
+        The ids of the classes by name, if the column contains class ids. Ids are never negative.
     of : str
-        The name of the values, such as ``masks``, if only `present` is known; otherwise empty.
+        If only `present` is known, a noun for the values, such as ``masks``; otherwise empty.
     """
 
     values: npt.NDArray[Any]
@@ -467,7 +468,7 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """The name of the values in messages."""
+        """The noun for the values in messages."""
         if self.of:
             return self.of
         if self.ids is not None:
@@ -505,7 +506,7 @@ class Condition:
         Raises
         ------
         OptionError
-            If the condition names a column that is not in `columns`, or compares values of types that cannot be
+            If the condition refers to a column that is not in `columns`, or compares values whose types cannot be
             compared.
         """
         try:
@@ -555,9 +556,9 @@ def _compared_with_number(
     if values.dtype.kind == "f":
         return _floats_compared(values.astype(np.float64), compare, number)
     if isinstance(number, float):
-        # Rounding an int64 to float64 does not move it across a number with a fraction.
+        # An int64 that is rounded to float64 stays on the same side of a number with a fraction.
         return np.asarray(compare(values.astype(np.float64), number))
-    return np.full(values.shape, compare(0, number))  # the number is beyond all values of the dtype
+    return np.full(values.shape, compare(0, number))  # the number is larger, or smaller, than any value of the dtype
 
 
 def _floats_compared(
@@ -575,12 +576,12 @@ def _floats_compared(
 def _compared_exactly(
     values: npt.NDArray[Any], compare: Callable[[Any, Any], Any], others: Iterable[int | float]
 ) -> npt.NDArray[Any]:
-    """Compare integers and floats as Python does: NumPy would round integers to float64 first."""
+    """Compare integers and floats exactly, as Python does; NumPy would first round integers to float64."""
     return np.fromiter(map(compare, values.tolist(), others), bool, len(values))
 
 
 def _of_dtype(number: int | float, dtype: np.dtype[Any]) -> Any:
-    """Return a number in a dtype, with a fraction rounded to it; None if the dtype cannot represent the number."""
+    """Convert a number to a dtype. A number with a fraction is rounded; None if the dtype cannot hold the number."""
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             rounded = np.array(float(number)).astype(dtype)[()]
