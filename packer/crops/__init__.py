@@ -1,8 +1,8 @@
-"""Crops: each selects, before decoding, a rectangle of an image, the rectangle's new size, and whether to mirror it.
+"""Crops: before an image is decoded, a crop chooses a rectangle, its size after resizing, and whether it is mirrored.
 
 The classes have the names, arguments and meaning of torchvision's transforms. A crop depends only on random numbers and
 on the image's height and width, which are in the pack's table. So packer chooses all crops of a batch together, and the
-decoder can skip the pixels outside them.
+decoder can skip the pixels outside of the crops.
 """
 
 from packer.crops._crop import (

@@ -50,7 +50,7 @@ class Frozen:
     _settings: dict[str, Any]
 
     _shown: str | None = None
-    """The name of the function that makes it, if that is not its class."""
+    """The name that repr shows, if a function such as `RandomChoice` makes the object, and not its class."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{_kind(self)} are immutable: make another {type(self).__name__}")
@@ -85,7 +85,7 @@ class Crop(Frozen, abc.ABC):
     def __init__(self) -> None: ...
 
     def _be(self, *steps: Step, **settings: Any) -> None:
-        """Initialise the crop with these steps; the settings are used by repr and in comparisons."""
+        """Initialise the crop with these steps; repr shows the settings, and comparisons compare them."""
         vars(self).update(_steps=steps, _settings=settings)
 
     @functools.cached_property
@@ -204,7 +204,7 @@ class Crop(Frozen, abc.ABC):
         return crop_steps.choose(self._coded, heights, widths, numbers, chosen=chosen)
 
     def _drawn_in_c(self, heights: Ints, widths: Ints) -> Crops | None:
-        """Return crops that C chooses with torch's default generator; None, without drawing, if C cannot."""
+        """Return crops that C chooses with torch's default generator; None if C cannot, and then nothing is drawn."""
         if self._coded is None:
             return None
         if not self.randoms:
@@ -256,7 +256,7 @@ class Crop(Frozen, abc.ABC):
 
 
 def pads_with_black(crop: Crop) -> bool:
-    """Tell whether a crop pads with black, or does not pad with a constant colour."""
+    """Tell whether a crop pads with no other constant colour than black; also True if it does not pad at all."""
     if isinstance(crop, Compose):
         return all(pads_with_black(one) for one in crop._settings["crops"])
     return crop._settings.get("fill", 0) in (0, (0, 0, 0))
@@ -267,8 +267,8 @@ class Compose(Crop):
 
     Together the rules must be expressible as one record: a rectangle of the image is resized once, and a window of the
     resized rectangle is the result, padded where it extends outside. So a chain can resize only once, and cannot resize
-    an image that may be padded. It cannot pad an image that was cut after it was resized or padded, and an image can
-    have only one kind of padding.
+    an image that may be padded. It cannot resize or pad an image, then cut it, and then pad it. It can use only one
+    kind of padding.
 
     Parameters
     ----------
@@ -389,8 +389,8 @@ class Resize(Crop):
     ----------
     size : int or (int, int)
         The new length of the shorter side, in pixels; the longer side keeps the aspect ratio, rounded down
-        (``_compute_resized_output_size`` in torchvision's transforms/functional.py). Or height and width of the result,
-        which need not have the aspect ratio of the image.
+        (``_compute_resized_output_size`` in torchvision's transforms/functional.py). A pair is height and width of the
+        result, whose aspect ratio can differ from that of the image.
     interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
         The filter for resizing, which is always anti-aliased.
     max_size : int, optional
@@ -458,8 +458,8 @@ class RandomCrop(Crop):
         The number of pixels by which the image is padded first: one number for all sides; two for left and right, top
         and bottom; or four for left, top, right, bottom.
     pad_if_needed : bool
-        Whether to pad an image smaller than `size`: on each of two opposite sides, by the number of missing pixels. By
-        default, choosing the crop of a smaller image raises ImageError.
+        Whether to pad an image that is smaller than `size`: if n pixels are missing, n pixels are added on each of the
+        two sides. By default, a smaller image raises ImageError when its crop is chosen.
     fill : int or three int
         The colour of constant padding, 0 to 255: one level for all channels, or red, green and blue.
     padding_mode : {"constant", "edge", "reflect", "symmetric"}
@@ -514,8 +514,7 @@ class Pad(Crop):
     Raises
     ------
     TypeError, ValueError
-        If a setting has a wrong type or value. Unlike torchvision's Pad, it does not accept a negative `padding` to cut
-        the image.
+        If a setting has a wrong type or value. A negative `padding`, which cuts the image in torchvision, is an error.
     """
 
     def __init__(self, padding: int | Sequence[int], fill: int | Sequence[int] = 0, padding_mode: str = "constant"):

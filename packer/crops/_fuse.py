@@ -1,7 +1,7 @@
-"""Splits a transform into the crop at its beginning, which is chosen before decoding, and the rest.
+"""Split a transform into the crop at its beginning, which packer chooses before decoding, and the rest.
 
-Transforms of torchvision and timm are recognised by their classes, without importing either library: if a library is
-not imported yet, no transform can be an instance of its classes.
+Transforms of torchvision and timm are recognised by their classes. Neither library is imported for this: while a
+library is not imported, no transform can be an instance of its classes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _FAMILIES = {
     "timm.data.random_erasing": "timm",
     "timm.data.transforms": "timm",
 }
-"""The libraries' modules, by which transforms are recognised, and the first part of the names of their transforms."""
+"""The modules of supported transforms, each with the prefix that `name_of` gives its transforms, such as ``v2``."""
 
 _CHAINS = ("v1.Compose", "v2.Compose", "torch.Sequential")
 _CHOOSERS = ("RandomApply", "RandomChoice", "RandomOrder")
@@ -96,7 +96,11 @@ _OVERRIDES = ("__call__", "forward", "get_params", "make_params", "transform", "
 
 
 def name_of(transform: object) -> str | None:
-    """Return the name of a transform, such as ``v2.Resize``; None if its class is unknown, a subclass, or changed."""
+    """Return the name of a transform, such as ``v2.Resize``.
+
+    The result is None if the transform's class is unknown, even if it is a subclass of a known class, or if the object
+    has hooks or methods of its own.
+    """
     cls = type(transform)
     family = _FAMILIES.get(cls.__module__)
     if family is None or getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is not cls:
@@ -115,10 +119,10 @@ def steps_of(transform: Any) -> list[Any] | None:
 
 
 def rebuilt(chain: Any, steps: list[Any]) -> Any:
-    """Return a chain of the same kind with other steps."""
+    """Return a chain of the same kind as `chain`, with other steps."""
     made = type(chain)(*steps) if name_of(chain) == "torch.Sequential" else type(chain)(steps)
     if isinstance(chain, torch.nn.Module):
-        made.training = chain.training  # not by `train`, which would change the steps too
+        made.training = chain.training  # set directly, because `train` would change the steps too
     return made
 
 
@@ -175,19 +179,19 @@ def _random_resized_crop(op: Any) -> Crop:
 
 
 def _random_resized_crop_of_v2(op: Any) -> Crop | None:
-    drawn_from = getattr(op, "_log_ratio", None)  # computed from `ratio` once; a later change of `ratio` has no effect
+    drawn_from = getattr(op, "_log_ratio", None)  # v2 computes this from `ratio` once; later changes have no effect
     if drawn_from is not None and not torch.equal(drawn_from, torch.log(torch.tensor(op.ratio))):
         return None
     return _random_resized_crop(op)
 
 
 def _by_v1(read: Callable[[Any], Crop]) -> Callable[[Any, bool], Crop | None]:
-    """Return a converter for v1 transforms. It refuses tensors: v1 resizes these as floats, so pixels may differ."""
+    """Return a converter for v1 transforms; not for tensors, which v1 resizes as floats, so that pixels may differ."""
     return lambda op, by_tensor: None if by_tensor else read(op)
 
 
 def _by_v2(read: Callable[[Any], Crop | None]) -> Callable[[Any, bool], Crop | None]:
-    """Return a converter for v2 transforms. For tensors, it requires antialias=True: v2 then resizes as packer does."""
+    """Return a converter for v2 transforms. For tensors it requires antialias=True, because packer always does that."""
     return lambda op, by_tensor: None if by_tensor and op.antialias is not True else read(op)
 
 
@@ -204,7 +208,7 @@ def _pad(op: Any, by_tensor: bool) -> Crop | None:
 
 
 def _random_crop_of_v1(op: Any, by_tensor: bool) -> Crop | None:
-    twice = op.padding is not None and op.pad_if_needed  # v1 then pads twice, which some modes do differently
+    twice = op.padding is not None and op.pad_if_needed  # v1 then pads twice; some modes differ from padding once
     if (twice and op.padding_mode not in ("constant", "edge")) or not _fills(op, by_tensor):
         return None
     return RandomCropOfV1(op.size, op.padding, op.pad_if_needed, plain_fill(op.fill), op.padding_mode)
@@ -226,7 +230,7 @@ def _fills(op: Any, by_tensor: bool) -> bool:
 
 @dataclass(frozen=True)
 class _ResizedCut(RandomResizedCut):
-    """timm's ``RandomResizedCropAndInterpolation.get_params``, followed by the choice among interpolations."""
+    """timm's ``RandomResizedCropAndInterpolation.get_params``, followed by the random choice of an interpolation."""
 
     randoms = RandomResizedCut.randoms + 1
 
@@ -259,7 +263,7 @@ class _ResizedCut(RandomResizedCut):
 
 
 class RandomResizedCropAndInterpolation(Crop):
-    """timm's RandomResizedCrop, which may also choose the interpolation at random."""
+    """timm's RandomResizedCrop, which can also choose the interpolation at random."""
 
     def __init__(self, size: Any, scale: Any, ratio: Any, interpolations: tuple[Any, ...]) -> None:
         out, shares, ratios = sides("size", size), range_of("scale", scale), range_of("ratio", ratio)
@@ -304,7 +308,7 @@ class ResizeKeepRatio(Crop):
 
 
 class CenterCropOrPad(Crop):
-    """timm's CenterCrop, with any padding."""
+    """timm's CenterCropOrPad: a centre crop that pads smaller images in any padding mode."""
 
     def __init__(self, size: Any, fill: Any, padding_mode: str) -> None:
         out, padding = sides("size", size), padding_of(fill, padding_mode)
@@ -312,7 +316,7 @@ class CenterCropOrPad(Crop):
 
 
 def _timm_random_resized_crop(op: Any, by_tensor: bool) -> Crop | None:
-    if by_tensor:  # resized as floats
+    if by_tensor:  # timm resizes tensors as floats
         return None
     several = op.interpolation if isinstance(op.interpolation, tuple | list) else (op.interpolation,)
     return RandomResizedCropAndInterpolation(op.size, op.scale, op.ratio, tuple(several))
@@ -358,15 +362,15 @@ _TO_TENSOR = ("v1.PILToTensor", "v2.PILToTensor", "v2.ToImage", "timm.MaybePILTo
 
 
 class Split(NamedTuple):
-    """The two parts of a divided transform.
+    """The two parts into which `split` divides a transform.
 
     Attributes
     ----------
     crop : Crop or None
         The crop at the beginning of the transform, if there is one.
     rest : callable or None
-        The remaining transform, which takes the crop's result. It has the same transform objects, in a chain of the
-        same kind.
+        The remaining transform, which takes the crop's result. It consists of the same transform objects, in a chain of
+        the same kind.
     """
 
     crop: Crop | None
@@ -378,14 +382,15 @@ def split(transform: Callable[[Any], Any]) -> Split:
 
     The crop followed by the rest is equivalent to the transform. After the same seed, the crop's ``choose(heights,
     widths)`` draws the same random numbers as the transform. The pixels equal the transform's result on tensors.
-    Compared with the transform's result on PIL images, some resized pixels differ by one level, and few by two.
+    Compared with the transform's result on PIL images, some resized pixels differ by one level, and a few by two.
 
     The supported classes are torchvision's Resize, CenterCrop, RandomCrop, RandomResizedCrop, Pad and
     RandomHorizontalFlip, from ``transforms`` and ``transforms.v2``, and timm's RandomResizedCropAndInterpolation,
-    ResizeKeepRatio and CenterCropOrPad. Subclasses are not supported. These transforms may stand alone, or in
-    ``Compose`` and ``torch.nn.Sequential``, which may be nested. ToImage and PILToTensor do not change pixels, so crops
-    after them also belong to the crop. The rest begins at the first transform that belongs to another class, has a
-    setting that packer does not support, or does not fit into one record with the earlier transforms (see `Compose`).
+    ResizeKeepRatio and CenterCropOrPad. Subclasses are not supported. `transform` can be one of these, or a ``Compose``
+    or ``torch.nn.Sequential`` of them, also a nested one. ToImage and PILToTensor do not change pixels, so supported
+    transforms after them become part of the crop too. The rest begins at the first transform that is of another class,
+    that has a setting that packer does not support, or that does not fit into one record with the earlier transforms
+    (see `Compose`).
 
     Parameters
     ----------
@@ -417,9 +422,9 @@ def split_by(transform: Callable[[Any], Any], by_tensor: bool) -> Split:
 
 
 def pointwise(rest: Callable[[Any], Any] | None) -> tuple[list[Any], Callable[[Any], Any] | None]:
-    """Return the conversions of single pixels at the beginning of a transform, and the rest (None if empty).
+    """Return the steps at the beginning of a transform that convert each pixel alone, and the rest (None if empty).
 
-    These are conversions to tensors, conversions to float32 numbers from 0 to 1, and normalizing; see `is_pointwise`.
+    Such steps convert images to tensors, convert them to float32 numbers from 0 to 1, or normalize; see `is_pointwise`.
     """
     steps = [] if rest is None else leaves(rest)
     conversions = list(itertools.takewhile(is_pointwise, steps))
@@ -432,7 +437,7 @@ class Snapshot:
     def __init__(self, transform: Any) -> None:
         self._steps = list(leaves(transform))
         self._read = [vars(step) for step in self._steps if name_of(step) in _READERS or is_pointwise(step)]
-        # The values are held, so that no other object gets their ids.
+        # References to the values are held, so that no other object gets the same id.
         self._values = [value for settings in self._read for value in settings.values()]
         self._ids = [*map(id, self._values)]
         self._contents = [(value, copy(value)) for value in self._values if type(value) in (list, dict, OrderedDict)]
@@ -440,7 +445,7 @@ class Snapshot:
         self._numbers = [(value, value.tolist()) for value in numbers]
 
     def holds(self, transform: Any) -> bool:
-        """Tell whether a transform still has these steps and settings; users change steps in place."""
+        """Tell whether a transform still has these steps and settings, because users can change steps in place."""
         return (
             list(leaves(transform)) == self._steps
             and [id(value) for settings in self._read for value in settings.values()] == self._ids
@@ -465,12 +470,12 @@ def _composed(crops: list[Crop]) -> Crop | None:
 
 
 def _without(transform: Any, taken: Iterable[bool]) -> Any:
-    """Return a transform without some of its leaves; None if none is left.
+    """Return a transform without some of its steps; None if no step is left.
 
     Parameters
     ----------
     taken : iterable of bool
-        Whether each leaf is left out, in the order of `leaves`; further leaves stay.
+        For each step, in the order of `leaves`, whether it is left out; steps after the last of these stay.
     """
     remaining = _remaining(transform, iter(taken))
     return remaining[0] if remaining else None

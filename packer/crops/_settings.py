@@ -1,4 +1,4 @@
-"""Parsing of the settings of crops and augmentations in torchvision's forms, and errors for invalid settings."""
+"""Parse the settings of crops and augmentations, in all forms that torchvision accepts; invalid ones are errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from packer.errors import OptionError, OptionTypeError
 
 _FARTHEST = 1e100  # larger numbers could become infinite when crops or matrices are computed from them
 _BY_NUMBER = {0: "nearest", 2: "bilinear", 3: "bicubic"}
-"""The names of Pillow's numbers of filters."""
+"""The name of each filter for resizing, by the number that Pillow gives it."""
 
 
 def sides(name: str, size: object, order: str = "(height, width)") -> tuple[int, int]:
@@ -26,7 +26,7 @@ def sides(name: str, size: object, order: str = "(height, width)") -> tuple[int,
 
 
 def side_or_pair(name: str, size: object, order: str = "(height, width)") -> int | tuple[int, int]:
-    """Check a size, an integer or a pair: each side is 1 or more, and an image of this size is allowed."""
+    """Check a size, and return it as an integer or a pair: sides are at least 1, and at most what images can have."""
     is_sequence = isinstance(size, Sequence) and not isinstance(size, str)
     values = [_integer(side) for side in (size if is_sequence else [size])]  # type: ignore[attr-defined]
     if len(values) not in (1, 2) or None in values:
@@ -84,7 +84,7 @@ def _name_among(names: Sequence[str], interpolation: object) -> str:
 
 
 def margins_of(padding: object) -> tuple[int, int, int, int]:
-    """Convert one integer, (left and right, top and bottom) or all four to left, top, right and bottom."""
+    """Convert one, two (left and right, top and bottom) or four integers to left, top, right and bottom."""
     is_sequence = isinstance(padding, Sequence) and not isinstance(padding, str)
     values = [_integer(margin) for margin in (padding if is_sequence else [padding])]  # type: ignore[attr-defined]
     if len(values) not in (1, 2, 4) or None in values:
@@ -98,7 +98,7 @@ def margins_of(padding: object) -> tuple[int, int, int, int]:
 
 
 def fill_of(fill: object, name: str = "fill") -> tuple[int, int, int]:
-    """Convert one integer or three to red, green and blue; whole floats such as 0.0 are accepted."""
+    """Convert one or three integers to red, green and blue; whole floats such as 0.0 are accepted too."""
     is_sequence = isinstance(fill, Sequence) and not isinstance(fill, str)
     values = [_level(colour) for colour in (fill if is_sequence else [fill])]  # type: ignore[attr-defined]
     if len(values) not in (1, 3) or None in values:
@@ -110,7 +110,7 @@ def fill_of(fill: object, name: str = "fill") -> tuple[int, int, int]:
 
 
 def padding_of(fill: object, mode: object) -> Padding:
-    """Check the colour and the mode of padding, and return both; other modes than ``constant`` have no colour."""
+    """Check the colour and the mode of padding, and return both; the colour is 0 unless the mode is ``constant``."""
     colour = _as_number(fill_of(fill))
     if mode not in PADDINGS:
         raise OptionError(f"padding_mode is one of {', '.join(PADDINGS)}, not {mode!r}")
@@ -198,6 +198,6 @@ def stored_colour(fill: Any, name: str = "fill") -> int | tuple[int, int, int] |
 
 
 def named(value: object) -> str:
-    """Return the repr of a user's value, with the package if that package has classes of the same names as packer's."""
+    """Return the repr of a user's value; with its package, if classes of that package have names like packer's."""
     package = type(value).__module__.partition(".")[0]
     return f"{package}'s {' '.join(repr(value).split())}" if package in {"torchvision", "timm"} else repr(value)

@@ -38,7 +38,7 @@ from packer.errors import ImageError, OptionError
 Floats = npt.NDArray[np.float64]
 
 Pairs = Ints
-"""(N, 2) int64: down and across."""
+"""(N, 2) int64 array: a vertical and a horizontal number for each image, such as height and width."""
 
 
 class Padding(NamedTuple):
@@ -80,12 +80,12 @@ def inside(limits: tuple[float, float], random: Floats) -> Floats:
     return between(low, high, random)
 
 
-_ADDITIVE = ("constant", "edge")  # padding twice is padding once with both margins
+_ADDITIVE = ("constant", "edge")  # in these modes, padding twice is the same as padding once with both margins added
 
 
 @dataclass(frozen=True)
 class Record:
-    """Facts that hold for the records of all images after some steps.
+    """What is known about the records of all images after some steps; the next step must fit it.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class Record:
         return replace(self, least=least, resized=True)
 
     def after_cut(self, size: tuple[int, int]) -> Record:
-        """Return the facts about the records after a cut that lies inside every result."""
+        """Return what is known about the records after a cut to `size` that is inside of every result."""
         return replace(self, least=size, hides=self.hides or self.resized or self.padding is not None)
 
     def after_padding(self, padding: Padding, least: tuple[int, int]) -> Record:
@@ -129,7 +129,7 @@ BLACK = Padding("constant", 0)
 
 
 class Step(abc.ABC):
-    """One step of a rule. Steps are frozen, and two steps with equal settings are equal."""
+    """One step of a crop. Steps are frozen, and two steps with equal settings are equal."""
 
     randoms: int = 0
     """The number of uniform random numbers that an image needs."""
@@ -139,7 +139,7 @@ class Step(abc.ABC):
 
     @abc.abstractmethod
     def after(self, record: Record) -> Record:
-        """Return the facts about records after this step; ValueError, with the reason, if records cannot hold it."""
+        """Return what is known about records after this step; ValueError if a record cannot express the step."""
 
     @property
     def fixed(self) -> tuple[int, int] | None:
@@ -162,12 +162,12 @@ class Step(abc.ABC):
         return height, width
 
     def choose(self, sizes: Pairs, random: Floats) -> Ints:
-        """Convert (N, randoms) uniform random numbers to the (N, chosen) numbers of the step's choices."""
+        """Convert (N, randoms) uniform random numbers to (N, chosen) integers, the step's choices for N images."""
         return np.empty((len(sizes), 0), np.int64)
 
     @property
     def drawn(self) -> tuple[tuple[str, float, float], ...]:
-        """The kinds of float numbers that `draw` uses: each a method of `NumberSource`, with its arguments."""
+        """The kinds of floats that `draw` draws: for each, a method of `NumberSource` with its arguments."""
         return ()
 
     def draw(self, height: int, width: int, source: NumberSource) -> tuple[int, ...]:
@@ -330,7 +330,7 @@ class RandomCut(_Cut):
 
 @dataclass(frozen=True)
 class RandomCutOfV1(RandomCut):
-    """torchvision's RandomCrop as in v1's ``get_params``, which draws both coordinates of the corner or none."""
+    """torchvision's RandomCrop as in v1's ``get_params``, which draws either both coordinates of the corner or none."""
 
     def draw(self, height: int, width: int, source: NumberSource) -> tuple[int, ...]:
         if (height, width) == self.size:
@@ -416,7 +416,10 @@ class Mirrored(Step):
 
 
 def refuse(refused: npt.NDArray[np.bool_], sizes: Pairs, reason: str) -> None:
-    """Raise ImageError for the first refused image of N; the message has its size, and `index` is its position."""
+    """Raise ImageError for the first of N images for which `refused` is True, if there is one.
+
+    The message has the size of that image, and the error's `index` is its position.
+    """
     for number in np.flatnonzero(refused)[:1].tolist():
         error = ImageError(f"{sizes[number, 1]} x {sizes[number, 0]} pixels {reason}")
         error.index = number
@@ -569,7 +572,7 @@ def cropped(crops: Crops, corner: Pairs, size: Pairs | tuple[int, int]) -> None:
 
 
 def resized(crops: Crops, sizes: Pairs | tuple[int, int], interpolation: Ints | str) -> None:
-    """Resize results that are unresized rectangles; `interpolation` is a name, or indices into `INTERPOLATIONS`."""
+    """Resize results that have not been resized yet; `interpolation` is a name, or indices into `INTERPOLATIONS`."""
     columns = _columns(crops)
     columns.scaled[:] = columns.out[:] = sizes
     crops["interpolation"] = INTERPOLATIONS.index(interpolation) if isinstance(interpolation, str) else interpolation

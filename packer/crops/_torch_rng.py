@@ -1,8 +1,9 @@
-"""Numbers from torch's default generator: the same as torchvision's transforms would draw, image after image.
+"""Random numbers from torch's default generator: those that torchvision's transforms would draw, image after image.
 
-A call of torch costs a microsecond or two, and a crop takes half a dozen. Therefore `Ahead` copies the generator, lets
-the copy make many numbers at once, in each kind that may be needed, and advances the generator itself by the count of
-numbers used. Whether this gives the same numbers in the installed version of torch is tested once.
+A call of torch takes a microsecond or two, and a crop needs half a dozen calls. Therefore `Ahead` copies the generator,
+and draws many numbers at once from the copy, in every form that may be needed. At the end it advances the generator
+itself by as many numbers as were used. Once in each process, a test tells whether the installed version of torch gives
+the same numbers this way.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-_FEW = 4  # with fewer images, copying the generator takes longer than it saves
-_EACH = 7  # numbers for a crop, approximately
+_FEW = 4  # with fewer images than this, copying the generator takes more time than it saves
+_EACH = 7  # approximate number of random numbers that a crop needs
 _HALF = 2**27  # torch makes an integer below 2**28 from one word of the generator, as a remainder
 _locks = [threading.Lock()]
 
@@ -49,7 +50,7 @@ class NumberSource:
         return torch.empty(1).uniform_(low, high, generator=self._generator).item()
 
     def power(self, low: float, high: float) -> float:
-        """Return e to the power of a number drawn as by `uniform`, in float32."""
+        """Return e to the power of a number that is drawn like that of `uniform`, in float32."""
         return torch.exp(torch.empty(1).uniform_(low, high, generator=self._generator)).item()
 
     def below(self, end: int) -> int:
@@ -57,7 +58,7 @@ class NumberSource:
         return int(torch.randint(0, end, size=(1,), generator=self._generator).item())
 
     def end(self) -> None:
-        """Set the generator to the state after the last number drawn."""
+        """Set the generator to the state after the last number that was drawn."""
 
 
 class Ahead(NumberSource):
@@ -94,7 +95,7 @@ class Ahead(NumberSource):
         return made[self._used - 1]
 
     def _all(self, kind: str, low: float = 0, high: float = 0) -> torch.Tensor:
-        """Return the next random numbers, all of this kind."""
+        """Return the next `count` random numbers in this form."""
         if kind == "word":  # 32 bits, computed from two remainders
             one, other = self._remainders(_HALF), self._remainders(_HALF - 1)
             return one + _HALF * ((other - one) % (_HALF - 1))
@@ -103,7 +104,7 @@ class Ahead(NumberSource):
         return torch.exp(numbers) if kind == "power" else numbers
 
     def all(self, kinds: Sequence[tuple[str, float, float]]) -> npt.NDArray[np.float64]:
-        """Return the next numbers as 32-bit integers and in each of the other kinds, as a (1 + kinds, count) array."""
+        """Return the next `count` numbers in each form, (1 + len(kinds), count); the first row has 32-bit integers."""
         made = np.empty((1 + len(kinds), self._count))
         made[0] = self._all("word").numpy()
         for row, kind in zip(made[1:], kinds, strict=True):
@@ -117,7 +118,7 @@ class Ahead(NumberSource):
         self._begin()
 
     def take_back(self) -> None:
-        """Restore the first state of the generator."""
+        """Reset the generator to its state before this object was made."""
         self._generator.set_state(self._first)
         self._begin()
 
@@ -147,9 +148,9 @@ class Ahead(NumberSource):
 
 @contextlib.contextmanager
 def drawing(images: int, most: int = 0) -> Iterator[NumberSource]:
-    """Yield a source of numbers from torch's default generator for this many images; one thread at a time.
+    """Yield a source of numbers for `images` images from torch's default generator, for one thread at a time.
 
-    If numbers are made ahead, at least `most` are made at a time.
+    If numbers are drawn ahead, at least `most` numbers are drawn at a time.
     """
     with _locks[0]:
         ahead = images >= _FEW and _makes_one_word_a_number()
