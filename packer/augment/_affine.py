@@ -47,7 +47,7 @@ def inverse_matrices(angle: Floats, shift: Floats, scale: Floats, shear: Floats,
 
 
 def is_identity(matrices: Floats) -> npt.NDArray[np.bool_]:
-    """Tell for each of N matrices whether it moves nothing."""
+    """Tell, for each of N matrices, whether it leaves the image unchanged."""
     same: npt.NDArray[np.bool_] = (matrices == (1, 0, 0, 0, 1, 0)).all(1)
     return same
 
@@ -61,7 +61,7 @@ def moved(operations: Operations, matrices: Floats, filter: int, fill: int) -> N
 def turned(angle: Floats, center: Floats, sizes: Pairs) -> Floats:
     """Return the matrices of rotations by `angle` degrees, counter-clockwise.
 
-    For multiples of 90 degrees for which torchvision does not interpolate, the matrices are exact.
+    The matrices are exact for those multiples of 90 degrees for which torchvision does not interpolate.
     """
     degrees, none = angle % 360, np.zeros((len(angle), 2))
     matrices = inverse_matrices(-degrees, none, np.ones(len(angle)), none, center)
@@ -180,7 +180,7 @@ class RandomAffine(Augmentation):
 
 
 def _from_middle(center: tuple[float, float] | None, sizes: Pairs) -> Floats:
-    """Return the horizontal and vertical distance of a position from the middle of each of N images."""
+    """Return the horizontal and vertical distance of `center` from the middle of each of N images, 0 for None."""
     if center is None:
         return np.zeros((len(sizes), 2))
     distances: Floats = np.asarray(center) - sizes[:, ::-1] * 0.5
@@ -195,8 +195,8 @@ class RandomErasing(Augmentation):
 
     Up to ten times, an area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio
     log-uniformly from `ratio`; the first rectangle that fits is placed at random. If none fits, nothing is erased.
-    Recipes that erase after normalizing fill the rectangle with the mean; for ImageNet this is ``value=(124, 116,
-    104)``.
+    Recipes that erase after normalizing fill the rectangle with the mean of the data set; for ImageNet, pass
+    ``value=(124, 116, 104)`` for the same result.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ ALL = (
     "Equalize",
     "Invert",
 )
-"""torchvision's names."""
+"""The names of all operations, as in torchvision."""
 
 _KINDS = {
     "Brightness": "brightness",
@@ -55,12 +55,12 @@ SIGNED = (*_GEOMETRIC, *_FACTORS)
 
 
 class Space(NamedTuple):
-    """The maximum strength of each operation.
+    """The maximum strengths of the operations.
 
     Attributes
     ----------
     shear, turn, factor : float
-        The strongest shear, as a tangent; the strongest rotation, in degrees; and the strongest change of a factor.
+        The largest shear, as a tangent; the largest rotation, in degrees; and how much a factor differs from 1 at most.
     bits : int
         The maximum number of bits that posterizing removes.
     pixels : float, optional
@@ -97,14 +97,14 @@ def _linear(first: float, last: float, bins: int) -> Floats:
 
 
 def _numbers(values: torch.Tensor) -> Floats:
-    """Return float32 numbers in the precision that torchvision uses."""
+    """Convert float32 numbers, which torchvision computes, to float64, so that they are not rounded again."""
     return values.double().numpy()
 
 
 def done(  # noqa: PLR0917
     operations: Operations, names: Sequence[str], which: Ints, magnitudes: Floats, sizes: Pairs, filter: int, fill: int
 ) -> None:
-    """Fill in N operations: `which` are indices into `names`, and `magnitudes` are the strengths.
+    """Fill the N records in `operations`: `which` are indices into `names`, and `magnitudes` are the strengths.
 
     A magnitude has the same meaning as in ``_apply_image_or_video_transform`` in torchvision's
     transforms/v2/_auto_augment.py. An operation that changes nothing is left out.
@@ -255,14 +255,14 @@ POLICIES = {
     ShearX 0.7 2, Invert 0.1
     """),
 }
-"""25 pairs of operations each."""
+"""The policies of AutoAugment by name, each with 25 pairs of operations."""
 
 
 _WIDE = Space(shear=0.99, turn=135, factor=0.99, bits=6, pixels=32)
 _USUAL = Space(shear=0.3, turn=30, factor=0.9, bits=4)
 _CHOSEN = tuple(name for name in ALL if name != "Invert")
-_MOST_BINS = 128  # with more strengths, the operations are not computed in advance
-_STEPS = 10  # strengths in a policy
+_MOST_BINS = 128  # with more strengths than this, the operations are not computed in advance
+_STEPS = 10  # number of strengths in a policy
 
 
 class _Automatic(Augmentation):
@@ -279,7 +279,7 @@ class _Automatic(Augmentation):
     def _do(  # noqa: PLR0917
         self, operations: Operations, which: Ints, steps: Ints, negative: Floats, bins: int, sizes: Pairs
     ) -> None:
-        """Fill in N operations of `ALL`, each with a step on a scale of `bins` steps and a random sign."""
+        """Fill N records: `which` are indices into `ALL`, `steps` are on a scale of `bins` steps, signs are random."""
         if len(sizes) and bins <= _MOST_BINS and (sizes == sizes[0]).all():
             table = _table(self, bins, *sizes[0].tolist())
             operations[:] = table[(which * bins + steps) * 2 + (negative < 0.5)]

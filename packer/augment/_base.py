@@ -1,4 +1,4 @@
-"""The base class of augmentations, their chains, choices and views, and the records that C uses for them."""
+"""The base class of augmentations; chains, choices and views of augmentations; and the records that C uses for them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def coded(kind: str, randoms: int, table: Operations | None = None, **numbers: f
 
 
 def joined(rules: Sequence[Coded | None]) -> Coded | None:
-    """Join encoded rules, one after the other; return None if one is None, because C does not support that rule."""
+    """Concatenate encoded rules. If a rule is None, because C does not support it, the result is None."""
     known = [rule for rule in rules if rule is not None]
     if len(known) < len(rules):
         return None
@@ -75,7 +75,7 @@ class Augmentation(Frozen, abc.ABC):
     def __init__(self) -> None: ...
 
     def _be(self, randoms: int, operations: int, **settings: Any) -> None:
-        """Initialise the augmentation; the settings are used by repr and in comparisons."""
+        """Initialise the augmentation; repr shows the settings, and comparisons compare them."""
         vars(self).update(randoms=randoms, operations=operations, _settings=settings)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Augmentation(Frozen, abc.ABC):
         return chosen
 
     def interpolations(self) -> set[str]:
-        """Return the names of the interpolations with which the rule may move pixels; none if it moves no pixels."""
+        """Return the names of the interpolations with which the rule can move pixels; empty if it moves no pixels."""
         found = {str(self._settings["interpolation"])} if "interpolation" in self._settings else set()
         for value in self._settings.values():
             for rule in value if isinstance(value, tuple) else ():
@@ -134,7 +134,7 @@ class Augmentation(Frozen, abc.ABC):
         """Fill `chosen`, whose operations do nothing so far, with the operations on images of these sizes."""
 
     def _coded_for(self, heights: Ints, widths: Ints) -> Coded | None:
-        """Return the rules encoded for C; None if C does not support them, or the sizes differ or are refused."""
+        """Return the rules encoded for C; None if C does not support them, or if sizes differ or are not allowed."""
         if _native is None or len(heights) == 0:
             return None
         height, width = int(heights[0]), int(widths[0])
@@ -226,14 +226,14 @@ class ChoiceOfAugmentations(Augmentation):
             some = np.array(chosen[ours, : rule.operations])
             try:
                 rule._fill_in(some, sizes[ours], random[ours, 1 : 1 + rule.randoms])
-            except ImageError as error:  # its `index` is the position among the images of this rule
+            except ImageError as error:  # `index` is the position among the images to which this rule applies
                 error.index = int(np.flatnonzero(ours)[error.index or 0])
                 raise
             chosen[ours, : rule.operations] = some
 
 
 def chain_of(augment: Any) -> Augmentation:
-    """Return a user's argument, one augmentation or a list, as one augmentation; TypeError for other objects."""
+    """Return one augmentation for a user's argument, an augmentation or a list; TypeError for other objects."""
     return augment if isinstance(augment, Augmentation) else Chain(_rules("augment", augment))
 
 
@@ -261,8 +261,8 @@ class View(Frozen):
     """One of the versions of each image that a dataset makes for self-supervised learning.
 
     ``[View(RandomResizedCrop(224, flip=0.5), augment=[...])] * 2`` makes SimCLR's two views, and
-    ``[first, second] + [View(RandomResizedCrop(96, scale=(0.05, 0.4), flip=0.5), augment=[...])] * 8`` the views of
-    DINO's multi-crop. Views are immutable; two with equal settings are equal.
+    ``[first, second] + [View(RandomResizedCrop(96, scale=(0.05, 0.4), flip=0.5), augment=[...])] * 8`` makes the views
+    of DINO's multi-crop. Views are immutable; two with equal settings are equal.
 
     Parameters
     ----------

@@ -21,9 +21,9 @@ from packer.crops._settings import count_of, real
 from packer.crops._steps import Floats
 from packer.errors import OptionError, OptionTypeError
 
-_LEAST_ALPHA = 1e-100  # with a smaller one, NumPy returns NaN
+_LEAST_ALPHA = 1e-100  # with a smaller alpha, NumPy returns NaN
 _of_thread = threading.local()
-"""Has `source`, a generator that is seeded before each use."""
+"""Contains `source`, the generator of each thread, which is seeded before each use."""
 
 
 class Mixing(Frozen, abc.ABC):
@@ -38,14 +38,14 @@ class Mixing(Frozen, abc.ABC):
     """The number of random numbers that a batch needs."""
 
     makes_fractions: bool = False
-    """Whether pixels may become fractions."""
+    """Whether mixed pixels can be numbers with fractions."""
 
     @abc.abstractmethod
     def __init__(self) -> None: ...
 
     def _be(self, randoms: int, **settings: Any) -> None:
-        """Initialise the mixing; the settings are used by repr and in comparisons."""
-        import numpy.random  # noqa: F401  # not in the first batch, because a Ctrl-C during this import is lost
+        """Initialise the mixing; repr shows the settings, and comparisons compare them."""
+        import numpy.random  # noqa: F401  # now, and not in the first batch: a Ctrl-C during this import is lost
 
         vars(self).update(randoms=randoms, _settings=settings)
 
@@ -147,8 +147,8 @@ class CutMix(Mixing):
     Parameters
     ----------
     alpha : float
-        The value of both parameters of a Beta distribution, more than 0. It determines the share of the image that is
-        not replaced. The rectangle is clipped to the image.
+        The value of both parameters of a Beta distribution, more than 0. From this distribution, the share of the image
+        that is not replaced is drawn. The rectangle is then clipped to the image.
     num_classes, labels_getter
         The same as for `MixUp`.
 
@@ -280,6 +280,6 @@ def _beta(alpha: float, random: float) -> float:
     """
     seed = int(random * 2**53)
     if not hasattr(_of_thread, "source"):
-        _of_thread.source = np.random.RandomState()  # making one takes several times as long as seeding it
+        _of_thread.source = np.random.RandomState()  # made once, because seeding it again takes a fraction of the time
     _of_thread.source.seed([seed >> 32, seed & 0xFFFFFFFF])
     return float(_of_thread.source.beta(alpha, alpha))
