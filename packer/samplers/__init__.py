@@ -1,10 +1,10 @@
-"""Orders of samples: pure functions of seed, epoch and position, which ranks share and which can start anywhere.
+"""Samplers: the sample at a position of an epoch is a pure function of seed, epoch and position.
 
-Every sampler describes one order of all samples, the same on every rank. Rank r of w takes the samples at the positions
-r, r + w, r + 2 w, … of that order. So the progress of an epoch is one number: the number of samples that all ranks
+Every sampler describes one order of samples, the same on every rank. Rank r of w takes the samples at the positions
+r, r + w, r + 2 w, … of this order. So the progress of an epoch is one number: the number of samples that all ranks
 together have completed. An epoch that began on eight ranks can continue on two ranks, exactly at the next sample.
 
-A sampler holds everything that determines the order: seed, epoch and position. The dataset determines the crops.
+The state of a sampler is everything that determines the order: seed, epoch and position. The dataset chooses the crops.
 """
 
 from packer.samplers._orders import (

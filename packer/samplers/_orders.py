@@ -1,4 +1,7 @@
-"""Orders in which every sample comes once, and the base class, which divides orders among ranks and saves states."""
+"""Samplers for which every sample comes once in an epoch, and the base class of all samplers.
+
+The base class divides an order among ranks, and saves and loads the position in it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from packer.errors import OptionError, OptionTypeError, warn
 from packer.samplers._random import digest_of, earlier, epoch_of, permute, seed_of
 
 _CHUNK = 1 << 14
-_VERSION = 1  # of the format of states
+_VERSION = 1  # version of the format of states
 
 
 class OrderSampler(Sampler[int], abc.ABC):
@@ -44,7 +47,7 @@ class OrderSampler(Sampler[int], abc.ABC):
     epoch : int
         The epoch of the running pass, or of the next pass.
     start : int
-        The position, in the common order of all ranks, at which this pass begins.
+        The position at which this pass begins, in the order that all ranks share.
     begun : bool
         Whether a pass over this epoch has begun.
 
@@ -88,9 +91,10 @@ class OrderSampler(Sampler[int], abc.ABC):
         """Return the samples at some positions in the order of the current epoch."""
 
     def draws(self, places: Ints) -> tuple[Ints, Ints | None]:
-        """Return the samples at some positions of the order, and their turns, which count repetitions.
+        """Return the samples at some positions of the order, and a turn for each.
 
-        If a sample comes several times in an epoch, a Loader uses the turns to choose another crop each time.
+        A turn distinguishes the repetitions of a sample. If a sample comes several times in an epoch, a Loader uses the
+        turns to choose another crop each time.
 
         Parameters
         ----------
@@ -101,8 +105,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         samples : (N,) int64 array
             The samples that `order` returns.
         turns : (N,) int64 array, optional
-            Numbers of 0 or more, which distinguish the repetitions of a sample in the epoch; None if no sample comes
-            twice.
+            Numbers from 0 on, different for each repetition of a sample in the epoch; None if no sample comes twice.
         """
         return self.order(places), None
 
@@ -137,7 +140,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         self.begun = False
 
     def state_dict(self, done: int = 0) -> dict[str, Any]:
-        """Return the order and the position in it.
+        """Return the settings of the order, and the position that the pass has reached.
 
         Parameters
         ----------
@@ -162,10 +165,10 @@ class OrderSampler(Sampler[int], abc.ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next pass continue at the position of a `state_dict`, in the same order, on any number of ranks.
+        """Let the next pass continue where the pass of a saved state was, in the same order, on any number of ranks.
 
-        The sampler gets the seed in the state. A state by packer 0.1.0 contains only epoch and start, so the sampler
-        keeps its seed.
+        The sampler takes the seed of the state. A state that packer 0.1.0 saved contains only epoch and start, so the
+        sampler keeps its seed.
 
         Raises
         ------
@@ -182,7 +185,7 @@ class OrderSampler(Sampler[int], abc.ABC):
                         f"the state belongs to another order: its {name} is {state.get(name)!r}, and this sampler's is "
                         f"{value!r}. Make the sampler with the settings of the state."
                     )
-        elif start > 2 * self.length:  # padding for the ranks at most doubles the places
+        elif start > 2 * self.length:  # repeated samples, which fill up the ranks, at most double the positions
             raise OptionError(
                 f"the state is at sample {start}, but there are only {self.length}: it belongs to another pack"
             )
@@ -256,7 +259,7 @@ class OrderSampler(Sampler[int], abc.ABC):
 
 
 def _iterated_by_torch() -> bool:
-    """Tell whether torch's DataLoader iterates the sampler; unlike a user's own loop, it probably runs epochs."""
+    """Tell whether torch's DataLoader iterates the sampler: then, unlike in a user's own loop, epochs are likely."""
     caller = sys._getframe(2).f_globals.get("__name__", "")
     return str(caller).startswith("torch.utils.data")
 
@@ -303,7 +306,7 @@ class ShuffleSampler(OrderSampler):
 
 
 class BlockShuffleSampler(OrderSampler):
-    """Shuffled blocks of adjacent samples, mixed in windows: for packs larger than memory, and for disks.
+    """Shuffled blocks of adjacent samples, mixed in windows: for packs that are larger than memory, and for disks.
 
     The pack is divided into blocks of `block` adjacent samples. The blocks are shuffled, and the samples of every
     `window` consecutive blocks are shuffled together. So at any time, samples are read only from `window` small ranges
@@ -466,7 +469,7 @@ def gathered(value: Any) -> list[Any]:
 
 
 def require_version(state: Mapping[str, Any], known: int) -> None:
-    """Raise ValueError if a state has a version that this packer does not support."""
+    """Raise ValueError if a state has a version that is newer than `known`."""
     version = number_in(state, "version", 1)
     if version > known:
         raise OptionError(
@@ -486,7 +489,7 @@ def number_in(state: Mapping[str, Any], name: str, least: int | None = None) -> 
 
 
 def require_same(state: Mapping[str, Any], name: str, value: Any, advice: str) -> None:
-    """Raise ValueError if a value in a state differs from that of this run; older states may lack the value."""
+    """Raise ValueError if a state has a value that differs from this run's `value`. Older states may lack the value."""
     if state.get(name, value) != value:
         raise OptionError(
             f"the state belongs to another run: its {name} is {state[name]!r}, and here it is {value!r}. {advice}"
@@ -494,14 +497,14 @@ def require_same(state: Mapping[str, Any], name: str, value: Any, advice: str) -
 
 
 def require_same_seeds(state: Mapping[str, Any], order_seed: int | None, crop_seed: int | None) -> None:
-    """Raise ValueError if the single seed in a state by packer 0.1.0 differs from the seed of the order or the crops.
+    """Raise ValueError if the only seed in a state of packer 0.1.0 differs from the seed of the order or of the crops.
 
     Parameters
     ----------
     state : mapping
         The state.
     order_seed, crop_seed : int or None
-        The seeds of the sampler and of the dataset. None if the state's seed replaces this one, or if nothing is
+        The seeds of the sampler and of the dataset. None for a seed that the state's seed replaces, or if nothing is
         random.
     """
     seed, _epoch, _start = (number_in(state, name) for name in ("seed", "epoch", "start"))

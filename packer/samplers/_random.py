@@ -1,6 +1,7 @@
 """Random numbers and permutations as functions of seed, epoch and index, the same on every thread and rank.
 
-Users' transforms draw from the generators of torch, Python and NumPy; these can be seeded in the same way.
+Users' transforms draw from the generators of torch, Python and NumPy. `seeder` seeds these generators with seed, epoch
+and index too.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def uniforms(seed: int, epoch: int, indices: npt.NDArray[np.int64], randoms: int
 
 
 def seed_of(seed: object) -> int:
-    """Return a user's seed; TypeError if it is not an integer."""
+    """Return a seed from the user as an int; TypeError if it is not an integer."""
     try:
         return operator.index(seed)  # type: ignore[arg-type]
     except TypeError:
@@ -54,7 +55,7 @@ def seed_of(seed: object) -> int:
 
 
 def epoch_of(epoch: object) -> int:
-    """Return a user's epoch; TypeError if it is not an integer."""
+    """Return an epoch from the user as an int; TypeError if it is not an integer."""
     try:
         return operator.index(epoch)  # type: ignore[arg-type]
     except TypeError:
@@ -70,15 +71,15 @@ def _mix(values: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
 _Bits = npt.NDArray[np.uint64]
 
 _ROUNDS = 6
-_EPOCH_OF_NUMBERS = -2  # takes the part of the epoch, so that `permute_each` and `permute` have different keys
+_EPOCH_OF_NUMBERS = -2  # stands in place of the epoch, so that `permute_each` and `permute` have different keys
 
 
 def permute(places: Ints, length: int, seed: int, epoch: int) -> Ints:
     """Return the elements of a permutation of ``range(length)`` at some positions, without computing the others.
 
-    A Feistel network on the smallest even number of bits that can represent `length` values; a result of `length` or
-    more goes through the network again until it is smaller (Black, Rogaway 2002, "Ciphers with arbitrary finite
-    domains", cycle walking).
+    The permutation is a Feistel network on the smallest even number of bits that can represent `length` values. A
+    result that is not less than `length` goes through the network again until it is (Black, Rogaway 2002, "Ciphers with
+    arbitrary finite domains", cycle walking).
     """
     half = np.uint64(max(1, -(-(length - 1).bit_length() // 2)))
     keys = (uniforms(seed, epoch, np.arange(_ROUNDS), 1)[:, 0] * 2.0**53).astype(np.uint64)
@@ -91,7 +92,7 @@ def permute(places: Ints, length: int, seed: int, epoch: int) -> Ints:
 
 
 def permute_each(places: Ints, lengths: Ints, seed: int, numbers: Ints) -> Ints:
-    """Return N elements, each from a permutation of its own.
+    """Return N numbers, each an element of another permutation.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ def permute_each(places: Ints, lengths: Ints, seed: int, numbers: Ints) -> Ints:
         For each element: its position in the permutation, the permutation's length, and a number that selects the
         permutation together with `seed`.
     """
-    bits = np.frexp((lengths - 1).astype(np.float64))[1]  # equals int.bit_length
+    bits = np.frexp((lengths - 1).astype(np.float64))[1]  # the same as int.bit_length
     halves = np.maximum(1, -(-bits // 2)).astype(np.uint64)
     keys = (uniforms(seed, _EPOCH_OF_NUMBERS, numbers, _ROUNDS).T * 2.0**53).astype(np.uint64)
     values, ends = places.astype(np.uint64), lengths.astype(np.uint64)
@@ -111,7 +112,7 @@ def permute_each(places: Ints, lengths: Ints, seed: int, numbers: Ints) -> Ints:
 
 
 def _mixed(values: _Bits, half: _Bits | np.uint64, keys: _Bits) -> _Bits:
-    """Send values of twice `half` bits through the network; each row of `keys` has the keys of one round."""
+    """Send values of ``2 * half`` bits through the Feistel network; each row of `keys` has the keys of one round."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     left, right = values >> half, values & mask
     with np.errstate(over="ignore"):
@@ -124,7 +125,7 @@ def _mixed(values: _Bits, half: _Bits | np.uint64, keys: _Bits) -> _Bits:
 
 
 def earlier(values: Ints) -> Ints:
-    """Return for each of N values the number of its earlier occurrences."""
+    """Return, for each of N values, how often it occurs before its position."""
     order = np.argsort(values, kind="stable")
     begins = np.flatnonzero(np.diff(values[order], prepend=-1))  # the first index of each run of equal values
     counted = np.empty_like(values)
@@ -133,7 +134,7 @@ def earlier(values: Ints) -> Ints:
 
 
 def weights_of(values: Any) -> npt.NDArray[np.float64]:
-    """Return a user's weights as an (N,) float64 array.
+    """Return weights from the user as an (N,) float64 array.
 
     Raises
     ------
@@ -189,16 +190,16 @@ _WITH_GENERATOR = {
     *(torch.Tensor.exponential_, torch.Tensor.cauchy_, torch.Tensor.geometric_, torch.Tensor.log_normal_),
     *(torch.Tensor.bernoulli, torch.Tensor.multinomial),
 }
-"""torch's functions that take a generator."""
+"""torch's functions that take the argument `generator`."""
 
 _FILLED_BY = {torch.rand_like: torch.Tensor.uniform_, torch.randn_like: torch.Tensor.normal_}
-"""Functions that take no generator, and the method that fills a new tensor with the same numbers."""
+"""For each function without the argument `generator`, the method that fills a new tensor with the same numbers."""
 
 
 class drawing_from(TorchFunctionMode):  # noqa: N801 - it stands in a with statement
-    """Make torch's functions draw from a generator of this thread, as after ``torch.manual_seed(seed)``.
+    """Make torch's functions draw, in this thread, the same numbers as after ``torch.manual_seed(seed)``.
 
-    torch's default generator, which all threads share, is unchanged.
+    They draw from a new generator. torch's default generator, which all threads share, is unchanged.
     """
 
     def __init__(self, seed: int) -> None:

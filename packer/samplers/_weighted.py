@@ -1,4 +1,4 @@
-"""Orders in which the frequency of samples, classes or datasets is proportional to weights."""
+"""Samplers that choose samples, classes or datasets with frequencies in proportion to weights."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from packer.samplers._random import digest_of, permute_each, uniforms, weights_o
 Floats = npt.NDArray[np.float64]
 
 LAST_PLACE = 1 << 48
-"""The end of the places that `Interleaving` can order: the times of later places would be too inexact as floats."""
+"""The number of positions that `Interleaving` can order: later ones would have times too large for exact floats."""
 
-_EPOCH_OF_TIMES = -1  # takes the part of the epoch, so that times and permutations have different random numbers
-_AT_ONCE = 1 << 18  # times that are computed together
+_EPOCH_OF_TIMES = -1  # stands in place of the epoch, so that times and permutations have different random numbers
+_AT_ONCE = 1 << 18  # number of times that are computed together
 
 
 class WeightedSampler(OrderSampler):
@@ -35,7 +35,7 @@ class WeightedSampler(OrderSampler):
     length : int, optional
         Number of samples in an epoch; by default N.
     replacement : bool
-        Whether a sample may come several times in an epoch. Without replacement, each draw chooses among the remaining
+        Whether a sample can come several times in an epoch. Without replacement, each draw chooses among the remaining
         samples, and every epoch begins by sorting N random numbers.
     seed, rank, world, uneven
         The same as for `OrderSampler`.
@@ -84,13 +84,13 @@ class WeightedSampler(OrderSampler):
             return self._drawn_once()[places], None
         random = uniforms(self.seed, self.epoch, places, 1)[:, 0]
         drawn = np.searchsorted(self._ends, random * self._ends[-1], side="right")
-        return drawn.astype(np.int64, copy=False), places  # a place is unique, so it serves as the turn
+        return drawn.astype(np.int64, copy=False), places  # each position is unique, so it serves as the turn
 
     def _drawn_once(self) -> Ints:
         """Return the order of this epoch, drawn without replacement.
 
-        Each sample gets a waiting time from an exponential distribution; the rate is the sample's weight (Efraimidis,
-        Spirakis 2006, "Weighted random sampling with a reservoir").
+        The samples are sorted by random waiting times, each from an exponential distribution whose rate is the sample's
+        weight (Efraimidis, Spirakis 2006, "Weighted random sampling with a reservoir").
         """
         settings = self.seed, self.epoch
         if self._sorted is None or self._sorted[0] != settings:
@@ -111,7 +111,7 @@ class WeightedSampler(OrderSampler):
 
 
 class _Grouped(OrderSampler):
-    """An order of samples in groups: each group has its share of the order, and its members come in permutations.
+    """An order of samples in groups: each group has its share of the order, and its members come in permuted order.
 
     Each epoch continues the permutations of the previous epoch: whatever the length of an epoch, no member comes again
     before all members of its group have come.
@@ -121,7 +121,7 @@ class _Grouped(OrderSampler):
     sizes : (D,) int64 array
         The number of members of each group, 1 or more.
     shares : (D,) float64 array
-        The shares, each above 0; the sum is 1.
+        The share of each group in the order, above 0; the sum is 1.
     """
 
     def __init__(self, length: int, sizes: Ints, shares: Floats, **settings: Any) -> None:
@@ -231,7 +231,7 @@ class MixSampler(_Grouped):
         Parameters
         ----------
         datasets : sequence
-            Several adjacent datasets may be the parts of one dataset of `weights`.
+            Several adjacent datasets can be the parts of one dataset of `weights`.
         whole : bool
             Whether all samples of the datasets are used, so that the first index of each dataset follows from the
             lengths.
@@ -252,7 +252,7 @@ class MixSampler(_Grouped):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_datasets": []}  # another process has copies of them, which cannot be compared
+        return {**self.__dict__, "_datasets": []}  # another process gets copies of datasets, which cannot be compared
 
     def fingerprint(self) -> dict[str, Any]:
         shares = np.zeros(len(self._lengths))
@@ -333,27 +333,27 @@ class BalancedSampler(_Grouped):
 class Interleaving:
     """An endless order of the elements of D streams; each stream has its share of any stretch of the order.
 
-    The elements of stream d, numbered from 0, are due one after the other: element k at a random time between k / share
-    and (k + 1) / share. The order of all elements is the order of their times. So the element at a position can be
-    found from nearby times: until time t, each stream has sent its share of t elements, give or take one, and all
-    streams together have sent t elements, give or take D.
+    The elements of a stream are numbered from 0. Element k is due at a random time between k / share and (k + 1) /
+    share, and the elements of all streams are ordered by these times. Until time t, a stream has sent share * t
+    elements, give or take one, so all streams together have sent t elements, give or take D. Therefore the element at
+    position t of the order is found among those with times close to t.
 
     Parameters
     ----------
     shares : (D,) float64 array
-        The shares, each above 0; the sum is 1.
+        The share of each stream, above 0; the sum is 1.
     seed : int
     """
 
     def __init__(self, shares: Floats, seed: int) -> None:
         self._shares = shares
         self._seed = seed
-        self._slack = len(shares) + 1  # rounding of times may add one
+        self._slack = len(shares) + 1  # one more than D, because times are rounded
 
     def at(self, places: Ints) -> tuple[Ints, Ints]:
-        """Return for each of N positions the element's stream, and its number in the stream: two (N,) int64 arrays."""
+        """Return, for each of N positions, the element's stream and its number in the stream: two (N,) int64 arrays."""
         ordered, back = np.unique(places, return_inverse=True)
-        # Places that lie close together form a run, whose elements are sorted by time together.
+        # Positions that are close together form a run. The elements of a run are sorted by time together.
         starts = np.flatnonzero(np.diff(ordered, prepend=-np.inf) > 2 * self._slack + 1)
         step = max(_AT_ONCE // len(self._shares), 1)
         cuts = starts[::step].tolist()
@@ -365,7 +365,7 @@ class Interleaving:
         return streams, numbers
 
     def _in_runs(self, places: Ints, begins: Ints) -> tuple[Ints, Ints]:
-        """Do the same as `at` for ascending positions in runs; each run begins at an index in `begins`."""
+        """Do the same as `at` for ascending positions; each index in `begins` is the beginning of a run of them."""
         ends = np.append(begins[1:], len(places))
         sent = self._sent_before(np.maximum(places[begins] - self._slack, 0))
         counts = self._sent_before(places[ends - 1] + 1 + self._slack) - sent
