@@ -1,1 +1,1 @@
-"""Rarely used containers and formats, registered by descriptors as those of other packages are."""
+"""Rarely used containers and formats, which are registered by descriptors like those of other packages."""

@@ -1,9 +1,9 @@
-"""LMDB files with values from ``pyarrow.serialize``, parsed here because pyarrow has removed that function.
+"""LMDB files whose values ``pyarrow.serialize`` wrote. They are parsed here, because pyarrow has removed that function.
 
-The first 16 bytes give the number of tensors and buffers at the end of the value. Two messages of Arrow's IPC format
+The first 16 bytes of a value are the numbers of tensors and buffers at its end. Two messages in Arrow's IPC format
 follow: a schema, and a batch of one row with one column. The column is a dense union of numbers, texts, bytes, and
 lists of such unions. https://arrow.apache.org/docs/format/Columnar.html and its .fbs files specify messages and unions.
-Before pyarrow 0.15 no 0xFFFFFFFF preceded a message's length, and a union had a bitmap of nulls.
+Before pyarrow 0.15, no 0xFFFFFFFF preceded the length of a message, and a union had a bitmap of nulls.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["SerializedLMDB", "deserialized", "is_serialized"]
 _HEADER = 16
 _MOST_METADATA = 1 << 20
 _MOST_TYPES = 200
-_MOST_AXES = 32  # of an array
-_MOST_CACHED = 1 << 13  # bytes of a schema
-_V4 = 3  # MetadataVersion
-_SCHEMA, _BATCH, _TENSOR_MESSAGE = 1, 3, 4  # MessageHeader
-_NULL, _INT, _FLOAT, _BINARY, _UTF8, _BOOL, _LIST, _STRUCT, _UNION = 1, 2, 3, 4, 5, 6, 12, 13, 14  # Type
+_MOST_AXES = 32  # most axes of an array
+_MOST_CACHED = 1 << 13  # most bytes of a schema that is cached
+_V4 = 3  # a value of Arrow's enum MetadataVersion
+_SCHEMA, _BATCH, _TENSOR_MESSAGE = 1, 3, 4  # values of Arrow's enum MessageHeader
+_NULL, _INT, _FLOAT, _BINARY, _UTF8, _BOOL, _LIST, _STRUCT, _UNION = 1, 2, 3, 4, 5, 6, 12, 13, 14  # of its enum Type
 _FIXED = {(_INT, 8): "<b", (_INT, 16): "<h", (_INT, 32): "<i", (_INT, 64): "<q", (_FLOAT, 1): "<f", (_FLOAT, 2): "<d"}
 _TENSOR, _ARRAY, _BUFFER = "14", "15", "16"  # PythonType: indices into the objects after the batch
 _ALIGNED = 64
@@ -38,7 +38,7 @@ _DTYPES = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f2", "
 
 
 class SerializedLMDB(PickledLMDB):
-    """LMDB files with values that are pickles, or that pyarrow serialized; manifests use one name for both kinds."""
+    """LMDB files whose values are pickles, or were serialized by pyarrow. Manifests use the same name for both."""
 
     @classmethod
     def is_of(cls, first: First) -> bool:
@@ -52,7 +52,7 @@ class SerializedLMDB(PickledLMDB):
 
 
 def is_serialized(head: bytes) -> bool:
-    """Tell whether pyarrow serialized a value, by the value's first 64 bytes."""
+    """Tell from the first 64 bytes of a value whether pyarrow serialized it."""
     if len(head) < 32 or any(count > 1000 for count in struct.unpack_from("<4I", head)):
         return False
     start = 20 if head[16:20] == b"\xff\xff\xff\xff" else 16
@@ -66,7 +66,7 @@ def deserialized(file: PackFile, offset: int, size: int, most: int = MOST_THINGS
     Raises
     ------
     ValueError
-        If it is damaged, or contains anything other than numbers, texts, bytes, lists and dicts.
+        If the value is damaged, or contains anything other than numbers, texts, bytes, lists, dicts and arrays.
     """
     try:
         return _Record(file, offset, size, most).value()
@@ -76,20 +76,20 @@ def deserialized(file: PackFile, offset: int, size: int, most: int = MOST_THINGS
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """A type of a schema.
+    """The type of a column, or of its elements, in a schema.
 
     Attributes
     ----------
     number : int
         The index of the type in the schema.
     name : str
-        The field's name, which tells pyarrow the meaning of a number.
+        The field's name; for a number in a union, it tells what the number means to pyarrow.
     kind : int
         One of Arrow's `Type`.
     width : int
-        Bits of an integer, precision of a float.
+        The bits of an integer, or Arrow's code for the precision of a float.
     codes : tuple of int
-        The codes of a union's types.
+        For a union, the code of each child type.
     children : tuple of _Type
     """
 
@@ -131,7 +131,7 @@ class _Record:
         self._buffers: dict[int, list[tuple[int, int]]] = {}
 
     def value(self) -> Any:
-        """Return the value, without the list of one element that `serialize` puts around it."""
+        """Return the serialized value; `serialize` wraps it in a list of one element, which is removed."""
         described = self._message(self._begin + _HEADER)
         if described.body:
             raise ValueError("a damaged value of pyarrow")
@@ -163,7 +163,7 @@ class _Record:
         return _Message(data, end + -(end - self._begin) % 8, message.number(0, "<h"), message.number(3, "<q"))
 
     def _locate(self, of: _Type, lengths: Iterator[int], ranges: Iterator[tuple[int, int]], batch: _Batch) -> None:
-        """Find the offsets in the file of the elements of a type and its child types."""
+        """Find the offsets, in the file, of the elements of a type and of its child types."""
         self._lengths[of.number] = next(lengths)
         buffers = self._buffers[of.number] = []
         bitmap = batch.version <= _V4
@@ -205,7 +205,7 @@ class _Record:
         return self._element(child, index)
 
     def _list(self, of: _Type, at: int) -> list[Any] | dict[str, Any]:
-        """Return a list, a tuple or a set as a list, and a dict, which is a list of keys and values."""
+        """Return a list, a tuple or a set as a list; return a dict, which is stored as a list of keys and values."""
         first, end = self._number(of, 1, "<i", at), self._number(of, 1, "<i", at + 1)
         inner = of.children[0]
         if inner.kind != _STRUCT:
@@ -215,9 +215,10 @@ class _Record:
         return {key: value for key, value in pairs if isinstance(key, str)}
 
     def _array(self, tag: str, number: Any) -> Array:
-        """Return an array that follows the batch: first come tensors, then arrays, each a message and its elements.
+        """Return array `number` of the tensors or arrays after the batch: each is a message, followed by its elements.
 
-        Arrays written before pyarrow 0.15 are refused, because there was no such file to test with.
+        All tensors come before all arrays. Arrays from before pyarrow 0.15 are an error, because there was no such file
+        to test with.
         """
         tensors, sparse, _, _ = struct.unpack("<4I", self._head[:_HEADER])
         if tag == _BUFFER or sparse or self._head[_HEADER : _HEADER + 4] != b"\xff\xff\xff\xff":
@@ -235,7 +236,7 @@ class _Record:
 
     def _next_array(self) -> tuple[bytes, int, int]:
         """Return the message of the next array, and the offset of the array's elements."""
-        _, before, size = self._arrays[-1] if self._arrays else (b"", self._after, 8)  # the end of the messages
+        _, before, size = self._arrays[-1] if self._arrays else (b"", self._after, 8)  # 8 bytes end the messages
         at = before + size
         data, start, _, body = self._message(at + -(at - self._begin) % _ALIGNED)
         if not 0 <= body <= self._end - start:
@@ -290,7 +291,7 @@ class _Record:
 
 @functools.lru_cache(16)
 def _schema(data: bytes) -> _Type:
-    """Return the type of the only column in a schema; cached, because the samples of a file have few schemas."""
+    """Return the type of the only column in a schema. It is cached, because the samples of a file have few schemas."""
     message = FlatTable.root(data)
     if message.number(1, "<B") != _SCHEMA:
         raise ValueError("a damaged value of pyarrow")

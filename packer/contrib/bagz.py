@@ -22,7 +22,7 @@ from packer.errors import SourceError, printable
 __all__ = ["Bagz"]
 
 _LIMIT = struct.Struct("<Q")
-_BLOCK = 1 << 16  # records
+_BLOCK = 1 << 16  # records whose end offsets are read at a time
 _LIMITS = "limits."
 
 
@@ -34,7 +34,7 @@ class Bagz(Container):
     suffixes = (".bag", ".bagz")
 
     limits: Sequence[int | None] = ()
-    """The number in `files` of each file's limits, None where they are at its end."""
+    """For each file of records, the number in `files` of its ``limits.X``; None if the table is at the file's end."""
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
@@ -67,7 +67,7 @@ class Bagz(Container):
                 yield from self._records(unit, file, limits, 0)
 
     def _records(self, unit: int, file: ContainerFile, limits: ContainerFile, begin: int) -> Iterator[Entry]:
-        """Yield the records of a file. The file `limits` has the end offsets of records, from byte `begin` on."""
+        """Yield the records of a file. The file `limits` contains the records' end offsets, from byte `begin` on."""
         count, most = (limits.size - begin) // _LIMIT.size, begin if limits is file else file.size
         start, stem, digits = 0, self.files[unit].rpartition(".")[0], len(str(count))
         for first in range(0, count, _BLOCK):
@@ -84,7 +84,7 @@ class Bagz(Container):
 
 
 def _begin(file: ContainerFile) -> int:
-    """Return the offset at which the list of the records' ends begins."""
+    """Return the offset at which the table of end offsets begins."""
     if not file.size:
         return 0
     begin = _LIMIT.unpack(file.read(file.size - 8, 8))[0] if file.size >= _LIMIT.size else file.size + 1

@@ -1,22 +1,22 @@
 """Caffe's LMDB (tools/convert_imageset.cpp) with a Datum in each value, and the LMDB of its fork SSD, with boxes.
 
-The values are messages of src/caffe/proto/caffe.proto, which packer parses without reading the images: ``Datum { 1
-channels, 2 height, 3 width, 4 data, 5 label, 6 float_data, 7 encoded }``, and of SSD ``AnnotatedDatum { 1 datum, 2
-type, 3 annotation_group { 1 group_label, 2 annotation { 1 instance_id, 2 bbox } } }``, where a bbox is ``{ 1 xmin, 2
-ymin, 3 xmax, 4 ymax, 5 label, 6 difficult, 7 score, 8 size }``, fractions of the image.
+The values are messages of src/caffe/proto/caffe.proto. packer parses these messages without reading the images. Caffe's
+is ``Datum { 1 channels, 2 height, 3 width, 4 data, 5 label, 6 float_data, 7 encoded }``. SSD's is ``AnnotatedDatum { 1
+datum, 2 type, 3 annotation_group { 1 group_label, 2 annotation { 1 instance_id, 2 bbox } } }``, where a bbox is ``{ 1
+xmin, 2 ymin, 3 xmax, 4 ymax, 5 label, 6 difficult, 7 score, 8 size }``, with positions as fractions of the image.
 
-The container takes keys such as ``00000012_folder/name.jpg``. An image is an encoded file, or raw: plane after plane,
-blue first. The label of a Datum without one is 0, as in Caffe.
+The container reads keys such as ``00000012_folder/name.jpg``. An image is an encoded file, or raw pixels: plane after
+plane, blue first. If a Datum has no label, the label is 0, as in Caffe.
 
-The format is the output of convert_imageset:
+The format writes the same files as convert_imageset:
 
 ``data.mdb``      only the samples, because NVIDIA's DALI reads every entry as a sample
 ``classes.txt``   the class names, one on each line, if there are any
 
 A key is the number of the sample in eight digits, ``_``, and its name, cut to fit LMDB's limit of 511 bytes. A Datum
 has the members that ``convert_imageset --encoded`` writes: the file's bytes, the label (an int32), and the flag for
-encoded data. A sample without a label has the label -1, because a Datum without one has the label 0. A Datum has no
-fields: packer's index has their values.
+encoded data. A sample without a label is written with the label -1, because without a label it would have the label 0.
+A Datum has no fields, so packer's index stores their values.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ from packer.errors import DestinationError, option, printable
 __all__ = ["Caffe", "CaffeBox", "CaffeWriter", "Datum", "annotated_of", "datum_of", "is_annotated"]
 
 _MOST_BOXES = 1 << 16
-_BEGINNING = 1 << 12  # bytes that have the size of most images
-_FARTHEST = 1e6  # of a corner, in images
-_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
-_NUMBERS = {1: "channels", 2: "height", 3: "width", 5: "label", 7: "encoded"}  # the fields of a Datum with a varint
+_BEGINNING = 1 << 12  # in most images, this number of bytes includes height and width
+_FARTHEST = 1e6  # largest coordinate of a corner, as a multiple of the image's side
+_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # protobuf's wire types
+_NUMBERS = {1: "channels", 2: "height", 3: "width", 5: "label", 7: "encoded"}  # fields of a Datum that are varints
 
 
 class CaffeBox(NamedTuple):
-    """An object of SSD: the label of its group, the instance number, the corners, and whether it is difficult."""
+    """An object in an AnnotatedDatum: its group's label, instance number, corners, and whether it is difficult."""
 
     label: int
     instance: int
@@ -76,18 +76,18 @@ class CaffeBox(NamedTuple):
 
 @dataclass(slots=True)
 class Datum:
-    """An image in Caffe's form.
+    """The contents of a Datum: an image with its label, and the boxes of an AnnotatedDatum.
 
     Attributes
     ----------
     channels, height, width, label : int
-        0 if the message has none.
+        Members of the message; 0 if the message lacks the member.
     offset, size : int
-        The range of the data in the file.
+        The byte range of the image's data in the file.
     encoded : int or None
-        The flag in the message; None if it has none.
+        The flag for encoded data in the message; None if the message has no flag.
     suffix : str
-        The suffix for the image in the data; empty if they do not begin like an image.
+        The suffix for the type of the image; empty if the data do not begin like an encoded image.
     labeled : bool
         Whether the message has a label.
     boxes : list of CaffeBox
@@ -108,14 +108,15 @@ class Datum:
     def is_encoded(self) -> bool:
         """Whether the data are an encoded image.
 
-        If the message does not say, Caffe assumes pixels and NVIDIA DALI an encoded image; here the data decide.
+        If the message has no flag, Caffe assumes pixels, and NVIDIA's DALI assumes an encoded image; packer decides by
+        the data.
         """
         if self.encoded is not None:
             return self.encoded != 0
         return bool(self.suffix) and self.channels * self.height * self.width != self.size
 
     def require_pixels(self) -> None:
-        """Raise ValueError if the data do not have the number of pixels in the message."""
+        """Raise ValueError if the size of the data does not fit the height, width and channels in the message."""
         if self.channels not in (1, 3) or self.height < 1 or self.width < 1:
             raise ValueError(
                 f"{self.channels} channels of {self.width} x {self.height} pixels, where packer reads 1 or 3 channels"
@@ -127,7 +128,7 @@ class Datum:
 
 
 def is_annotated(first: bytes) -> bool:
-    """Tell whether a message is SSD's, by its first byte: SSD's begins with the datum, Caffe's with the channels."""
+    """Tell by its first byte whether a message is SSD's: these begin with the datum, Caffe's with the channels."""
     return first[:1] == b"\x0a"
 
 
@@ -153,7 +154,7 @@ def datum_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum
 
 
 def annotated_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum:
-    """Return the Datum in an AnnotatedDatum, with its boxes. Raises the same errors as `datum_of`."""
+    """Parse an AnnotatedDatum; return its Datum with the boxes. Raises the same errors as `datum_of`."""
     datum, groups = None, []
     for number, wire, value, length in _fields(RangeReader(file, offset, size, head)):
         if number == 1 and wire == _BYTES:
@@ -196,7 +197,7 @@ def _box(window: RangeReader, label: int, instance: int) -> CaffeBox:
             (corners[number - 1],) = struct.unpack("<f", value.to_bytes(4, "little"))
         elif number == 6 and wire == _VARINT:
             difficult = bool(value)
-    if not all(abs(corner) <= _FARTHEST for corner in corners):  # NaN is not, either
+    if not all(abs(corner) <= _FARTHEST for corner in corners):  # False for NaN too
         raise ValueError(f"a box with the corners {corners}, which are fractions of the image")
     return CaffeBox(label, instance, (corners[0], corners[1], corners[2], corners[3]), difficult)
 
@@ -219,7 +220,7 @@ def _fields(window: RangeReader) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _int32(value: int) -> int:
-    """Return the int32 in a varint, which has ten bytes if it is negative."""
+    """Convert a varint to the int32 that it encodes; negative numbers are varints of 64 bits."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
@@ -231,7 +232,7 @@ _DIFFICULT = Field("difficult", "array", "uint8", 1)
 
 
 class Caffe(LMDBContainer):
-    """Samples in the order of their keys; their names are the paths in the keys if all of these are different."""
+    """Samples in the order of their keys. Names are the paths in the keys; if paths repeat, they are the whole keys."""
 
     kind = "caffe lmdb"
     annotated = False
@@ -255,7 +256,7 @@ class Caffe(LMDBContainer):
         return container
 
     def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
-        raw = self.pixels is not None  # images whose names lose their suffixes
+        raw = self.pixels is not None  # names of raw images lose their suffixes
         paths = (_path_of(key) for key, _, _ in tree.walk())
         self.whole_keys = repeat(os.path.splitext(path)[0] if raw else path for path in paths)
         if self.whole_keys:
@@ -298,14 +299,14 @@ def _read(value: LMDBValue, head: bytes) -> Datum:
 
 
 def _path_of(key: bytes) -> str:
-    """Return the path in a key; the whole key if the path is not a valid name, such as an absolute path."""
+    """Return the path in a key; the whole key if the path is not a valid name, for example because it is absolute."""
     match = _NUMBERED.fullmatch(key)
     path = text_of(match[1]) if match else ""
     return text_of(key) if name_problem(path) else path
 
 
 def _objects(value: LMDBValue, datum: Datum) -> dict[str, Stored]:
-    """Return the values of the fields for boxes: corners in pixels, and the numbers of each box."""
+    """Return the values of the fields of boxes: corners in pixels, categories, instance numbers and difficulty."""
     boxes = datum.boxes
     if not boxes:
         height = width = 0
@@ -324,7 +325,7 @@ def _objects(value: LMDBValue, datum: Datum) -> dict[str, Stored]:
 
 def _size_of(file: PackFile, datum: Datum) -> tuple[int, int]:
     """Return the stored height and width of an encoded image; ValueError if it is neither a JPEG nor a PNG."""
-    for most in (_BEGINNING, datum.size):  # all of a JPEG with long metadata
+    for most in (_BEGINNING, datum.size):  # a JPEG with long metadata is read completely
         data = file.read(datum.offset, min(most, datum.size))
         if (size := png.size_of(data) or jpeg.size_of(data)) is not None:
             return size
@@ -335,8 +336,8 @@ def _size_of(file: PackFile, datum: Datum) -> tuple[int, int]:
 
 _DATA = "data.mdb"
 _RANGE = struct.Struct("<qq")
-_MOST_SAMPLES = 10**8  # whose numbers have eight digits
-_MOST_BYTES = 1 << 31  # of a protocol buffer
+_MOST_SAMPLES = 10**8  # because the number of a sample has eight digits
+_MOST_BYTES = 1 << 31  # the largest size of a protocol buffer
 _DATA_TAG, _LABEL_TAG, _IS_ENCODED = b"\x22", b"\x28", b"\x38\x01"
 
 
@@ -356,7 +357,7 @@ class CaffeWriter(ForeignWriter):
             raise DestinationError("a label of Caffe's is an int32, and these are floats. Choose another format.")
         super().__init__(path, MAX_SHARD_SIZE, written, contents)
         self._tree, self._count = TreeWriter(path.parent), 0
-        self._images = Spool(path.parent)  # the range of each image
+        self._images = Spool(path.parent)  # the byte range of each image
         self._complete: list[ShardEntry] | None = None
         self._resume(written)
         self._open_copies({_DATA})
@@ -387,7 +388,7 @@ class CaffeWriter(ForeignWriter):
     def complete(self) -> list[ShardEntry]:
         if self._complete is None:
             size, images = self._tree.finish(), self._images.array("<i8").reshape(-1, 2)
-            images = images[np.argsort(images[:, 0], kind="stable")]  # the nodes of a leaf fill it from its end
+            images = images[np.argsort(images[:, 0], kind="stable")]  # a leaf page of LMDB is filled from its end
             with PackFile(self._path, _DATA) as file:
                 framing = framing_checksum(file, [(begin, end) for begin, end in images.tolist()])
             self._complete = [ShardEntry(_DATA, size, framing, self._count)]
@@ -399,7 +400,7 @@ class CaffeWriter(ForeignWriter):
         self._images.close()
 
     def _put(self, name: bytes, label: int | float, size: int, data: Buffer | None = None) -> int:
-        """Allocate an image, and write it if there are bytes; return its offset."""
+        """Reserve space for an image, and write the image if `data` are given; return its offset."""
         if not -(1 << 31) <= label < 1 << 31:
             raise DestinationError(
                 f"{_shown(name)}: a label of Caffe's is an int32, which cannot hold {label}. Choose another format."
@@ -426,7 +427,7 @@ class CaffeWriter(ForeignWriter):
         return offsets
 
     def _resume(self, written: Table) -> None:
-        """Allocate the samples of an earlier run at their offsets, and find the end of the copies."""
+        """Reserve the space of an earlier run's samples at their offsets, and find the end of the copied blobs."""
         for index, name in enumerate(written.sample_names()):
             row = written.row(index)
             if self._put(encode_name(name), row.label, row.size) != row.offset:

@@ -1,7 +1,7 @@
 """datadings (https://gitlab.com/jfolz/datadings): a MessagePack map for each sample, one after the other.
 
-``X.msgpack`` has the maps, and ``X.msgpack.offsets`` their offsets and the end of the last one, u64, big-endian. The
-name of a sample is its ``key``.
+``X.msgpack`` contains the maps. ``X.msgpack.offsets`` contains the offset of each map and the end of the last map, as
+big-endian u64. The name of a sample is its ``key``.
 
 MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md) is parsed without copying long values.
 """
@@ -27,8 +27,8 @@ from packer.errors import SourceError, printable
 __all__ = ["Datadings", "Span", "read_map", "unpacked"]
 
 _DEEPEST = 32
-_MOST_NESTED = 1 << 16  # values in one value
-_HEAD = 16  # bytes, more than any length or number has
+_MOST_NESTED = 1 << 16  # most values that one value contains
+_HEAD = 16  # bytes that are read to parse a length or a number, which are shorter
 _NUMBERS = {0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q"}
 _NUMBERS |= {0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"}
 _LENGTHS = {0xC4: ("bin", ">B"), 0xC5: ("bin", ">H"), 0xC6: ("bin", ">I")}
@@ -38,7 +38,7 @@ _PLAIN = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 class Span(NamedTuple):
-    """The location of a string or bytes, or the beginning of an array or a map (its `size` then counts values).
+    """The location of a string or bytes, or the beginning of an array or a map, whose `size` is a number of values.
 
     Attributes
     ----------
@@ -52,12 +52,12 @@ class Span(NamedTuple):
 
 
 class RepeatedKeyError(ValueError):
-    """A map has one key twice.
+    """A map has the same key twice.
 
     Attributes
     ----------
     end : int
-        Where the map ends.
+        The offset at which the map ends.
     """
 
     def __init__(self, key: str, end: int) -> None:
@@ -66,16 +66,16 @@ class RepeatedKeyError(ValueError):
 
 
 def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
-    """Return the values of the map at a position by key, and the end of the map.
+    """Read the map at offset `at`; return its values by key, and the offset at which the map ends.
 
-    Strings and bytes are Spans. Arrays and maps within are Spans of the kind ``"array"``, which `unpacked` reads.
+    Strings and bytes are returned as Spans. Arrays and maps inside are Spans of the kind ``"array"``, for `unpacked`.
 
     Raises
     ------
     RepeatedKeyError
-        If two values have one key.
+        If two values have the same key.
     ValueError
-        If there is no map, a key is not a text, or a value exceeds the limit on nested values.
+        If there is no map at this offset, a key is not a text, or a value contains too many nested values.
     """
     head, at = _head(file, at)
     if not isinstance(head, Span) or head.kind != "map":
@@ -96,7 +96,7 @@ def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
 
 
 def unpacked(file: ContainerFile, at: int) -> Any:
-    """Return an array or a map with all elements; no element may be bytes. Raises the same errors as `read_map`."""
+    """Return the array or map at offset `at` with all its elements; ValueError if one is bytes, or as in `read_map`."""
     return _unpacked(file, at, _DEEPEST)[0]
 
 
@@ -124,7 +124,7 @@ def _unpacked(file: ContainerFile, at: int, depth: int) -> tuple[Any, int]:
 
 
 def _skip(file: ContainerFile, at: int) -> int:
-    """Return where the value at a position ends."""
+    """Return the offset at which the value at offset `at` ends."""
     left, most = 1, _MOST_NESTED
     while left:
         head, at = _head(file, at)
@@ -137,7 +137,10 @@ def _skip(file: ContainerFile, at: int) -> int:
 
 
 def _head(file: ContainerFile, at: int) -> tuple[Any, int]:
-    """Read the head of a value: return its number or its length, and the position after the head."""
+    """Read the head of the value at `at`; return the value, or a Span with its length, and the offset where it ends.
+
+    For an array or a map, this is the offset of the first element.
+    """
     data = file.read(at, min(_HEAD, max(1, file.size - at)))
     code = data[0]
     if code < 0x80 or code >= 0xE0:
@@ -181,22 +184,22 @@ def _modest(count: int) -> int:
     return count
 
 
-_FIRST_SAMPLES = 100  # samples of the first and of the last file, which tell the columns
-_BLOCK = 1 << 14  # samples
-_SHORT = 256  # bytes of a value that may be a label
+_FIRST_SAMPLES = 100  # number of samples, at the beginning of the first and of the last file, that tell the columns
+_BLOCK = 1 << 14  # samples whose offsets are read at a time
+_SHORT = 256  # most bytes of a value that may be a label
 _KEY = "key"
 _JSON = Field("json", "json")
 
 
 @dataclass(eq=False)
 class Datadings(ColumnContainer):
-    """Files ``.msgpack``, with their ``.offsets``."""
+    """Files ``X.msgpack``, each with its ``X.msgpack.offsets`` if there is one."""
 
     kind = "datadings"
     suffixes = (".msgpack",)
 
     known: frozenset[str] = frozenset()
-    """The keys of the first samples."""
+    """All keys that occur in the first samples."""
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -211,7 +214,7 @@ class Datadings(ColumnContainer):
         problem: ValueError | None = None
         for unit in {0, len(paths) - 1}:
             for file, values in itertools.islice(container._maps(unit), _FIRST_SAMPLES):
-                if isinstance(values, ValueError):  # of a sample that `entries` reports
+                if isinstance(values, ValueError):  # `entries` reports this sample
                     problem = problem or values
                     continue
                 for name, value in values.items():
@@ -243,7 +246,7 @@ class Datadings(ColumnContainer):
             yield entry
 
     def _maps(self, unit: int) -> Iterator[tuple[ContainerFile, dict[str, Any] | ValueError]]:
-        """Yield for each sample its file, and its values or the reason why they cannot be used."""
+        """Yield, for each sample, its file, and its values or the error if they cannot be used."""
         name = self.files[unit] + ".offsets"
         offsets = _offsets(self.root / name) if name in self.files[self.units :] else itertools.repeat(None)
         with self.reading(unit) as file:
@@ -273,7 +276,7 @@ def _offsets(path: os.PathLike[str]) -> Iterator[int | None]:
 
 
 def _type(file: ContainerFile, value: Any) -> ColumnType | None:
-    """Return the type of a value; None if there is none."""
+    """Return the type of a value; None for null."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -290,7 +293,7 @@ def _type(file: ContainerFile, value: Any) -> ColumnType | None:
 
 
 def _short(file: ContainerFile, value: Any) -> list[Any]:
-    """Return a value if it may be a label; otherwise nothing."""
+    """Return a list with the value if it may be a label; otherwise an empty list."""
     if isinstance(value, Span):
         is_short = value.kind != "array" and value.size <= _SHORT
         value = short_text(file.read(value.offset, value.size)) if is_short else None
@@ -298,7 +301,7 @@ def _short(file: ContainerFile, value: Any) -> list[Any]:
 
 
 def _joined(first: ColumnType | None, second: ColumnType | None) -> ColumnType | None:
-    """Return the type that covers values of two types."""
+    """Return the type of a column with values of both types; None stands for null."""
     if first is None or second is None or first == second:
         return first or second
     if {first.dtype, second.dtype} == {"int64", "float64"}:

@@ -1,50 +1,53 @@
-"""N5 (https://github.com/saalfeldlab/n5, specification 4.0.0): a directory of arrays, a container and a format.
+"""N5 (https://github.com/saalfeldlab/n5, specification 4.0.0), directories of arrays, as a container and as a format.
 
 ``attributes.json`` in an array's directory has ``dimensions``, ``blockSize``, ``dataType`` and ``compression``.
-Elements that differ by 1 along axis 0 are adjacent. NumPy, and this module, count axes from the other end. A block is a
-file, whose path consists of the block's numbers along the axes, beginning with axis 0, such as ``0/0/17``:
+In N5, elements that are neighbours along axis 0 are adjacent in memory. NumPy and this module count the axes from the
+other end. A block is a file. Its path consists of the block's numbers along the axes, beginning with axis 0, such as
+``0/0/17``. The file contains:
 
 =============  ======================================================================
-u16            mode: 0, or 1 with a count of elements; big-endian, as all numbers
+u16            the mode, 0 or 1; all numbers are big-endian
 u16            the number of axes
-u32, each      the block's extent along each axis, axis 0 first
-u32            in mode 1: the count of elements
-               the elements, compressed as in the attributes
+u32, each      the block's number of elements along each axis, axis 0 first
+u32            only in mode 1: the total number of elements
+               the elements, compressed as the attributes tell
 =============  ======================================================================
 
-A block at the end of an axis is cut off at the end of the array; some tools write it in full. A block without a file is
-all zeros. Before N5 2.0 the attributes had ``"compressionType": "gzip"`` for ``"compression": {"type": "gzip"}``.
+A block at the end of an axis is cut off at the end of the array, but some tools write the full block. A block without a
+file is all zeros. Before N5 2.0, the attributes had ``"compressionType": "gzip"`` instead of ``"compression": {"type":
+"gzip"}``.
 
-The container recognises images in four forms. A group is a directory of arrays; rows with the same index form a sample:
+A group is a directory of arrays. Rows with the same index in these arrays form a sample. The container recognises
+images in four forms:
 
 ==================  ===========================================================================================
-``data`` (uint8)    encoded images one after the other, and ``offsets`` (N integers): where each one begins in it.
-                    With ``sizes`` (N integers) there may be gaps between images; packer leaves the end of a
+``data`` (uint8)    encoded images one after the other, with ``offsets`` (N integers): where each image begins.
+                    With ``sizes`` (N integers) there can be gaps between images; packer leaves the end of a
                     block empty if the next image does not fit there. Without ``sizes`` there are N + 1
-                    offsets. Names may be in ``names`` (uint8, UTF-8) and ``name_ends`` (N integers).
-N blocks of 1       (uint8) the bytes of an encoded image each, in mode 1
+                    offsets. Names can be in ``names`` (uint8, UTF-8) and ``name_ends`` (N integers).
+N blocks of 1       (uint8) each block contains the bytes of an encoded image, in mode 1
 N x H x W x 3       (uint8) pixels; also N x 3 x H x W
 N x H x W           (uint8) grey pixels
 ==================  ===========================================================================================
 
-The array ``labels``, or ``label``, ``targets``, ``y``, has the labels, and every other array of N rows becomes a field.
-Attributes of the group or of the labels may name the ``classes``. A sample is a range of a block's file if the blocks
-are raw and one block contains all of it.
+The array ``labels``, or ``label``, ``targets``, ``y``, has the labels. Every other array of N rows becomes a field. The
+attribute ``classes`` of the group or of the labels can list the class names. If blocks are not compressed, and one
+block contains a whole image, the image is a byte range of the block's file.
 
 The format is a group, which z5py, TensorStore and N5's own tools read:
 
-``attributes.json``    of the group: the version of N5, and ``classes``, the names of the classes if there are any
+``attributes.json``    the attributes of the group: the version of N5, and ``classes`` if there are class names
 ``data``               (uint8) the images one after the other
-``offsets``, ``sizes`` (uint64) where in ``data`` each image begins, and its bytes
+``offsets``, ``sizes`` (uint64) where in ``data`` each image begins, and its number of bytes
 ``labels``             (int64; float64 if labels are floats) -1 for a sample without a label
 ``names``              (uint8) the names of the samples, one after the other without separators
 ``name_ends``          (uint64) where in ``names`` each name ends
-``heights``, ``widths``  (int32) pixels; only with the codec ``raw``, whose pixels have no header
+``heights``, ``widths``  (int32) sizes in pixels; only with the codec ``raw``, because raw pixels have no header
 
-All arrays have one dimension and are not compressed. The blocks of ``data`` are the shards, and no image crosses their
-boundaries: if the next image does not fit, zeros fill the block. The last block of an array ends with the array. The
-other arrays are written at the end, when all samples are known. N5 has no fields, so packer's index has the numbers of
-fields, and copies of their bytes.
+All arrays have one dimension and are not compressed. The blocks of ``data`` are the shards of the pack. No image
+crosses the boundary of a block: if the next image does not fit, zeros fill the rest of the block. The last block of an
+array ends with the array. The other arrays are written at the end, when all samples are known. N5 has no fields, so
+packer's index stores fields that are numbers, and copies of fields that are bytes.
 """
 
 from __future__ import annotations
@@ -94,13 +97,13 @@ __all__ = [
 
 ATTRIBUTES = "attributes.json"
 
-_LONGEST_ATTRIBUTES = 64 << 20  # bytes, which the names of a million classes do not fill
+_LONGEST_ATTRIBUTES = 64 << 20  # most bytes of an attributes.json; enough for the names of a million classes
 _NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 _TYPES = {f"{sign}int{8 * size}": f">{sign[:1] or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)}
 _TYPES |= {"float32": ">f4", "float64": ">f8"}
 _MOST_AXES = 32
-_RATIO = 1032  # deflate makes bytes smaller than that by no more
-_FREE = 1 << 24  # elements that may be zeros without a file
+_RATIO = 1032  # the largest ratio by which deflate can compress bytes
+_FREE = 1 << 24  # number of elements that are allowed in any case to be zeros without a file
 _HEADER = struct.Struct(">HH")
 
 
@@ -136,7 +139,7 @@ class BlockFiles(Sequence[str]):
     grid : tuple of int
         Number of blocks along each axis.
     indices : (F,) int64 array
-        The number of each block that has a file, in the order of an array of blocks; ascending.
+        The number of each block that has a file, in ascending order. Blocks are numbered like elements in NumPy.
     """
 
     folder: str
@@ -159,17 +162,17 @@ class BlockFiles(Sequence[str]):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """An open block file; its size is the one that its header declares.
+    """An open block file, with the size that its header declares.
 
     Attributes
     ----------
     number : int
-        The number of its file, in `N5Array.files`.
+        The index of the block's file in `N5Array.files`.
     file : PackFile
     extent : tuple of int
-        Elements along each axis, in NumPy's order.
+        Number of elements along each axis, in NumPy's order.
     begin : int
-        The byte where the elements begin.
+        The offset in the file at which the elements begin.
     count : int
         Number of elements.
     """
@@ -192,32 +195,33 @@ class Block:
 
 
 class N5Array:
-    """One array.
+    """An array of N5, for reading.
 
     Parameters
     ----------
     root : Path
-        The container's.
+        The root directory of the container.
     name : str
-        The array's directory below it, with slashes; empty for the root itself.
+        The array's directory below `root`, with slashes; empty for the root itself.
     attributes : dict
-        As `read_attributes` returns them.
+        The attributes that `read_attributes` returned for that directory.
 
     Attributes
     ----------
     name : str
     path : Path
     shape, blocks, grid : tuple of int
-        Elements of the array and of a block, and blocks of the array, along each axis, in NumPy's order.
+        Along each axis, in NumPy's order: elements of the array, elements of a block, and blocks of the array.
     dtype : dtype
-        Big-endian.
+        The big-endian dtype of the stored elements.
     compression : {"raw", "gzip", "zlib"}
     files : BlockFiles
 
     Raises
     ------
     SourceError
-        If the attributes do not describe an array, a compression is unknown, or sizes are far larger than the files.
+        If the attributes do not describe an array, if the compression is not supported, or if the array is far larger
+        than its files.
     """
 
     def __init__(self, root: Path, name: str, attributes: dict[str, Any]) -> None:
@@ -243,16 +247,16 @@ class N5Array:
         return self.shape[0]
 
     def error(self, what: str) -> SourceError:
-        """Return the error that names the array."""
+        """Return an error with this message, which names the array."""
         return SourceError(f"{printable(self.path)}: {what}")
 
     def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Return elements `start` to `stop` along the first axis, in native byte order.
+        """Return rows `start` to `stop` - 1, along the first axis, in native byte order.
 
         Raises
         ------
         SourceError
-            If a block is damaged, or too much would be read at once.
+            If a block is damaged, or if too many bytes would have to be read at once.
         """
         step = self.blocks[0]
         parts = []
@@ -262,7 +266,7 @@ class N5Array:
         return np.concatenate(parts) if parts else np.empty((0, *self.shape[1:]), self.dtype.newbyteorder("="))
 
     def block(self, number: int) -> Block:
-        """Open the block in a file, by the file's number in `files`; SourceError if the file is damaged."""
+        """Open the block whose file has this index in `files`; SourceError if the file is damaged."""
         with source_errors():
             file = PackFile(self.root, self.files[number])
             block = self._from_header(number, file)
@@ -278,7 +282,7 @@ class N5Array:
         return np.frombuffer(self._expanded(block), self.dtype)
 
     def _read_slab(self, number: int) -> npt.NDArray[Any]:
-        """Return the elements of all blocks that have the same number along the first axis."""
+        """Return the elements of all blocks whose number along the first axis is `number`."""
         if self._slab is not None and self._slab[0] == number:
             return self._slab[1]
         height = min(self.blocks[0], self.shape[0] - number * self.blocks[0])
@@ -318,7 +322,7 @@ class N5Array:
 
     @property
     def ragged(self) -> bool:
-        """Whether each element of the array is a block of its own, which then may have any number of bytes."""
+        """Whether each block has one element of one byte; in mode 1, such blocks have any number of bytes instead."""
         return self.blocks == (1,) and self.dtype.itemsize == 1
 
     def _expanded(self, block: Block) -> bytes:
@@ -345,10 +349,10 @@ class N5Array:
         return str(name)
 
     def _block_indices(self) -> Ints:
-        """Return the numbers of the blocks that have files, ascending.
+        """Return the numbers of the blocks that have files, in ascending order.
 
-        Blocks of zeros have no file, so a few bytes of attributes could declare more zeros than anybody can read. Their
-        number is therefore limited to the number of other elements plus a constant.
+        Blocks of zeros have no file, so a few bytes of attributes could declare more zeros than memory can hold. The
+        number of elements without a file is therefore limited to the number of other elements plus a constant.
         """
         total = math.prod(self.shape)
         if total >= 1 << 62 or math.prod(self.grid) >= 1 << 62:
@@ -361,7 +365,7 @@ class N5Array:
         return indices
 
     def _found(self, directory: Path, way: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-        """Yield the number and the file's size of each block below a directory."""
+        """Yield, for each block file below a directory, the block's number and the file's size in bytes."""
         try:
             entries = list(os.scandir(directory))
         except OSError as error:
@@ -369,7 +373,7 @@ class N5Array:
         bound = self.grid[len(self.grid) - 1 - len(way)]
         for entry in entries:
             if not _NUMBER.fullmatch(entry.name) or int(entry.name) >= bound:
-                continue  # the attributes, or a block outside of an array that became smaller
+                continue  # attributes.json, or a block that is outside of the array, which has become smaller
             if entry.is_symlink():
                 raise SourceError(f"{printable(entry.path)}: is a symbolic link, and the files of an N5 array are none")
             here = *way, int(entry.name)
@@ -394,13 +398,13 @@ def _shown(value: Any) -> str:
 
 Image = Piece | Packed | bytes
 
-_HEAD = 32  # bytes, by which an image is known
-_LISTED = 1024  # samples that are listed at once
+_HEAD = 32  # bytes by which the type of an image is recognised
+_LISTED = 1024  # samples that are listed at a time
 _CHANNELS = {3: "RGB", 1: "L"}
 
 
 class N5Images(abc.ABC):
-    """The images in an array.
+    """The images that an array contains.
 
     Attributes
     ----------
@@ -408,11 +412,11 @@ class N5Images(abc.ABC):
         The array whose blocks are the container's files.
     count : int
     step : int
-        Number of images that are listed at once.
+        Number of images that are listed at a time.
     pixels : PixelLayout, optional
-        The layout of pixels; None for encoded images.
+        The layout of raw pixels; None for encoded images.
     shape : (height, width), optional
-        The size of each image, if images are pixels.
+        The size of each image, if images are raw pixels.
     note : str
         A note for the user; otherwise empty.
     """
@@ -425,7 +429,7 @@ class N5Images(abc.ABC):
         self.array, self.count, self.step = array, count, step
 
     def between(self, start: int, stop: int) -> Iterator[tuple[Image, str] | SourceError]:
-        """Yield images `start` to `stop`, each with the suffix of its name; or the error of one that is damaged."""
+        """Yield images `start` to `stop` - 1, each with the suffix for its name, or the error if it is damaged."""
         blocks = _Blocks(self.array)
         for number, begin, size in self._ranges(start, stop):
             try:
@@ -434,12 +438,12 @@ class N5Images(abc.ABC):
                 yield error
 
     def _ranges(self, start: int, stop: int) -> Iterable[tuple[int, int, int]]:
-        """Return the index of each image, with offset and size of its bytes if other arrays list these."""
+        """Return, for each image, its index, and the offset and size of its bytes if other arrays list them; else 0."""
         return ((number, 0, 0) for number in range(start, stop))
 
     @abc.abstractmethod
     def _image(self, blocks: _Blocks, number: int, begin: int, size: int) -> tuple[Image, str]:
-        """Return an image and its suffix; SourceError if its block is damaged or missing."""
+        """Return an image and the suffix for its name; SourceError if its block is damaged or missing."""
 
 
 class _Pixels(N5Images):
@@ -459,7 +463,7 @@ class _Pixels(N5Images):
         if block is not None and block.extent[1:] == self.array.shape[1:]:
             each = math.prod(self.array.shape[1:])
             return blocks.piece(block, row * each, each), ".png"
-        return self.array.rows(number, number + 1).tobytes(), ".png"  # unwritten zeros, or an image in several blocks
+        return self.array.rows(number, number + 1).tobytes(), ".png"  # a copy: the pixels are not one range of a file
 
 
 class _BlockEach(N5Images):
@@ -467,7 +471,7 @@ class _BlockEach(N5Images):
 
     def __init__(self, array: N5Array) -> None:
         super().__init__(array, len(array))
-        if self.count > 2 * len(array.files) + _LISTED:  # each would be listed as a bad image
+        if self.count > 2 * len(array.files) + _LISTED:  # each missing block would be listed as a bad image
             raise array.error(f"blocks are missing: {len(array.files):,} of {self.count:,} are there")
 
     def _image(self, blocks: _Blocks, number: int, begin: int, size: int) -> tuple[Image, str]:
@@ -509,15 +513,15 @@ class _OneByOne(N5Images):
         return image, suffix_of(blocks.head(block, offset)[:size])
 
     def _joined(self, number: int, begin: int, size: int) -> bytes:
-        """Join the bytes of an image from several blocks."""
+        """Return a copy of the bytes of an image that is in several blocks."""
         self._copied += size
-        if self._copied > len(self.array):  # offsets that lead to the same bytes again and again would fill the disk
+        if self._copied > len(self.array):  # offsets that refer to the same bytes again and again would fill the disk
             raise self.array.error(f"damaged: image {number} overlaps others")
         return bytes(self.array.rows(begin, begin + size).tobytes())
 
 
 class _Blocks:
-    """The blocks of an array; the one that was read last stays open."""
+    """The blocks of an array; the block that was read last stays open."""
 
     def __init__(self, array: N5Array) -> None:
         self._array = array
@@ -525,7 +529,7 @@ class _Blocks:
         self._elements: bytes | None = None
 
     def at(self, index: int) -> Block | None:
-        """Return a block by its number in the array; None if it has no file."""
+        """Return a block by its number in the array; None if the block has no file."""
         if index != self._index:
             number = self._array.files.find(index)
             self._block = None if number is None else self._array.block(number)
@@ -533,7 +537,7 @@ class _Blocks:
         return self._block
 
     def piece(self, block: Block, offset: int, size: int) -> Piece | Packed:
-        """Return the location of bytes of a block."""
+        """Return the location of `size` elements of a block, from `offset` on; an element is a byte."""
         if offset + size > block.count:
             raise self._array.error(f"damaged: {self._array.files[block.number]} ends before an image does")
         if self._array.compression == "raw":
@@ -542,7 +546,7 @@ class _Blocks:
         return Packed(whole, self._array.compression, block.count, offset, size)
 
     def head(self, block: Block, offset: int) -> bytes:
-        """Return the first bytes of an image."""
+        """Return the first bytes of the image at this offset of a block."""
         size = min(_HEAD, block.count - offset)
         if self._array.compression == "raw":
             return block.read(offset, size)
@@ -552,13 +556,13 @@ class _Blocks:
 
 
 def images_of(array: N5Array, sibling: Callable[[str], N5Array | None]) -> N5Images | None:
-    """Return the images in an array; None if there are none.
+    """Return the images that an array contains; None if it does not contain images.
 
     Parameters
     ----------
     array : N5Array
     sibling : callable
-        Returns the array with a name in the same group; None if there is none.
+        Returns the array with this name in the same group; None if there is no such array.
 
     Raises
     ------
@@ -581,7 +585,7 @@ def images_of(array: N5Array, sibling: Callable[[str], N5Array | None]) -> N5Ima
 
 
 def _pixels(array: N5Array) -> N5Images | None:
-    """Return the images with pixels in the rows of an array; None if the rows are not images."""
+    """Return the images whose raw pixels are the rows of an array; None if the rows are not images."""
     _, *sides = array.shape
     layout = None
     if len(sides) == 2:
@@ -594,35 +598,35 @@ def _pixels(array: N5Array) -> N5Images | None:
 
 
 def _require_integers(array: N5Array, count: int) -> None:
-    """Raise SourceError if an array does not have this number of integers."""
+    """Raise SourceError if an array is not one-dimensional with `count` integers."""
     if array.shape != (count,) or array.dtype.kind not in "iu":
         raise array.error(f"its elements are not {count} integers")
 
 
 _LABELS = NAMES["n5"].labels
-_STEP = 1 << 16  # labels that are read at once
+_STEP = 1 << 16  # labels that are read at a time
 _OF_DATA = {"offsets", "sizes", "names", "name_ends"}
 _OF_NUMBERS, _OF_ROWS = ("scalar", "class"), ("array", "labels", "boxes", "keypoints")
 _DTYPES = {"i1": "int8", "i2": "int16", "i4": "int32", "u1": "uint8", "u2": "uint16", "f4": "float32", "f8": "float64"}
-_SIGNED = {"uint8": "int16", "uint16": "int32"}  # scalars have a sign
+_SIGNED = {"uint8": "int16", "uint16": "int32"}  # because scalar fields have only signed dtypes
 _NO_IMAGES = "no array of images that packer reads: N x H x W x 3 uint8, a block an image, or data and offsets"
 
 
 class N5Group:
-    """The arrays below a directory, opened at their first use.
+    """The arrays below a directory. Each is opened when it is first used.
 
     Attributes
     ----------
     root : Path
     account : Account
-        Filled with the roles of arrays.
+        Records which arrays are used as labels, and which are left out.
     images : N5Images
         These and the following attributes are set by `choose`.
     labels : N5Array, optional
     image_names : (N5Array, N5Array), optional
-        The bytes of all names, and where each one ends.
+        The bytes of all names, and the offset at which each name ends.
     columns : dict of Field to N5Array
-        The arrays of fields, which have a row for each image.
+        The array of each field, with one row for each image.
     classes : list of str, optional
     """
 
@@ -640,13 +644,13 @@ class N5Group:
 
     @classmethod
     def at(cls, path: Path) -> N5Group:
-        """Return the group in a directory; an array alone is a group of one."""
+        """Return the group in a directory; if the directory is a single array, a group of this array alone."""
         if N5Array.are_of_one(read_attributes(path)):
             return cls(path.parent, path.name)
         return cls(path)
 
     def array(self, name: str) -> N5Array | None:
-        """Return an array by its path; None if there is none."""
+        """Return the array at a path below the root; None if there is no array."""
         if name not in self._arrays:
             attributes = None if name_problem(name) else read_attributes(self.root / name)
             there = attributes is not None and N5Array.are_of_one(attributes)
@@ -654,7 +658,7 @@ class N5Group:
         return self._arrays[name]
 
     def _require(self, name: str, key: str) -> N5Array:
-        """Return the array that a key names."""
+        """Return the array that the user has chosen with ``--key``; SourceError if there is no such array."""
         array = self.array(name)
         if array is None:
             raise SourceError(f"{printable(self.root)}: --key {key}={printable(name)}: there is no such array in it")
@@ -667,14 +671,15 @@ class N5Group:
         return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir(follow_symlinks=False))
 
     def choose(self, keys: Mapping[str, str]) -> None:
-        """Choose the arrays that keys name; without keys, all arrays that belong together.
+        """Choose the arrays that `keys` name; without keys, the only array of images and all arrays with as many rows.
 
         Raises
         ------
         SourceError
-            If an array is not there, or has another number of rows; or if it is not clear which one has the images.
+            If an array is missing, or has another number of rows than there are images; or if the group does not have
+            exactly one array of images.
         OptionError
-            If an array does not have the kind in its key.
+            If an array does not fit the kind that its key declares.
         """
         chosen, self._has_keys = Chosen.of(keys), bool(keys)
         images = self._only_images() if chosen.image is None else self._named_images(chosen.image)
@@ -686,19 +691,19 @@ class N5Group:
 
     @staticmethod
     def has_gaps(labels: N5Array) -> bool:
-        """Tell whether floats are class ids, with NaN for images without a class."""
+        """Tell whether float labels are class ids, with NaN for images without a class."""
         parts = (labels.rows(start, min(start + _STEP, len(labels))) for start in range(0, len(labels), _STEP))
         return are_whole(parts) == (True, True)
 
     def _named_images(self, name: str) -> N5Images:
-        """Return the images in the array that a key names."""
+        """Return the images in the array that the user has chosen with ``--key image=``."""
         images = self._images(self._require(name, "image"))
         if images is None:
             raise SourceError(f"{printable(self.root / name)}: {_NO_IMAGES}")
         return images
 
     def _only_images(self) -> N5Images:
-        """Return the images of the group."""
+        """Return the images of the group; SourceError unless exactly one array has images."""
         names = self.names()
         found = {}
         for name in names:
@@ -751,7 +756,7 @@ class N5Group:
         return label, columns
 
     def _label_among(self, arrays: Mapping[str, N5Array]) -> N5Array | None:
-        """Return the array of labels, by its name; None if it is not clear."""
+        """Return the array whose name says that it has the labels; None if it is not clear which array has them."""
         able = [name for name, array in arrays.items() if len(array.shape) == 1]
         known = [name for name in _LABELS if name in able] or [name for name in able if is_label_name(name)]
         if known and (len(known) == 1 or known[0] in _LABELS):
@@ -764,7 +769,7 @@ class N5Group:
         return None
 
     def _names_of(self, images: N5Images) -> tuple[N5Array, N5Array] | None:
-        """Return the arrays of names of encoded images."""
+        """Return the arrays with the names of encoded images, and their ends; None if there are none."""
         names, ends = (self._sibling(images.array, name) for name in ("names", "name_ends"))
         if images.pixels is not None or names is None or ends is None:
             return None
@@ -778,7 +783,7 @@ class N5Group:
         return names, ends
 
     def _classes(self, labels: N5Array | None) -> list[str] | None:
-        """Return the names of the classes, if attributes of the group or of the labels list them."""
+        """Return the class names that the attributes of the labels or of the group list; None if they list none."""
         if labels is None:
             return None
         for path in (labels.path, labels.path.parent):
@@ -795,7 +800,7 @@ class N5Group:
         return self.array(f"{folder}/{name}" if folder else name)
 
     def _readable(self, name: str) -> N5Array | None:
-        """Return an array; None if it is missing, or left out because packer does not support it."""
+        """Return an array; None if it is missing, or if packer does not support it and leaves it out."""
         try:
             array = self.array(name)
         except SourceError as error:
@@ -806,7 +811,7 @@ class N5Group:
 
 
 def _field(chosen: ChosenField, array: N5Array) -> Field:
-    """Return the field of an array's rows; OptionError if they are invalid."""
+    """Return the field whose values are the rows of an array; OptionError if the rows do not fit the declared kind."""
     name, rank = chosen.name, len(array.shape) - 1
     kind = chosen.kind or ("array" if rank else "scalar")
     allowed = _OF_ROWS if rank else _OF_NUMBERS
@@ -821,12 +826,12 @@ def _field(chosen: ChosenField, array: N5Array) -> Field:
         raise OptionError(f"{error}. --key NAME={printable(array.name)} names it otherwise") from error
 
 
-_MOST_SUBDIRECTORIES = 64  # directories by which a group is known that has no attributes
+_MOST_SUBDIRECTORIES = 64  # subdirectories that are searched for an array, to recognise a group without attributes
 
 
 @dataclass(eq=False)
 class N5(Container):
-    """A group of arrays, or one array.
+    """A group of arrays, or a single array.
 
     Attributes
     ----------
@@ -837,7 +842,7 @@ class N5(Container):
 
     kind = "n5"
 
-    units_are_files = False  # a unit is a number of consecutive images, and each may be in several blocks
+    units_are_files = False  # a unit is some consecutive images, each of which can be in several blocks
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
@@ -892,7 +897,7 @@ class N5(Container):
             yield Entry(name or number + suffix, image, labels[row], values, images.shape)
 
     def _values(self, start: int, stop: int) -> tuple[dict[str, list[Stored]], dict[int, SourceError]]:
-        """Return the values of rows by field, and the problem of each row, from 0 on, that has an invalid value."""
+        """Return the values of rows by field, and the error for each row with an invalid value; row 0 is `start`."""
         values, problems = dict[str, list[Stored]](), dict[int, SourceError]()
         for one, array in self.group.columns.items():
             values[one.name], invalid = _stored(one, array, start, stop)
@@ -900,7 +905,7 @@ class N5(Container):
         return values, problems
 
     def _labels(self, start: int, stop: int) -> list[Any]:
-        """Return the labels; None if there are none."""
+        """Return the labels of rows; None for a row without a label."""
         labels = self.group.labels
         if labels is None:
             return [None] * (stop - start)
@@ -910,7 +915,7 @@ class N5(Container):
         return [None if math.isnan(label) or label == UNLABELED else int(label) for label in found]
 
     def _names(self, start: int, stop: int) -> Iterator[str]:
-        """Yield the names; nothing if there is no array of names."""
+        """Yield the names of rows; nothing if there is no array of names."""
         if self.group.image_names is None:
             return
         names, ends = self.group.image_names
@@ -925,7 +930,7 @@ class N5(Container):
 
 
 def _stored(field: Field, array: N5Array, start: int, stop: int) -> tuple[list[Stored], dict[int, SourceError]]:
-    """Return the values of rows in the form stored in a pack, and the problem of each row with an invalid value."""
+    """Return the values of rows in the form that a pack stores, and the error for each row with an invalid value."""
     rows = array.rows(start, stop)
     values = rows if field.rank else rows.tolist()
     try:
@@ -937,7 +942,7 @@ def _stored(field: Field, array: N5Array, start: int, stop: int) -> tuple[list[S
 def _stored_row_by_row(
     field: Field, array: N5Array, values: Iterable[Any], start: int
 ) -> tuple[list[Stored], dict[int, SourceError]]:
-    """Return the same as `_stored`, with None in place of an invalid value."""
+    """Do the same as `_stored` row by row, with None in place of an invalid value."""
     stored, problems = list[Stored](), dict[int, SourceError]()
     for row, value in enumerate(values):
         try:
@@ -949,17 +954,17 @@ def _stored_row_by_row(
 
 
 def _encoded(field: Field, value: Any) -> Stored:
-    """Return a value in the form stored in a pack, None for NaN; ValueError if the value is invalid."""
+    """Return a value in the form that a pack stores, None for NaN; ValueError if the value is invalid."""
     is_missing = field.dtype.startswith("float") and isinstance(value, float) and math.isnan(value)
     return None if is_missing else field.encode(value)
 
 
-_BLOCK_HEADER = struct.Struct(">HHI")  # mode 0, one dimension, and how many elements
-_LARGEST = (1 << 31) - 1  # bytes of a block
+_BLOCK_HEADER = struct.Struct(">HHI")  # mode 0, one dimension, and the number of elements
+_LARGEST = (1 << 31) - 1  # most bytes of a block
 _USUAL = 64 << 20
-_ELEMENTS = 1 << 20  # of a block of the other arrays
+_ELEMENTS = 1 << 20  # elements of a block, in arrays other than ``data``
 _CODES = {">u8": ">Q", ">i8": ">q", ">f8": ">d", ">i4": ">i"}
-_VERSION = "2.0.0"  # the first one that writes its attributes as these are; newer tools read it too
+_VERSION = "2.0.0"  # the first version with attributes in this form, which newer tools read too
 
 _Offset = TypeVar("_Offset", int, Ints)
 
@@ -981,7 +986,7 @@ class _Column(NamedTuple):
 class N5Writer(ShardWriter):
     """Writes a group of arrays.
 
-    Options: ``shard_size``, the bytes of a block of ``data``; a larger image is refused.
+    Options: ``shard_size``, the number of bytes of a block of ``data``; a larger image is an error.
     """
 
     shard_name = "data/{}"
@@ -1000,7 +1005,7 @@ class N5Writer(ShardWriter):
         if contents.codec == "raw":
             types |= {"heights": ">i4", "widths": ">i4"}
         self._columns = {name: _Column(dtype, Spool(path.parent)) for name, dtype in types.items()}
-        self._end = 0  # of the last name
+        self._end = 0  # the offset at which the last name ends
         if len(written):
             self._continue(written)
 

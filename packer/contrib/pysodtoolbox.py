@@ -1,8 +1,8 @@
 """PySODToolBox's LMDB (ForBigDataset/ImageFolder2LMDB.py): pixels in OpenCV's order, and ``meta_info.pkl``.
 
-``meta_info.pkl`` is a pickled dict with ``keys`` and ``resolution``. The resolution is a text ``C_H_W`` for each key,
-or a single text if all images have the same size. A value is the pixels, H x W x C, blue first. The number of bits per
-channel, 8 or 16, is not recorded; it follows from the size of a value.
+``meta_info.pkl`` is a pickled dict with two lists, ``keys`` and ``resolution``. The resolutions are a text ``C_H_W``
+for each key, or a single one if all images have the same size. A value is the pixels of an image, H x W x C, blue
+first. The number of bits per channel, 8 or 16, is not recorded, but follows from the size of a value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ _SHAPE = re.compile("([0-9]{1,6})_([0-9]{1,9})_([0-9]{1,9})")
 
 
 class PySODToolBox(LMDBContainer):
-    """PySODToolBox's samples, in the order of the keys in ``meta_info.pkl``; a key is the name of a sample."""
+    """PySODToolBox's samples, in the order of the keys in ``meta_info.pkl``.
+
+    The name of a sample is its key with the suffix ``.png``, which replaces the suffix of the key, unless keys differ
+    only in their suffixes.
+    """
 
     kind = "pysodtoolbox lmdb"
     shapes: Mapping[bytes, tuple[int, int]]
@@ -77,14 +81,14 @@ class PySODToolBox(LMDBContainer):
 
 
 def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
-    """Return the result of `_shapes_of`, and turn its errors into SourceErrors."""
+    """Do the same as `_shapes_of`, but raise SourceError for all errors."""
     sidecar = path.with_name(_SIDECAR)
     with failing(sidecar), errors_in(printable(sidecar)):
         return _shapes_of(path)
 
 
 def _shapes_of(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
-    """Return the keys, with channels, height and width, in a file's sidecar; ValueError if there are none."""
+    """Return the keys in the ``meta_info.pkl`` next to a file, each with channels, height and width; or ValueError."""
     with PackFile(path.with_name(_SIDECAR)) as file:
         info = unpickled(file, 0, file.size, min(_MOST_OPCODES, file.size))
         keys, shapes = (_texts(info, name) for name in ("keys", "resolution"))
