@@ -1,6 +1,6 @@
-"""Synthetic photos, and ImageFolder trees of them.
+"""Synthetic photos, and ImageFolder trees of synthetic photos.
 
-For packs and loaders they behave like photos: their JPEGs have the size and the decoding time of a photo.
+The JPEGs have the size and the decoding time of real photos, so they can replace photos in tests of packs and loaders.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def draw_photo(rng: np.random.Generator, height: int, width: int) -> npt.NDArray
     Returns
     -------
     (height, width, 3) uint8 array
-        RGB.
+        The RGB pixels.
     """
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
     frequency[0, 0] = 1.0
@@ -52,7 +52,10 @@ def draw_imagefolder(
     quality: int = 94,
     seed: int = 0,
 ) -> None:
-    """Write an ImageFolder tree of synthetic JPEGs, ``root/class_00/0000.jpg`` and so on; every fourth is turned."""
+    """Write an ImageFolder tree of synthetic JPEGs, ``root/class_00/0000.jpg`` and so on.
+
+    In every fourth image, height and width are swapped.
+    """
     rng = np.random.default_rng(seed)
     for label in range(classes):
         folder = root / f"class_{label:02d}"

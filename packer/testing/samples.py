@@ -1,4 +1,4 @@
-"""Synthetic samples, and functions to write, compare and change packs of them."""
+"""Synthetic samples, and functions to write, compare and damage packs of synthetic samples."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ CLASSES = 5
 drawn = settings(
     max_examples=25,
     deadline=None,
-    # Inherited tests run as methods of several classes, and examples do not change what their fixtures return.
+    # Inherited tests run as methods of several classes. Function-scoped fixtures are safe, as no example changes them.
     suppress_health_check=[HealthCheck.differing_executors, HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
 def sizes() -> st.SearchStrategy[int]:
-    """Sizes of samples in bytes: tiny, icons, close to LMDB's page size, and close to the largest value in a page."""
+    """Return a strategy for sizes in bytes: tiny ones, icons, LMDB's page size, and the largest value in a page."""
     borders = [1, 2022, 4080, 4096, 4080 + 4096, 4080 + 2 * 4096]
     near = st.builds(lambda border, step: max(1, border + step), st.sampled_from(borders), st.integers(-3, 3))
     return near | st.integers(1, 100) | st.integers(1, 12_000)
 
 
 def names() -> st.SearchStrategy[str]:
-    """Names of samples: arbitrary text, and bytes that are not valid text, as from `os.fsdecode`."""
+    """Return a strategy for names: arbitrary text, and bytes that are not valid text, as `os.fsdecode` returns them."""
     text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
     return text | st.binary(min_size=1, max_size=40).map(lambda name: name.decode("utf-8", "surrogateescape"))
 
@@ -80,11 +80,11 @@ FIELDS = (
     Field("embedding", "array", "float16", 1),
     Field("boxes", "boxes"),
 )
-"""Fields of many kinds."""
+"""Fields of many kinds, for tests."""
 
 
 def with_values(samples: Sequence[Sample], *, seed: int = 0) -> list[Sample]:
-    """Return samples with values of `FIELDS`; some values are missing."""
+    """Return these samples with random values for `FIELDS`; some values are missing."""
     rng = random.Random(seed)
 
     def values() -> list[Any]:
@@ -122,20 +122,20 @@ def write_pack(
     change: Change | None = None,
     fields: Sequence[Field] | None = None,
 ) -> tuple[Manifest, Table]:
-    """Write a pack as a conversion does, and return the committed manifest and table.
+    """Write a pack like a conversion does, and return the manifest and the table that were committed.
 
     Parameters
     ----------
     format : Format
     path : Path
     samples : sequence of Sample
-        All samples of the pack, including those that were written before.
+        All samples of the pack, including those of an earlier run.
     options : mapping, optional
         Options of the format.
     written : Table, optional
-        Rows of an earlier run, to continue from.
+        The rows of an earlier run, after which this run continues.
     change : callable, optional
-        Takes the manifest and the table, and returns the ones to commit instead.
+        Takes the manifest and the table, and returns a manifest and a table to commit instead.
     fields : sequence of Field, optional
         The fields of the samples' values; by default `FIELDS` if the samples have values.
     """
@@ -177,25 +177,25 @@ def label_type_of(samples: Sequence[Sample]) -> str:
 
 
 def fields_of(samples: Sequence[Sample]) -> tuple[Field, ...]:
-    """Return the fields that samples have: `FIELDS`, or none."""
+    """Return the fields for which samples have values: `FIELDS`, or none."""
     return FIELDS if any(sample.fields for sample in samples) else ()
 
 
 def contents_of(samples: Sequence[Sample], fields: Sequence[Field] | None = None) -> Contents:
-    """Return the `Contents` that describe some samples."""
+    """Return the `Contents` of a pack with these samples: their classes, type of labels, and fields."""
     label_type = label_type_of(samples)
     classes = [f"class_{label}" for label in range(CLASSES)] if label_type == "class" else []
     return Contents(classes, label_type, tuple(fields_of(samples) if fields is None else fields))
 
 
 def rows_for(samples: Sequence[Sample], fields: Sequence[Field] | None = None, *, apart: bool = False) -> TableBuilder:
-    """Return a collector for the rows of these samples; by default with the fields of `fields_of`."""
+    """Return an empty `TableBuilder` for the rows of these samples, by default with the fields of `fields_of`."""
     fields = fields_of(samples) if fields is None else fields
     return TableBuilder(types=column_types(label_type_of(samples), fields, apart=apart))
 
 
 def _placed_before(kept: Table, index: int, fields: Sequence[Field]) -> Placed:
-    """Return where an earlier run placed a sample."""
+    """Return the offsets at which an earlier run wrote a sample and its blobs."""
     offsets = [f"field.{field.name}.offset" for field in fields if field.is_blob]
     return Placed(int(kept.offset[index]), tuple(int(kept.more[name][index]) for name in offsets if name in kept.more))
 
@@ -238,7 +238,7 @@ def assert_holds(reader: Reader, samples: Sequence[Sample]) -> None:
 
 
 def found_through(stored: Any) -> bytes | None:
-    """Return the bytes at a record of LOCATION, as C reads them; None if they are missing or differ."""
+    """Return the bytes that C would read at a record of LOCATION; None if they are missing or the checksum differs."""
     file, position, size = (int(stored[column]) for column in ("file", "position", "size"))
     if file == NOWHERE:
         return None
@@ -251,7 +251,7 @@ def found_through(stored: Any) -> bytes | None:
             data = opened.read()
     elif hasattr(os, "pread"):
         data = os.pread(file, size, position)
-    else:  # Windows, which has no forks that share a position
+    else:  # Windows has no `pread`, but also no forks that share the position of a file
         os.lseek(file, position, os.SEEK_SET)
         data = os.read(file, size)
     name = ctypes.string_at(int(stored["name"]), int(stored["name_size"]))
@@ -271,7 +271,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def flip(path: Path, wanted: bytes, at: int = 0) -> None:
-    """Change one byte of every occurrence of `wanted` in the files of a pack; there must be at least one."""
+    """Change byte `at` of every occurrence of `wanted` in the files of a pack; assert that there is an occurrence."""
     found = False
     for file in files_of(path):
         data = bytearray(file.read_bytes())

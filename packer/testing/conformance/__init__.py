@@ -1,15 +1,16 @@
-"""The contracts of formats and containers, as base classes for test classes.
+"""Tests that every format and every container must pass, as base classes of test classes.
 
-To test a format, write a class that names it::
+To test a format, write a class with the format's name::
 
     class TestLMDB(FileFormatConformance):
         format = "lmdb"
 
-`FormatConformance` is the contract of every format. `FileFormatConformance` adds tests for formats on a disk, and
-`ForeignLayoutConformance` for formats whose files have the layout of another tool. `PackConformance` and
-`FilePackConformance` are subsets of these two contracts, for packs that were not written sample by sample.
+`FormatConformance` has the tests for every format. `FileFormatConformance` adds tests for formats on a disk, and
+`ForeignLayoutConformance` adds tests for formats whose files have the layout of another tool. `PackConformance` and
+`FilePackConformance` are the parts of `FormatConformance` and `FileFormatConformance` that apply to packs that were not
+written sample by sample.
 
-To test a container, write a class that names it and has a method that writes a file::
+To test a container, write a class with the container's name and a method that writes a file::
 
     class TestBagz(ContainerConformance):
         container = "bagz"

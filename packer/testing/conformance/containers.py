@@ -1,4 +1,4 @@
-"""The contract of a container, as a base class for test classes."""
+"""Tests that every container must pass, as a base class of test classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHANGES = 300
 
 
 class ContainerConformance:
-    """The contract of every container: samples can be read in all ways, and damaged files are refused with their names.
+    """Tests that a container's samples can be read in all ways, and that errors about damaged files name the file.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class ContainerConformance:
     container: str
 
     def write(self, path: Path, samples: Sequence[tuple[int, bytes]]) -> None:
-        """Write a container file with these samples: a label and the bytes of a JPEG for each."""
+        """Write a container file with these samples, each a label and the bytes of a JPEG."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -44,14 +44,14 @@ class ContainerConformance:
 
     @pytest.fixture
     def file(self, tmp_path: Path, samples: list[tuple[int, bytes]]) -> Path:
-        """A file with these samples, alone in a directory."""
+        """The path of a container file with these samples; there is no other file in its directory."""
         path = tmp_path / "files" / f"one{CONTAINERS[self.container].suffixes[0]}"
         path.parent.mkdir()
         self.write(path, samples)
         return path
 
     def opened(self, *paths: Path) -> Container:
-        """Open the container that packer finds at some paths."""
+        """Open the container that packer finds at these paths."""
         found = find_container(paths)
         assert found is not None
         assert found[0] is CONTAINERS[self.container].container()
@@ -132,7 +132,7 @@ class ContainerConformance:
             assert found is None or found[0].kind != self.container
 
     def _images_or_refused(self, file: Path) -> list[bytes] | None:
-        """Return the images of a file; None if it is refused with an error that names it."""
+        """Return the images of a file; None if the file is refused with an error that names it."""
         try:
             found = find_container([file])
             return None if found is None else _images(list_samples(found[0].open(found[1], {})))
@@ -149,7 +149,7 @@ def _images(listing: Listing) -> list[bytes]:
     images = []
     for file, offset, size in zip(ranges.file.tolist(), ranges.offset.tolist(), ranges.size.tolist(), strict=True):
         data = listing.copied if file < 0 else files[file] if file < len(files) else None
-        if data is None:  # compressed
+        if data is None:  # the image is in a compressed range
             images.append(listing.packed.read(container.opened(listing.packed.file(file)), file, offset, size))
             continue
         assert 0 <= offset <= offset + size <= len(data)

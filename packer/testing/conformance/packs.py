@@ -1,4 +1,4 @@
-"""Tests of reading, damage detection and sharing for every pack, and further tests for packs on a disk."""
+"""Tests for every pack (it is read unchanged, shared, and damage is detected), and more tests for packs on a disk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from packer.testing.samples import (
 
 
 class PackCase:
-    """The tested format: its name, how to write and open a pack, and when two packs are equal.
+    """The base class of all tests: the name of the tested format, and methods to write, open and compare packs.
 
     Attributes
     ----------
@@ -63,12 +63,12 @@ class PackCase:
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
-        """The path at which a test writes its pack."""
+        """The path to which a test writes its pack."""
         return tmp_path / f"pack{self.row.suffixes[0]}"
 
     @pytest.fixture
     def samples(self) -> list[Sample]:
-        """The samples in the pack of `reader`, of many sizes."""
+        """The samples of the pack that `reader` reads; they have many sizes."""
         return draw_samples([1, 100, 2021, 2022, 2023, 4079, 4080, 4081, 8176, 8177, 30_000, 7, 500, 1, 2000] * 2)
 
     @pytest.fixture
@@ -247,7 +247,7 @@ class ReadingConformance(PackCase):
 
 
 class RefusingConformance(PackCase):
-    """Tests that reading a damaged sample raises an error, and reading other samples does not."""
+    """Tests that reading a damaged sample raises an error, and that other samples can still be read."""
 
     def test_a_sample_that_is_not_what_was_written(self, path: Path, samples: list[Sample]) -> None:
         def change(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
@@ -331,7 +331,7 @@ class RefusingConformance(PackCase):
         assert shows_mark(path)
 
     def require_damage(self, reader: Reader, index: int, samples: Sequence[Sample]) -> None:
-        """Assert that readers and `verify` refuse one sample, with its index and name, and accept the others."""
+        """Assert that readers and `verify` raise errors, with index and name, for one sample and for no other."""
         with pytest.raises(CorruptPackError) as caught:
             reader.read(index)
         assert caught.value.index == index
@@ -345,7 +345,7 @@ class RefusingConformance(PackCase):
 
 
 class SharingConformance(PackCase):
-    """Tests that many threads and processes can read one pack at once, with one reader and with several."""
+    """Tests that many threads and processes can read a pack at once, with the same reader and with several readers."""
 
     forks = 10
     """The number of processes to fork while threads read."""
@@ -389,7 +389,7 @@ class SharingConformance(PackCase):
     def test_reads_on_both_sides_of_a_fork(self, reader: Reader, samples: list[Sample]) -> None:
         assert bytes(reader.read(0)) == samples[0].data
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, such as those of pytest
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of a fork while there are other threads
             child = os.fork()
         if child == 0:
             status = 1
@@ -408,7 +408,7 @@ class SharingConformance(PackCase):
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
     def test_forks_while_threads_read(self, reader: Reader, samples: list[Sample]) -> None:
-        """A lock that another thread holds during a fork would stay locked in the child forever."""
+        """No lock may be held during a fork: if another thread held it, it would stay locked in the child forever."""
         stop = threading.Event()
 
         def read_on() -> None:
@@ -444,7 +444,7 @@ class SharingConformance(PackCase):
         reader.close()
         assert label.tolist() == [sample.label for sample in samples]
         (tmp_path / "other").write_bytes(bytes(1 << 20))
-        with open(tmp_path / "other", "rb"):  # gets the descriptor of the closed file
+        with open(tmp_path / "other", "rb"):  # this file gets the descriptor of the closed pack
             for index in range(len(samples)):
                 with pytest.raises((PackError, ValueError)):
                     reader.read(index)
@@ -453,15 +453,15 @@ class SharingConformance(PackCase):
 
 
 class PackConformance(ReadingConformance, SharingConformance, RefusingConformance):
-    """The contract of every pack, however it was written."""
+    """The tests for every pack, however it was written."""
 
 
 class FilePackConformance(PackConformance):
-    """The additional contract of a pack on a disk: any of its bytes may be damaged."""
+    """Adds the tests for packs on a disk, where any byte can be damaged."""
 
     @pytest.fixture
     def foreign(self, tmp_path: Path) -> Callable[[bytes], Path]:
-        """Makes a file with any content and the name of a pack."""
+        """A function that writes any bytes to a file with the name of a pack."""
 
         def write(data: bytes) -> Path:
             path = tmp_path / f"foreign{self.row.suffixes[0]}"
@@ -528,7 +528,7 @@ class FilePackConformance(PackConformance):
             self.write(path, samples)
         file = data.draw(st.sampled_from([file for file in files_of(path) if file.stat().st_size]))
         original = file.read_bytes()
-        # Many of the changes are outside of runs of zeros, which are padding.
+        # Not in the middle of runs of zeros, which are padding, so that many changes are in other bytes.
         positions = [at for at, byte in enumerate(original) if byte or original[at - 1 : at] != b"\0"]
         at = data.draw(st.sampled_from(positions) | st.integers(0, len(original) - 1))
         changed = bytearray(original)
@@ -566,7 +566,7 @@ class FilePackConformance(PackConformance):
             assert reader.value(index - 1, "mask") == samples[index - 1].fields[4]
 
     def files_to_read(self, path: Path) -> list[Path]:
-        """Return the files of a pack that are read completely when all samples are read."""
+        """Return those files of a pack of which every byte is read when all samples are read."""
         return files_of(path)
 
     def test_a_file_cut_short(self, path: Path, samples: list[Sample]) -> None:
@@ -592,11 +592,11 @@ class FilePackConformance(PackConformance):
             for index in range(len(samples)):
                 with pytest.raises(PackError):
                     reader.read(index)
-            with contextlib.suppress(PackError):  # raised if the table is in one of the files
+            with contextlib.suppress(PackError):  # which is raised if the file also contains the table
                 stored, _files = reader.locate(np.arange(len(samples)))
                 assert not any(map(found_through, stored))
 
-    # Files of others.
+    # Files that are not packs.
 
     def test_files_that_are_no_packs(self, foreign: Callable[[bytes], Path]) -> None:
         image = io.BytesIO()
@@ -626,7 +626,7 @@ class FilePackConformance(PackConformance):
         self.require_refused(tmp_path / f"missing{self.row.suffixes[0]}")
 
     def require_refused(self, path: Path) -> None:
-        """Assert that every function refuses a path."""
+        """Assert that every function raises an error for this path."""
         with pytest.raises((CorruptPackError, PackNotFoundError)):
             self.open(path)
         with pytest.raises(CorruptPackError if path.exists() else PackNotFoundError):

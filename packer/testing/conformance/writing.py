@@ -1,4 +1,4 @@
-"""Tests for the writer of a format, and for layouts of other tools with packer's index next to them."""
+"""Tests for the writers of formats, and for formats in another tool's layout with packer's index next to the files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from packer.testing.samples import (
 
 
 class InterruptionError(Exception):
-    """Stands for any event that ends a process in the middle of a commit."""
+    """Raised in place of an event, such as a crash, that ends the process in the middle of a commit."""
 
 
 class EndsTheCommit(Manifest):
@@ -50,10 +50,10 @@ def ends_the_commit(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
 
 
 class FormatConformance(PackConformance):
-    """The additional contract of a format: its writer makes the same pack each time, and continues from any sample."""
+    """Adds the tests for writers: the same input gives the same pack, and a writer can continue after any sample."""
 
     def leave_rubbish(self, path: Path) -> None:
-        """Change an unfinished pack after its synced samples, in a way in which a crash may change it."""
+        """Change the bytes after the synced samples of an unfinished pack, as a crash could change them."""
 
     # Writing is deterministic, and can be interrupted anywhere.
 
@@ -87,7 +87,7 @@ class FormatConformance(PackConformance):
         self.require_same(whole, continued)
 
     def interrupt(self, path: Path, samples: Sequence[Sample], durable: int, lost: int, flushed: bool) -> Table:
-        """Write only some samples; return the rows of the synced ones."""
+        """Write only some samples; return the rows of those samples that were synced."""
         writer_class = self.row.open_writer()
         rows, none = (rows_for(samples, apart=writer_class.apart) for _ in range(2))
         writer = writer_class(path, self.options, none.build(), contents_of(samples))
@@ -121,7 +121,7 @@ class FormatConformance(PackConformance):
     ) -> None:
         whole, continued = (tmp_path / f"{name}{self.row.suffixes[0]}" for name in ("whole", "continued"))
         table = self.write(whole, samples)
-        if complete:  # the process was killed before the pack was given its name
+        if complete:  # as if the process had been killed before the pack was renamed
             self.write(continued, samples)
         else:
             with pytest.raises(InterruptionError):
@@ -175,7 +175,7 @@ class FormatConformance(PackConformance):
 
 
 class FileFormatConformance(FormatConformance, FilePackConformance):
-    """The contract of a format on a disk: the bytes are the same each time."""
+    """Adds the tests for formats on a disk: the same input gives the same bytes."""
 
     def require_same(self, path: Path, other: Path) -> None:
         super().require_same(path, other)
@@ -201,7 +201,7 @@ _READ = ("manifest.json", "table.bin", "files.bin")
 
 
 class ForeignLayoutConformance(FileFormatConformance):
-    """Other tools also read bytes that packer never reads: `verify` must check all of them."""
+    """Adds the tests for layouts of other tools: `verify` must also check bytes that only the other tool reads."""
 
     def files_to_read(self, path: Path) -> list[Path]:
         shards = [file for file in files_of(path) if _INDEX not in file.parts and self.holds_samples(file)]
@@ -212,7 +212,7 @@ class ForeignLayoutConformance(FileFormatConformance):
         raise NotImplementedError
 
     def others(self, path: Path) -> Iterator[Path]:
-        """Yield the files of the layout without samples."""
+        """Yield the files of the layout that contain no samples."""
         read = self.files_to_read(path)
         yield from (file for file in files_of(path) if _INDEX not in file.parts and file not in read)
 
@@ -242,7 +242,7 @@ class ForeignLayoutConformance(FileFormatConformance):
         self.require_same(whole, continued)
 
     def is_damaged(self, path: Path) -> bool:
-        """Tell whether `verify` would find damage, in less time than `verify` takes."""
+        """Tell whether `verify` would find damage, but in less time."""
         with self.open(path) as reader:
             if any(reader.check_structure()):
                 return True
