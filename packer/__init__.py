@@ -1,6 +1,6 @@
-"""packer: stores directories of images in one pack, and reads the pack as fast as the decoder allows.
+"""packer stores a directory of images in one pack, and reads the images as fast as they can be decoded.
 
-The names below are imported when they are first used, so that ``import packer`` takes almost no time.
+The modules of the names below are imported when a name is first used, so ``import packer`` takes almost no time.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ _HOMES = {
     ),
     "packer.samplers": "BlockShuffleSampler OrderSampler SequentialSampler ShuffleSampler",
 }
-"""The public names by the modules that define them; type checkers read the imports above."""
+"""For each module, the public names that it defines. Type checkers read the imports above instead."""
 
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
 __all__ = sorted(["__version__", *_MODULES])  # noqa: PLE0605 - the names of the table above

@@ -8,11 +8,11 @@ import signal
 def main() -> None:
     """Run the command line.
 
-    Importing the command line's modules takes a while. Until it is done, Ctrl-C ends the process as it ends a program
-    in C. Python itself would print a traceback, or ignore a Ctrl-C that comes in the middle of an import.
+    It takes a while to import the modules of the command line. Until they are imported, Ctrl-C ends the process at
+    once, like a program in C. Python itself would print a traceback, or ignore a Ctrl-C in the middle of an import.
     """
     answer = signal.getsignal(signal.SIGINT)
-    if answer is signal.default_int_handler:  # and not ignored, as in a script's background
+    if answer is signal.default_int_handler:  # not if Ctrl-C is ignored, as in the background of a shell script
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from packer._cli import main as run
 
@@ -20,5 +20,5 @@ def main() -> None:
     run()
 
 
-if __name__ == "__main__":  # processes that are spawned import this module too
+if __name__ == "__main__":  # not in processes that multiprocessing spawns, which import this module too
     main()

@@ -1,8 +1,8 @@
-"""The account of a source: the outcome for every file, row, member, key and column seen while the source was listed.
+"""The account of a source: what became of every file, row, member, key and column that was seen in the source.
 
-The code that lists images fills the account. Commands print its lines, the manifest stores it, and ``--strict`` turns
-its losses into an error. Files of other types, which may be millions, are counted by `packer._sources.base.OtherFiles`
-instead.
+The code that lists images fills the account. Commands print its lines, the manifest stores it, and ``--strict`` makes
+its losses an error. Files of other types than images are counted by `packer._sources.base.OtherFiles` instead, because
+there can be millions.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _LOSSES = (LEFT_OUT, UNLABELED, RENUMBERED)
 _FATES = (*_LOSSES, TAKEN, NOT_LOOKED_AT)
 _SAMPLES = ("image", "sample", "row", "label")  # losing one of these costs an image or its label
 REPORTED = 2000
-"""The most names of an item that are remembered, for a report."""
+"""The largest number of names that an item stores for a report."""
 
-_SHOWN = 3  # names in a line
+_SHOWN = 3  # number of names that a line shows
 
 
 def counted(number: int, what: str) -> str:
@@ -39,7 +39,7 @@ def counted(number: int, what: str) -> str:
 
 @dataclass
 class AccountItem:
-    """An entry of the account: files, rows or other things of one kind, with the same outcome for the same reason.
+    """An entry of an account: files, rows or other things of one kind that had the same outcome for the same reason.
 
     Attributes
     ----------
@@ -52,9 +52,9 @@ class AccountItem:
         The reason, as the end of a line: ``the table does not name them``.
     count : int
     names : list of str
-        The names of the first of the things.
+        The names of the first things, at most 2,000.
     chosen : bool
-        Whether an option requested this outcome, which then is not a loss.
+        Whether the user has chosen this outcome with an option, so that it is not a loss.
     """
 
     fate: str
@@ -77,7 +77,7 @@ class AccountItem:
         return f"{self.fate}: {counted(self.count, self.what)}{names}: {self.why}"
 
     def to_json(self, names: int) -> dict[str, Any]:
-        """Return the item as JSON values, with its first `names` names."""
+        """Return the item as JSON values, with at most `names` names."""
         document = {"fate": self.fate, "what": self.what, "why": self.why, "count": self.count}
         return {**document, "names": self.names[:names], **({"chosen": True} if self.chosen else {})}
 
@@ -91,7 +91,7 @@ class LabelCandidate:
     what, name : str
         The kind and the name of the part, such as ``column`` and ``target``.
     option : str
-        The option that would use it as labels, such as ``--key label=target``; empty if there is no such option.
+        The option that would use the part as labels, such as ``--key label=target``; empty if there is no such option.
     why : str
         The reason why the part is not used, such as ``is uint8 3, 3 rows for 4 images``.
     """
@@ -103,13 +103,13 @@ class LabelCandidate:
 
 
 class Account:
-    """The outcome for everything that was seen in a source.
+    """What became of everything that was seen in a source: a collection of `AccountItem`.
 
     Attributes
     ----------
     candidates : list of LabelCandidate
-        Things that look like labels, for a source in which no labels were found: `require_labels` turns them into an
-        error. They are not stored in the manifest.
+        Things that look like labels, in a source in which no labels were found. `require_labels` raises an error about
+        them. The manifest does not store them.
     """
 
     def __init__(self, items: Iterable[AccountItem] = ()) -> None:
@@ -145,18 +145,18 @@ class Account:
         count: int | None = None,
         chosen: bool = False,
     ) -> None:
-        """Add things of one kind with the same outcome for the same reason.
+        """Add things of one kind that had the same outcome for the same reason.
 
         Parameters
         ----------
         fate, what, why : str
             The same as in `AccountItem`.
         names : iterable of str
-            The names of the things, or of the first of them.
+            The names of all of these things, or only of the first ones.
         count : int, optional
             The number of things; by default the number of `names`. If it is 0, nothing is added.
         chosen : bool
-            Whether an option requested this outcome.
+            Whether the user has chosen this outcome with an option.
         """
         listed = list(names)
         number = len(listed) if count is None else count
@@ -168,7 +168,7 @@ class Account:
         item.names += listed[: max(0, REPORTED - len(item.names))]
 
     def left_out(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
-        """Add things that are not in the pack; see `add`."""
+        """Add things that will not be in the pack; see `add`."""
         self.add(LEFT_OUT, what, why, names, **more)
 
     def unlabeled(self, why: str, names: Iterable[str] = (), **more: Any) -> None:
@@ -180,7 +180,7 @@ class Account:
         self.add(RENUMBERED, what, why, names, **more)
 
     def taken(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
-        """Add columns, keys or members that are used, with their use as the reason; see `add`."""
+        """Add columns, keys or members that are used, and state the use as the reason; see `add`."""
         self.add(TAKEN, what, why, names, **more)
 
     def not_looked_at(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
@@ -206,11 +206,11 @@ class Account:
         return sum(item.count for item in self._items.values() if item.fate == fate)
 
     def losses(self) -> list[AccountItem]:
-        """Return the items that were left out, unlabeled or renumbered without a request by an option."""
+        """Return the items that were left out, unlabeled or renumbered without an option of the user that says so."""
         return [item for item in self if item.is_loss]
 
     def require_no_losses(self, source: str) -> None:
-        """Raise SourceError if anything was lost, as ``--strict`` requires; the message names `source`."""
+        """Raise SourceError if there are losses; ``--strict`` calls it. The message names `source`."""
         if losses := self.losses():
             lost = "\n".join(f"  {item.line()}" for item in losses)
             raise SourceError(
@@ -219,7 +219,7 @@ class Account:
             )
 
     def require_labels(self, source: str, count: int) -> None:
-        """Raise SourceError if there are candidates for labels; call it if none of the `count` images has a label."""
+        """Raise SourceError if anything looks like labels; call it if none of the `count` images has a label."""
         if not self.candidates:
             return
         names = ", ".join(
@@ -240,10 +240,10 @@ class Account:
         )
 
     def report(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the lines of a report: one for each name, and one for the things whose names are not stored."""
+        """Yield the entries of a report: for each item, one per stored name, and one that counts the other things."""
         for item in self:
             if item.fate == NOT_LOOKED_AT:
-                continue  # the report has the files that were not looked at already
+                continue  # `OtherFiles` reports these files
             said = {"account": item.fate, "what": item.what, "why": item.why}
             for name in item.names:
                 yield {"name": name, **said}
@@ -251,12 +251,12 @@ class Account:
                 yield {"count": item.count - len(item.names), **said}
 
     def to_json(self, names: int = 10) -> list[dict[str, Any]]:
-        """Return the account as JSON values, with the first `names` names of each item."""
+        """Return the account as JSON values, with at most `names` names of each item."""
         return [item.to_json(names) for item in self]
 
     @classmethod
     def from_json(cls, document: Any) -> Account:
-        """Read an account; ValueError if it is invalid."""
+        """Build an account from JSON values; ValueError if they are invalid."""
         if not isinstance(document, list):
             raise ValueError("the account is no list")
         account = cls()
@@ -266,7 +266,7 @@ class Account:
 
     @classmethod
     def united(cls, accounts: Sequence[Account | None]) -> Account | None:
-        """Return several accounts joined into one; None if one of them was not recorded."""
+        """Join several accounts into one; return None if one of them is None, which means that it was not recorded."""
         united = cls()
         for account in accounts:
             if account is None:
@@ -287,15 +287,15 @@ class Account:
 
 
 class BadSamples:
-    """The unusable samples that are found while a source or a container is listed; ``--on-error`` decides about them.
+    """Collects the unusable samples that are found while a source or a container is listed.
 
-    Code that finds such a sample calls `add` and continues with the next sample. The samples become the source's
-    `doubts`, and then the manifest's `skipped`; the account does not list them again.
+    Code that finds such a sample calls `add` and continues with the next sample. The collected samples become the
+    source's `doubts`, and then the manifest's `skipped`; the account does not list them again.
 
     Parameters
     ----------
     skip : bool
-        Whether such samples are left out and listed; otherwise the first of them is an error.
+        Whether such samples are left out and collected (``--on-error skip``); otherwise the first of them is an error.
 
     Attributes
     ----------
@@ -308,7 +308,7 @@ class BadSamples:
         self.found: list[dict[str, str]] = []
 
     def add(self, name: str, error: SourceError) -> dict[str, str]:
-        """Leave a sample out, or raise `error` with a hint at the option that leaves such samples out.
+        """Leave a sample out and record it; without `skip`, raise `error` with a hint at the option that does this.
 
         Parameters
         ----------
@@ -326,21 +326,21 @@ class BadSamples:
         return self.found[-1]
 
     def usable(self, names: Mapping[str, str], read: Callable[[str], _T], where: str) -> dict[str, _T]:
-        """Read the annotations, or other values, of each sample; return those of usable samples.
+        """Call `read` for each sample; return the results, such as annotations, and record samples with an error.
 
         Parameters
         ----------
         names : mapping
-            The name of each sample, by the argument of `read`.
+            The argument of `read` for each sample, and the sample's name.
         read : callable
-            Raises SourceError for values that cannot be used.
+            Returns the values of a sample; raises SourceError if they cannot be used.
         where : str
-            The name in messages for the samples.
+            The name by which messages call the source.
 
         Raises
         ------
         SourceError
-            If no sample can be used.
+            If no sample can be used, or, without `skip`, if one cannot be used.
         """
         values: dict[str, _T] = {}
         for key, name in names.items():
@@ -353,9 +353,9 @@ class BadSamples:
         return values
 
     def require_skip(self, error: SourceError) -> None:
-        """Raise `error` with a hint at the option that leaves such samples out, unless they are left out.
+        """Without `skip`, raise `error` with a hint at the option that leaves such samples out; with it, do nothing.
 
-        For an error about many samples; `add` lists each of them.
+        Call this for an error about many samples, before `add` is called for each of them.
         """
         if not self.skip:
             problem = message_of(error).rstrip(".")

@@ -1,9 +1,9 @@
-"""Renders tables, bars and pictures as text for a terminal and as HTML for a notebook.
+"""Render tables, bars and pictures as text for a terminal and as HTML for a notebook.
 
-The results of packer's functions yield blocks; `text` and `html` render blocks. A line is a `str`. The content of a
-block may come from a stranger's pack: both renderers make control characters visible, and `html` escapes HTML. The HTML
-needs no script and no other file. It takes its colours from the page, so that it is readable on light and dark pages,
-and if a site strips the style sheet, tables and bars remain.
+The results of packer's functions yield blocks: lines (`str`), tables and so on. `text` and `html` render blocks. The
+content of a block may come from a stranger's pack, so both functions make control characters visible, and `html`
+escapes HTML. The HTML needs no script and no other file. It takes its colours from the page, so that it is readable on
+light and dark pages. If a site strips the style sheet, tables and bars remain.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from packer.errors import printable
 
-_LONGEST = 1000  # characters of a name in a pack
-_WIDTH = 30  # characters of the longest bar
+_LONGEST = 1000  # most characters of a name from a pack that are shown
+_WIDTH = 30  # length of the longest bar in characters
 
 
 class Heading(NamedTuple):
@@ -29,13 +29,13 @@ class Heading(NamedTuple):
 
 
 class Code(NamedTuple):
-    """Lines of a program or of a shell, shown unchanged so that users can copy them."""
+    """Lines of Python or shell code, shown unchanged so that users can copy them."""
 
     lines: Sequence[str]
 
 
 class Bar(NamedTuple):
-    """A table cell that shows a number as a bar of proportional length."""
+    """A table cell that shows a number as a bar whose length is in proportion to the number."""
 
     number: float
     largest: float
@@ -51,12 +51,12 @@ class TextTable(NamedTuple):
     ----------
     rows : sequence of sequence of str or Bar
     columns : sequence of str
-        The alignment and the minimum width of each column in text, such as ``">14"``; an empty string leaves cells as
-        they are.
+        The alignment and the minimum width of each column when rendered as text, such as ``">14"``; an empty string
+        leaves cells as they are.
     head : sequence of str
-        The titles of the columns, if they have any.
+        The titles of the columns; empty without titles.
     indent : str
-        The beginning of each line in text.
+        Put before each line when rendered as text.
     """
 
     rows: Sequence[Sequence[str | Bar]]
@@ -66,7 +66,7 @@ class TextTable(NamedTuple):
 
 
 class Thumbnails(NamedTuple):
-    """JPEGs with captions, and an error in place of each image that cannot be shown. Text output omits thumbnails."""
+    """JPEGs with captions, and an error in place of each image that cannot be shown. `text` omits thumbnails."""
 
     pictures: Sequence[tuple[bytes, str, str]]
 
@@ -75,9 +75,9 @@ Block = str | Heading | Code | TextTable | Thumbnails
 
 
 def legible(value: object) -> str:
-    """Return a name for one line: escaped by `printable`, and shortened in the middle if it is very long.
+    """Return a name in a form that fits on one line: escaped by `printable`, and shortened in the middle if very long.
 
-    In a stranger's pack, each sample may have a name of 64 kB, and class names may have any length.
+    In a stranger's pack, the name of a sample can have 64 kB, and the name of a class can have any length.
     """
     name = str(value)
     cut = name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]} … {name[-_LONGEST // 2 :]}"
@@ -95,7 +95,7 @@ def counted(number: int, what: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in words, in a unit that suits it."""
+    """Return a duration in words, in a unit that suits its length."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, seconds = divmod(round(seconds), 60)
@@ -111,7 +111,7 @@ def in_notebook() -> bool:
 
 
 def here(path: str | os.PathLike[str]) -> str:
-    """Return a path as a user would type it: relative if it is below the current directory."""
+    """Return a path as a user would type it: relative to the current directory if it is below that directory."""
     name, directory = os.fspath(path), os.getcwd()
     inside = len(directory) > 1 and name.startswith(directory + os.sep)
     return name[len(directory) + 1 :] if inside else name
@@ -132,7 +132,7 @@ class Displayable:
 
 
 def text(blocks: Iterable[Block]) -> str:
-    """Return blocks as lines of a terminal."""
+    """Render blocks as lines for a terminal."""
     return "\n".join(line for block in blocks for line in _lines(block))
 
 
@@ -171,7 +171,7 @@ _STYLE = "".join(
 
 
 def html(blocks: Iterable[Block]) -> str:
-    """Return blocks as one HTML element."""
+    """Render blocks as one HTML element."""
     parts: list[str] = []
     lines: list[str] = []
     for block in [*blocks, None]:
@@ -186,7 +186,7 @@ def html(blocks: Iterable[Block]) -> str:
 
 
 def element(content: str) -> str:
-    """Return an HTML element with this content and packer's style sheet."""
+    """Wrap HTML in an element with packer's style sheet."""
     return f'<div class="packer"><style>{_STYLE}</style>{content}</div>'
 
 

@@ -1,4 +1,4 @@
-"""The manifest: the properties of a whole pack, stored in it as JSON."""
+"""The manifest: the properties of a whole pack, stored in the pack as JSON."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from packer._table import Labels, blocks, column_types, encode_name
 from packer.errors import CorruptPackError, PackError, UnsupportedVersionError, printable
 
 SCHEMA = 2
-"""The newest version of the manifest and of the table. All versions are read; the oldest sufficient one is written."""
+"""The newest version of the manifest and the table. All are read; a pack is written in the oldest that suffices."""
 
 TILED = "tiled"
-"""The finding of samples that are tiled JPEGs."""
+"""The name under which `findings` counts samples that are tiled JPEGs."""
 
 
 _BEGINNING = re.compile(rb'\{"schema":[0-9]{1,3},"format":"[a-z0-9_.-]{1,41}","count":[0-9]{1,19},"classes":\[')
@@ -45,7 +45,7 @@ class Manifest:
     count : int
         Number of samples.
     classes : list of str
-        Class names; a label of the type ``class`` is an index into this list. Empty for other types.
+        Class names; a label of the type ``class`` is an index into this list. Empty for other types of labels.
     label_type : str
         ``"class"``, ``"int"`` or ``"float"``. Schema 1 has only ``class``, without unlabeled samples.
     fields : tuple of Field
@@ -55,16 +55,16 @@ class Manifest:
     settings : dict
         Every setting of the conversion that affects the samples' bytes.
     about : list of dict
-        Data of annotation files that do not belong to a single sample, such as image licenses: for each annotation
-        file, ``file`` (its name) and ``members``.
+        Data in annotation files that do not belong to a single sample, such as image licenses: for each annotation
+        file, a dict with its name (``file``) and the data (``members``).
     source : dict
-        The kind of the source, and a digest of the names and labels in it.
+        The kind of the source, and a digest of its names, labels and fields.
     skipped : list of dict
         ``{"name", "reason"}`` of every file that was left out.
     findings : dict
-        The findings that were counted during the conversion.
+        Unusual properties of images, each with the number of images that have it.
     account : list of dict, optional
-        The outcome for everything in the source; None if it was not recorded, as in packs by older versions of packer.
+        What became of every file and row of the source; None if it was not recorded, as in packs of older versions.
     versions : dict
         Versions of the libraries that encoded the samples.
     columns : dict
@@ -110,12 +110,12 @@ class Manifest:
 
     @staticmethod
     def is_recognisable(text: bytes) -> bool:
-        """Tell whether a text, which may be damaged, begins like every manifest, or ends like one, in a checksum."""
+        """Tell whether a text, which may be damaged, begins like every manifest, or ends with a checksum like one."""
         return _BEGINNING.match(text) is not None or _SEALED.fullmatch(text[-_SEAL_LENGTH:]) is not None
 
     @classmethod
     def from_json(cls, text: bytes, path: str) -> Manifest:
-        """Read a manifest.
+        """Parse a manifest; `path` is the path of the pack, for messages.
 
         Raises
         ------
@@ -148,7 +148,7 @@ class Manifest:
             known = {name: document.pop(name) for name in names}
             fields = tuple(map(Field.from_json, listed))
             manifest = cls(schema=schema, more=document, fields=fields, about=about, account=account, **known)
-            # The digest is taken of the text, because other writers may spell the same JSON differently.
+            # The digest is of the original text, because another writer may write the same JSON differently.
             object.__setattr__(manifest, "_identity", _digest(text))
             manifest._require_types()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -194,7 +194,7 @@ class Manifest:
         )
 
     def recorded_account(self) -> Account | None:
-        """Return the account of everything in the source; None if it was not recorded."""
+        """Return the account of the source as an object; None if it was not recorded."""
         return None if self.account is None else Account.from_json(self.account)
 
     @property
@@ -209,7 +209,7 @@ class Manifest:
 
     @property
     def parts(self) -> Sequence[Any]:
-        """The parts in `layout`; empty if the pack has none."""
+        """The list of parts in `layout`; empty if the pack does not consist of parts."""
         parts = self.layout.get("parts")
         return parts if isinstance(parts, list) else ()
 
@@ -226,7 +226,7 @@ class Manifest:
         return f"label {label} is not {what}"
 
     def identity(self) -> str:
-        """Return a digest that identifies this pack: it covers the manifest, which contains checksums of the table."""
+        """Return a digest that identifies this pack: that of the manifest, which contains checksums of the table."""
         return str(self.__dict__.get("_identity") or _digest(self.to_json()))
 
     def _require_types(self) -> None:
@@ -247,7 +247,7 @@ class Manifest:
             raise ValueError(f"two fields have one name, or there are more than {MOST_FIELDS}")
         if not all(type(entry.get("file")) is str and type(entry.get("members")) is dict for entry in self.about):
             raise ValueError("about: of the wrong type")
-        self.recorded_account()  # ValueError if it is none
+        self.recorded_account()  # raises ValueError if the account is invalid
         entries = [value for entry in self.skipped for value in (entry["name"], entry["reason"])]
         texts = [*self.classes, *self.versions.values(), *entries]
         texts += [text for one in self.fields for text in (*one.classes, one.file)]
@@ -258,7 +258,7 @@ class Manifest:
 
 
 def schema_for(label_type: str, label: Labels, fields: Sequence[Field] = ()) -> int:
-    """Return the oldest schema that supports such labels and fields."""
+    """Return the oldest schema that supports this type of labels, these labels and these fields."""
     plain = not fields and label_type == "class" and all((block >= 0).all() for block in blocks(label))
     return 1 if plain else 2
 

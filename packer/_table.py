@@ -1,7 +1,7 @@
-"""The table of a pack, with one row for each sample, and the class of samples. Only `Vector` does I/O.
+"""The table of a pack, with one row for each sample, and the class `Sample`. Only `Vector` does I/O.
 
 The table consists of one array for each column, and two arrays for the names, so that a pack of millions of samples
-never becomes millions of Python objects. A `Vector` is a column in a file; it is read when it is first needed, into
+never becomes millions of Python objects. A `Vector` is a column in a file. It is read when it is first needed, into
 memory that this process shares with its forks. `formats.md` specifies the columns.
 """
 
@@ -24,13 +24,13 @@ from packer._codecs import LABEL_TYPES
 from packer._fields import KINDS, NO_VALUE, Field, Stored
 from packer.errors import CorruptPackError, PackError
 
-_SHARED_FROM = 1 << 16  # bytes; a smaller vector costs less than a page of address space for itself
-_STEP = 1 << 16  # bytes that are read at a time, and copied while the caches of the processor hold them
+_SHARED_FROM = 1 << 16  # bytes; a smaller vector is not worth a mapping of its own, and is read at once
+_STEP = 1 << 16  # bytes that are read at a time; few enough to be still in the processor's caches when they are copied
 _READ = b"\1"
 
 
 class _Bytes(Protocol):
-    """An open file; every method raises PackError if the file was cut short."""
+    """An open file; every method raises PackError if the file has been cut short."""
 
     def read(self, offset: int, size: int) -> bytes: ...
     def mapping(self, start: int, size: int) -> mmap.mmap: ...
@@ -40,14 +40,14 @@ class _Bytes(Protocol):
 
 
 class Vector:
-    """A vector in a file: a small vector is read at once, a larger one when it is first needed.
+    """A vector in a file. A small vector is read at once, a larger one when it is first needed.
 
-    The elements are copied into memory, because accessing a mapping of a file that was cut short kills the process, and
-    because a mapping shows later writes to the file. Forks share the memory, whichever process reads the vector, so
-    that all workers of a DataLoader together need no more memory than one worker.
+    The elements are copied into memory and not memory-mapped, because access to a mapping of a file that has been cut
+    short kills the process, and because a mapping shows later writes to the file. Forks share the memory, whichever of
+    the processes reads the vector, so all workers of a DataLoader together need no more memory than one worker.
 
-    Vectors of very large tables are not held in memory. For these, `array` checks the file and returns a mapping, which
-    must be used at once and never be returned to users. All other methods read from the file each time.
+    Vectors of very large tables are not held in memory. For such a vector, `array` checks the file and returns a
+    mapping, which must be used at once and never be returned to users. All other methods read from the file each time.
 
     Parameters
     ----------
@@ -58,18 +58,18 @@ class Vector:
         Number of elements.
     dtype : str
     held : bool
-        Whether the vector may be held in memory.
+        Whether the vector can be held in memory.
 
     Attributes
     ----------
     checksum : int, optional
-        The CRC-32C of the vector. It is checked if the file has changed since it was opened: `cp` may have overwritten
-        the file with another pack, whose rows must not be mistaken for the rows of this pack.
+        The CRC-32C of the vector. It is compared if the file has changed since it was opened, because `cp` may have
+        overwritten the file with another pack, whose rows must not be mistaken for the rows of this pack.
 
     Raises
     ------
     PackError
-        By every access to elements after the file was cut short, the disk failed, or memory was exhausted.
+        If elements are accessed after the file has been cut short, or if the disk fails or memory is exhausted.
     """
 
     def __init__(self, file: _Bytes, offset: int, count: int, dtype: str, *, held: bool = True) -> None:
@@ -78,7 +78,7 @@ class Vector:
         self._size, self.held = count * self.dtype.itemsize, held
         self.checksum: int | None = None
         self._memory: Any = None
-        self._fits = file.stamp()  # the stamp of the file that contains these elements
+        self._fits = file.stamp()  # the file's stamp when it was last known to contain these elements
         if self._size < _SHARED_FROM:
             self.held, self._memory, self._opened = True, file.read(offset, self._size), None
         elif held:
@@ -88,7 +88,7 @@ class Vector:
         return self._count
 
     def __getitem__(self, which: int | slice) -> Any:
-        """Return one element, or for a slice several elements as an array in memory."""
+        """Return one element; for a slice, return its elements as an array in memory."""
         if self.held:
             return self.array()[which]
         if not isinstance(which, slice):
@@ -98,7 +98,7 @@ class Vector:
         return self._part(start, stop) if step == 1 else self.array()[which].copy()
 
     def array(self) -> npt.NDArray[Any]:
-        """Return the whole vector, read-only; if it is not held in memory, a mapping that must be used at once."""
+        """Return the whole vector, read-only. If it is not held in memory, this is a mapping, to be used at once."""
         if not self.held:
             self._file.require_whole()
             self._require_same(self._file)
@@ -106,7 +106,7 @@ class Vector:
         opened = self._opened
         if opened is not None:  # another thread may set it to None meanwhile
             self._fill(opened)
-            self._opened = None  # so that the file is closed when its reader is
+            self._opened = None  # so that the file is closed when its reader is closed
         return _read_only(np.frombuffer(self._memory, self.dtype, self._count))
 
     def copy(self) -> npt.NDArray[Any]:
@@ -124,7 +124,7 @@ class Vector:
 
     @property
     def _file(self) -> _Bytes:
-        assert self._opened is not None  # vectors in memory read nothing
+        assert self._opened is not None  # a vector that is in memory does not need its file
         return self._opened
 
     def _part(self, start: int, stop: int) -> npt.NDArray[Any]:
@@ -153,14 +153,14 @@ class Vector:
     def _fill(self, file: _Bytes) -> None:
         """Read the vector, unless this process or a fork has read it already.
 
-        There is no lock, because a fork could leave it locked forever. If two processes read at the same time, they
-        read the same elements.
+        There is no lock, because a lock that is held during a fork could stay locked forever. If two processes read at
+        the same time, they read the same elements.
         """
         for start in range(0, self._size, _STEP):
             if self._memory[-1:] == _READ:
                 return
             data = file.read(self._offset + start, min(_STEP, self._size - start))
-            if self._memory[-1:] == _READ:  # others use it, and the file may have changed meanwhile
+            if self._memory[-1:] == _READ:  # others use the elements already, and the file may have changed meanwhile
                 return
             self._memory[start : start + len(data)] = data
         self._require_same(file)
@@ -179,11 +179,11 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
-_BLOCK = 1 << 16  # elements
+_BLOCK = 1 << 16  # elements of a piece
 
 
 def blocks(column: npt.NDArray[Any] | Vector) -> Iterator[npt.NDArray[Any]]:
-    """Yield a vector piece by piece, so that copying the pieces needs little memory, however long the vector is."""
+    """Yield a vector piece by piece, so that a copy of each piece needs little memory, however long the vector is."""
     return (column[part] for part in spans(len(column)))
 
 
@@ -198,27 +198,27 @@ def column_checksum(column: npt.NDArray[Any] | Vector) -> int:
 
 
 LONGEST_NAME = 1 << 16
-"""The most bytes of a name. Without a limit, damaged ends could return one long name again and again."""
+"""The largest number of bytes of a name. Without a limit, damaged ends could yield a long name again and again."""
 
-_MOST_TOGETHER = 1 << 26  # bytes
+_MOST_TOGETHER = 1 << 26  # most bytes of names that are read at a time
 
 
 class Names(Sequence[str]):
     """An immutable sequence of strings, stored in two arrays.
 
-    Every access to a name raises CorruptPackError, with the index of the name, if the name does not lie inside the
-    blob, or is longer than `LONGEST_NAME`.
+    Access to a name raises CorruptPackError, with the index of the name, if the name is not inside of the blob or is
+    longer than `LONGEST_NAME`.
 
     Parameters
     ----------
     blob : (B,) uint8 array or vector
-        All names, one after the other, as UTF-8; bytes that are not UTF-8 are decoded to surrogates.
+        All names in UTF-8, one after the other. Bytes that are not UTF-8 are decoded to surrogates.
     ends : (N,) int64 array or vector
         The end of each name in `blob`.
     path : str
         The path of the pack, for messages.
     first : int
-        The start of the first name in `blob`: 0, except in a damaged table with ends out of order.
+        The start of the first name in `blob`: 0, except for a slice of a damaged table whose ends do not ascend.
     """
 
     __slots__ = ("_blob", "_ends", "_first", "path")
@@ -231,7 +231,7 @@ class Names(Sequence[str]):
 
     @property
     def blob(self) -> npt.NDArray[np.uint8]:
-        """All names in one array; a temporary array if names are not held in memory, see `Vector.array`."""
+        """All names in one array. It must be used at once if names are not held in memory; see `Vector.array`."""
         return self._blob.array() if isinstance(self._blob, Vector) else self._blob
 
     @property
@@ -252,7 +252,7 @@ class Names(Sequence[str]):
     def joined(cls, parts: Sequence[Names]) -> Names:
         """Return the names of all `parts`, one after the other; a name that is invalid in its part stays invalid."""
         blobs = []
-        for part in parts:  # the first name of a part begins where the last one of the part before ends
+        for part in parts:  # the first name of a part begins where the last name of the previous part ends
             last = int(part.ends[-1]) if len(part) else 0
             is_end = 0 <= last <= len(part.blob)
             blobs.append(part.blob[: last if is_end else _furthest(part.ends, len(part.blob))])
@@ -282,24 +282,24 @@ class Names(Sequence[str]):
             yield decode_name(name)
 
     def get(self, index: int) -> str:
-        """Return name `index` for a message; empty if the name does not lie inside the blob."""
+        """Return name `index` for a message; empty if the name is invalid."""
         return decode_name(self._between_ends(range(len(self))[index]) or b"")
 
     def between(self, start: int, stop: int) -> Names:
-        """Return names `start` to `stop` - 1; damaged ends give the same names as in the whole sequence."""
+        """Return names `start` to `stop` - 1: the same names as in the whole sequence, even if ends are damaged."""
         size, ends = len(self._blob), self._ends[start:stop]
         first, last = self._start(start), _furthest(ends, size)
         begin = int(ends.min(initial=first if 0 <= first <= size else size, where=(ends >= 0) & (ends <= size)))
         return Names(self._blob[begin : max(begin, last)], ends - begin, self.path, first - begin)
 
     def taken(self, rows: slice | Ints) -> Names:
-        """Return the names of some rows; an invalid name stays invalid in a slice, and is empty for single rows."""
+        """Return the names of these rows. An invalid name stays invalid if `rows` is a slice; otherwise it is empty."""
         if isinstance(rows, slice):
             return self.between(*rows.indices(len(self))[:2])
         return Names.of(map(self.get, rows.tolist()))
 
     def encoded(self, index: int) -> bytes:
-        """Return name `index` as its bytes."""
+        """Return the bytes of name `index`."""
         index = range(len(self))[index]
         name = self._between_ends(index)
         if name is None:
@@ -307,7 +307,7 @@ class Names(Sequence[str]):
         return name
 
     def each_encoded(self) -> Iterator[bytes | None]:
-        """Yield every name as bytes; None for a name that does not lie inside the blob."""
+        """Yield the bytes of every name; None for an invalid name."""
         start, size = self._first, len(self._blob)
         for ends in blocks(self._ends):
             begin, blob = self._around(start, ends)
@@ -317,11 +317,11 @@ class Names(Sequence[str]):
                 start = end
 
     def _around(self, start: int, ends: npt.NDArray[np.int64]) -> tuple[int, memoryview]:
-        """Return bytes that contain the names between `start` and their `ends`, and the offset of these bytes."""
+        """Return the offset of a part of the blob, and the part, which contains the names from `start` to `ends`."""
         if not isinstance(self._blob, Vector):
             return 0, self._blob.data
         begin, end = max(0, min(start, int(ends.min()))), min(len(self._blob), int(ends.max()))
-        if end - begin > _MOST_TOGETHER:  # the ends are damaged, and go back and forth
+        if end - begin > _MOST_TOGETHER:  # the ends are damaged, and do not ascend
             return 0, self.blob.data
         return begin, self._blob[begin : max(begin, end)].data
 
@@ -336,12 +336,12 @@ class Names(Sequence[str]):
 
 
 def _furthest(ends: npt.NDArray[np.int64], size: int) -> int:
-    """Return the largest of the ends that are at most `size`; the last end may be damaged."""
+    """Return the largest of those ends that are not larger than `size`, because the last end may be damaged."""
     return int(ends.max(initial=0, where=(ends >= 0) & (ends <= size)))
 
 
 def cut_name(blob: npt.NDArray[np.uint8] | Vector, start: int, end: int) -> bytes | None:
-    """Return the name from `start` to `end`; None if these are outside the blob, or cannot be the ends of a name."""
+    """Return the bytes of the name from `start` to `end` in the blob; None if that cannot be a name."""
     return blob[start:end].tobytes() if 0 <= start <= end <= min(len(blob), start + LONGEST_NAME) else None
 
 
@@ -356,13 +356,13 @@ class Texts(Protocol):
 def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
     """Yield, for each text that equals an earlier text, its index and the index of the first equal text.
 
-    Equal hashes are candidates, and comparing the texts decides. This takes 8 bytes of memory for each text, and 16 if
-    hashes collide. The order of the indices is undefined.
+    Texts with equal hashes are compared. This takes 8 bytes of memory for each text, and 16 if there are equal hashes.
+    The order of the results is undefined.
 
     Parameters
     ----------
     texts : Texts
-        Iterated once, and again if hashes collide; the texts concerned are then read by index.
+        Iterated once, or twice if there are equal hashes; then the texts with equal hashes are read by index.
     """
     hashes = hashes_of(texts)
     hashes.sort()
@@ -377,7 +377,7 @@ def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
         ordered = hashes[indices]
         for position in np.flatnonzero(ordered[1:] == ordered[:-1]).tolist():
             earlier, index = int(indices[position]), int(indices[position + 1])
-            if earlier != before:  # otherwise it belongs to the same group, nearly always of equal texts
+            if earlier != before:  # a new group of texts with the same hash, which nearly always are equal
                 first = {texts[earlier]: earlier}
             found = first.setdefault(texts[index], index)
             if found != index:
@@ -386,12 +386,12 @@ def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
 
 
 def hashes_of(texts: Texts) -> Ints:
-    """Return an 8-byte hash of each text, comparable only within this process."""
+    """Return an 8-byte hash of each text. Hashes can be compared only within this process."""
     return np.fromiter(map(hash, texts), np.int64, len(texts))
 
 
 def encode_name(name: str) -> bytes:
-    """Return the bytes of a name: UTF-8, with each surrogate as the byte that it represents."""
+    """Encode a name in UTF-8, and each surrogate as the byte that it represents."""
     return name.encode("utf-8", "surrogateescape")
 
 
@@ -414,16 +414,16 @@ COLUMNS: Mapping[str, str] = {
     "name_end": "<i8",
     "names": "|u1",
 }
-"""The table's columns and their dtypes. `names` is all names in one; `name_end[i]` is where name i ends in it.
+"""The table's columns and their dtypes. `names` contains all names, one after the other; name i ends at `name_end[i]`.
 
-Labels of the type ``float`` are float64, and fields have columns of their own: see `column_types`.
+Labels of the type ``float`` are float64, and fields have more columns: see `column_types`.
 """
 
 
 def column_types(label_type: str, fields: Iterable[Field] = (), *, apart: bool = False) -> dict[str, str]:
-    """Return the columns of a pack with labels of this type and with these fields, and their dtypes.
+    """Return the columns, with their dtypes, of the table of a pack with this type of labels and these fields.
 
-    If the fields' blobs are stored `apart` from the images, there is also a column of offsets for each such field.
+    If the blobs of fields are stored `apart` from the images, each field with blobs also has a column of offsets.
     """
     types = {**COLUMNS, "label": LABEL_TYPES[label_type]}
     for one in fields:
@@ -435,7 +435,7 @@ def column_types(label_type: str, fields: Iterable[Field] = (), *, apart: bool =
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One image.
+    """One image with its label and field values, in the form that a pack stores.
 
     Attributes
     ----------
@@ -445,11 +445,11 @@ class Sample:
     label : int or float
         Class id (an index into the manifest's `classes`), -1 for an unlabeled image, or a number without classes.
     data : bytes-like
-        The encoded image; with the codec ``raw``, the pixels: uint8 RGB, rows from the top, height * width * 3 bytes.
+        The encoded image; with the codec ``raw``, height * width * 3 bytes of uint8 RGB pixels, from the top row on.
     height, width : int
         Size of the decoded image in pixels.
     fields : tuple
-        The stored values of its fields, in the order of the fields; see `Field.encode`.
+        The values of the sample's fields, in the order of the fields, as `Field.encode` returns them.
     """
 
     name: str
@@ -472,14 +472,12 @@ _CHECKED_FIELDS, _CHECKED_WITH_FLOAT = struct.Struct("<qii"), struct.Struct("<di
 
 
 def checksum(data: Buffer, label: int | float, height: int, width: int, name: bytes) -> int:
-    """Return the CRC-32C of a sample: of its data, label, height, width (int32) and name in this order, little-endian.
+    """Return the checksum of a sample: the CRC-32C of its data, label, height, width and name, in this order.
 
-    An integer label is an int64, and a float label is a float64.
-
-    The checksum covers everything that a reader returns, so a damaged label is detected as reliably as a damaged byte
-    of the image.
+    Numbers are little-endian: the label is an int64 or a float64, height and width are int32. The checksum covers
+    everything that a reader returns, so a damaged label is detected as reliably as a damaged byte of the image.
     """
-    if not isinstance(data, bytes):  # the extension takes bytes, or a read-only array
+    if not isinstance(data, bytes):  # google_crc32c takes bytes or a read-only array
         view = np.frombuffer(data, np.uint8)
         view.flags.writeable = False
         crc = google_crc32c.value(view)
@@ -490,12 +488,12 @@ def checksum(data: Buffer, label: int | float, height: int, width: int, name: by
 
 
 def value_checksum(blob: Buffer, name: bytes) -> int:
-    """Return the CRC-32C of a field's blob and the sample's name, so that no other sample's blob matches."""
+    """Return the CRC-32C of a field's blob followed by the sample's name, so that no other sample's blob matches."""
     return int(google_crc32c.extend(google_crc32c.value(bytes(blob)), name))
 
 
 def field_columns(fields: Sequence[Field], values: Sequence[Stored], name: bytes) -> tuple[int | float, ...]:
-    """Return a sample's row of the fields' columns, in the order of `column_types`."""
+    """Return the row of a sample in the columns of the fields, in the order of `column_types`."""
     row: list[int | float] = []
     for one, stored in zip(fields, values, strict=True):
         if KINDS[one.kind].has_null:
@@ -513,15 +511,15 @@ def field_columns(fields: Sequence[Field], values: Sequence[Stored], name: bytes
 def with_offsets(
     fields: Sequence[Field], row: Sequence[int | float], offsets: Sequence[int]
 ) -> tuple[int | float, ...]:
-    """Return a row of the fields' columns with the offset of each blob, in the order of `column_types` with `apart`.
+    """Add the offset of each blob to a row of the fields' columns; the order is that of `column_types` with `apart`.
 
     Parameters
     ----------
     fields : sequence of Field
     row : sequence
-        The row that `field_columns` returns.
+        The row that `field_columns` returned.
     offsets : sequence of int
-        One offset for each field that has blobs.
+        One offset for each field whose values are blobs.
     """
     columns, begins, joined = iter(row), iter(offsets), list[int | float]()
     for one in fields:
@@ -532,16 +530,16 @@ def with_offsets(
 
 
 def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Tell whether an image of the codec ``raw`` has `size` bytes; with arrays, tell it for each of several images."""
+    """Tell whether `size` bytes are raw RGB pixels of this height and width; for arrays, tell it for each element."""
     size, height, width = np.asarray(size, np.int64), np.asarray(height, np.int64), np.asarray(width, np.int64)
-    # A third of the size, because three times the number of pixels may be more than an integer holds.
+    # `size` is divided by 3, because 3 * height * width may exceed int64.
     return np.asarray((height > 0) & (width > 0) & (size % 3 == 0) & (height * width == size // 3))
 
 
 class Row(NamedTuple):
-    """The row of one sample, as plain Python numbers: its index in `number`, and the columns; see `Table`.
+    """The row of one sample, as plain Python numbers: `number` is its index, the others are its columns in `Table`.
 
-    `name` is bytes, or None if the name's ends in the table are damaged.
+    `name` is bytes; None if the start or the end of the name in the table is damaged.
     """
 
     number: int
@@ -554,17 +552,17 @@ class Row(NamedTuple):
     name: bytes | None
 
     def matches(self, data: Buffer) -> bool:
-        """Tell whether the row and `data` match the row's checksum."""
+        """Tell whether the row's checksum is that of `data` and of the row's label, size and name."""
         return self.name is not None and checksum(data, self.label, self.height, self.width, self.name) == self.crc32c
 
 
 class _ReadLater(Mapping[str, npt.NDArray[Any]]):
-    """A mapping of columns that reads each column from its file at the first access.
+    """A mapping of columns by name that reads each column from its file at the first access.
 
     Attributes
     ----------
     stored : dict of str to array or Vector
-        The columns; those that have not been read yet, or are not held in memory, are vectors.
+        The columns. Columns that have not been read yet, or that are not held in memory, are of the type Vector.
     """
 
     def __init__(self, columns: Mapping[str, npt.NDArray[Any] | Vector]) -> None:
@@ -591,18 +589,18 @@ class _ReadLater(Mapping[str, npt.NDArray[Any]]):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One row for each sample, one array for each column; the arrays may have gaps between their elements.
+    """The table of a pack: one row for each sample, one array for each column. Arrays need not be contiguous.
 
     Attributes
     ----------
     label : (N,) int64 or float64
-        Class id, -1 for an unlabeled image; or a number without classes.
+        Class ids, -1 for unlabeled images; or numbers without classes.
     offset, size : (N,) int64
-        Offset of the data, from an origin that each format defines; number of bytes of the data.
+        Offset of each sample's data, from an origin that the format defines, and number of bytes of the data.
     height, width : (N,) int32
-        Pixels.
+        Size of each decoded image in pixels.
     crc32c : (N,) uint32
-        The checksum of the sample.
+        The checksum of each sample; see `checksum`.
     name_end : (N,) int64
     names : (B,) uint8
         See `Names`.
@@ -612,7 +610,7 @@ class Table:
     Raises
     ------
     PackError
-        When a column that was passed to `Table.of` as a `Vector` is accessed, if its file was cut short.
+        When a column that was passed to `Table.of` as a `Vector` is accessed, if its file has been cut short.
     """
 
     label: Labels
@@ -627,7 +625,7 @@ class Table:
 
     @classmethod
     def of(cls, columns: Mapping[str, npt.NDArray[Any] | Vector], types: Mapping[str, str] = COLUMNS) -> Table:
-        """Build the table from columns of these `types`; ValueError if one is missing or their lengths differ."""
+        """Build a table from columns of these `types`; ValueError if a column is missing or lengths differ."""
         for name, dtype in types.items():
             if name not in columns:
                 raise ValueError(f"the table has no column {name!r}")
@@ -647,7 +645,7 @@ class Table:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> npt.NDArray[Any]:
-            """Read a column that has not been accessed before, or that is not held in memory."""
+            """Return a column that has not been accessed before, or that is not held in memory, from its file."""
             own = self.__dict__.get("_own")
             if own is None or name not in own:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -666,13 +664,13 @@ class Table:
         return found
 
     def stored(self, name: str) -> npt.NDArray[Any] | Vector:
-        """Return a column by name, or its vector if the column is not kept in memory."""
+        """Return a column by name; if it is not held in memory, return its Vector."""
         columns = self.__dict__.get("_own") if name in COLUMNS else self.more
         found = columns.stored[name] if isinstance(columns, _ReadLater) else self.column(name)
         return self.column(name) if isinstance(found, Vector) and found.held else found
 
     def kept(self, name: str) -> npt.NDArray[Any]:
-        """Return a column by name, as an array that stays valid."""
+        """Return a column by name, as an array in memory that stays valid."""
         found = self.stored(name)
         return found.copy() if isinstance(found, Vector) else found
 
@@ -681,7 +679,7 @@ class Table:
         return column_checksum(self.stored(name))
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the columns by name: first in the order of `COLUMNS`, then those of the fields."""
+        """Return all columns by name: first those in `COLUMNS`, in that order, then those of the fields."""
         return {name: self.column(name) for name in self.column_names()}
 
     def column_names(self) -> list[str]:
@@ -689,11 +687,10 @@ class Table:
         return [*COLUMNS, *self.more]
 
     def extent(self, rows: slice | Ints = slice(None)) -> Ints:
-        """Return the size of each of some samples: of its image and of the blobs of its fields, in bytes.
+        """Return the size in bytes of each sample in these rows: the sum of its image and the blobs of its fields.
 
-        Blobs that are stored apart from the image do not count.
-
-        Impossibly large sizes are clipped, so that their sum does not overflow.
+        Blobs that are stored apart from the image do not count. Impossibly large sizes are clipped, so that their sum
+        does not overflow.
         """
         total = self.size[rows]
         for name in self.more:
@@ -706,9 +703,9 @@ class Table:
         return Names(self.stored("names"), self.stored("name_end"), path)
 
     def overlapping(self) -> Iterator[int]:
-        """Yield the rows whose data overlap the data of an earlier row; an intact pack has no such rows.
+        """Yield the rows whose data overlap the data of another row before it in the file; an intact pack has none.
 
-        If the data are not in the order of the rows, this needs 8 bytes of memory for each row.
+        If rows are not in the order of their data, this needs 8 bytes of memory for each row.
         """
         order = None if _ascends(self.offset) else np.argsort(self.offset, kind="stable")
         end = np.int64(np.iinfo(np.int64).min)
@@ -722,7 +719,7 @@ class Table:
             end = ends[-1]
 
     def row(self, index: int) -> Row:
-        """Return row `index`, counted from the beginning."""
+        """Return row `index`, which must not be negative."""
         start = int(self.name_end[index - 1]) if index else 0
         return Row(
             index,
@@ -736,7 +733,7 @@ class Table:
         )
 
     def rows(self, indices: npt.NDArray[np.int64]) -> list[Row]:
-        """Return the rows with these indices, counted from the beginning."""
+        """Return the rows with these indices, which must not be negative."""
         if not len(indices):
             return []
         starts = np.where(indices > 0, self.name_end[indices - 1], 0).tolist()

@@ -25,8 +25,9 @@
     ├── WorkerError              a process that makes batches ended early
     └── MissingDependencyError   an optional package or library is missing
 
-Messages name the problem, the place (the file, the sample's index and name), and the remedy. They mention options by
-`option`: callers of functions read ``on_error='skip'``, users of the command line ``--on-error skip``.
+Messages name the problem, the place (the file, the sample's index and name), and the remedy. The function `option`
+mentions an option in a message: callers of functions then read ``on_error='skip'``, and users of the command line read
+``--on-error skip``.
 """
 
 from __future__ import annotations
@@ -76,27 +77,27 @@ __all__ = [
 ]
 
 DISTRIBUTION = "packer-images"
-"""packer's name on the package index, because `packer` is the name of another project."""
+"""packer's name on the Python Package Index, where `packer` is the name of another project."""
 
 
 def pip_install(extra: str) -> str:
-    """Return the command that installs one of packer's extras."""
+    """Return the command that installs packer with an extra, a group of optional dependencies."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def printable(text: object) -> str:
-    """Return `text` safe for one line of a terminal: control characters and lone surrogates escaped."""
+    """Escape control characters and lone surrogates, so that a terminal shows `text` safely on one line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in str(text))
 
 
 _FLAGS = {f"{name}s": f"--{name}" for name in ("field", "column", "key", "split")}
 _FLAGS |= {"prefixes": "--prefix", "library": "--with"}
-"""The options whose names on the command line do not follow from the arguments of functions."""
+"""Arguments of functions whose options on the command line have other names, and the names of these options."""
 
 _MENTION = re.compile("⟨([^⟨¦⟩]*)¦([^⟨¦⟩]*)⟩")
-_AS_ARGUMENT, _AS_FLAG = 1, 2  # groups of the expression
+_AS_ARGUMENT, _AS_FLAG = 1, 2  # groups of `_MENTION`
 
-_face = _AS_ARGUMENT  # of this process and all its threads
+_face = _AS_ARGUMENT  # the spelling in this process, for all threads
 
 
 def reason_of(error: OSError) -> str:
@@ -114,7 +115,7 @@ def option(name: str, value: object = None) -> str:
     """Return a mention of an option, for a message.
 
     A mention contains both spellings: ``on_error='skip'`` for functions, and ``--on-error skip`` for the command line.
-    One is chosen when the message is shown, so a message may be made in a constant, or in another process.
+    One spelling is chosen when the message is shown, so a message can be a constant, or come from another process.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ def option(name: str, value: object = None) -> str:
     Returns
     -------
     str
-        The mention; `spelled` and `recorded` resolve it, and errors resolve it themselves.
+        The mention. `spelled` and `recorded` replace it by one spelling; errors do so themselves when they are shown.
     """
     word = flag(name)
     if value is None:
@@ -142,35 +143,35 @@ def option(name: str, value: object = None) -> str:
 
 
 def spelled(message: str) -> str:
-    """Return a message with its options in the spelling that this process uses."""
+    """Return a message in which options have the spelling that this process uses."""
     return _MENTION.sub(lambda mention: mention[_face], message)
 
 
 def recorded(message: str) -> str:
-    """Return a message to store in a file: its options always have the spelling of the command line."""
+    """Return a message in a form to store in a file: options have the spelling of the command line."""
     return _MENTION.sub(lambda mention: mention[_AS_FLAG], message)
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an error with unresolved mentions, for a file or another process."""
+    """Return the message of an error with mentions that have both spellings, for a file or another process."""
     return error._message() if isinstance(error, PackerError) else str(error)
 
 
 def speak_as_command_line() -> None:
-    """Make this process spell options as on the command line."""
+    """Make this process spell options like the command line in messages."""
     global _face  # noqa: PLW0603
     _face = _AS_FLAG
 
 
 _BETWEEN = ("packer", "torch", "multiprocessing", "concurrent", "threading")
-"""Packages whose frames are skipped to find the user's line for a warning."""
+"""Packages whose frames are skipped when the line of the user's code is searched for a warning."""
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn, and attribute the warning to the nearest caller outside packer and the libraries that call packer."""
+    """Issue a warning for the line of the nearest caller outside of packer and of the libraries that call packer."""
     level, frame = 1, sys._getframe()
     while frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
-        if frame.f_back is None:  # a worker, which no user's line called
+        if frame.f_back is None:  # this is a worker, so no line of the user's code is on the stack
             level = 2
             break
         level, frame = level + 1, frame.f_back
@@ -180,7 +181,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 class PackerError(Exception):
     """Base class of every error that packer raises on purpose.
 
-    `str` spells the options that the message mentions; `message_of` keeps the mentions.
+    In the result of `str`, options have the spelling that this process uses; `message_of` returns both spellings.
     """
 
     def __str__(self) -> str:
@@ -195,8 +196,8 @@ class PackerError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows in a notebook: the last lines of the caller, and the error.
 
-        The message names file, cause and remedy; packer's own frames would only hide it. ``traceback.print_exception``
-        prints all frames.
+        The message names the file, the cause and the remedy, and packer's own frames would only hide the message.
+        ``traceback.print_exception`` prints all frames.
         """
         walked = traceback.walk_tb(self.__traceback__)
         own = [frame for frame in walked if not _is_between(frame[0].f_globals.get("__name__", ""))]
@@ -216,7 +217,7 @@ def _is_between(module: str) -> bool:
 
 
 def _located(frame: traceback.FrameSummary) -> str:
-    """Return a line of code and its location; for a notebook cell, the cell's name in IPython instead of a file."""
+    """Return a line of code and its location: the file, or IPython's name for a notebook cell."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     cell = None if shell is None else shell.compile.format_code_name(frame.filename)
@@ -263,9 +264,9 @@ class ImageError(PackerError):
     Attributes
     ----------
     name : str
-        The sample's name, a path relative to the source; empty until a caller adds it.
+        The sample's name, a path relative to the source; empty until a caller adds the name.
     reason : str
-        The reason, without the name of the sample; ``args[0]`` is the same text with unresolved mentions of options.
+        The reason, without the sample's name. ``args[0]`` is the same text, with both spellings of options.
     index : int or None
         The index of the image in the source, if it is known.
     """
@@ -310,7 +311,7 @@ class CorruptPackError(PackError):
         The sample's name, if it is known.
     """
 
-    # A DataLoader re-raises a worker's error as `type(error)(message)`, so one argument must be enough.
+    # torch's DataLoader raises a worker's error again as `type(error)(message)`, so one argument must be enough.
     def __init__(
         self, reason: str, path: str | os.PathLike[str] = "", index: int | None = None, name: str = ""
     ) -> None:
@@ -322,7 +323,7 @@ class CorruptPackError(PackError):
         self.name = name
 
     def _message(self) -> str:
-        reason = printable(self.reason)  # which may quote the pack
+        reason = printable(self.reason)  # because the reason may quote text from the pack
         if not self.path:
             return reason
         if self.index is None:
@@ -344,7 +345,7 @@ class PackNotFoundError(PackError, FileNotFoundError):
 
 
 class UnsupportedVersionError(PackError):
-    """A pack was written by a newer packer than this one."""
+    """A pack was written by a newer version of packer."""
 
 
 class RemoteError(PackerError):

@@ -1,6 +1,6 @@
-"""Registers containers and formats, including those of other packages.
+"""Descriptors of containers and formats, including those that other packages register.
 
-A package registers them in its metadata, like packages with codecs for numcodecs and zarr::
+A package registers its containers and formats in its metadata, like packages with codecs for numcodecs and zarr do::
 
     [project.entry-points."packer.containers"]
     toy = "toypack.descriptors:CONTAINER"
@@ -8,10 +8,10 @@ A package registers them in its metadata, like packages with codecs for numcodec
     [project.entry-points."packer.formats"]
     toyfile = "toypack.descriptors:FORMAT"
 
-Each entry point refers to a small descriptor: how files are recognised, and the module of the class. The class is
-imported when a file matches. packer's own containers and formats have the same descriptors, in the tables `CONTAINERS`
-and `FORMATS`, so that they work even if the metadata are missing or outdated. A row of these names a class and does not
-import it, so that `packer convert --help` lists plug-ins without NumPy.
+Each entry point refers to a small descriptor, which tells how files are recognised, and in which module the class is.
+The class is imported when a file matches. packer's own containers and formats have the same descriptors, in the tables
+`CONTAINERS` and `FORMATS`, so that they work even if packer's metadata are missing or outdated. A descriptor names a
+class and does not import it, so that `packer convert --help` can list plug-ins without importing NumPy.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ __all__ = [
 ]
 
 CONTAINER_GROUP, FORMAT_GROUP = "packer.containers", "packer.formats"
-"""The groups of entry points."""
+"""The groups of entry points in which packages register containers and formats."""
 
 _CONTRACTS = {
     "packer._containers.contract": ("Container", "Entry", "Named", "Packed", "Piece", "PixelLayout"),
@@ -100,27 +100,27 @@ def __dir__() -> list[str]:
 
 @dataclass(frozen=True)
 class PluginDescriptor:
-    """Describes how files of one kind are recognised, and names the classes that handle these files.
+    """Describes how files of one kind are recognised, and names the classes that read or write them.
 
     Attributes
     ----------
     name : str
-        The name in messages and manifests, and of the entry point.
+        The name of the container or format in messages, in manifests, and of the entry point.
     suffixes : tuple of str
-        The suffixes of file names, in lower case, with the dot. The first is the usual one.
+        The suffixes of file names, in lower case and with the dot. The first one is the usual one.
     help : str
         A description in one line.
     magic : bytes
-        A regular expression that the first bytes of a file match; empty if there is no signature. A dot matches any
-        byte.
+        A regular expression that the first bytes of a file match, where a dot matches any byte. Empty if files of this
+        kind have no signature.
     needs : str
-        The packages to install if the classes cannot be imported.
+        The packages that the user has to install if the classes cannot be imported.
     plugin : str
-        The package that registered it, with its version, set by packer; empty for packer's own descriptors.
+        The package that registered the descriptor, with its version; packer sets it. Empty for packer's own.
     """
 
     what: ClassVar[str]
-    """The noun for these descriptors in messages."""
+    """The noun by which messages call these descriptors, such as ``container``."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -130,7 +130,7 @@ class PluginDescriptor:
     plugin: str = ""
 
     def begins(self, head: bytes | None) -> bool:
-        """Tell whether the first bytes of a file match `magic`; None stands for no file."""
+        """Tell whether the first bytes of a file match `magic`; `head` is None if there is no file."""
         return bool(self.magic and head) and re.match(self.magic, head or b"", re.DOTALL) is not None
 
     def check(self) -> None:
@@ -152,18 +152,18 @@ class PluginDescriptor:
 class ContainerDescriptor(PluginDescriptor):
     """Describes how a container is recognised before its module is imported.
 
-    If the name of a file has one of the suffixes or matches `names`, or its first bytes match `magic`, the class is
-    imported and its `recognise_file` decides. If a name in a directory matches, or one of its subdirectories has a file
-    of `below`, `recognise_directory` decides.
+    If the name of a file has one of the suffixes or matches `names`, or if the file's first bytes match `magic`, the
+    class is imported, and its method `recognise_file` decides. If the name of a directory's entry has one of the
+    suffixes or matches `names`, or if a subdirectory contains a file in `below`, `recognise_directory` decides.
 
     Attributes
     ----------
     target : str
-        ``"module:class"`` of the `Container`; its `kind` equals `name`.
+        ``"module:class"`` of the `Container`, whose `kind` must be equal to `name`.
     names : str
         A regular expression that matches the whole name of a file or a directory.
     below : tuple of str
-        Names of files to look for in the first subdirectories of a directory.
+        Names of files that are searched in the first 64 entries of a directory.
     last : bool
         Whether the container is tried last, because it accepts files that no other container recognises.
     """
@@ -180,15 +180,15 @@ class ContainerDescriptor(PluginDescriptor):
         self.fits_name("")
 
     def fits_file(self, path: Path, head: bytes) -> bool:
-        """Tell whether a file may belong to this container, by its name and its first bytes."""
+        """Tell by its name and its first bytes whether a file may belong to this container."""
         return self.fits_name(path.name) or self.begins(head)
 
     def fits_name(self, names: str) -> bool:
-        """Tell whether one of several names, one on each line, has one of the suffixes or matches `names`."""
+        """Tell whether one of these names, one on each line, has one of the suffixes or matches `self.names`."""
         return self._pattern.search(names) is not None
 
     def fits_below(self, path: Path, names: Collection[str]) -> bool:
-        """Tell whether one of the first subdirectories of a directory with these entries has a file of `below`."""
+        """Tell whether one of the first entries of a directory is a subdirectory with a file in `below`."""
         if not self.below:
             return False
         return any(os.path.isfile(path / name / file) for name in sorted(names)[:_LOOKED_AT] for file in self.below)
@@ -205,7 +205,7 @@ class ContainerDescriptor(PluginDescriptor):
         return re.compile(f"^(?:{'|'.join(choices)})$" if choices else "(?!)", re.MULTILINE)
 
 
-_LOOKED_AT = 64  # directories
+_LOOKED_AT = 64  # entries of a directory in which files are searched
 
 
 @dataclass(frozen=True)
@@ -215,17 +215,17 @@ class Format(PluginDescriptor):
     Attributes
     ----------
     writer, reader : str
-        ``"module:class"``; the writer is empty if packs are not written sample by sample.
+        ``"module:class"``. The writer is empty if packs of this format are not written sample by sample.
     signs : tuple of str
-        Names of files; a directory with one of them has this format.
+        Names of files; a directory that contains one of these files has this format.
     files : tuple of str
-        The files in a pack that is a directory, other than those with samples' data.
+        If packs are directories: the names of their files, except those with samples' data.
     dataset : str
-        The class in `packer` that users should read such packs with.
+        The name in `packer` with which users should open such packs.
     shards : bool
-        Whether users can choose the size of the files with the samples.
+        Whether users can choose the size of the files that contain the samples.
     parts : bool
-        Whether packs may be parts of a larger one.
+        Whether packs of this format can be parts of a joined pack.
     """
 
     what = "format"
@@ -255,22 +255,23 @@ _D = TypeVar("_D", bound=PluginDescriptor)
 class Registry(Mapping[str, _D], Generic[_D]):
     """Descriptors by name: first packer's own in their order, then those of other packages, sorted by name.
 
-    The metadata of packages are read once in a process, when none of packer's own descriptors matches.
+    The metadata of installed packages are read once in a process, when packer's own descriptors do not suffice.
 
     Parameters
     ----------
     group : str
         The group of entry points.
     type : type
-        The type of the objects at these entry points.
+        The type that the objects at these entry points must have.
     rows : iterable of PluginDescriptor
-        packer's own.
+        packer's own descriptors.
 
     Attributes
     ----------
     own : dict of str to PluginDescriptor
+        packer's own descriptors by name.
     broken : dict of str to str
-        The reason, by the name of the entry point, if it did not provide a descriptor.
+        For each entry point without a valid descriptor, its name and the reason.
     """
 
     def __init__(self, group: str, type: type[_D], rows: Iterable[_D]) -> None:
@@ -278,11 +279,11 @@ class Registry(Mapping[str, _D], Generic[_D]):
         self.own = {row.name: row for row in rows}
         self.broken: dict[str, str] = {}
         self._plugins: dict[str, _D] | None = None
-        self._lock = threading.RLock()  # an entry point may ask for the plug-ins while it is loaded
+        self._lock = threading.RLock()  # reentrant, because an entry point may use the registry while it is loaded
 
     @property
     def plugins(self) -> dict[str, _D]:
-        """The descriptors of other packages, by name; a defective one gives a warning."""
+        """The descriptors of other packages, by name. A defective descriptor causes a warning and is left out."""
         with self._lock:
             if self._plugins is None:
                 found: dict[str, _D] = {}
@@ -292,7 +293,7 @@ class Registry(Mapping[str, _D], Generic[_D]):
             return self._plugins
 
     def why_missing(self, name: str) -> str:
-        """Return why there is no descriptor with a name, and the remedy."""
+        """Return the reason why there is no descriptor with this name, and the remedy, for a message."""
         what = f"the plug-in {name!r}, which no installed package has ({self.group})"
         if name in self.broken:
             return f"the plug-in {name!r}, which cannot be used: {self.broken[name]}"
@@ -309,7 +310,7 @@ class Registry(Mapping[str, _D], Generic[_D]):
                 raise ValueError(f"calls itself {row.name!r}")
             row.check()
             plugins[entry.name] = replace(row, plugin=_package(entry))
-        except Exception as error:  # modules of other packages may raise anything
+        except Exception as error:  # modules of other packages can raise any error
             self.broken[entry.name] = f"{_package(entry)}: {entry.value}: {str(error) or type(error).__name__}"
             warn(f"the plug-in {entry.name!r} ({self.group}) of {self.broken[entry.name]}. It is left out")
 
@@ -325,7 +326,7 @@ class Registry(Mapping[str, _D], Generic[_D]):
 
 
 def _entry_points(group: str) -> list[EntryPoint]:
-    from importlib import metadata  # importing it takes longer than importing all of this module
+    from importlib import metadata  # imported here, because that takes longer than to import all of this module
 
     return [*metadata.entry_points(group=group)]
 
@@ -335,11 +336,11 @@ def _package(entry: EntryPoint) -> str:
 
 
 OWN_INDEX = ".packer.index/files.bin"
-"""The file in a pack of another tool's layout that holds packer's index."""
+"""The file with packer's index, in a pack whose layout is that of another tool."""
 
 _TAR_ENDS = (".tar", *(f".tar.{end}" for end in ("gz", "zst", "bz2", "xz", "lz4")), ".tgz", ".tzst", ".tbz2", ".txz")
 _LMDB = rb".{16}\xde\xc0\xef\xbe|.{24}\xde\xc0\xef\xbe|.{16}\xbe\xef\xc0\xde|.{12}(?:\xde\xc0\xef\xbe|\xbe\xef\xc0\xde)"
-"""The magic number of LMDB files, also of those that packer refuses: LMDB 1.0, 32 bits, another byte order."""
+"""The magic number of LMDB files, including files that packer refuses: of LMDB 1.0, 32 bits, or another byte order."""
 
 
 def _lmdb(name: str, help: str, target: str, names: str = r"data\.mdb", *, last: bool = False) -> ContainerDescriptor:
@@ -354,7 +355,7 @@ CONTAINERS: Registry[ContainerDescriptor] = Registry(
             "tfrecord",
             (),
             "records of TensorFlow with an Example each",
-            # the length of a record, below a tebibyte; of an empty one its checksum; or gzip, or zlib
+            # the length of a record, below a tebibyte; the length 0 and its checksum; or the signature of gzip or zlib
             rb"(?!\0{5}).{5}\0{3}|\0{8}\)\x03\x98\x07|\x1f\x8b|\x78",
             target="packer._containers.tfrecord:TFRecord",
             names=r".*(?i:\.tfrec(?:ord)?s?\b.*|-\d{5}-of-\d{5})",
@@ -444,11 +445,11 @@ CONTAINERS: Registry[ContainerDescriptor] = Registry(
         ),
     ],
 )
-"""The containers by their names, in the order in which they are tried."""
+"""The containers by name, in the order in which they are tried."""
 
 
 def _foreign(name: str, suffix: str, help: str, writer: str, *, shards: bool = True) -> Format:
-    """Return the row of packs in the layout of another tool, all of which are read through the index in them."""
+    """Return the descriptor of a format in another tool's layout, whose packs are read through packer's index."""
     return Format(
         name,
         (suffix,),
@@ -504,4 +505,4 @@ FORMATS: Registry[Format] = Registry(
         _foreign("parquet", ".parquet", "Hugging Face datasets", "packer._formats.parquet:ParquetWriter"),
     ],
 )
-"""The formats by their names: packer's own, then those of other packages."""
+"""The formats by name: packer's own, then those of other packages."""
