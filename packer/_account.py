@@ -206,7 +206,7 @@ class Account:
         return sum(item.count for item in self._items.values() if item.fate == fate)
 
     def losses(self) -> list[AccountItem]:
-        """Return the items that were left out, unlabeled or renumbered without an option of the user that says so."""
+        """Return the items that were left out, unlabeled or renumbered although no option of the user says so."""
         return [item for item in self if item.is_loss]
 
     def require_no_losses(self, source: str) -> None:

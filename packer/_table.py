@@ -552,7 +552,7 @@ class Row(NamedTuple):
     name: bytes | None
 
     def matches(self, data: Buffer) -> bool:
-        """Tell whether the row's checksum is that of `data` and of the row's label, size and name."""
+        """Tell whether the row's checksum is that of `data` with the row's label, height, width and name."""
         return self.name is not None and checksum(data, self.label, self.height, self.width, self.name) == self.crc32c
 
 

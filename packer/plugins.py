@@ -163,7 +163,7 @@ class ContainerDescriptor(PluginDescriptor):
     names : str
         A regular expression that matches the whole name of a file or a directory.
     below : tuple of str
-        Names of files that are searched in the first 64 entries of a directory.
+        Names of files that are searched in subdirectories, among the first 64 entries of a directory by name.
     last : bool
         Whether the container is tried last, because it accepts files that no other container recognises.
     """

@@ -107,7 +107,7 @@ def text_of(runs: Runs) -> str:
 
 
 def segmentation_problem(segmentation: Any) -> str | None:
-    """Return the reason why a value is not a segmentation; None if it is one.
+    """Return the reason why a value is not a segmentation; None if it is a segmentation.
 
     The value None is an empty segmentation.
     """

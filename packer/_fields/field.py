@@ -181,7 +181,7 @@ class Field:
         Raises
         ------
         ValueError
-            If `encode` cannot return this value.
+            If the bytes cannot be decoded.
         """
         if stored is None:
             return None
@@ -304,7 +304,7 @@ def names_of_boxes(known: Mapping[str, Field]) -> list[str]:
 
 
 def fields_of_boxes(known: Mapping[str, Field], sizes: Sizes) -> tuple[str, ...] | None:
-    """Return the names of the fields with one entry for each box of ``boxes``; None if it is unknown which these are.
+    """Return the names of the fields with one entry for each box of ``boxes``; None if these fields are unknown.
 
     A pack does not record which fields these are. They are recognised if the pack has the fields that ``--coco``,
     ``--voc``, ``--yolo`` or Caffe's annotated Datum make. The ``labels`` of the Hub's ``objects`` are recognised by

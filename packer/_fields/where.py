@@ -66,7 +66,7 @@ class ExpressionError(Exception):
 
 
 class Truth(NamedTuple):
-    """Masks of the samples for which a condition is true, and false. For all other samples it is unknown."""
+    """Two masks: where a condition is true, and where it is false. For the other samples it is unknown."""
 
     yes: Mask
     no: Mask

@@ -240,12 +240,13 @@ class NumberColumn:
 
 @dataclass(frozen=True, eq=False)
 class BlobColumn:
-    """The values of a field whose values are bytes, in memory.
+    """The values of a field that stores bytes; the bytes are in memory.
 
     Attributes
     ----------
     field : Field
     blob : (B,) uint8 array
+        The bytes of all values.
     starts, sizes : (N,) int64 arrays
         Offset and size of each value in `blob`; the size of a missing value is -1.
     """
@@ -294,7 +295,7 @@ class BlobColumn:
 
 @dataclass(frozen=True, eq=False)
 class FileColumn:
-    """The values of a field whose values are separate files.
+    """The values of a field, each in a separate file.
 
     Attributes
     ----------
@@ -358,7 +359,7 @@ class FileColumn:
 
 @dataclass(frozen=True, eq=False)
 class RangeColumn:
-    """The values of a field whose values are byte ranges of a container's files.
+    """The values of a field, each a byte range of a container's file.
 
     Attributes
     ----------
@@ -465,7 +466,7 @@ class Source:
     Attributes
     ----------
     kind : str
-        ``"imagefolder"``, ``"csv"``, ``"files"`` or ``"pack"``.
+        The kind of source, such as ``"imagefolder"``, ``"csv"``, ``"coco"`` or ``"pack"``.
     root : Path
     names : Names
         Paths relative to `root`, with forward slashes, in the order in which a conversion stores the images.
@@ -489,7 +490,7 @@ class Source:
     about : tuple of dict
         Annotations that belong to no image, as JSON values, for the manifest's `about`.
     doubts : tuple of dict
-        Files that may lack images, and unusable samples, in the form of the manifest's `skipped`.
+        Files from which images may be missing, and unusable samples, in the form of the manifest's `skipped`.
     account : Account, optional
         The outcome for every file and row seen during the listing; None if an older version of packer made the list.
     computed : ComputedFields, optional
@@ -639,7 +640,7 @@ class Source:
         return self._with(stamps=self.present_stamps()) if self.stamps is None else self
 
     def present_stamps(self) -> Stamps:
-        """Return the current stamps of the images, which include the files of their fields.
+        """Return the current stamp of each image, combined with the stamps of the files of its fields.
 
         Raises the same errors as `take_stamps`.
         """
@@ -708,7 +709,7 @@ class Source:
     def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
         """Return the values of all `fields` for image `index`, in order, in the form that a pack stores.
 
-        Positions in pixels refer to the stored image, without any EXIF orientation.
+        Positions in pixels refer to the image as it is stored, before any rotation by EXIF.
 
         Raises
         ------
@@ -794,7 +795,7 @@ class Source:
         """Raise SourceError if the list of images is damaged, which a list in memory never is."""
 
     def require_whole(self) -> None:
-        """Raise SourceError if the list omits unusable images, or files of the source may lack images.
+        """Raise SourceError if the list omits unusable images, or if images may be missing from files of the source.
 
         The message names the option that accepts the remaining images.
         """

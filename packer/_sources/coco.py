@@ -55,7 +55,8 @@ class CocoImage:
     members : dict
         The image's entry in the list of images, without its id.
     objects, captions : dict of Id to dict, optional
-        Annotations by their ids, in the order of the files; None if no file has objects, or captions.
+        Annotations by their ids, in the order of the files; None if no file with annotations of this sort lists the
+        image.
     """
 
     members: dict[str, Any]

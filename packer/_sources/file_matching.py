@@ -35,7 +35,10 @@ _FORMS: tuple[tuple[str, Form], ...] = (
     ("without the quoting of URLs", urllib.parse.unquote),
     ("in upper or lower case", lambda name: unicodedata.normalize("NFC", name.casefold())),
 )
-"""The differences between names that are ignored, one after the other; each function gets the result of the last."""
+"""Differences between names that are ignored: how a note describes each, and the function that removes it.
+
+They are tried in this order. Each function is applied to the result of the previous function.
+"""
 
 _WITH_SUFFIX = "with the suffix that the table leaves out"
 

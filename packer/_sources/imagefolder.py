@@ -54,7 +54,8 @@ class ImageRule:
     Attributes
     ----------
     extensions : tuple of str
-        The suffixes of images, in lower case here, in any case on the disk. ImageFolder has the same argument.
+        The suffixes of images, in lower case; names of files can have them in upper case too. ImageFolder has the same
+        argument.
     any_image : bool
         Whether files with other suffixes are opened, and count if their first bytes are those of an image.
     skip_hidden : bool
@@ -120,7 +121,8 @@ class Walk:
     account : Account
         Records hidden files and directories, and helper files of the operating system.
     label_files : dict of str to str
-        The option that reads each file that may contain labels; files in the root and directly in its subdirectories.
+        The files, in the root or directly in a subdirectory, that may contain labels, each with the option that reads
+        it.
     """
 
     def __init__(self, root: Path, rule: ImageRule) -> None:
@@ -267,7 +269,7 @@ def subdirectories(root: Path) -> list[str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether a file or a directory of this name is hidden: on all systems but Windows it begins with a dot."""
+    """Tell whether a name begins with a dot, which hides a file or a directory on all systems but Windows."""
     return name.startswith(".")
 
 

@@ -137,7 +137,7 @@ class Surveyed:
         The checksum of each image; 0 if the index has no checksums.
     usable : (N,) bool array
     values : list of tuple
-        For each image, the value of each field that is copied into the index; empty if the image is unusable.
+        For each image, the value of each field that is copied into the index; None if the image is unusable.
     more : list of tuple
         For each image, the numbers that the table stores for its fields.
     skipped : list of (int, str)
@@ -305,7 +305,7 @@ def build_index(
     keys: Mapping[str, str] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Manifest:
-    """Write the index of a source into an empty directory, and return its manifest once all is on the disk.
+    """Write the index of a source into an empty directory; return the manifest when everything is on the disk.
 
     Parameters
     ----------
@@ -319,8 +319,8 @@ def build_index(
     exif : {"ignore", "apply"}
         Whether images are rotated by their EXIF orientation.
     on_error : {"fail", "skip", "keep"}
-        What happens at an image that cannot be read: ``"fail"`` stops; ``"skip"`` leaves it out and lists it in the
-        manifest; ``"keep"`` includes it with a size of 1 x 1, so that reading it reports the error.
+        What happens if an image cannot be read: ``"fail"`` raises the error; ``"skip"`` leaves the image out and lists
+        it in the manifest; ``"keep"`` includes it with a size of 1 x 1, so that reading it reports the error.
     keys : mapping, optional
         The keys, such as ``label=target``, with which a container was opened, for the manifest's settings.
     progress : callable, optional

@@ -88,7 +88,7 @@ NO_IMAGE = "no image has it; it keeps its id, as --classes-from says"
 """The reason that the account of a source states for a class without images in the given class list."""
 
 Refuse = Callable[[int | None, str], SourceError]
-"""Takes a row's index and a problem; returns the error about the row's label, or about all labels if it is None."""
+"""Takes a row's index and a problem; returns the error about the row's label; about all labels if the index is None."""
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ def _is_utf_8(text: str) -> bool:
 
 
 def _number(text: str, label_type: str) -> int | float | None:
-    """Parse a label as a number; return None if it is not a number of this type."""
+    """Parse a label as an int or a float, as `label_type` says; return None if it is not such a number."""
     number = text.strip()
     if label_type == "int":
         whole = int(number.partition(".")[0]) if len(number) < _LONGEST and _WHOLE.fullmatch(number) else None

@@ -237,7 +237,7 @@ def _system_files(base: str, listed: Mapping[str, Version]) -> list[str]:
 
 
 def _account_for_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) -> None:
-    """Record in the account which classes and images are hidden. They are not left out, as ImageFolder has them too."""
+    """Record in the account which classes and images are hidden. Like ImageFolder, packer does not leave them out."""
     tops = dict.fromkeys(name.partition("/")[0] for name in names)
     classes = [] if unlabeled else list(filter(is_hidden, tops))
     account.taken("class", HIDDEN_CLASS, classes)

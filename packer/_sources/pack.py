@@ -108,7 +108,7 @@ class PackSource(Source):
         return replace(self, condition=condition, account=account).taken(rows)
 
     def describe(self) -> dict[str, str]:
-        """Return the kind of source, a digest of names, labels and fields, and the condition, for the manifest."""
+        """Return the same as `Source.describe`, and the condition if `where` was called, for the manifest."""
         return super().describe() | ({"where": self.condition} if self.condition else {})
 
     def sizes(self) -> Ints:
@@ -435,7 +435,7 @@ def _indices(label: Ints, count: int) -> Ints:
 
 
 class _Distinguished:
-    """The names in which duplicates are searched: each damaged name is replaced by a text that equals no other name."""
+    """Names for the search of duplicates: each damaged name is replaced by a text that equals no other name."""
 
     def __init__(self, names: Names) -> None:
         self._names = names

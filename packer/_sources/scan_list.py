@@ -12,11 +12,11 @@ fields      if there are any; see below
 Numbers are little-endian. A stamp has its own checksum because the stamp `MENDABLE` can replace it later. A task reads
 only those blocks of the list that contain images of its part, and compares the checksums of these blocks.
 
-When an interrupted conversion continues, and in the tasks of a conversion in parts, the list serves to detect files
-that have changed since the listing.
+An interrupted conversion that continues, and the tasks of a conversion in parts, use the list to detect files that have
+changed since the listing.
 
-The JSON has the account of the source. Lists with fields have version 5, all others version 4. Lists of earlier
-versions contain less and are refused; `packer scan` makes new ones.
+The JSON also contains the account of the source, which tells what became of every file. Lists with fields have version
+5, all others version 4. Lists of earlier versions contain less and are refused; `packer scan` makes new ones.
 
 Fields, each column beginning at a multiple of 8 bytes:
 
@@ -423,7 +423,7 @@ def _members(source: Source) -> dict[str, Any]:
 
 
 def let_mend(path: Path, source: Source, index: int) -> None:
-    """Mark in a list that the user may replace the file of image `index`, with which a conversion has stopped.
+    """Mark in a list that the user may replace the file of image `index`, at which a conversion has stopped.
 
     Only a file that is unchanged since the listing is marked, because it was bad already when it was listed. A file
     that has changed remains an error.

@@ -102,7 +102,7 @@ def csv_source(
 
 
 class TreeImages:
-    """The images below a directory, which is listed when they are first needed.
+    """The images below a directory. The directory is listed when the images are first needed.
 
     Parameters
     ----------

@@ -426,7 +426,7 @@ def some_columns(columns: Sequence[str]) -> str:
 def _rows_of(reader: Any) -> Iterator[tuple[list[str], int]]:
     """Yield the rows of a `csv` reader, each with its line number.
 
-    The reader needs a larger limit on cells. The limit is global, so it is restored after each few rows.
+    The reader needs a larger limit on the size of cells. This limit is global, so it is restored after every few rows.
     """
     while True:
         with _LIMIT_LOCK:

@@ -60,7 +60,8 @@ class Label:
         The polygon of each object; None if the object has only a box.
     keypoints : (K, P, 2) array of points
     visible : (K, P) float64 array
-        The visibility of each keypoint in the file. If it is missing it is 2, or 0 for a negative coordinate.
+        The visibility of each keypoint. If the file has none, it is 0 for a keypoint with a negative coordinate, and 2
+        for the others.
     """
 
     lines: list[int]
@@ -78,7 +79,8 @@ def read_label(text: str, keypoints: tuple[int, int] | None = None) -> Label:
     ----------
     text : str
     keypoints : (int, int), optional
-        The number of keypoints of each object, and the number of values of each keypoint: 2, or with visibility 3.
+        The number of keypoints of each object, and the number of values of each keypoint: 2 (x y), or 3 (x y and the
+        visibility).
 
     Raises
     ------

@@ -2,8 +2,8 @@
 
 `find_duplicates` finds samples with identical image bytes. It compares checksums in the table, and reads only images
 with the same checksum. A sample's checksum is the CRC-32C of its image followed by its label, height, width and name
-(`packer._table`), so two copies of an image have different checksums. But the table contains these bytes after the
-image, and a CRC can be undone byte by byte from its end. The result is the CRC of the image alone.
+(`packer._table`), so two copies of an image have different checksums. But the table also contains the values that
+follow the image, and a CRC can be undone byte by byte from its end. The result is the CRC of the image alone.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Catalog:
 
     @property
     def title(self) -> str:
-        """The last parts of the paths that the user opened: of a source, and not of the index that was made for it."""
+        """The last parts of the paths that the user opened, which can be those of sources and not of their indexes."""
         return ", ".join(map(os.path.basename, self.paths))
 
     def require_tables(self) -> None:
@@ -196,7 +196,7 @@ class Catalog:
 
     @property
     def fields(self) -> dict[str, Field]:
-        """The fields of all packs, by name; if several packs have a field of a name, the field of the first of them."""
+        """The fields of all packs, by name; if several packs have a field of the same name, that of the first pack."""
         return {name: field for reader in reversed(self.readers) for name, field in reader.fields.items()}
 
     @property
@@ -384,7 +384,7 @@ def image_checksums(table: Table) -> Checksums:
 
 
 def _undo_rows(table: Table, start: int, stop: int) -> Checksums:
-    """Return the checksums of some rows without the label, height, width and name that they end with."""
+    """Return the checksums of rows `start` to `stop` - 1 without the label, height, width and name."""
     ends = np.asarray(table.name_end[start:stop])
     begins = np.concatenate((table.name_end[start - 1 : start] if start else [0], ends[:-1]))
     proper = (begins >= 0) & (begins <= ends) & (ends <= len(table.names)) & (ends - begins <= 1 << 16)
@@ -413,7 +413,7 @@ def _table_of_crc() -> Checksums:
 
 
 _CRC_TABLE = _table_of_crc()
-_INDEX_OF = np.argsort(_CRC_TABLE >> 24).astype(np.uint32)  # for each byte, the index of the entry that begins with it
+_INDEX_OF = np.argsort(_CRC_TABLE >> 24).astype(np.uint32)  # the index of the entry whose highest byte is given
 
 
 def _undo_byte(state: Checksums, byte: npt.NDArray[np.uint8]) -> Checksums:

@@ -317,9 +317,9 @@ class _Objects(NamedTuple):
 
 
 def _objects(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, _Objects]:
-    """Return the classes of a sample's objects, by the number of objects, from the first field with as many ids.
+    """Return the classes of a sample's objects: for each number of ids, those of the first field with so many ids.
 
-    A field of shapes, which has no classes itself, takes the classes for its own number of shapes.
+    A field of shapes has no classes of its own, so it takes those of a field with one id for each of its shapes.
     """
     found: dict[int, _Objects] = {}
     for field in fields.values():

@@ -195,8 +195,8 @@ class RandomErasing(Augmentation):
 
     Up to ten times, an area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio
     log-uniformly from `ratio`; the first rectangle that fits is placed at random. If none fits, nothing is erased.
-    Recipes that erase after normalizing fill the rectangle with the mean of the data set; for ImageNet, pass
-    ``value=(124, 116, 104)`` for the same result.
+    Recipes that erase after normalizing fill the rectangle with the mean colour of the data set. For ImageNet, this is
+    ``value=(124, 116, 104)``.
 
     Parameters
     ----------

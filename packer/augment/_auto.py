@@ -97,7 +97,7 @@ def _linear(first: float, last: float, bins: int) -> Floats:
 
 
 def _numbers(values: torch.Tensor) -> Floats:
-    """Convert float32 numbers, which torchvision computes, to float64, so that they are not rounded again."""
+    """Convert float32 numbers, in which torchvision computes strengths, to float64 without changing them."""
     return values.double().numpy()
 
 

@@ -16,7 +16,7 @@ The format writes the same files as convert_imageset:
 A key is the number of the sample in eight digits, ``_``, and its name, cut to fit LMDB's limit of 511 bytes. A Datum
 has the members that ``convert_imageset --encoded`` writes: the file's bytes, the label (an int32), and the flag for
 encoded data. A sample without a label is written with the label -1, because without a label it would have the label 0.
-A Datum has no fields, so packer's index stores their values.
+A Datum has no fields, so packer's index stores the values of fields.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ _DIFFICULT = Field("difficult", "array", "uint8", 1)
 
 
 class Caffe(LMDBContainer):
-    """Samples in the order of their keys. Names are the paths in the keys; if paths repeat, they are the whole keys."""
+    """Samples in the order of their keys. Names are the paths in the keys, or the whole keys if two paths are equal."""
 
     kind = "caffe lmdb"
     annotated = False

@@ -96,7 +96,10 @@ def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
 
 
 def unpacked(file: ContainerFile, at: int) -> Any:
-    """Return the array or map at offset `at` with all its elements; ValueError if one is bytes, or as in `read_map`."""
+    """Return the array or map at offset `at` with all its elements, none of which can be bytes.
+
+    Raises the same errors as `read_map`.
+    """
     return _unpacked(file, at, _DEEPEST)[0]
 
 

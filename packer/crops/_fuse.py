@@ -191,7 +191,7 @@ def _by_v1(read: Callable[[Any], Crop]) -> Callable[[Any, bool], Crop | None]:
 
 
 def _by_v2(read: Callable[[Any], Crop | None]) -> Callable[[Any, bool], Crop | None]:
-    """Return a converter for v2 transforms. For tensors it requires antialias=True, because packer always does that."""
+    """Return a converter for v2 transforms. For tensors it requires antialias=True, which packer always implies."""
     return lambda op, by_tensor: None if by_tensor and op.antialias is not True else read(op)
 
 
@@ -386,8 +386,8 @@ def split(transform: Callable[[Any], Any]) -> Split:
 
     The supported classes are torchvision's Resize, CenterCrop, RandomCrop, RandomResizedCrop, Pad and
     RandomHorizontalFlip, from ``transforms`` and ``transforms.v2``, and timm's RandomResizedCropAndInterpolation,
-    ResizeKeepRatio and CenterCropOrPad. Subclasses are not supported. `transform` can be one of these, or a ``Compose``
-    or ``torch.nn.Sequential`` of them, also a nested one. ToImage and PILToTensor do not change pixels, so supported
+    ResizeKeepRatio and CenterCropOrPad. Subclasses are not supported. These transforms can stand alone, or in a
+    ``Compose`` or ``torch.nn.Sequential``, also nested. ToImage and PILToTensor do not change pixels, so supported
     transforms after them become part of the crop too. The rest begins at the first transform that is of another class,
     that has a setting that packer does not support, or that does not fit into one record with the earlier transforms
     (see `Compose`).

@@ -26,7 +26,7 @@ def sides(name: str, size: object, order: str = "(height, width)") -> tuple[int,
 
 
 def side_or_pair(name: str, size: object, order: str = "(height, width)") -> int | tuple[int, int]:
-    """Check a size, and return it as an integer or a pair: sides are at least 1, and at most what images can have."""
+    """Check that an image can have a size, an integer or a pair, and return the size."""
     is_sequence = isinstance(size, Sequence) and not isinstance(size, str)
     values = [_integer(side) for side in (size if is_sequence else [size])]  # type: ignore[attr-defined]
     if len(values) not in (1, 2) or None in values:

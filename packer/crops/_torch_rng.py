@@ -50,7 +50,7 @@ class NumberSource:
         return torch.empty(1).uniform_(low, high, generator=self._generator).item()
 
     def power(self, low: float, high: float) -> float:
-        """Return e to the power of a number that is drawn like that of `uniform`, in float32."""
+        """Return e to the power of a float32 number that is uniform from `low` to `high`, in float32."""
         return torch.exp(torch.empty(1).uniform_(low, high, generator=self._generator)).item()
 
     def below(self, end: int) -> int:

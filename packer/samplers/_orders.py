@@ -165,7 +165,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next pass continue where the pass of a saved state was, in the same order, on any number of ranks.
+        """Let the next pass continue at the position in a saved state, in the same order, on any number of ranks.
 
         The sampler takes the seed of the state. A state that packer 0.1.0 saved contains only epoch and start, so the
         sampler keeps its seed.
@@ -259,7 +259,7 @@ class OrderSampler(Sampler[int], abc.ABC):
 
 
 def _iterated_by_torch() -> bool:
-    """Tell whether torch's DataLoader iterates the sampler: then, unlike in a user's own loop, epochs are likely."""
+    """Tell whether torch's DataLoader iterates the sampler: then a pass is an epoch, unlike in a user's own loop."""
     caller = sys._getframe(2).f_globals.get("__name__", "")
     return str(caller).startswith("torch.utils.data")
 
