@@ -1,4 +1,4 @@
-// What the page asks the server, all of it below the page's own address, which has the secret in it.
+// Requests to the server. All URLs are relative to the page's own URL, which contains the secret.
 
 function address(what, wanted = {}) {
   const given = Object.entries(wanted).filter(([name, value]) => value != null && (value !== "" || name.startsWith("in.")));
@@ -20,12 +20,12 @@ async function answered(what, wanted, signal) {
   return response;
 }
 
-/** Return the answer to a question; an Error says why there is none. */
+/** Send a request with the parameters `wanted`, and return the JSON of the response; reject with an Error if it fails. */
 export async function ask(what, wanted, signal) {
   return (await answered(what, wanted, signal)).json();
 }
 
-/** Return the entries of a sheet of pictures, each with the `url` of its picture, to be revoked. */
+/** Request a sheet of pictures, and return its entries. The caller has to revoke the `url` of each entry's picture. */
 export async function askSheet(what, wanted, signal) {
   const buffer = await (await answered(what, wanted, signal)).arrayBuffer();
   const length = new DataView(buffer).getUint32(0, true);
@@ -38,5 +38,5 @@ export async function askSheet(what, wanted, signal) {
   return entries;
 }
 
-/** Return the address of a picture, for an <img>. */
+/** Return the URL of a picture, for an <img>. */
 export const picture = address;

@@ -1,15 +1,15 @@
-// Elements, always of text: nothing that a pack says is ever read as HTML.
+// Functions that make elements. Text from a pack is always inserted as text, never as HTML.
 
 export const $ = (id) => document.getElementById(id);
 
-/** Return a new element with properties and children; strings become text. */
+/** Return a new HTML element with properties and children; strings become text. */
 export function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
   return made;
 }
 
-/** Return a new element of SVG. */
+/** Return a new SVG element. */
 export function svg(name, attributes = {}, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -17,7 +17,7 @@ export function svg(name, attributes = {}, ...children) {
   return made;
 }
 
-/** Fill a <dl> with pairs of text. */
+/** Fill a <dl> with pairs of term and text. */
 export function describe(list, pairs) {
   list.replaceChildren(...pairs.flatMap(([term, text]) => [element("dt", {}, term), element("dd", {}, text)]));
 }
@@ -32,7 +32,7 @@ export function bytes(size) {
   return `${size.toFixed(1)} TB`;
 }
 
-/** Return `call`, which waits until nobody has called it for some milliseconds. */
+/** Return a debounced `call`: it runs when it has not been called again for some milliseconds. */
 export function later(call, milliseconds) {
   let timer = 0;
   return (...given) => {

@@ -1,13 +1,13 @@
-// The filters beside the pictures: classes, the categories of fields, and which fields are drawn.
+// The filters next to the pictures: classes, the classes of fields, and which fields are drawn.
 
 import { ask } from "./asking.js";
 import { $, counted, element } from "./elements.js";
 
-const MOST_CLASSES = 1500; // that are listed at once
-const MOST_READ = 20_000; // samples that are read for the labels of objects without being asked
+const MOST_CLASSES = 1500; // most classes that are listed at once
+const MOST_READ = 20_000; // with more samples, the classes of objects are only counted when the user opens the section
 const DRAWN = ["mask", "segmentation", "boxes", "keypoints", "text"];
 
-/** Return a row with a name, a count, and a line below them as long as the count's share. */
+/** Return a row with a name, a count, and below them a line whose length is in proportion to the count. */
 function row(name, count, most, choose) {
   const made = element("button", { className: "class", title: name }, element("span", {}, name), element("span", {}, counted(count)));
   made.setAttribute("role", "option");
@@ -18,7 +18,7 @@ function row(name, count, most, choose) {
 
 const largest = (counts) => Math.max(1, ...counts);
 
-/** Move the focus up and down a list of rows. */
+/** Move the focus up or down in a list of rows with the arrow keys. */
 function walk(event) {
   const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
   const next = step && event.target.closest(".class")?.[step];
@@ -28,7 +28,7 @@ function walk(event) {
 }
 
 export class Facets {
-  /** `choose(changes)` is called with the changes of the query, `draw(hidden)` with the names of hidden fields. */
+  /** `choose(changes)` is called with changes of the query, and `draw(hidden)` with the names of hidden fields. */
   constructor({ choose, draw }) {
     Object.assign(this, { choose, draw, hidden: new Set(), state: {}, lists: new Map() });
     $("facets").addEventListener("keydown", walk);
@@ -46,7 +46,7 @@ export class Facets {
     $("fieldList").replaceChildren(...packs.fields.map((field) => this.field(field)));
   }
 
-  /** Show what is chosen. */
+  /** Mark the rows of the classes that the query selects. */
   mark(state) {
     this.state = state;
     for (const option of $("classes").querySelectorAll(".class")) option.setAttribute("aria-selected", String(option.dataset.number === state.class));
@@ -74,7 +74,7 @@ export class Facets {
     this.mark(this.state);
   }
 
-  /** Return the section of a field; its classes are counted when the section is open. */
+  /** Return the section of a field. The classes of the field are counted when the section is opened. */
   category({ name, kind }) {
     const list = element("div", { className: "values" });
     list.setAttribute("role", "listbox");
@@ -87,7 +87,7 @@ export class Facets {
     return made;
   }
 
-  /** Count the classes of a field, slice by slice where samples have to be read. */
+  /** Count the classes of a field, with several requests if samples have to be read for that. */
   async count(name, list, reading) {
     try {
       let said;
@@ -128,5 +128,5 @@ export class Facets {
   }
 }
 
-/** Tell whether fields of packs can be drawn. */
+/** Tell whether any of these fields can be drawn. */
 export const areDrawn = (fields) => fields.some(({ kind }) => DRAWN.includes(kind));

@@ -1,8 +1,9 @@
-// A grid of pictures of any length. Only cells that are seen exist, and only their pictures are asked for.
+// A grid of any number of pictures. Only visible cells exist as elements, and only their pictures are requested.
 //
-// No element can be as high as millions of pictures need: browsers stop between 16 and 33 million pixels. So the
-// element that scrolls has at most HIGHEST, and where it stands is mapped to where the grid stands. Steps of a wheel or
-// a finger move the grid by as many pixels; what goes farther, as a drag of the scroll bar, moves it in proportion.
+// No element can be high enough for millions of pictures: the limit of browsers is between 16 and 33 million pixels. So
+// the scrolling element is at most HIGHEST pixels high, and its scroll position is mapped to a position in the grid. A
+// small step, such as one of a wheel or a finger, moves the grid by the same number of pixels. A large step, such as a
+// drag of the scroll bar, moves the grid in proportion.
 
 import { askSheet } from "./asking.js";
 import { element, svg } from "./elements.js";
@@ -10,32 +11,32 @@ import { caption, drawings } from "./overlays.js";
 
 const HIGHEST = 8_000_000;
 const GAP = 8;
-const CAPTION = 38; // the name, and the label
+const CAPTION = 38; // height of the lines with name and label
 const NAME = 21;
-const PAGE = 20; // pictures of a request
-const AT_ONCE = 4; // requests
-const KEPT = 40; // pages
-const FIRST = 3; // pages that fill most screens
+const PAGE = 20; // pictures that are requested together, a page
+const AT_ONCE = 4; // requests that run at once
+const KEPT = 40; // pages that stay in memory
+const FIRST = 3; // number of pages that fill most screens
 const SIDES = [128, 192, 256, 384, 512];
 
-/** Return which size pictures of cells of some width have; it is known before the page is laid out. */
+/** Return the size of pictures for cells of this width. It does not depend on the layout of the page. */
 function sideFor(cell) {
   const pixels = cell * Math.min(window.devicePixelRatio || 1, 2);
   return SIDES.find((side) => side >= pixels) ?? SIDES.at(-1);
 }
 
 export class Grid {
-  /** `open(place)` is called when a picture is chosen, `failed(error)` when the server refuses. */
+  /** `open(place)` is called with the position of a picture that the user chooses, `failed(error)` if a request fails. */
   constructor({ scroll, spacer, layer, open, failed }) {
     Object.assign(this, { scroll, spacer, layer, open, failed });
-    this.count = null; // not known yet
+    this.count = null; // number of pictures; null if it is not known yet
     this.wanted = {};
     this.cell = 160;
     this.caption = CAPTION;
     this.fields = false;
     this.hidden = new Set(); // names of fields that are not drawn
-    this.top = 0; // of the grid, in pixels, which may be far more than the element has
-    this.last = 0; // where the element stood
+    this.top = 0; // scroll position in the grid, in pixels; it can be far larger than that of the element
+    this.last = 0; // the last scroll position of the element
     this.selected = 0;
     this.pages = new Map();
     this.asked = new Map();
@@ -50,13 +51,13 @@ export class Grid {
     new ResizeObserver(() => this.measure()).observe(scroll);
   }
 
-  /** Ask for the first pictures of what is wanted, before it is known how many there are, and before anything is laid out. */
+  /** Request the first pictures of the query `wanted`, before their number is known, and before the page is laid out. */
   hasten(wanted, cell, fields) {
     Object.assign(this, { wanted, cell, fields, side: sideFor(cell) });
     for (let number = 0; number < FIRST; number++) this.fetch(number);
   }
 
-  /** Show so many pictures of what is wanted, from the first one on; `anew` those of another order. */
+  /** Show `count` pictures of the query `wanted`, from the first one on; `anew` drops pictures that have been loaded. */
   show(count, wanted, anew = false) {
     if (anew || JSON.stringify(wanted) !== JSON.stringify(this.wanted)) this.forget();
     Object.assign(this, { count, wanted, selected: 0, top: 0 });
@@ -64,14 +65,14 @@ export class Grid {
     this.measure();
   }
 
-  /** Show more pictures of what is shown already: further ones were found. */
+  /** Show more pictures of the same query, because the server has found more. */
   extend(count) {
     this.count = count;
     this.dropParts();
     this.measure();
   }
 
-  /** Forget pages that were asked for when fewer pictures were known. */
+  /** Drop pages that are incomplete, because they were requested when fewer pictures were known. */
   dropParts() {
     for (const [number, page] of this.pages) if (!this.isWhole(number, page)) this.discard(number);
   }
@@ -90,7 +91,7 @@ export class Grid {
     this.cells.delete(place);
   }
 
-  /** Reserve a line for labels and captions below the names, or none. */
+  /** Reserve a line for labels and captions below the names if `labelled` is true. */
   describe(labelled) {
     this.caption = labelled ? CAPTION : NAME;
     this.measure();
@@ -105,7 +106,7 @@ export class Grid {
     this.cells.clear();
   }
 
-  /** Show the pictures in another size, or with other fields over them. */
+  /** Show the pictures in another size, or with other fields drawn over them. */
   restyle({ cell = this.cell, fields = this.fields, hidden = this.hidden }) {
     const before = this.side;
     const again = fields !== this.fields;
@@ -128,7 +129,7 @@ export class Grid {
   }
 
   measure() {
-    if (this.count === null || !this.scroll.clientHeight) return; // another view is shown
+    if (this.count === null || !this.scroll.clientHeight) return; // the height is 0 while another view is shown
     this.arrange();
     this.height = this.scroll.clientHeight;
     this.total = this.rows * this.rowHeight + GAP;
@@ -139,7 +140,7 @@ export class Grid {
     this.moveTo(this.top);
   }
 
-  /** Let the grid stand at `top`, and the element at the place that means the same. */
+  /** Move the grid to the scroll position `top`, and the element to the position that corresponds to it. */
   moveTo(top) {
     this.top = Math.min(Math.max(top, 0), this.farthest);
     this.settle();
@@ -232,7 +233,7 @@ export class Grid {
     cell.setAttribute("aria-label", entry.error ? `${entry.name}, damaged` : `${entry.name}, ${entry.label}`);
   }
 
-  /** Ask for the pages in sight that are not there, and after those for the ones beside; drop what is far away. */
+  /** Request the missing pages that are visible, and then those next to them; drop pages that are far away. */
   load() {
     const [first, end] = this.seen;
     for (const [number, { controller }] of this.asked) {
@@ -273,7 +274,7 @@ export class Grid {
     }
   }
 
-  /** Select a picture and bring it into sight; return its place. */
+  /** Select a picture and scroll to it; return its position. */
   select(place) {
     this.selected = Math.min(Math.max(place, 0), Math.max(this.count - 1, 0));
     const y = Math.floor(this.selected / this.columns) * this.rowHeight;
@@ -295,7 +296,7 @@ export class Grid {
     event.preventDefault();
   }
 
-  /** Return the number of the sample at a place, which the server knows where it was not seen yet. */
+  /** Return the number of the sample at a position in the grid; request it if the page is not loaded. */
   async at(place) {
     const known = this.pages.get(Math.floor(place / PAGE))?.[place % PAGE];
     if (known) return known.index;

@@ -1,4 +1,4 @@
-// The fields of a sample drawn over its picture, in an <svg> whose units are the image's pixels.
+// Draws the fields of a sample over its picture, in an <svg> whose units are the image's pixels.
 
 import { picture } from "./asking.js";
 import { svg } from "./elements.js";
@@ -7,16 +7,16 @@ import { place } from "./placing.js";
 const GOLDEN_ANGLE = 137.508;
 const SATURATION = 0.85;
 const LIGHTNESS = 0.55;
-const FONT = 12; // pixels of the screen
+const FONT = 12; // font size in pixels of the screen
 const PADDING = 4;
-const MOST_NAMES = 400; // more would hide the picture
+const MOST_NAMES = 400; // most names that are drawn, because more would hide the picture
 
 const hue = (number) => ((((number - 1) * GOLDEN_ANGLE) % 360) + 360) % 360;
 
-/** Return the colour of a number, counted from 1; the server gives masks the same. */
+/** Return the colour of a number, counted from 1. The server draws masks in the same colours. */
 export const colour = (number) => `hsl(${hue(number)} ${SATURATION * 100}% ${LIGHTNESS * 100}%)`;
 
-/** Return black or white, whichever is read better on the colour of a number (WCAG's relative luminance). */
+/** Return black or white, whichever is more legible on the colour of a number (by WCAG's relative luminance). */
 function ink(number) {
   const reach = SATURATION * Math.min(LIGHTNESS, 1 - LIGHTNESS);
   const linear = [0, 8, 4].map((turn) => {
@@ -27,7 +27,7 @@ function ink(number) {
   return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179 ? "#000" : "#fff";
 }
 
-/** Return the number by which each object is coloured: its class's in all samples, or else its own. */
+/** Return the number that determines each object's colour: that of its class, or else its position in the field. */
 export const numbers = (field, count) => Array.from({ length: count }, (_, at) => (field.ids?.[at] ?? at) + 1);
 
 function boxes(field) {
@@ -58,7 +58,7 @@ function keypoints(field, radius) {
   return drawn;
 }
 
-/** Return what is drawn of the fields that are not hidden, the lowest first; `failed(name)` is called of a mask that cannot be shown. */
+/** Return the drawings of all fields that are not hidden, the lowest first; `failed(name)` is called if a mask cannot be shown. */
 export function drawings(sample, side, hidden, failed = () => {}) {
   const longest = Math.max(sample.width, sample.height);
   const found = [];
@@ -82,7 +82,7 @@ export function drawings(sample, side, hidden, failed = () => {}) {
 
 const ruler = document.createElement("canvas").getContext("2d");
 
-/** Return the names of the boxes of some fields, <g>; `pixel` is the size of the screen's pixel in the image's. */
+/** Return a <g> with the names of the boxes in these fields; `pixel` is the size of a screen pixel in image pixels. */
 export function boxNames(sample, fields, pixel) {
   ruler.font = `600 ${FONT}px ${getComputedStyle(document.documentElement).fontFamily}`;
   const named = fields.flatMap((field) => {
@@ -107,6 +107,6 @@ export function boxNames(sample, fields, pixel) {
   return drawn;
 }
 
-/** Return the caption of a sample: its first field of text that is not hidden. */
+/** Return the caption of a sample: the value of its first text field that is not hidden. */
 export const caption = (sample, hidden) =>
   (sample.fields ?? []).find((field) => field.kind === "text" && !field.error && !hidden.has(field.name))?.text ?? "";

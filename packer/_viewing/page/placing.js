@@ -1,9 +1,9 @@
-// Places of the names of boxes: near their boxes, inside of the picture, and none over another.
+// Positions for the names of boxes: near the boxes, inside of the picture, and without overlaps.
 
-const MOST_STEPS = 16; // down an edge of a box
+const MOST_STEPS = 16; // most positions that are tried along an edge of a box
 
 function* candidates({ left, top, right, bottom, width, height }) {
-  yield [left, top - height]; // above the box, where it hides nothing of it
+  yield [left, top - height]; // above the box, where the name does not hide the box
   yield [left, top];
   yield [right - width, top - height];
   yield [left, bottom];
@@ -23,10 +23,10 @@ const meet = (one, other) =>
   one.x < other.x + other.width && other.x < one.x + one.width && one.y < other.y + other.height && other.y < one.y + one.height;
 
 /**
- * Return where the upper left corner of each name is, { x, y, width, height }, or null for a name without a free place.
+ * Return the rectangle for each name, { x, y, width, height }, or null for a name without a free position.
  *
- * `names` are { left, top, right, bottom } of a box, with the { width, height } of its name; `width` and `height` are
- * the picture's. Names of small boxes come first: those of large ones have more places to go.
+ * Each of `names` has { left, top, right, bottom } of a box and { width, height } of its name. `width` and `height` are
+ * those of the picture. Names of small boxes are placed first, because the names of large boxes have more positions.
  */
 export function place(names, width, height) {
   const area = ({ left, top, right, bottom }) => (right - left) * (bottom - top);

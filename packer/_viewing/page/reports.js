@@ -1,11 +1,11 @@
-// The views beside the pictures: histograms, duplicates, findings.
+// The views other than the pictures: histograms, duplicates, and findings (unusual properties of images).
 
 import { ask, askSheet } from "./asking.js";
 import { $, bytes, counted, element } from "./elements.js";
 
 const NAMES = { width: "width", height: "height", aspect: "aspect ratio", size: "bytes", label: "class" };
 
-/** Draw the histograms of what is wanted; `narrow(range)` is called when a bar is chosen. */
+/** Show histograms of the samples that the query `wanted` finds; `narrow(range)` is called with the range of a clicked bar. */
 export async function showHistograms(wanted, narrow) {
   const place = $("histograms");
   const found = await ask("histograms", wanted);
@@ -21,13 +21,13 @@ export async function showHistograms(wanted, narrow) {
   place.replaceChildren(...(drawn.length ? drawn : [element("p", { className: "empty" }, "No image matches the filters.")]));
 }
 
-/** Return what a range is called. */
+/** Return a range of a measure as text. */
 export function rangeSaid({ measure, low, high }) {
   const short = (text) => Number(text).toLocaleString("en-US", { maximumFractionDigits: 3 });
   return `${NAMES[measure]} ≥ ${short(low)} and < ${short(high)}`;
 }
 
-/** Show samples whose images are the same bytes; `look(index)` is called with one that is chosen. */
+/** Show groups of samples with identical image bytes; `look(index)` is called with the sample that the user clicks. */
 export async function showDuplicates(look) {
   const place = $("duplicates");
   place.replaceChildren(element("p", { className: "empty" }, "Comparing checksums …"));
@@ -60,7 +60,7 @@ function thumbnail(entry, look) {
   return made;
 }
 
-/** Show what conversions found and left out, and check all samples when asked to; `look(index)` shows one. */
+/** Show findings and files that were left out, and a button that checks all samples; `look(index)` is called with a clicked sample. */
 export function showFindings(packs, look) {
   const place = $("findings");
   const check = element("button", {}, "Check every image");
@@ -108,7 +108,7 @@ function listChecked({ damaged, count, next, findings }, shown, done) {
   listFindings(findings, shown);
 }
 
-/** List findings of the conversion, and of a check those that it does not have; each leads to its images. */
+/** List the findings of the conversion, and those that only the check has found, each with a link to its images. */
 function listFindings(checked, { listed, packs }) {
   const known = new Set(packs.findings.map(([name]) => name));
   const all = [...packs.findings, ...checked.filter(([name]) => !known.has(name))];

@@ -1,11 +1,11 @@
-// One sample: its picture with its fields over it, what is known of it, its tiles, and its crops over epochs.
+// The dialog of one sample: its picture with its fields drawn over it, its properties, tiles, and crops in several epochs.
 
 import { ask, askSheet, picture } from "./asking.js";
 import { $, bytes, counted, describe, element, later, svg } from "./elements.js";
 import { boxNames, colour, drawings, numbers } from "./overlays.js";
 
 export class SampleDialog {
-  /** `grid` knows which sample stands at a place; `changed(place)` is called with the place looked at, null for none. */
+  /** `grid` knows the sample at each position; `changed(place)` is called with the position that is shown, null for none. */
   constructor({ grid, changed, failed }) {
     Object.assign(this, { grid, changed, failed, place: 0, sample: null, hidden: new Set(), url: "", urls: [] });
     this.dialog = $("sample");
@@ -14,7 +14,7 @@ export class SampleDialog {
     $("close").onclick = () => this.dialog.close();
     this.dialog.addEventListener("close", () => {
       this.forget();
-      this.place = null; // what is under way is not wanted any more
+      this.place = null; // so that responses that are still to come are ignored
       changed(null);
       $("scroll").focus();
     });
@@ -38,7 +38,7 @@ export class SampleDialog {
       this.show({ ...sample, error: sample.error || shown.error }, shown.url);
       this.changed(place);
     } catch (error) {
-      if (!this.dialog.open) this.failed(error); // which is said behind the dialog
+      if (!this.dialog.open) this.failed(error); // which shows the error on the page, behind the dialog
       else if (this.place === place) this.damaged(error.message);
     }
   }
@@ -68,7 +68,7 @@ export class SampleDialog {
     }
   }
 
-  /** Say why there is no picture; nothing where there is one. */
+  /** Show the reason why there is no picture; if `why` is empty, show the picture. */
   damaged(why) {
     $("damage").hidden = !why;
     $("damage").textContent = why;
@@ -143,17 +143,17 @@ export class SampleDialog {
     this.nameBoxes();
   }
 
-  /** Draw the names of boxes anew: their size is that of the screen, whatever the picture's is. */
+  /** Draw the names of boxes again, because their size on the screen does not depend on the picture's size. */
   nameBoxes() {
     const { sample } = this;
-    const across = $("canvas").clientWidth; // 0 before the dialog is open
+    const across = $("canvas").clientWidth; // 0 until the dialog is open
     $("shapes").querySelector(".boxNames")?.remove();
     if (!sample || sample.error || !across) return;
     const named = sample.fields.filter((field) => field.boxes && !this.hidden.has(field.name));
     $("shapes").append(boxNames(sample, named, sample.width / across));
   }
 
-  /** Ask for the crops, and show them where that part is open. */
+  /** Request the crops and show them, if the section of crops is open. */
   async cut() {
     const { sample } = this;
     const form = $("crops").querySelector("form");
@@ -227,13 +227,13 @@ export class SampleDialog {
   }
 }
 
-/** Tell whether a field has one short value. */
+/** Tell whether the value of a field is a single number or class, which is listed with the properties. */
 const isValue = (field) => ["scalar", "class"].includes(field.kind) && !field.error;
 
 /** Tell whether a field is drawn over the picture. */
 const isDrawn = (field) => Boolean(field.picture === "mask" || field.boxes || field.polygons || field.keypoints);
 
-/** Return the classes of boxes with their colours, and how many there are of each. */
+/** Return a legend of the boxes' classes: the colour, the name and the number of boxes of each class. */
 function legend({ boxes, labels, ids }) {
   const tones = numbers({ ids }, boxes.length);
   const found = new Map();
@@ -246,7 +246,7 @@ function legend({ boxes, labels, ids }) {
   return element("p", { className: "legend" }, ...made);
 }
 
-/** Say of a field that its picture cannot be shown. */
+/** Show an error in a field's section, because its picture cannot be shown. */
 function undrawn(field) {
   if (!field.querySelector(".bad")) field.append(element("p", { className: "bad" }, "It cannot be decoded."));
 }

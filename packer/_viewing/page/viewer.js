@@ -1,4 +1,4 @@
-// The page as a whole. What is looked at stands in the address after "#", so that the browser's "back" goes back.
+// The page as a whole. The view and the query are in the URL after "#", so that the browser's "back" button works.
 
 import { ask } from "./asking.js";
 import { $, counted, describe, element, later } from "./elements.js";
@@ -9,7 +9,7 @@ import { SampleDialog } from "./sample.js";
 
 const VIEWS = ["pictures", "histograms", "duplicates", "findings"];
 const QUERY = ["class", "name", "where", "measure", "low", "high", "finding", "order"];
-const CATEGORY = "in."; // before the name of a field: the class that samples have there, "" for none
+const CATEGORY = "in."; // the prefix of keys for fields: the value is the class in that field, "" for none
 
 let state = { view: "pictures" };
 let packs;
@@ -42,7 +42,7 @@ function read() {
   state.view = VIEWS.includes(said.get("view")) ? said.get("view") : "pictures";
 }
 
-/** Change what is looked at: keys of the address with their values, null to remove a category. */
+/** Change the view or the query: keys of the URL with new values, or null to remove the class of a field. */
 function go(changes, replace = false) {
   show({ ...state, ...changes }, replace);
 }
@@ -76,13 +76,13 @@ async function refresh() {
   }
 }
 
-/** Ask which samples the query finds, unless they are shown already; false where it was changed meanwhile. */
+/** Request the samples that the query finds, unless they are shown already; return false if the query changed meanwhile. */
 async function find() {
   const wanted = JSON.stringify(query());
   if (wanted === shownQuery) return true;
   let found = wanted === "{}" ? { count: packs.count, complete: true, unread: 0 } : await ask("found", query());
   if (wanted !== JSON.stringify(query())) return false;
-  if (wanted === shownQuery) return true; // shown by whoever asked at the same time: again, it would begin at the top
+  if (wanted === shownQuery) return true; // another call has shown them meanwhile; to show them again would scroll to the top
   shownQuery = wanted;
   tell(found);
   grid.show(found.count, query());
@@ -90,7 +90,7 @@ async function find() {
   return true;
 }
 
-/** Ask until the server has read all samples, and show the images that are found meanwhile. */
+/** Repeat the request until the server has read all samples, and show the images that are found meanwhile. */
 async function readOn(wanted, found) {
   try {
     while (found.unread && wanted === shownQuery) {
@@ -101,7 +101,7 @@ async function readOn(wanted, found) {
     }
     if (state.order && wanted === shownQuery) grid.show(found.count, JSON.parse(wanted), true);
   } catch (error) {
-    shownQuery = null; // so that it is asked again
+    shownQuery = null; // so that the next call repeats the request
     fail(error);
   }
 }
@@ -139,7 +139,7 @@ function fillControls() {
   }));
 }
 
-/** Look at one sample, whatever was looked for before. */
+/** Show one sample, without any query. */
 async function look(index) {
   await show({ view: "pictures" });
   grid.select(index);
@@ -156,7 +156,7 @@ function stored(key, value) {
     if (value === undefined) return localStorage.getItem(`packer.${key}`);
     localStorage.setItem(`packer.${key}`, value);
   } catch {
-    // a browser that keeps nothing
+    // the browser does not allow local storage
   }
   return null;
 }
@@ -247,7 +247,7 @@ async function begin() {
   grid.cell = cell;
   grid.describe(packs.labels !== "class" || packs.classes.length > 0 || packs.fields.some(({ kind }) => kind === "text"));
   await refresh();
-  setTimeout(() => facets.show(packs)); // while the first pictures are under way
+  setTimeout(() => facets.show(packs)); // later, while the first pictures are being loaded
   $("scroll").focus();
 }
 
