@@ -407,7 +407,7 @@ _OPTIONS = [
         type=UserPath(file_okay=False),
         metavar="DIR",
         panel=URLS,
-        help="Directory that caches the data of packs at URLs.  [default: $PACKER_CACHE_DIR, or ~/.cache/packer]",
+        help="Cache directory for the data of packs at URLs.  [default: $PACKER_CACHE_DIR, or ~/.cache/packer]",
     ),
     panel_option(
         "--cache-size",

@@ -295,7 +295,7 @@ class _Report:
 
 @dataclass
 class _Node:
-    """The number of images that a node has converted in this run, and the time at which it began."""
+    """The number of images that a node has converted in this run, and the time at which the node began."""
 
     began: float
     images: int = 0

@@ -209,7 +209,7 @@ class SourceOptions:
     label_type: str | None = _option(
         "choice",
         "labels",
-        "Type of the labels in --labels. class: class names, which get ids in sorted order; int, float: numbers, stored unchanged, without classes.  [default: class ids if all labels are whole numbers (-1: unlabeled), otherwise class]",
+        "Type of the labels in --labels. class: class names, which get ids in sorted order; int, float: numbers, stored unchanged, without classes.  [default: class; if all labels are whole numbers, these are the class ids, and -1 means unlabeled]",
         choices=tuple(LABEL_TYPES),
     )
     suffix: str | None = _option(

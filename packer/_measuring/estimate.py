@@ -591,7 +591,8 @@ def estimate(
     src : path
         The same as for `convert`.
     dst : path, optional
-        The path of the pack, whose suffix decides the format. Trials are written to the disk of this path, if they fit.
+        The path of the pack, whose suffix decides the format. The files of trials are written to the disk of this path,
+        if there is room.
         By default a ``.lmdb`` with the name of `src` in the current directory.
     jobs : int, optional
         The number of machines, each as fast as this one, that share the conversion by making parts; 1 by default.

@@ -113,7 +113,9 @@ class TaskBuilder:
         self._address = self._numbers.ctypes.data
 
     def tasks(self, rows: Ints, crops: Crops, batch: int, step: int, file: tuple[int, int, int]) -> DecodeTasks:
-        """Return the tasks of some rows. Within every `step` images of a batch, tasks are sorted by offset in the file.
+        """Return the tasks of some rows.
+
+        A batch is divided into groups of `step` images; within a group, the tasks are sorted by offset in the file.
 
         Parameters
         ----------
