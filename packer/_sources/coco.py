@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -146,10 +147,10 @@ class _File:
     def read(self) -> None:
         document = self._parsed()
         self._require_annotations(document)
-        self._join_categories(self._entries(document, "categories"))
-        images = self._entries(document, "images")
+        self._join_categories(self._entries(document, "categories", self._refuse_category))
+        images = self._entries(document, "images", self._refuse_image)
         self._join_images(images)
-        annotations = self._entries(document, "annotations")
+        annotations = self._entries(document, "annotations", self._refuse_annotation)
         captions = sum(_is_caption(one) for one in annotations)
         of_objects = "annotations" in document and (captions < len(annotations) or not annotations)
         usable = (entry["id"] for entry in images if entry["id"] in self._joined.images)
@@ -160,6 +161,10 @@ class _File:
                 image.annotations(captions=False)
         self._join_annotations(annotations)
         members = {name: value for name, value in document.items() if name not in ("images", "annotations")}
+        try:
+            json.dumps(members, allow_nan=False)
+        except ValueError as error:
+            raise self._refused("it has a number that JSON does not have, such as NaN") from error
         if members:
             self._joined.about.append({"file": self._path.name, "members": members})
 
@@ -183,38 +188,66 @@ class _File:
             )
 
     def _parsed(self) -> Any:
-        def no_number(text: str) -> Any:
-            raise self._refused(f"it has the number {text}, which JSON does not have")
-
         try:
-            text = file_text(self._path)
-            return json.loads(text, object_hook=_shortened, parse_constant=no_number)
+            return json.loads(file_text(self._path), object_hook=_shortened)
         except OSError as error:
             raise self._refused(f"cannot be read: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
             raise self._refused(f"it is no JSON: {error}") from error
 
-    def _entries(self, document: dict[str, Any], name: str) -> list[dict[str, Any]]:
-        """Return a list of the document, checked for unique ids."""
+    def _entries(
+        self, document: dict[str, Any], name: str, refuse: Callable[[str, Any, SourceError], None]
+    ) -> list[dict[str, Any]]:
+        """Return the entries of a list of the document that have an id of their own.
+
+        `refuse` is called for each other entry, with a name of the entry and the error.
+        """
         entries = document.get(name, [])
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        if not isinstance(entries, list):
             raise self._refused(f'"{name}" is no list of objects')
-        seen = set()
-        for position, entry in enumerate(entries):
-            id = entry["id"] = _id(entry.get("id"))
+        ids = [_id(entry.get("id")) if isinstance(entry, dict) else None for entry in entries]
+        counts = Counter(ids)
+        types = Counter(type(id) for id in ids if id is not None)
+        kind = self._joined.kinds.setdefault(name, types.most_common(1)[0][0]) if types else None
+        usable = []
+        for position, (entry, id) in enumerate(zip(entries, ids, strict=True)):
+            where = f"entry {position} of {name}"
             if id is None:
-                raise self._refused(f"entry {position} of {name}, counted from 0, has no id: a whole number or a text")
-            if isinstance(id, int) and abs(id) > _LARGEST:
-                raise self._refused(f"entry {position} of {name}, counted from 0, has an id beyond 64 bits")
-            if self._joined.kinds.setdefault(name, type(id)) is not type(id):
-                raise self._refused(
+                problem = f"{where}, counted from 0, has no id: a whole number or a text"
+            elif isinstance(id, int) and abs(id) > _LARGEST:
+                problem = f"{where}, counted from 0, has an id beyond 64 bits"
+            elif type(id) is not kind:
+                problem = (
                     f"the ids of {name} are numbers and texts, and entry {position}, counted from 0, has the id "
                     f"{id!r}. Write all of them as numbers, or all as texts."
                 )
-            if id in seen:
-                raise self._refused(f"the id {id} stands twice in {name}. Ids tell one from the other.")
-            seen.add(id)
-        return entries
+            elif counts[id] > 1:
+                problem = f"the id {id} stands twice in {name}. Ids tell one from the other."
+            else:
+                entry["id"] = id
+                usable.append(entry)
+                continue
+            refuse(where, entry, self._refused(problem))
+        return usable
+
+    def _refuse_category(self, where: str, entry: Any, error: SourceError) -> None:
+        raise error  # the fields of all images share the categories
+
+    def _refuse_image(self, where: str, entry: Any, error: SourceError) -> None:
+        id, name = (_id(entry.get("id")), entry.get("file_name")) if isinstance(entry, dict) else (None, None)
+        if id is not None and id in self._joined.images:
+            self._leave_out(id, where, error)
+            return
+        self._bad.add(name if isinstance(name, str) else where, error)
+        if id is not None:
+            self._joined.unusable[id] = error
+
+    def _refuse_annotation(self, where: str, entry: Any, error: SourceError) -> None:
+        of = _id(entry.get("image_id")) if isinstance(entry, dict) else None
+        if of is not None and of in self._joined.images:
+            self._leave_out(of, self._joined.images[of].members["file_name"], error)
+        elif of not in self._joined.unusable:
+            self._bad.add(where, error)
 
     def _join_categories(self, entries: list[dict[str, Any]]) -> None:
         for entry in entries:
@@ -297,7 +330,8 @@ class _File:
     def _join(self, known: dict[str, Any], more: dict[str, Any], what: str) -> SourceError | None:
         """Add members to the known ones; return an error if one of them contradicts an earlier file."""
         for name, value in more.items():
-            if known.setdefault(name, value) != value:
+            before = known.setdefault(name, value)
+            if before is not value and before != value:  # NaN differs from itself
                 problem = f"{what}: its {name} is another here than in a file before. Convert with one of the files."
                 return self._refused(problem)
         return None
@@ -579,7 +613,7 @@ def coco_source(
     joined = read_joined(files, bad)
     names = _names(joined, shown, bad)
     walk = Walk(root, rule or ImageRule())
-    there = _present(root, walk, names, shown, on_missing)
+    there = _present(root, walk, names, shown, on_missing, {one["name"] for one in bad.found})
     notes = walk.notes()
     ids = [id for id in sorted(joined.images) if id in there and id not in joined.unusable]
     ids = _with_all_boxes(ids, joined, names, shown, bad)
@@ -687,10 +721,13 @@ def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
     return names
 
 
-def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_missing: str) -> set[Id]:
+def _present(  # noqa: PLR0917
+    root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_missing: str, bad: Collection[str]
+) -> set[Id]:
     """Return the ids of the images that exist below `root`.
 
-    Missing images, and files without an entry in the annotations, are added to the account.
+    Missing images, and files without an entry in the annotations, are added to the account. `bad` has the names of bad
+    images, which need not be in `names`.
     """
     found = set(walk.all_images())
     there = {id for id, name in names.items() if name in found or stamp_at(os.path.join(root, name)) != NO_STAMP}
@@ -704,7 +741,7 @@ def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_mis
                 "leaves out missing images."
             )
         walk.account.left_out("image", "it is not there; --on-missing skip", missing, chosen=True)
-    unnamed = sorted(found.difference(names.values()))
+    unnamed = sorted(found.difference(names.values(), bad))
     walk.account.left_out("image", "it has no entry in the annotations", unnamed)
     return there
 

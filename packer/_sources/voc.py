@@ -257,11 +257,13 @@ def voc_source(
     folder = "JPEGImages/" if os.path.isdir(root / "JPEGImages") else ""
     if not os.path.isdir(root / folder):
         raise SourceError(f"{printable(root)}: no such directory")
-    walk = Walk(root / folder, rule or ImageRule())
-    images = _by_stem(walk.images_in(), root / folder)
+    walk, bad = Walk(root / folder, rule or ImageRule()), bad or BadSamples()
+    images: dict[str, list[str]] = {}  # by their names without suffixes, which annotation files have too
+    for image in walk.images_in():
+        images.setdefault(PurePosixPath(image).stem, []).append(image)
     stems, notes = list(images), walk.notes()
     if split is not None:
-        stems, missing = _chosen(directory, split, images)
+        stems, missing = _chosen(directory, split, images, bad)
         others = set(images).difference(stems)
         account_for_split(walk.account, split, others, missing, on_missing, printable(root / folder))
     if not stems:
@@ -269,37 +271,30 @@ def voc_source(
     present = {entry.name for entry in os.scandir(annotations)}
     stray = sorted(file for file in present if file.endswith(".xml") and file[:-4] not in images)
     walk.account.left_out("file", "it has annotations of an image that is not there", stray)
-    bad = bad or BadSamples()
-    names = {stem: f"{folder}{images[stem]}" for stem in stems}
+    names = {image: f"{folder}{image}" for stem in stems for image in images[stem]}
 
-    def annotation(stem: str) -> Annotation | None:
+    def annotation(image: str) -> Annotation | None:
+        stem = PurePosixPath(image).stem
+        if len(images[stem]) > 1:
+            both = " and ".join(map(printable, images[stem][:2]))
+            raise SourceError(f"{printable(root / folder)}: {both} would both have {printable(stem)}.xml. Rename one.")
         return read_annotation(annotations / f"{stem}.xml") if f"{stem}.xml" in present else None
 
     usable = bad.usable(names, annotation, printable(annotations))
-    stems, read = list(usable), list(usable.values())
+    stems, read = [PurePosixPath(image).stem for image in usable], list(usable.values())
     if not any(read):
         raise SourceError(f"{printable(annotations)}: none of the {len(stems):,} images has a file there")
-    without = [names[stem] for stem, one in usable.items() if one is None]
+    without = [names[image] for image, one in usable.items() if one is None]
     walk.account.unlabeled("they have no file in Annotations, and their fields are null", without, chosen=unlabeled)
     if any(one and one.boxes for one in read):
         notes.append("boxes are as the files have them: VOC counts pixels from 1, and xmax, ymax are the last inside")
     columns = _of_objects(read, annotations, present, skip=bad.skip)
     columns += _of_masks(directory, stems, inside=bool(folder))
-    listed = map(names.__getitem__, stems)
+    listed = map(names.__getitem__, usable)
     return images_without_labels("voc", root, listed, walk, notes, columns=columns, doubts=tuple(bad.found))
 
 
-def _by_stem(names: Iterable[str], root: Path) -> dict[str, str]:
-    """Return the images by their names without suffixes, which their annotation files share."""
-    images: dict[str, str] = {}
-    for name in names:
-        stem = PurePosixPath(name).stem
-        if images.setdefault(stem, name) != name:
-            raise SourceError(f"{printable(root)}: {images[stem]} and {name} would both have {stem}.xml. Rename one.")
-    return images
-
-
-def _chosen(directory: Path, split: str, images: Iterable[str]) -> tuple[list[str], list[str]]:
+def _chosen(directory: Path, split: str, images: Iterable[str], bad: BadSamples) -> tuple[list[str], list[str]]:
     """Return two lists of the stems in a split, in its order: the stems with an image, and those without an image."""
     folders = [""] if "/" in split else ["Main", "Segmentation"]
     paths = [directory / "ImageSets" / folder / f"{split}.txt" for folder in folders]
@@ -320,7 +315,8 @@ def _chosen(directory: Path, split: str, images: Iterable[str]) -> tuple[list[st
             )
         for word in words:
             if chosen.setdefault(word, number) != number:
-                raise SourceError(f"{printable(path)}, line {number}: {printable(word)} is named twice")
+                twice = SourceError(f"{printable(path)}, line {number}: {printable(word)} is named twice")
+                bad.add(f"{path.name}, line {number}", twice)
     known = set(images)
     return [stem for stem in chosen if stem in known], [stem for stem in chosen if stem not in known]
 

@@ -1,0 +1,123 @@
+"""One malformed entry of annotations leaves out its image with `on_error="skip"`, and is an error that says so else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import packer
+from packer.errors import SourceError
+from tests import sourcekinds
+from tests.sourcekinds import Source, draw
+
+Make = Callable[[Path], Source]
+
+
+def coco(change: Callable[[dict[str, Any]], Any], kind: Make = sourcekinds.coco) -> Make:
+    """Return a maker of a source with annotations in which `change` spoils something."""
+
+    def make(root: Path) -> Source:
+        source, options = kind(root)
+        document = json.loads(options["coco"].read_text())
+        change(document)
+        options["coco"].write_text(json.dumps(document))
+        return source, options
+
+    return make
+
+
+def entry(name: str, position: int, **members: Any) -> Make:
+    """Return a maker of COCO's annotations with other members in an entry of a list."""
+    return coco(lambda document: document[name][position].update(members))
+
+
+def caption(**members: Any) -> Make:
+    """Return a maker of captions with other members in that of the second image."""
+    return coco(lambda document: document["annotations"][1].update(members), sourcekinds.captions)
+
+
+def voc_of_one_stem(root: Path) -> Source:
+    source, options = sourcekinds.voc(root)
+    draw(source / "JPEGImages" / "1.bmp")
+    return source, options
+
+
+def voc_with_a_line_twice(root: Path) -> Source:
+    source, options = sourcekinds.voc(root)
+    (source / "ImageSets" / "Main").mkdir(parents=True)
+    (source / "ImageSets" / "Main" / "train.txt").write_text("2\n0\n2\n")
+    return source, {**options, "split": "train"}
+
+
+NOT_A_NUMBER = float("nan")
+CASES: dict[str, tuple[Make, str, set[str]]] = {
+    "image without an id": (entry("images", 1, id=None), "entry 1 of images, .* has no id", {"1.png", "annotation 2"}),
+    "image with a list as id": (entry("images", 1, id=[1]), "entry 1 of images, .* no id", {"1.png", "annotation 2"}),
+    "image with a large id": (entry("images", 1, id=1 << 63), "beyond 64 bits", {"1.png", "annotation 2"}),
+    "image with a text as id": (
+        entry("images", 0, id="0"),
+        "numbers and texts",
+        {"0.png", "annotation 0", "annotation 1"},
+    ),
+    "images with one id": (entry("images", 1, id=0), "the id 0 stands twice", {"0.png", "1.png", "annotation 2"}),
+    "image that is no object": (
+        coco(lambda document: document["images"].append(5)),
+        "entry 3 of images, .* has no id",
+        {"entry 3 of images"},
+    ),
+    "annotation without an id": (entry("annotations", 2, id=None), "entry 2 of annotations, .* no id", {"1.png"}),
+    "annotation with a text as id": (entry("annotations", 0, id="0"), "all as texts", {"0.png"}),
+    "annotations with one id": (entry("annotations", 2, id=0), "the id 0 stands twice", {"0.png", "1.png"}),
+    "annotation that is no object": (
+        coco(lambda document: document["annotations"].append([])),
+        "entry 3 of annotations, .* has no id",
+        {"entry 3 of annotations"},
+    ),
+    "annotation of no image": (
+        entry("annotations", 2, id=None, image_id=None),
+        "entry 2 of annotations, .* has no id",
+        {"entry 2 of annotations"},
+    ),
+    "annotation with NaN in its box": (
+        entry("annotations", 2, bbox=[NOT_A_NUMBER, 1, 2, 3]),
+        "annotation 2 of 1.png: its bbox",
+        {"1.png"},
+    ),
+    "annotation with NaN elsewhere": (entry("annotations", 2, score=NOT_A_NUMBER), "field 'members'", {"1.png"}),
+    "caption without an id": (caption(id=None), "entry 1 of annotations, .* has no id", {"1.png"}),
+    "caption that is no text": (caption(caption=7), "its caption is no text", {"1.png"}),
+    "images of VOC with one stem": (
+        voc_of_one_stem,
+        r"1\.bmp and 1\.png would both have 1\.xml",
+        {"JPEGImages/1.bmp", "JPEGImages/1.png"},
+    ),
+    "image of VOC that a split names twice": (
+        voc_with_a_line_twice,
+        r"train\.txt, line 3: 2 is named twice",
+        {"train.txt, line 3"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "problem", "bad"), CASES.values(), ids=CASES)
+def test_a_bad_entry_is_an_error_or_leaves_out_its_image(
+    tmp_path: Path, make: Make, problem: str, bad: set[str]
+) -> None:
+    source, options = make(tmp_path)
+    with pytest.raises(SourceError, match=f"(?s){problem}.*on_error='skip'"):
+        packer.convert(source, tmp_path / "out.lmdb", **options)
+    summary = packer.convert(source, tmp_path / "out.lmdb", on_error="skip", **options)
+    packer.index(source, tmp_path / "out.index", on_error="skip", **options)
+    for pack in (tmp_path / "out.lmdb", tmp_path / "out.index"):
+        assert {one["name"] for one in packer.info(pack).skipped} == bad
+        names = {name for name, _ in packer.open_dataset(pack, output="bytes").samples}
+        assert names
+        assert names.isdisjoint(bad)
+    images = {path.relative_to(source).as_posix() for path in source.rglob("*.*") if path.suffix in (".png", ".bmp")}
+    unnamed = {"JPEGImages/1.png"} if "split" in options else set()
+    assert names | bad >= images - unnamed
+    assert not any(line.startswith("left out") for line in summary.notes if "--split" not in line)
