@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._account import Account, BadSamples
+from packer._account import Account, BadSamples, counted
 from packer._codecs import UNLABELED
 from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_of_images, dataset_labels, label_vector
 from packer._containers.roles import NAMES, has_label_name
@@ -236,7 +236,7 @@ def metadata_source(
     rows.leave_out_unusable()
     rows.require_sound()
     columns = rows.columns()
-    source, image_rows = _matched(listed.without({one["name"] for one in table.left.values()}), rows, on_missing)
+    source, image_rows = _matched(listed, rows, on_missing)
     if label is None and flat and has_classes:
         _account_for_candidates(source, table, kinds)
     if label is not None:
@@ -296,8 +296,11 @@ def _account_for_candidates(source: Source, table: LabelTable, kinds: Mapping[st
             source.account.looks_like_labels("column", name, f"{table_of} {option('label_column', printable(name))}")
 
 
-def _matched(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
+def _matched(listed: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
     """Return the source with the images to keep, and each image's row in the table, -1 for an image without a row."""
+    left = {one["name"] for one in rows.table.left.values()}
+    source = listed.without(left)
+    nameless = len(left) - (len(listed) - len(source))  # bad rows that name no image
     left = {one["name"] for one in rows.table.bad.found}
     row_of = {name: row for row, name in enumerate(rows.names) if name not in left}
     image_rows = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
@@ -316,6 +319,11 @@ def _matched(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, 
             source.account.left_out("row", "it names no image; --on-missing", row_of, chosen=True)
     missing = Missing(source, on_missing)
     lacking = np.flatnonzero(image_rows < 0)
+    if on_missing == "error" and len(lacking) <= nameless:  # the bad rows may be theirs
+        for at in lacking.tolist():
+            why = f"{printable(rows.table.path)}: no row names it, and {counted(nameless, 'row')} cannot be used"
+            rows.table.bad.add(source.names[at], SourceError(why))
+        return source.taken(np.flatnonzero(image_rows >= 0)), image_rows[image_rows >= 0]
     if len(lacking):
         shown = ", ".join(printable(source.names[at]) for at in lacking[:_SHOWN].tolist())
         missing.record(lacking, f"row in {table}", shown + (", …" if len(lacking) > _SHOWN else ""))

@@ -53,6 +53,18 @@ def voc_with_a_line_twice(root: Path) -> Source:
     return source, {**options, "split": "train"}
 
 
+def metadata(row: str) -> Make:
+    """Return a maker of images with a table of the Hub whose second row is `row`."""
+
+    def make(root: Path) -> Source:
+        source, options = sourcekinds.hub_text(root)
+        lines = (source / "metadata.jsonl").read_text().splitlines()
+        (source / "metadata.jsonl").write_text("\n".join([lines[0], row, *lines[2:]]))
+        return source, options
+
+    return make
+
+
 NOT_A_NUMBER = float("nan")
 CASES: dict[str, tuple[Make, str, set[str]]] = {
     "image without an id": (entry("images", 1, id=None), "entry 1 of images, .* has no id", {"1.png", "annotation 2"}),
@@ -99,6 +111,12 @@ CASES: dict[str, tuple[Make, str, set[str]]] = {
         voc_with_a_line_twice,
         r"train\.txt, line 3: 2 is named twice",
         {"train.txt, line 3"},
+    ),
+    "row of a table that is no JSON": (metadata("{"), "line 2: .*no JSON", {"metadata.jsonl, line 2", "1.png"}),
+    "row of a table without a path": (
+        metadata('{"text": "x"}'),
+        "line 2: the path",
+        {"metadata.jsonl, line 2", "1.png"},
     ),
 }
 
