@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,11 +19,42 @@ VECTOR = Field("labels", "array", "float32", 1)
 """The field of labels that are lists of numbers."""
 
 
-def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
-    """Return the labels of images, by path. A label is a whole number or a list of numbers.
+class DatasetLabels(NamedTuple):
+    """The labels of images in a file.
 
-    The result is empty if the file declares that there are no labels. It is None if the file has no ``labels`` entry at
-    all, because then another tool wrote the file.
+    Attributes
+    ----------
+    labels : dict of str to int or list
+        The label of each image, by path: a whole number, or a list that should have numbers. Empty if the file declares
+        that there are no labels.
+    problems : dict of str to str
+        The reasons why other images have no usable label, by path; or by the number of an entry that names no image.
+    """
+
+    labels: dict[str, Any]
+    problems: dict[str, str]
+
+    def are_of_images(self, names: Collection[str], account: Account) -> bool:
+        """Tell whether labels belong to these images; record the labels of missing images in `account`.
+
+        If no label belongs to one of these images, another tool wrote ``dataset.json``. If the file says that there are
+        no labels, the result tells whether all directories are named as ``dataset_tool.py`` names them, such as
+        ``00000``; other directories are classes.
+        """
+        if not self.labels and not self.problems:
+            folders = (name.rpartition("/")[0].rpartition("/")[2] for name in names if "/" in name)
+            return bool(names) and all(map(_OF_A_PART.fullmatch, folders))
+        if self.labels.keys().isdisjoint(names) and self.problems.keys().isdisjoint(names):
+            return False
+        strays = sorted(self.labels.keys() - set(names))
+        account.left_out("label", f"{DATASET_JSON} has it for an image that is not there", strays)
+        return True
+
+
+def dataset_labels(data: bytes, where: str, above: str = "") -> DatasetLabels | None:
+    """Return the labels of images.
+
+    The result is None if the file has no ``labels`` entry at all, because then another tool wrote the file.
 
     Parameters
     ----------
@@ -31,41 +62,35 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
         The content of the file: ``{"labels": [["00000/img.png", 6], ...]}``, or null instead of the list.
     where : str
         The name of the file in messages.
+    above : str
+        What to put before each path.
 
     Raises
     ------
     SourceError
-        If a label is malformed, or the file is not JSON.
+        If the file is not JSON, or its ``labels`` are not a list.
     """
     try:
         document = parsed_json(data.decode("utf-8-sig"))
         if not isinstance(document, dict) or "labels" not in document:
             return None
-        pairs = document["labels"]
-        labels = {} if pairs is None else {name.replace("\\", "/"): label for name, label in pairs}
-    except (ValueError, TypeError, AttributeError) as error:
+        entries = [] if document["labels"] is None else list(document["labels"])
+    except (ValueError, TypeError) as error:
         raise SourceError(f"{where}: it has no labels of StyleGAN: {printable(error)}") from error
-    for name, label in labels.items():
+    found = DatasetLabels({}, {})
+    for number, entry in enumerate(entries):
+        if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)):
+            why = f"entry {number} of labels, counted from 0, is no path with a label"
+            found.problems[f"{above}{DATASET_JSON}, entry {number}"] = why
+            continue
+        name, label = above + entry[0].replace("\\", "/"), entry[1]
         if type(label) is not int and not (isinstance(label, list) and label):
-            raise SourceError(f"{where}: the label of {printable(name)} is neither a number nor a list of numbers")
-    return labels
-
-
-def are_of_images(labels: Mapping[str, Any], names: Sequence[str], account: Account) -> bool:
-    """Tell whether labels belong to these images; record the labels of missing images in `account`.
-
-    If no label belongs to one of these images, another tool wrote ``dataset.json``. If the file says that there are no
-    labels, the result tells whether all directories are named as ``dataset_tool.py`` names them, such as ``00000``;
-    other directories are classes.
-    """
-    if not labels:
-        folders = (name.rpartition("/")[0].rpartition("/")[2] for name in names if "/" in name)
-        return bool(names) and all(map(_OF_A_PART.fullmatch, folders))
-    if not any(name in labels for name in names):
-        return False
-    strays = sorted(labels.keys() - set(names))
-    account.left_out("label", f"{DATASET_JSON} has it for an image that is not there", strays)
-    return True
+            found.problems[name] = "its label is neither a number nor a list of numbers"
+        elif found.labels.setdefault(name, label) != label:
+            found.problems[name] = f"{DATASET_JSON} has two labels for it"
+    for name in found.problems:
+        found.labels.pop(name, None)
+    return found
 
 
 def label_vector(label: list[Any]) -> Any:

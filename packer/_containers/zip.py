@@ -33,7 +33,7 @@ from packer._codecs import IMAGE_SUFFIXES
 from packer._containers.blocks import errors_in
 from packer._containers.compression import MOST_UNPACKED, unpack
 from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys, suffix_of
-from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_of_images, dataset_labels, label_vector
+from packer._containers.dataset_json import DATASET_JSON, VECTOR, dataset_labels, label_vector
 from packer._containers.discovery import above_classes, account_for_layout, by_class, numbered_classes, splits_among
 from packer._containers.roles import LABEL_SUFFIXES, is_label_name
 from packer._storage.packfile import PackFile
@@ -430,15 +430,15 @@ class _Archive:
         text = _only(self._file, texts)
         if text is None:
             return False
-        found = dataset_labels(_text_of(self._file, text), f"{printable(self._file.path)}, {printable(text.name)}")
-        above = text.name[: -len(DATASET_JSON)]
+        above, where = text.name[: -len(DATASET_JSON)], f"{printable(self._file.path)}, {printable(text.name)}"
+        found = dataset_labels(_text_of(self._file, text), where, above)
         names = [member.name for member in self.images]
-        labels = {above + name: label for name, label in (found or {}).items()}
-        if found is None or not are_of_images(labels, names, self._account):
+        if found is None or not found.are_of_images(names, self._account):
             self._account.not_looked_at("file", "it has no labels of images", [text.name])
             return False
-        self.images.sort()
-        self.labels = labels
+        self.bad |= found.problems
+        self.images = sorted(member for member in self.images if member.name not in self.bad)
+        self.labels = found.labels
         self.skip = len(above) if all(name.startswith(above) for name in names) else 0
         return True
 

@@ -196,8 +196,10 @@ def _tree(root: Path) -> Source | None:
         return None
     if class_directories(root):
         refuse_splits(root)
+        if (labelled := stylegan_source(root)) is not None:
+            return labelled
         with contextlib.suppress(SourceError):  # opening the directory as a pack raises a better error
-            return stylegan_source(root) or imagefolder_source(root, allow_empty=True)
+            return imagefolder_source(root, allow_empty=True)
     if others := files_to_name(root):
         raise SourceError(f"{printable(root)}: is not a directory of images in classes{others}")
     return None

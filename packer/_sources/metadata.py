@@ -25,7 +25,7 @@ import numpy as np
 
 from packer._account import Account, BadSamples, counted
 from packer._codecs import UNLABELED
-from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_of_images, dataset_labels, label_vector
+from packer._containers.dataset_json import DATASET_JSON, VECTOR, DatasetLabels, dataset_labels, label_vector
 from packer._containers.roles import NAMES, has_label_name
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field
 from packer._fields.encoding import parsed_json
@@ -401,27 +401,37 @@ def stylegan_source(
         If the file has a label that is invalid or not in `classes`, or if the directory cannot be listed.
     """
     path = root / DATASET_JSON
-    labels = _labels_in(path)
-    if labels is None:
+    found, bad = _labels_in(path), bad or BadSamples()
+    if found is None:
         return None
     walk, account = Walk(root, rule or ImageRule()), Account()
     names = sorted(walk.all_images())
-    has_labels = "the labels" if labels else "it says that there are no labels"
+    labels = found.labels
+    has_labels = "the labels" if labels or found.problems else "it says that there are no labels"
     why = f"{has_labels}, and directories are no classes; --no-metadata leaves it alone"
     account.taken("file", why, [DATASET_JSON])
     account.update(walk.account)
-    if not are_of_images(labels, names, account):
+    if not found.are_of_images(names, account):
         return None
-    of_images = list(map(labels.get, names))
-    vectors = {row: label for row, label in enumerate(of_images) if isinstance(label, list)}
+    of_images, problems, stored = list(map(labels.get, names)), dict[int, str](), dict[int, bytes]()
+    for row, label in enumerate(of_images):
+        try:
+            if names[row] in found.problems:
+                raise ValueError(found.problems[names[row]])
+            if isinstance(label, list):
+                stored[row] = label_vector(label)
+        except ValueError as error:
+            problems[row] = str(error)
     ids = [label if type(label) is int else UNLABELED for label in of_images]
-    bad = bad or BadSamples()
-    known = [] if (vectors or not labels) and max(ids) == min(ids) == UNLABELED else _classes(ids, classes, path, bad)
-    stored, bad_rows = _encoded(vectors, names, printable(path), bad)
-    for row, label in enumerate(ids):
-        if known and label >= len(known):
-            bad.add(names[row], SourceError(f"its label is {label}, and there are {len(known)} classes"))
-            bad_rows.append(row)
+    numbered = any(label != UNLABELED for label in ids) or (bool(labels) and not stored)
+    known = _classes(of_images, classes, path, bad) if numbered else []
+    for row, label in enumerate(ids if numbered else ()):
+        if not UNLABELED <= label < len(known):
+            problems[row] = f"its label is {label}, and there are {len(known)} classes"
+            ids[row] = UNLABELED
+    bad_names = {names[row]: why for row, why in sorted(problems.items())}
+    for name, why in {**bad_names, **found.problems}.items():
+        bad.add(name, SourceError(f"{printable(path)}: {printable(name)}: {why}"))
     others = walk.others.without(DATASET_JSON)
     source = Source(
         "stylegan",
@@ -433,26 +443,12 @@ def stylegan_source(
         others=others,
         account=account,
     )
-    if vectors:
+    if stored:
         source = source.having(BlobColumn.of(VECTOR, map(stored.get, range(len(names)))))
-    return source.without_bad(sorted(bad_rows), bad)
+    return replace(source.without_bad(sorted(problems), bad), doubts=tuple(bad.found))
 
 
-def _encoded(
-    vectors: Mapping[int, list[Any]], names: Sequence[str], where: str, bad: BadSamples
-) -> tuple[dict[int, bytes], list[int]]:
-    """Encode labels that are lists of numbers in the form that a pack stores; also return rows with invalid labels."""
-    stored, bad_rows = dict[int, bytes](), list[int]()
-    for row, vector in vectors.items():
-        try:
-            stored[row] = label_vector(vector)
-        except ValueError as error:
-            bad.add(names[row], SourceError(f"{where}: {printable(names[row])}: {error}"))
-            bad_rows.append(row)
-    return stored, bad_rows
-
-
-def _labels_in(path: Path) -> dict[str, Any] | None:
+def _labels_in(path: Path) -> DatasetLabels | None:
     """Return the labels in a file; None if the file does not exist, or if another tool wrote it."""
     try:
         if os.path.getsize(path) > _LARGEST_JSON:
@@ -463,14 +459,16 @@ def _labels_in(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _classes(labels: Sequence[int], classes: Sequence[str] | None, path: Path, bad: BadSamples) -> list[str]:
-    least, most = min(labels), max(labels)
-    if least < UNLABELED or most > 1000 + 10 * len(labels):
+def _classes(labels: Sequence[Any], classes: Sequence[str] | None, path: Path, bad: BadSamples) -> list[str]:
+    """Return the classes of images; SourceError if no label is a class id, but labels are numbers."""
+    numbers = [label for label in labels if type(label) is int]
+    ids = [number for number in numbers if UNLABELED <= number <= 1000 + 10 * len(labels)]
+    if numbers and not ids and len(numbers) + labels.count(None) == len(labels):
         raise SourceError(
-            f"{printable(path)}: labels from {least} to {most} are no ids of classes. "
-            f"{option('no_metadata', True)} leaves the "
-            "file alone"
+            f"{printable(path)}: labels from {min(numbers)} to {max(numbers)} are no ids of classes. "
+            f"{option('no_metadata', True)} leaves the file alone"
         )
+    most = max(ids, default=UNLABELED)
     if classes is None:
         return list(map(str, range(most + 1)))
     if most >= len(classes):

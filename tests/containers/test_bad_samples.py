@@ -93,11 +93,10 @@ def repeated_in_zip(path: Path) -> Path:
     return path / "a.zip"
 
 
-def stylegan() -> dict[str, bytes]:
-    """Return images and a `dataset.json` with a label that is no list of numbers."""
-    labels: list[Any] = [[name, [float(number), 1.0]] for number, name in enumerate(ZIP)]
-    labels[1][1] = ["cat", "dog"]
-    return {**ZIP, "dataset.json": json.dumps({"labels": labels}).encode()}
+def stylegan(bad: Any, *more: Any) -> dict[str, bytes]:
+    """Return images and a `dataset.json`, in which the second image has the label `bad`, with more entries."""
+    labels = [[name, bad if number == 1 else [float(number), 1.0]] for number, name in enumerate(ZIP)]
+    return {**ZIP, "dataset.json": json.dumps({"labels": [*labels, *more]}).encode()}
 
 
 def swin(line: str) -> Callable[[Path], Path]:
@@ -204,7 +203,7 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "zip, an image twice": (repeated_in_zip, r"1/1\.jpg: is in it twice"),
     "zip, a name that leads out": (zip_with(("../3.jpg", IMAGES[0])), r"\.\./3\.jpg: its name is not a plain"),
     "zip, a label of StyleGAN": (
-        lambda path: zipped(path / "a.zip", [*stylegan().items()]),
+        lambda path: zipped(path / "a.zip", [*stylegan(["cat"]).items()]),
         r"1/1\.jpg: its label is no list of numbers",
     ),
     "zip, a map with an image that is missing": (swin("no.jpg\t1"), r"line 2: the archive has no image no\.jpg"),
@@ -258,14 +257,33 @@ def test_samples_whose_names_cannot_be_used_are_left_out(tmp_path: Path, key: st
     assert [one["name"] for one in packer.info(tmp_path / "out.lmdb").skipped] == [name]
 
 
-def test_a_bad_label_in_a_directory_of_stylegan_is_left_out(tmp_path: Path) -> None:
-    for name, data in stylegan().items():
-        path = tmp_path / "src" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    with pytest.raises(SourceError, match=r"1/1\.jpg: its label is no list of numbers.*on_error='skip'"):
-        packer.convert(tmp_path / "src", tmp_path / "out.lmdb")
-    packer.convert(tmp_path / "src", tmp_path / "out.lmdb", on_error="skip")
-    assert [one["name"] for one in packer.info(tmp_path / "out.lmdb").skipped] == ["1/1.jpg"]
+LABELS = {
+    "texts": (stylegan(["cat", "dog"]), "1/1.jpg", "its label is no list of numbers"),
+    "a text": (stylegan("cat"), "1/1.jpg", "its label is neither a number nor a list of numbers"),
+    "null": (stylegan(None), "1/1.jpg", "its label is neither a number nor a list of numbers"),
+    "below -1": (stylegan(-5), "1/1.jpg", "its label is -5"),
+    "beyond 64 bits": (stylegan(1 << 64), "1/1.jpg", f"its label is {1 << 64}"),
+    "two labels": (stylegan([0.0, 1.0], ["1\\1.jpg", [1.0, 0.0]]), "1/1.jpg", "dataset.json has two labels for it"),
+    "no path": (stylegan([1.0, 1.0], [7, 0]), "dataset.json, entry 3", "entry 3 of labels, .* is no path with a label"),
+}
+
+
+@pytest.mark.parametrize("is_zip", [False, True], ids=["directory", "zip"])
+@pytest.mark.parametrize(("members", "name", "problem"), LABELS.values(), ids=LABELS)
+def test_a_bad_label_of_stylegan_leaves_out_its_image(
+    tmp_path: Path, members: Mapping[str, bytes], name: str, problem: str, is_zip: bool
+) -> None:
+    src = tmp_path / "src.zip" if is_zip else tmp_path / "src"
+    if is_zip:
+        zipped(src, [*members.items()])
+    for member, data in members.items() if not is_zip else ():
+        (src / member).parent.mkdir(parents=True, exist_ok=True)
+        (src / member).write_bytes(data)
+    with pytest.raises(SourceError, match=f"{name}: {problem}.*on_error='skip'"):
+        packer.convert(src, tmp_path / "out.lmdb")
+    packer.convert(src, tmp_path / "out.lmdb", on_error="skip")
+    assert [one["name"] for one in packer.info(tmp_path / "out.lmdb").skipped] == [name]
     dataset = packer.open_dataset(tmp_path / "out.lmdb", fields=("labels",))
-    assert [dataset[number]["labels"].tolist() for number in range(2)] == [[0.0, 1.0], [2.0, 1.0]]
+    expected = {"0/0.jpg": [0.0, 1.0], "1/1.jpg": [1.0, 1.0], "0/2.jpg": [2.0, 1.0]}
+    expected.pop(name, None)
+    assert {one: dataset[number]["labels"].tolist() for number, (one, _) in enumerate(dataset.samples)} == expected

@@ -114,7 +114,7 @@ def test_stylegans_labels(photos: dict[str, bytes], tmp_path: Path, below: str) 
     [
         ("{", "has no labels of StyleGAN"),
         ("[" * 100_000, "has no labels of StyleGAN"),
-        ('{"labels": [["x.jpg", "cat"]]}', "neither a number"),
+        ('{"labels": [["class_00/0000.jpg", "cat"]]}', "neither a number"),
         ('{"labels": 5}', "has no labels of StyleGAN"),
     ],
 )
