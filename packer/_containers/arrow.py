@@ -35,6 +35,7 @@ from packer._containers.blocks import damage, damaged, errors_in, json_in
 from packer._containers.compression import MOST_UNPACKED, pyarrow_for, unpack
 from packer._containers.contract import IMAGE_HEAD, Packed, Piece
 from packer._containers.hf_tables import (
+    RowValues,
     TableColumns,
     TableImages,
     TableRow,
@@ -44,6 +45,7 @@ from packer._containers.hf_tables import (
     names_are_plain,
     no_column,
     row_lists,
+    rows_in_lists,
 )
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
@@ -412,7 +414,7 @@ class ArrowFile:
                 raise ValueError(f"the paths of the column {column!r} are {of}, and no texts")
             return found
 
-    def rows(self, batch: ArrowBatch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def rows(self, batch: ArrowBatch, columns: Sequence[str]) -> Iterator[RowValues]:
         """Yield the values of columns without images, row by row."""
         with self._checked():
             self._taken = sum(values.taken for values in self._values.values())
@@ -429,7 +431,7 @@ class ArrowFile:
                 some = next(lists, None)
             if some is None:
                 return
-            yield from (dict(zip(arrays, row, strict=True)) for row in zip(*some, strict=True))
+            yield from rows_in_lists(columns, some)
 
     def head(self, piece: Piece | Packed) -> bytes:
         """Return the first bytes of an image, which identify its type."""
@@ -692,8 +694,7 @@ class ArrowImages(TableImages):
     def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
         reader = ArrowFile(file)
         for batch in reader.batches():
-            for row in reader.rows(batch, [column]):
-                yield row[column]
+            yield from (row[column] for row in reader.rows(batch, [column]) if isinstance(row, dict))
 
     def rows_in(self, file: PackFile, unit: int) -> tuple[int, Iterator[TableRow]]:
         reader = ArrowFile(file, unit)

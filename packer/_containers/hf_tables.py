@@ -199,13 +199,17 @@ class TableColumns(NamedTuple):
     features: Mapping[str, Any]
 
 
+RowValues = Mapping[str, Any] | ValueError
+"""The values of a row by column; or why the row cannot be used."""
+
+
 class TableRow(NamedTuple):
     """One row of a file: its image, and the values of other columns.
 
     Attributes
     ----------
-    values : mapping
-        The values of the columns that are read.
+    values : mapping or ValueError
+        The values of the columns that are read; or why the row cannot be used.
     path : str, optional
         The path of the image.
     image : Piece or Packed, optional
@@ -216,7 +220,7 @@ class TableRow(NamedTuple):
         The locations of further images, by field.
     """
 
-    values: Mapping[str, Any]
+    values: RowValues
     path: str | None
     image: Piece | Packed | None
     head: bytes
@@ -271,7 +275,7 @@ class TableImages(Container):
     @classmethod
     @abc.abstractmethod
     def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
-        """Yield the values of a column without images."""
+        """Yield the values of a column without images, but not those of rows that cannot be used."""
 
     @abc.abstractmethod
     def rows_in(self, file: PackFile, unit: int) -> tuple[int, Iterator[TableRow]]:
@@ -297,6 +301,8 @@ class TableImages(Container):
         name = name_of(row.path, numbered, row.head)
         if row.image is None:
             return Entry(name, b"", problem=f"{where}: its image is not in the file: embed it, or leave the row out")
+        if isinstance(row.values, ValueError):
+            return Entry(name, b"", problem=f"{where}: {row.values}")
         try:
             if self.name is not None:
                 name = own_name(row.values[self.name], where, row.head)
@@ -393,19 +399,14 @@ _MOST_ROW = 1 << 26  # values and bytes in a single row
 _TEXTS = ("string", "large_string", "binary", "large_binary")
 
 
-def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]]]:
-    """Yield the values of some columns, a few rows at a time.
+def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]] | ValueError]:
+    """Yield the values of some columns, a few rows at a time; an error for a row beyond the limit on values and bytes.
 
     Parameters
     ----------
     columns : sequence of pyarrow.Array
     rows : int
         The length of every column.
-
-    Raises
-    ------
-    ValueError
-        If a single row exceeds the limits on values and bytes.
     """
     start, count = 0, MOST_ROWS
     while start < rows:
@@ -415,9 +416,18 @@ def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]]]:
             count = max(1, min(count, len(parts[0])) // 2)
             continue
         if expanded > _MOST_ROW:
-            raise ValueError(f"row {start} has {expanded:,} values and bytes, and {_MOST_ROW:,} are the most")
-        yield [_values(part) for part in parts]
+            yield ValueError(f"it has {expanded:,} values and bytes, and {_MOST_ROW:,} are the most")
+        else:
+            yield [_values(part) for part in parts]
         start += count
+
+
+def rows_in_lists(names: Sequence[str], lists: list[list[Any]] | ValueError) -> Iterator[RowValues]:
+    """Yield the rows of an element that `row_lists` yields for columns with these names."""
+    if isinstance(lists, ValueError):
+        yield lists
+    else:
+        yield from (dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True))
 
 
 def _values(array: Any) -> list[Any]:

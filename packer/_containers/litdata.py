@@ -82,8 +82,10 @@ def arrow_section(file: ContainerFile) -> Section | None:
     return Section(file, file.size - _END - size, size)
 
 
-def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[dict[str, Value]]:
+def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[dict[str, Value] | ValueError]:
     """Yield the samples of a table, each as the values of the named parts. A part's name is its keys, joined by dots.
+
+    For an unusable sample, yield the reason instead.
 
     Raises
     ------
@@ -103,6 +105,9 @@ def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[di
     for batch in reader.batches():
         pieces = {name: reader.images(batch, columns[name]) for name in binary}
         for at, row in enumerate(reader.rows(batch, read)):
+            if isinstance(row, ValueError):
+                yield row
+                continue
             values = {name: _plain(row[columns[name]], name[len(columns[name]) + 1 :]) for name in others}
             yield values | {name: _moved(of[at], section) for name, of in pieces.items()}
 

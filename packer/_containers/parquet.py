@@ -32,6 +32,7 @@ from packer._containers.compression import MOST_UNPACKED, pyarrow_for, unpack
 from packer._containers.contract import IMAGE_HEAD, Packed, Piece, files_in, head_of
 from packer._containers.hf_tables import (
     MOST_ROWS,
+    RowValues,
     TableColumns,
     TableImages,
     TableRow,
@@ -41,6 +42,7 @@ from packer._containers.hf_tables import (
     names_are_plain,
     no_column,
     row_lists,
+    rows_in_lists,
 )
 from packer._containers.protobuf import read_varint, varint
 from packer._storage.packfile import PackFile
@@ -423,7 +425,7 @@ class ParquetFile:
         with self._checked():  # a name may be no text
             return {field.name: field.type for field in schema if str(field.type)}
 
-    def rows(self, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
+    def rows(self, group: int, columns: list[str]) -> Iterator[RowValues]:
         """Yield the values of columns without images in a row group, row by row.
 
         Raises
@@ -444,7 +446,7 @@ class ParquetFile:
                 if left < 0 or sorted(batch.schema.names) != sorted(columns):
                     raise ValueError("its columns are not those of the first file")
                 for lists in row_lists(batch.columns, batch.num_rows):
-                    yield from (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*lists, strict=True))
+                    yield from rows_in_lists(batch.schema.names, lists)
             if left:
                 raise ValueError(f"{left} of {count} rows are missing")
 
@@ -689,8 +691,7 @@ class ParquetImages(TableImages):
     def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
         parquet = ParquetFile(file)
         for group in range(len(parquet.groups)):
-            for row in parquet.rows(group, [column]):
-                yield row[column]
+            yield from (row[column] for row in parquet.rows(group, [column]) if isinstance(row, dict))
 
     def rows_in(self, file: PackFile, unit: int) -> tuple[int, Iterator[TableRow]]:
         parquet = ParquetFile(file, unit)

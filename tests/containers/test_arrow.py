@@ -328,5 +328,5 @@ def test_long_texts_of_a_dictionary_are_bounded_by_what_they_become(tmp_path: Pa
     path = written_batches(tmp_path / "a.arrow", batches_of(label))
     assert list(labels(listed(path)).values()) == ["cat", "cat"]
     path = written_batches(tmp_path / "a.arrow", batches_of(dictionaried([0], pa.array(["x" * (65 << 20)]))))
-    with pytest.raises(SourceError, match=r"row 0 has [0-9,]+ values and bytes"):
+    with pytest.raises(SourceError, match=r"row 0: it has [0-9,]+ values and bytes"):
         listed(path)

@@ -185,6 +185,26 @@ def parquet(path: Path) -> Path:
 def coarse(path: Path) -> Path:
     cifar100(path / "a")
     data = bytearray((path / "a" / "train.bin").read_bytes())
+def table_with_a_long_text(path: Path) -> Any:
+    """Return a table whose second row is beyond the limit on the values and bytes of a row."""
+    pa = pytest.importorskip("pyarrow")
+    images = pa.array([{"bytes": data, "path": None} for data in IMAGES])
+    return pa.table({"image": images, "text": ["a", "b" * (1 << 26), "c"]})
+
+
+def long_parquet(path: Path) -> Path:
+    table, pq = table_with_a_long_text(path), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(table, path / "a.parquet")
+    return path / "a.parquet"
+
+
+def long_arrow(path: Path) -> Path:
+    table, ipc = table_with_a_long_text(path), pytest.importorskip("pyarrow.ipc")
+    with ipc.new_file(path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    return path / "a.arrow"
+
+
     data[3074] = 99
     return written(path / "a" / "train.bin", bytes(data))
 
@@ -240,6 +260,8 @@ def test_a_bad_sample_is_an_error_or_left_out(tmp_path: Path, make: Callable[[Pa
     assert skipped["reason"]
     dataset = packer.open_dataset(tmp_path / "out.lmdb")
     assert len(dataset)
+    "parquet, a long row": (long_parquet, "row 1: it has 67,108,8.. values and bytes, and 67,108,864 are the most"),
+    "arrow, a long row": (long_arrow, "row 1: it has 67,108,8.. values and bytes, and 67,108,864 are the most"),
     assert skipped["name"] not in [name for name, _ in dataset.samples]
 
 

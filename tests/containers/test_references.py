@@ -235,8 +235,9 @@ def test_rows_of_long_values_are_taken_a_few_at_a_time() -> None:
     in_dictionary = pa.DictionaryArray.from_arrays(pa.array([0] * 50), pa.array(["x" * MIB]))
     assert all(len(one[0]) <= 4 for one in row_lists([in_dictionary], 50))
     nothing = many(pa.Array.from_buffers(pa.null(), 300_000_000, [None]), 100_000_000)
-    with pytest.raises(ValueError, match="row 0 has 100,000,001 values and bytes"):
-        next(row_lists([nothing], 3))
+    assert [str(one) for one in row_lists([nothing], 3)] == [
+        "it has 100,000,001 values and bytes, and 67,108,864 are the most"
+    ] * 3
 
 
 def test_rows_of_numbers_have_the_values_of_their_dictionary() -> None:
