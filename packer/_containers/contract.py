@@ -241,6 +241,9 @@ class Container(abc.ABC):
     account : Account
         Records the roles of members, columns and keys, and the samples that were left out. `open` and `entries` fill
         the account.
+    retracted : dict of (int, str) to str
+        Reasons why samples that `entries` has yielded cannot be used after all, by file number and name. `entries` adds
+        to them.
     why_unlabeled : str
         The reason why samples have no label.
     sidecars : int
@@ -270,6 +273,7 @@ class Container(abc.ABC):
     directories_are_classes: bool = False
     doubts: dict[str, str] = dataclasses.field(default_factory=dict)
     account: Account = dataclasses.field(default_factory=Account)
+    retracted: dict[tuple[int, str], str] = dataclasses.field(default_factory=dict)
     why_unlabeled: str = "they have no label"
     sidecars: int = 0
 

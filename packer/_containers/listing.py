@@ -252,6 +252,7 @@ class _Rows:
             usable = ~self._left_out
             names, rows, labels = names.taken(np.flatnonzero(usable)), rows[usable], labels[usable]
             self._require_usable(len(rows))
+        self._leave_out_retracted(names, rows["image"]["file"])
         numbers = {
             name: (rows[name], rows[f"{name} null"]) for name, field in self._fields.items() if not field.is_blob
         }
@@ -276,6 +277,16 @@ class _Rows:
         if not count:
             first = f" that can be used: {self._bad.found[0]['reason']}" if self._bad.found else " in it"
             raise SourceError(f"{_shown(self._container)}: no images{first}")
+    def _leave_out_retracted(self, names: Names, files: Ints) -> None:
+        """Leave out the samples that later samples showed to be unusable."""
+        retracted = self._container.retracted
+        for row, place in enumerate(zip(files.tolist(), names, strict=True) if retracted else ()):
+            if place in retracted and not self._left_out[row]:
+                unit, name = place
+                where = _shown(self._container, unit)
+                self._bad.add(name, SourceError(f"{where}: {printable(name)}: {retracted[place]}"))
+                self._left_out[row] = True
+
 
     def _usable(self, entries: Sequence[Entry], unit: int) -> tuple[list[Entry], list[int | float]]:
         """Return the usable samples, with their labels."""

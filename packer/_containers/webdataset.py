@@ -114,6 +114,11 @@ class TarSample:
         return next(iter(self.members.values()))
 
     @property
+    def identity(self) -> int:
+        """A number that differs for samples with other keys."""
+        return hash((self.key, self.first.archive))
+
+    @property
     def has_image(self) -> bool:
         """Whether any member has an image extension."""
         return any(last_part(extension) in IMAGES for extension in self.members)
@@ -140,6 +145,8 @@ class SampleReader:
         The members that belong to no sample.
     scattered : bool
         Whether the members of a sample are scattered; set by `gathered`.
+    apart : dict of int to TarMember
+        A member that lies apart from the image of its sample, by the identity of the sample; set by `following`.
     """
 
     def __init__(self, file: PackFile, *, first_dot: bool = False) -> None:
@@ -149,30 +156,23 @@ class SampleReader:
         self.notes: list[str] = []
         self.account = Account()
         self.scattered = False
+        self.apart: dict[int, TarMember] = {}
 
     def first(self, count: int) -> list[TarSample]:
         """Return the first samples, assuming that the members of each are consecutive."""
         return list(islice(self._runs(), count))
 
     def following(self) -> Iterator[TarSample]:
-        """Yield samples in tar order, assuming that the members of each are consecutive.
-
-        Raises
-        ------
-        SourceError
-            After the last sample, if members of one sample were scattered.
-        """
+        """Yield samples in tar order, assuming that the members of each are consecutive; then fill `apart`."""
         with_image, without = array("q"), dict[int, TarMember]()
         for sample in self._runs():
-            number = hash((sample.key, sample.first.archive))
+            number = sample.identity
             if sample.has_image:
                 with_image.append(number)
             elif len(without) < _REMEMBERED:
                 without[number] = sample.first
             yield sample
-        apart = next((without[number] for number in with_image if number in without), None) if without else None
-        if apart is not None:
-            self._fail(apart, f"lies apart from the image of its sample. {_AGAIN}")
+        self.apart = {number: without[number] for number in with_image if number in without} if without else {}
 
     def gathered(self) -> list[TarSample]:
         """Return all samples, even with scattered members, in the order of their first members.
@@ -882,8 +882,8 @@ class Tar(Container):
         Whether a key always ends at the first dot of the name, because the user chose an extension with dots.
     scattered : bool
         Whether members of a sample are scattered.
-    lacking : dict of str to dict of str to str
-        For each missing role, the keys of samples that lack it, and the file of each sample.
+    lacking : dict of str to dict of str to (int, str)
+        For each missing role, the keys of samples that lack it; and the file of each sample, and the name of its image.
     """
 
     kind = "webdataset"
@@ -896,7 +896,7 @@ class Tar(Container):
     remarks: dict[str, tuple[str, int]] = field(default_factory=dict)
     first_dot: bool = False
     scattered: bool = False
-    lacking: dict[str, dict[str, str]] = field(default_factory=lambda: {"image": {}, "label": {}})
+    lacking: dict[str, dict[str, tuple[int, str]]] = field(default_factory=lambda: {"image": {}, "label": {}})
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -926,22 +926,31 @@ class Tar(Container):
                 entry = maker.entry(sample)
                 if entry is not None:
                     yield entry
+            for sample in SampleReader(file, first_dot=self.first_dot).following() if reader.apart else ():
+                if (member := reader.apart.get(sample.identity)) is not None:
+                    why = f"byte {member.header}: {printable(member.name)}: lies apart from the image of its sample"
+                    self.retracted[unit, maker.name(sample)] = f"{why}. {_AGAIN}"
             for remark in [*reader.members.remarks, *reader.notes]:
                 self._remark(remark, unit, 1)
             if reader.members.doubt:
                 self.doubts[self.files[unit]] = reader.members.doubt
             self.account.update(reader.account)
 
-    def lacks(self, role: str, key: str, unit: int) -> None:
-        """Record a sample without an image or a label; SourceError if another file has the missing member."""
-        other = "label" if role == "image" else "image"
-        if key in self.lacking[other] and (there := self.lacking[other][key]) != self.files[unit]:
-            raise SourceError(
-                f"{printable(self.root / self.files[unit])}: the members of sample {printable(key)} lie in this file "
-                f"and in {printable(there)}: have all members of a sample in one tar, one after the other"
-            )
-        if len(self.lacking[role]) < _REMEMBERED:
-            self.lacking[role][key] = self.files[unit]
+    def lacks(self, role: str, key: str, unit: int, image: str = "") -> str:
+        """Record a sample without an image or a label; return why it cannot be used, if another file has that member.
+
+        `image` is the name of the sample's image.
+        """
+        there, name = self.lacking["label" if role == "image" else "image"].get(key, (unit, ""))
+        if there == unit:
+            if len(self.lacking[role]) < _REMEMBERED:
+                self.lacking[role][key] = unit, image
+            return ""
+        files = " and in ".join(printable(self.files[one]) for one in (there, unit))
+        why = f"the members of sample {printable(key)} lie in {files}: have all members of a sample in one tar"
+        if name:
+            self.retracted[there, name] = why
+        return why
 
     def _remark(self, remark: str, unit: int, count: int) -> None:
         first, before = self.remarks.get(remark, (self.files[unit], 0))
@@ -1013,8 +1022,13 @@ class _Entries:
             image = images[0]
             label, values = self._label(sample, image), self._values(sample.members)
         except _MemberError as error:
-            return Entry(self._name([*images, sample.first][0]), b"", problem=str(error))
+            return Entry(self.name(sample), b"", problem=str(error))
         return Entry(self._name(image), Piece(self._unit, image.offset, image.size), label, values)
+
+    def name(self, sample: TarSample) -> str:
+        """Return the name of a sample: that of its image, or else of its first member."""
+        images = (member for extension, member in sample.members.items() if extension in self._images)
+        return self._name(next(images, sample.first))
 
     def _leave_out(self, sample: TarSample) -> None:
         """Record in the account a sample without an image; _MemberError if it has images with other extensions."""
@@ -1026,8 +1040,8 @@ class _Entries:
         if not any(one in self._container.fields_of or (label and one == label.extension) for one in members):
             account.not_looked_at("member", "they belong to no image", [one.name for one in members.values()])
             return
-        self._container.lacks("image", sample.key, self._unit)
-        account.left_out("sample", "they have no image", [sample.key])
+        if not self._container.lacks("image", sample.key, self._unit):
+            account.left_out("sample", "they have no image", [sample.key])
 
     def _label(self, sample: TarSample, image: TarMember) -> int | float | str | None:
         label = self._container.label
@@ -1037,7 +1051,8 @@ class _Entries:
             return None
         member = sample.members.get(label.extension)
         if member is None:
-            self._container.lacks("label", sample.key, self._unit)
+            if why := self._container.lacks("label", sample.key, self._unit, self._name(image)):
+                raise self._error(sample.first, why)
             return None
         if member.size > label.longest:
             raise self._error(member, f"has {member.size:,} bytes, which are no label")

@@ -48,6 +48,18 @@ def tar_apart(path: Path) -> Path:
     return tar(path / "a.tar", [*TAR[::2], *TAR[1::2], ("1.cls", b"2")])
 
 
+def two_shards(first: int) -> Callable[[Path], Path]:
+    """Return a maker of two tars; the first has only this member of the second sample, and the other the rest."""
+
+    def make(path: Path) -> Path:
+        (path / "a").mkdir()
+        tar(path / "a" / "0.tar", [*TAR[:2], TAR[first]])
+        tar(path / "a" / "1.tar", [TAR[5 - first], *TAR[4:]])
+        return path / "a"
+
+    return make
+
+
 def tar_of_many(more: str) -> Callable[[Path], Path]:
     """Return a maker of a tar with a further member after those by which packer learns the kinds of members."""
     members = [(f"{number:02d}{name[1:]}", data) for number in range(50) for name, data in TAR[:2]]
@@ -173,18 +185,6 @@ def n5(path: Path) -> Path:
     return path / "a"
 
 
-def parquet(path: Path) -> Path:
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
-    images = pa.array([{"bytes": data, "path": None} for data in IMAGES])
-    numbers = pa.array([[1], [1 << 63], [2]], pa.list_(pa.uint64()))
-    pq.write_table(pa.table({"image": images, "numbers": numbers}), path / "a.parquet")
-    return path / "a.parquet"
-
-
-def coarse(path: Path) -> Path:
-    cifar100(path / "a")
-    data = bytearray((path / "a" / "train.bin").read_bytes())
 def table_with_a_long_text(path: Path) -> Any:
     """Return a table whose second row is beyond the limit on the values and bytes of a row."""
     pa = pytest.importorskip("pyarrow")
@@ -205,6 +205,18 @@ def long_arrow(path: Path) -> Path:
     return path / "a.arrow"
 
 
+def parquet(path: Path) -> Path:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    images = pa.array([{"bytes": data, "path": None} for data in IMAGES])
+    numbers = pa.array([[1], [1 << 63], [2]], pa.list_(pa.uint64()))
+    pq.write_table(pa.table({"image": images, "numbers": numbers}), path / "a.parquet")
+    return path / "a.parquet"
+
+
+def coarse(path: Path) -> Path:
+    cifar100(path / "a")
+    data = bytearray((path / "a" / "train.bin").read_bytes())
     data[3074] = 99
     return written(path / "a" / "train.bin", bytes(data))
 
@@ -219,6 +231,9 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "tar, a sparse member": (sparse_tar, r"1\.jpg is sparse"),
     "tar, members apart, one twice": (tar_apart, r"sample 1 has \.cls twice, and its members lie apart"),
+    "tar, the label in a later shard": (two_shards(3), r"1\.jpg: the members of sample 1 lie in 0\.tar and in 1\.tar"),
+    "tar, the image in a later shard": (two_shards(2), r"1\.jpg: the members of sample 1 lie in 0\.tar and in 1\.tar"),
+    "tar, a member apart from its image": (tar_of_many("07.cls"), r"07\.cls: lies apart from the image of its sample"),
     "zip, a damaged header": (damaged_zip, r"1/1\.jpg: byte \d+: a damaged zip archive"),
     "zip, an image twice": (repeated_in_zip, r"1/1\.jpg: is in it twice"),
     "zip, a name that leads out": (zip_with(("../3.jpg", IMAGES[0])), r"\.\./3\.jpg: its name is not a plain"),
@@ -245,6 +260,8 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "datadings, a key twice": (datadings, "sample 1: the key 'label' is there twice"),
     "n5, a damaged block": (n5, "no block of an N5 array"),
     "parquet, a number that is too large": (parquet, "row 1: column numbers: .*(too large|out of bounds)"),
+    "parquet, a long row": (long_parquet, "row 1: it has 67,108,8.. values and bytes, and 67,108,864 are the most"),
+    "arrow, a long row": (long_arrow, "row 1: it has 67,108,8.. values and bytes, and 67,108,864 are the most"),
     "cifar, a coarse class": (coarse, r"byte 3074: the coarse class is 99, and there are \d+"),
 }
 
@@ -260,8 +277,6 @@ def test_a_bad_sample_is_an_error_or_left_out(tmp_path: Path, make: Callable[[Pa
     assert skipped["reason"]
     dataset = packer.open_dataset(tmp_path / "out.lmdb")
     assert len(dataset)
-    "parquet, a long row": (long_parquet, "row 1: it has 67,108,8.. values and bytes, and 67,108,864 are the most"),
-    "arrow, a long row": (long_arrow, "row 1: it has 67,108,8.. values and bytes, and 67,108,864 are the most"),
     assert skipped["name"] not in [name for name, _ in dataset.samples]
 
 
