@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,11 +179,30 @@ def test_a_bucket_is_a_tree(s3: Any, bucket: str, photo_tree: Path, tmp_path: Pa
     assert packer.digest(tmp_path / "remote.lmdb") == packer.digest(tmp_path / "local.lmdb")
 
 
-@pytest.mark.parametrize("key", ["tree/a//one.jpg", "tree/a/../one.jpg"])
-def test_a_key_that_is_no_path_is_named(s3: Any, bucket: str, tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize("name", ["a//one.jpg", "a/../one.jpg", "/one.jpg", "../one.jpg"])
+def test_a_key_that_is_no_path_is_named_or_left_out(
+    s3: Any, bucket: str, tree: Path, tmp_path: Path, name: str
+) -> None:
     pytest.importorskip("obstore", reason="needs obstore")
-    s3.put_object(Bucket=bucket, Key="tree/b/one.jpg", Body=b"never read")
+    for path in files(tree):
+        s3.upload_file(str(path), bucket, f"tree/{path.relative_to(tree).as_posix()}")
+    s3.put_object(Bucket=bucket, Key=f"tree/{name}", Body=b"never read")
+    source = f"s3://{bucket}/tree/"
+    with pytest.raises(SourceError, match=rf"the object {name} cannot be a sample: .*\. Rename it\. .*on_error='skip'"):
+        packer.convert(source, tmp_path / "a.lmdb")
+    packer.convert(tree, tmp_path / "local.lmdb")
+    skipped = packer.convert(source, tmp_path / "a.lmdb", on_error="skip").manifest.skipped
+    assert [one["name"] for one in skipped] == [name]
+    assert packer.digest(tmp_path / "a.lmdb") == packer.digest(tmp_path / "local.lmdb")
+
+
+@pytest.mark.parametrize("key", ["tree/a//one.jpg", "tree/a/../one.jpg"])
+def test_a_key_that_is_no_path_is_named_without_boto3(
+    s3: Any, bucket: str, tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore", reason="needs obstore")
     s3.put_object(Bucket=bucket, Key=key, Body=b"never read")
+    monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(SourceError, match=r"the name of an object there has an empty part, .*: tree/a/.*\. Rename it"):
         packer.convert(f"s3://{bucket}/tree/", tmp_path / "a.lmdb")
 

@@ -24,11 +24,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packer._storage.remote.urls import RemoteSettings, chosen, join, parse, redacted
+from packer._storage.safe_open import name_problem
 from packer._storage.system import available_memory, python_command
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
+
+if TYPE_CHECKING:
+    from packer._storage.remote.s3 import S3Bucket
 
 Message = dict[str, Any]
 
@@ -496,13 +500,25 @@ def list_in_parallel(url: str) -> list[RemoteObject]:
     """Return the objects below a URL, in no order; RemoteError if the store does not list them.
 
     S3 lists a thousand names in each request. So the folders of `url` are listed first, and then their contents in
-    parallel.
+    parallel. obstore stops at a name that is no path, and boto3, which is slower, lists it too.
     """
     folders = _folders_of(url)
-    if not folders:
-        return list(list_objects(url))
-    with ThreadPoolExecutor(min(_LISTING_THREADS, len(folders)), thread_name_prefix="packer-list") as pool:
-        return [entry for entries in pool.map(lambda folder: _below(url, folder), folders) for entry in entries]
+    try:
+        if not folders:
+            return list(list_objects(url))
+        with ThreadPoolExecutor(min(_LISTING_THREADS, len(folders)), thread_name_prefix="packer-list") as pool:
+            return [entry for entries in pool.map(lambda folder: _below(url, folder), folders) for entry in entries]
+    except _NameError:
+        bucket, prefix = _bucket_of(url)
+        with contextlib.suppress(RemoteError):
+            if bucket is not None:
+                objects = bucket.objects_below(prefix)
+                return [RemoteObject(key[len(prefix) :], Version(size, etag, at)) for key, size, etag, at in objects]
+        raise
+
+
+class _NameError(RemoteError):
+    """The name of an object is no path."""
 
 
 def _below(url: str, folder: str) -> list[RemoteObject]:
@@ -511,17 +527,24 @@ def _below(url: str, folder: str) -> list[RemoteObject]:
 
 def _folders_of(url: str) -> list[str]:
     """Return the names of the folders directly below a URL; empty if there are objects too, or no list of folders."""
+    bucket, prefix = _bucket_of(url)
+    try:
+        prefixes, has_objects = ([], True) if bucket is None else bucket.folders_in(prefix)
+    except RemoteError:  # such as a public bucket, for which there are no credentials
+        return []
+    folders = [folder[len(prefix) : -1] for folder in prefixes]
+    return [] if has_objects or any(map(name_problem, folders)) else folders
+
+
+def _bucket_of(url: str) -> tuple[S3Bucket | None, str]:
+    """Return the bucket of a URL, None for other stores and without boto3; and how the keys below the URL begin."""
     from packer._storage.remote.s3 import S3Bucket
 
     base = parse(url)
-    if base.scheme != "s3":
-        return []
-    prefix = f"{base.key.rstrip('/')}/" if base.key.strip("/") else ""
-    try:
-        folders, has_objects = S3Bucket(base.host, chosen(url)).folders_in(prefix)
-    except (MissingDependencyError, RemoteError):  # such as a public bucket, for which there are no credentials
-        return []
-    return [] if has_objects else [folder[len(prefix) :].rstrip("/") for folder in folders]
+    with contextlib.suppress(MissingDependencyError, RemoteError):
+        if base.scheme == "s3":
+            return S3Bucket(base.host, chosen(url)), f"{base.key.rstrip('/')}/" if base.key.strip("/") else ""
+    return None, ""
 
 
 def ask_about(message: Message, url: str) -> Message:
@@ -547,4 +570,5 @@ def _get(
 def _require(answer: Message, url: str) -> None:
     """Raise RemoteError if a response says that its order failed."""
     if "failed" in answer:
-        raise RemoteError(f"{redacted(url)}: {answer['why']}")
+        kind = _NameError if answer["failed"] == "name" else RemoteError
+        raise kind(f"{redacted(url)}: {answer['why']}")

@@ -40,7 +40,7 @@ _SLOWEST = 16 << 10  # bytes a second; a slower server is given up
 _ATTEMPTS = 4  # attempts that share the time limit, so that one silent connection does not use up all of it
 _PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts, twice as long each time
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_TRIES = {"missing": 1, "changed": 1, "outside": 1, "refused": 1, "denied": 2, "partial": 3, "length": 8}
+_TRIES = {"missing": 1, "changed": 1, "outside": 1, "name": 1, "refused": 1, "denied": 2, "partial": 3, "length": 8}
 """The number of attempts, by kind of failure, for failures that are likely to last."""
 
 

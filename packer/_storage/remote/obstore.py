@@ -61,8 +61,8 @@ class StoreError(Exception):
     ----------
     kind : str
         "missing", "changed" and "denied" are permanent; "outside" is a range beyond the object, "partial" a server that
-        sends only whole objects, "length" another number of bytes than requested, "refused" another permanent failure,
-        "away" an unreachable host, and "again" a temporary failure.
+        sends only whole objects, "length" another number of bytes than requested, "name" an object with a name that is
+        no path, "refused" another permanent failure, "away" an unreachable host, and "again" a temporary failure.
     last_received : float
         Time of the last received byte before the error, by the monotonic clock; 0 if unknown.
     """
@@ -158,7 +158,7 @@ def error_of(error: BaseException, url: str) -> StoreError:
         ),
         (
             isinstance(error, exceptions.InvalidPathError),
-            "refused",
+            "name",
             f"the name of an object there has an empty part, `.` or `..`: {_name_in(text)}. Rename it",
         ),
         (code and code[1] == "NoSuchBucket", "refused", "there is no such bucket"),

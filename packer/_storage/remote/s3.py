@@ -184,6 +184,14 @@ class S3Bucket:
                 found += [entry["Key"] for entry in page.get("Contents", ())]
         return found
 
+    def objects_below(self, prefix: str) -> Iterator[tuple[str, int, str, int]]:
+        """Yield key, size, ETag with its quotes, and time in ns of the objects with keys that begin with `prefix`."""
+        with self._calling(prefix, "listed"):
+            for page in self._pages("list_objects_v2", Prefix=prefix):
+                for entry in page.get("Contents", ()):
+                    written = round(entry["LastModified"].timestamp() * 1e6) * 1000
+                    yield entry["Key"], entry["Size"], entry["ETag"], written
+
     def folders_in(self, prefix: str) -> tuple[list[str], bool]:
         """Return the folders directly below `prefix`, and whether there are objects too."""
         found: list[str] = []
