@@ -171,9 +171,13 @@ def list_samples(
     Raises
     ------
     SourceError
-        For the same reasons as in `Container.entries`; if a file is listed twice; if a sample has no name; if a label
-        is invalid; if there are no samples; or, with `in_place`, if a value is compressed.
+        For the same reasons as in `Container.entries`; if there are no files, or one is listed twice; if a sample has
+        no name; if a label is invalid; if there are no samples; or, with `in_place`, if a value is compressed.
     """
+    if not container.files:
+        raise SourceError(
+            f"{printable(container.root)}: no file in it has data: {container.kind} that was copied in part?"
+        )
     require_distinct_files(container.root, container.files)
     rows = _Rows(container, in_place, bad or BadSamples())
     for unit in range(container.units):
@@ -248,11 +252,11 @@ class _Rows:
         names = Names(self._names.array(np.uint8), rows["name end"])
         self._left_out = np.zeros(len(rows), bool)
         labels, known, label_type, notes = self._meaning(rows["label"], names, classes)
+        self._leave_out_retracted(names, rows["image"]["file"])
         if self._left_out.any():
             usable = ~self._left_out
             names, rows, labels = names.taken(np.flatnonzero(usable)), rows[usable], labels[usable]
             self._require_usable(len(rows))
-        self._leave_out_retracted(names, rows["image"]["file"])
         numbers = {
             name: (rows[name], rows[f"{name} null"]) for name, field in self._fields.items() if not field.is_blob
         }
@@ -273,10 +277,6 @@ class _Rows:
             [*container.notes, *notes],
         )
 
-    def _require_usable(self, count: int) -> None:
-        if not count:
-            first = f" that can be used: {self._bad.found[0]['reason']}" if self._bad.found else " in it"
-            raise SourceError(f"{_shown(self._container)}: no images{first}")
     def _leave_out_retracted(self, names: Names, files: Ints) -> None:
         """Leave out the samples that later samples showed to be unusable."""
         retracted = self._container.retracted
@@ -287,6 +287,10 @@ class _Rows:
                 self._bad.add(name, SourceError(f"{where}: {printable(name)}: {retracted[place]}"))
                 self._left_out[row] = True
 
+    def _require_usable(self, count: int) -> None:
+        if not count:
+            first = f" that can be used: {self._bad.found[0]['reason']}" if self._bad.found else " in it"
+            raise SourceError(f"{_shown(self._container)}: no images{first}")
 
     def _usable(self, entries: Sequence[Entry], unit: int) -> tuple[list[Entry], list[int | float]]:
         """Return the usable samples, with their labels."""

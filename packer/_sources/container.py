@@ -226,10 +226,6 @@ def container_source(
     """
     if directory is not None:
         _account_for_tables(container, directory)
-    if not container.files:
-        raise SourceError(
-            f"{printable(container.root)}: no file in it has data: {container.kind} that was copied in part?"
-        )
     bad = bad or BadSamples()
     before = ForeignFiles(container.root, container.files)  # before the listing, so that a later change is detected
     listing = list_samples(container, classes, in_place=in_place, bad=bad)

@@ -19,6 +19,8 @@ from PIL import Image
 
 import packer
 from packer import Field
+from packer._account import BadSamples
+from packer._containers import list_samples
 from packer.contrib import n5
 from packer.contrib.n5 import N5, N5Array, read_attributes
 from packer.errors import CorruptPackError, OptionError, SourceError
@@ -219,6 +221,21 @@ def test_a_block_without_a_file_is_zeros(tmp_path: Path) -> None:
     expected = PIXELS.copy()
     expected[2:4] = 0
     assert np.array_equal(np.stack([pixels for pixels, _ in indexed(path)]), expected)
+
+
+@pytest.mark.parametrize("form", ["pixels", "a block each", "one after the other"])
+def test_a_group_of_images_without_any_file_of_a_block_is_an_error(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.n5"
+    if form == "one after the other":
+        write(path, {}, offsets=np.array([0, 4]), sizes=np.array([4, 4]))
+    dimensions, blocks = {"pixels": ([3, 4, 4, 2], [3, 4, 4, 1]), "a block each": ([2], [1])}.get(form, ([8], [8]))
+    attributes(path / "data", dimensions, blocks)
+    container = N5.open([path], {})
+    for skip in (False, True):
+        with pytest.raises(SourceError, match=r"no file in it has data: n5 that was copied in part\?"):
+            list_samples(container, bad=BadSamples(skip=skip))
+    with pytest.raises(SourceError, match=r"a\.n5: no file in it has data"):
+        packer.convert(path, tmp_path / "out.lmdb", on_error="skip")
 
 
 def test_encoded_images_one_after_the_other_are_read_in_place(group: Path) -> None:
