@@ -54,15 +54,18 @@ _HEAP = struct.Struct("<4sB3xQ")
 _OBJECT = struct.Struct("<HH4xQ")
 _MOST_HEAPS = 64
 _RATIO = 1032  # deflate makes data smaller by at most this factor
+_FEW = 1024  # rows
 
 
-def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Packed]:
+def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Packed | ValueError]:
     """Yield the location of each row of a dataset; for rows of variable length, of each reference into `Heaps`.
+
+    For a row in a chunk that was never written or is damaged, yield an error instead.
 
     Raises
     ------
     ValueError
-        If rows are in other files or in several chunks, were never written, or have an unsupported compression.
+        If rows are in other files or in several chunks, have an unsupported compression, or most of them no data.
     """
     if dataset.external or dataset.is_virtual:
         raise ValueError(f"its data lie in other files. {_REMEDY}")
@@ -81,7 +84,7 @@ def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Pack
         yield Piece(0, begin + number * row, row)
 
 
-def _rows_of_chunks(dataset: h5py.Dataset, file: ContainerFile, row: int) -> Iterator[Piece | Packed]:
+def _rows_of_chunks(dataset: h5py.Dataset, file: ContainerFile, row: int) -> Iterator[Piece | Packed | ValueError]:
     per_chunk, *whole = dataset.chunks
     if tuple(whole) != dataset.shape[1:]:
         raise ValueError(f"chunks of {dataset.chunks} have parts of a sample. {_REMEDY}")
@@ -91,25 +94,34 @@ def _rows_of_chunks(dataset: h5py.Dataset, file: ContainerFile, row: int) -> Ite
     known = (_DEFLATE, _SHUFFLE) if dataset.dtype.itemsize == 1 else (_DEFLATE,)  # shuffling does not move single bytes
     if any(code not in known for code in filters) or len(is_deflated) > 1:
         raise ValueError(f"it is compressed in a way that packer does not read. {_REMEDY}")
+    bad = 0
     for first in range(0, len(dataset), per_chunk):
+        count = min(per_chunk, len(dataset) - first)
         chunk = dataset.id.get_chunk_info_by_coord((first, *(0 for _ in whole)))
-        if chunk.byte_offset is None:
-            raise ValueError(f"it was never written. {_REMEDY}")
-        if chunk.byte_offset + chunk.size > file.size:
-            raise ValueError(
-                f"its chunk ends at byte {chunk.byte_offset + chunk.size} of {file.size}: it was cut short"
-            )
         is_packed = bool(is_deflated) and not chunk.filter_mask >> is_deflated[0] & 1
-        if is_packed and per_chunk * row > min(MOST_UNPACKED, chunk.size * _RATIO):
-            raise ValueError(f"{per_chunk * row} bytes are more than a chunk of {chunk.size} gives. {_REMEDY}")
-        if not is_packed and chunk.size < per_chunk * row:
-            raise ValueError(f"a chunk of {chunk.size} bytes, where {per_chunk * row} are expected")
-        for number in range(min(per_chunk, len(dataset) - first)):
+        if problem := _chunk_problem(chunk, per_chunk * row, file.size, is_packed=is_packed):
+            bad += count
+            if 2 * bad > first + count + _FEW:  # each would be listed as a bad image
+                raise ValueError(problem)
+            yield from (ValueError(problem) for _ in range(count))
+            continue
+        for number in range(count):
             if is_packed:
                 piece = Piece(0, chunk.byte_offset, chunk.size)
                 yield Packed(piece, "zlib", per_chunk * row, number * row, row)
             else:
                 yield Piece(0, chunk.byte_offset + number * row, row)
+
+
+def _chunk_problem(chunk: Any, size: int, end: int, *, is_packed: bool) -> str:
+    """Return why a chunk that should have `size` bytes cannot be read from a file of `end` bytes; empty if it can."""
+    if chunk.byte_offset is None:
+        return f"it was never written. {_REMEDY}"
+    if chunk.byte_offset + chunk.size > end:
+        return f"its chunk ends at byte {chunk.byte_offset + chunk.size} of {end}: it was cut short"
+    if is_packed and size > min(MOST_UNPACKED, chunk.size * _RATIO):
+        return f"{size} bytes are more than a chunk of {chunk.size} gives. {_REMEDY}"
+    return f"a chunk of {chunk.size} bytes, where {size} are expected" if not is_packed and chunk.size < size else ""
 
 
 def is_text(dataset: h5py.Dataset) -> bool:
@@ -324,6 +336,8 @@ def _texts(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[bytes | Value
     heaps = Heaps(file)
     for number, piece in enumerate(rows_of(dataset, file)):
         try:
+            if isinstance(piece, ValueError):
+                raise piece
             if isinstance(piece, Piece):
                 text = heaps.piece(piece)
                 _require_modest(text.size)
@@ -483,6 +497,8 @@ class HDF5Arrays(ColumnContainer):
             except ValueError as error:
                 raise content_error(f"{file.path}: {where}", error) from error
             try:
+                if isinstance(piece, ValueError):
+                    raise piece
                 image = piece if shape is not None else heaps.piece(piece)
                 usable = {column: _usable(value) for column, value in values.items()}
                 usable[self.image] = image.piece if isinstance(image, Packed) else image

@@ -171,6 +171,13 @@ def hdf5(path: Path) -> Path:
     return path / "a.h5"
 
 
+def hdf5_of_chunks(path: Path) -> Path:
+    with h5py.File(path / "a.h5", "w") as file:
+        images = file.create_dataset("images", (3, 4, 4, 3), np.uint8, chunks=(1, 4, 4, 3))
+        images[0], images[2] = 1, 2
+    return path / "a.h5"
+
+
 def datadings(path: Path) -> Path:
     encoded = [packed({"image": data, "label": 1}) for data in IMAGES]
     encoded[1] = encoded[1].replace(struct.pack(">I", 2), struct.pack(">I", 3), 1) + packed("label") + packed(2)
@@ -257,6 +264,7 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "lmdb, a missing key": (lmdb_of(pickles(None)), "key '1': is not there, as sample 1"),
     "lmdb of PySODToolBox, a missing key": (pysodtoolbox, r"key '1': is not there, and meta_info\.pkl lists it"),
     "hdf5, a long text": (hdf5, "sample 1: a text of 20,000 bytes is too long"),
+    "hdf5, a chunk that is missing": (hdf5_of_chunks, "sample 1: it was never written"),
     "datadings, a key twice": (datadings, "sample 1: the key 'label' is there twice"),
     "n5, a damaged block": (n5, "no block of an N5 array"),
     "parquet, a number that is too large": (parquet, "row 1: column numbers: .*(too large|out of bounds)"),
