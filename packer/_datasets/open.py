@@ -9,7 +9,7 @@ import contextlib
 import inspect
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, overload
@@ -180,10 +180,24 @@ def _build(
     try:
         build_index(source, directory, index, checksums=False, on_error=on_error, keys=options.keys, progress=progress)
     except ImageError as error:
-        remedy = "To leave out such images: `packer index SRC OUT.index --on-error skip`, and open OUT.index"
-        advised = type(error)(f"{error.reason}. {remedy}", error.name)
+        advised = type(error)(f"{error.reason}. To leave out such images: {_SKIP}", error.name)
         advised.index = error.index
         raise advised from error
+
+
+_SKIP = "`packer index SRC OUT.index --on-error skip`, and open OUT.index"
+
+
+@contextlib.contextmanager
+def _advice_of_index() -> Iterator[None]:
+    """Let an error that advises to skip samples name the command that can, because `open_dataset` cannot."""
+    try:
+        yield
+    except SourceError as error:
+        advice = option("on_error", "skip")
+        if advice not in message_of(error):
+            raise
+        raise type(error)(message_of(error).replace(advice, _SKIP)) from error
 
 
 def _wait() -> None:
@@ -379,7 +393,8 @@ def open_dataset(  # noqa: PLR0917
     options = InPlaceOptions(named_keys, settings.get("on_error") == "replace", unlabeled, allow_empty)
 
     def opened(path: Any, index: Any = None) -> ImageDataset:
-        pack = _pack_of(path, index, options, progress)
+        with _advice_of_index():
+            pack = _pack_of(path, index, options, progress)
         with open_pack(pack) as reader:
             dataset_class = _DATASETS.get(reader.manifest.format, ImageDataset)
         return dataset_class(pack, transform, target_transform, loader, is_valid_file, allow_empty, **settings)

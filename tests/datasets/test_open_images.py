@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import multiprocessing
 import os
 import pickle
@@ -226,6 +227,27 @@ def test_an_index_in_memory(tree: Path, tmp_path: Path) -> None:
     index = packer.index(tree, tmp_path / "x.index").destination
     with open_dataset(index, cache="ram") as dataset, open_dataset(index, stage=tmp_path / "fast") as staged:
         assert pixels(dataset) == pixels(staged) == pixels(reference(tree))
+
+
+@pytest.mark.parametrize("kind", ["tar", "tree"])
+def test_a_sample_that_cannot_be_listed_has_the_command_that_leaves_it_out(
+    tree: Path, tmp_path: Path, kind: str
+) -> None:
+    image = next(tree.rglob("*.jpg"))
+    source = tmp_path / "source"
+    if kind == "tar":
+        with tarfile.open(source, "w") as file:
+            for member in ("a.jpg", "b.jpg", "b.jpg"):
+                file.add(image, member)
+    else:
+        shutil.copytree(image.parent, source / image.parent.name)
+        labels = {"labels": [[f"{image.parent.name}/{image.name}", "x"]]}
+        (source / "dataset.json").write_text(json.dumps(labels))
+    with pytest.raises(packer.SourceError, match=r"packer index SRC OUT.index --on-error skip") as caught:
+        packer.open_dataset(source)
+    assert "on_error=" not in str(caught.value)
+    packer.index(source, tmp_path / "out.index", on_error="skip")
+    assert len(packer.open_dataset(tmp_path / "out.index")) >= 1
 
 
 def test_an_image_that_cannot_be_read_is_replaced_where_one_says_so(tmp_path: Path) -> None:
