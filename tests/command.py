@@ -10,12 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import pytest
 
-from tests.commandserver import CommandServer
+from tests.commandserver import CommandServer, Program
 
 without_root_powers = pytest.mark.skipif(
     hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("setpriv") is None,
@@ -57,27 +57,47 @@ def packer(*arguments: object, powerless: bool = False, **options: Any) -> subpr
 
 
 def python(
-    code: str, *arguments: object, environment: Mapping[str, str] | None = None, check: bool = True
+    code: str | Path, *arguments: object, environment: Mapping[str, str] | None = None, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run Python code in another process that has packer and torch imported, where processes fork.
 
     The code sees what ``python -c CODE ARGUMENTS`` shows it, except that modules are imported already, which takes
-    longer than most code does. A test of imports, of a process's memory or of how Python starts needs a process of its
-    own.
+    longer than most code does. A path is a script, which sees what ``python SCRIPT ARGUMENTS`` shows it. A test of
+    imports, of a process's memory or of how Python starts needs a process of its own.
 
     Raises
     ------
     AssertionError
         If the code fails; not with `check=False`.
     """
-    words, told = [str(argument) for argument in arguments], os.environ if environment is None else environment
-    if _read_by_python(told) == _READ_BY_SERVERS and (server := _command_server(False, torch=True)):
+    words, told, server = _python_server(arguments, environment)
+    if server:
         result = server.run_code(code, words, told)
     else:
-        line = [sys.executable, "-c", code, *words]
+        line = [sys.executable, *([code] if isinstance(code, Path) else ["-c", code]), *words]
         result = subprocess.run(line, env=told, capture_output=True, text=True, check=False)
     assert not check or result.returncode == 0, result.stderr
     return result
+
+
+def started(code: str | Path, *arguments: object, environment: Mapping[str, str] | None = None) -> Program:
+    """Start what `python` runs, and return at once. A ``with`` statement ends the process."""
+    words, told, server = _python_server(arguments, environment)
+    if server:
+        return server.start_code(code, words, told)
+    line = [sys.executable, *([code] if isinstance(code, Path) else ["-c", code]), *words]
+    pipe = subprocess.PIPE
+    program = subprocess.Popen(line, env=told, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    return cast("Program", program)
+
+
+def _python_server(
+    arguments: Sequence[object], environment: Mapping[str, str] | None
+) -> tuple[list[str], Mapping[str, str], CommandServer | None]:
+    """Return the arguments as words, the environment, and a server for it; without one, Python is started."""
+    told = os.environ if environment is None else environment
+    usable = _read_by_python(told) == _READ_BY_SERVERS
+    return [str(argument) for argument in arguments], told, _command_server(False, torch=True) if usable else None
 
 
 def packer_many(
