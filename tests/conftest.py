@@ -27,6 +27,7 @@ from packer._sources.imagefolder import imagefolder_source
 from packer._storage.system import available_memory
 from packer.testing.photos import draw_imagefolder, draw_photo
 from tests.fieldpack import packed
+from tests.spawn import quick_spawn
 from tests.turns import turn
 from tests.visit import CHROMIUM, FLAGS
 
@@ -167,6 +168,13 @@ def common_tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory of all workers of a session, for what takes long to make: under a lock, see `tests.turns`."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(name="quick_spawn")
+def _quick_spawn() -> Iterator[None]:
+    """Let processes that are spawned start quickly, see `tests.spawn`."""
+    with quick_spawn():
+        yield
 
 
 NUMBERED = 40

@@ -69,6 +69,7 @@ def test_items_that_are_made_one_by_one_are_those_of_one_thread(pack: Path) -> N
     assert collated("auto") == collated(1)
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_processes_make_the_same_while_their_threads_change(pack: Path) -> None:
     with loader(pack, "auto", processes=2) as tuned, loader(pack, 1) as expected:
         began = tuned.threads
@@ -105,6 +106,7 @@ def _labels_of(loader: Loader, answer: Any) -> None:
     answer.put([label for _, labels in loader for label in labels.tolist()])
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_pickled_and_spawned_it_chooses_anew(pack: Path) -> None:
     tuned = loader(pack, "auto")
     for _ in itertools.islice(tuned, 20):  # in the middle of the choice

@@ -85,11 +85,13 @@ def test_the_next_good_sample_takes_its_place_in_every_loader(pack: Path, loadin
     in_their_places(pack, loading)
 
 
-@pytest.mark.parametrize("pack", [".lmdb"], indirect=True)  # two imports of torch a format
+@pytest.mark.usefixtures("quick_spawn")
+@pytest.mark.parametrize("pack", [".lmdb"], indirect=True)
 def test_the_next_good_sample_takes_its_place_in_another_process(pack: Path) -> None:
     in_their_places(pack, lambda dataset: Loader(dataset, 6, threads=1, processes=1))
 
 
+@pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize("pack", [".lmdb"], indirect=True)
 def test_replaced_batches_take_no_memory_of_others_that_processes_share(pack: Path) -> None:
     with Loader(opened(pack), 2, threads=1, processes=2, prefetch=0) as loader:

@@ -38,6 +38,7 @@ def far(ours: list[Any], theirs: list[Any], step: float) -> float:
 
 
 @pytest.mark.skipif(_native is None, reason="needs a C compiler at the installation")
+@pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize("views", [False, True])
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_device_makes_the_pixels_of_the_threads_or_levels_beside_them(pack: Path, device: str, views: bool) -> None:

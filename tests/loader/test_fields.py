@@ -64,6 +64,7 @@ def same(one: Any, other: Any) -> bool:
     return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(one == other)
 
 
+@pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize("settings", [{"threads": 1}, {"threads": 3}, {"threads": 2, "processes": 2}])
 def test_a_batch_has_its_samples(settings: dict[str, Any], pack: Path) -> None:
     with Loader(open_dataset(pack, **SETTINGS), 4, **settings) as loader:
@@ -141,6 +142,7 @@ def test_arrays_of_several_shapes_are_lists_or_padded_on_request(tmp_path: Path)
     assert batch["curve_count"].tolist() == [1, 3]
 
 
+@pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize(("first", "processes"), [(np.uint8, 0), (np.uint16, 0), (np.uint8, 1)])
 def test_masks_of_eight_and_sixteen_bits_in_one_batch_keep_their_ids(
     first: Any, processes: int, tmp_path: Path

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests.command import started
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
 
@@ -140,18 +141,12 @@ def test_a_fork_ends_and_the_parent_goes_on(
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    program = subprocess.Popen(
-        [sys.executable, str(script), str(pack), str(processes), device, *wrappers],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, errors = program.communicate(timeout=150)
-    except subprocess.TimeoutExpired:
-        os.killpg(program.pid, 9)
-        raise
+    with started(script, pack, processes, device, *wrappers) as program:
+        try:
+            output, errors = program.communicate(timeout=150)
+        except subprocess.TimeoutExpired:
+            os.killpg(program.pid, 9)
+            raise
     assert program.returncode == 0, errors
     ended = [11, 12, 14, 15, *([1] if device == "cpu" else [])]
     each = [*(f"status {status}" for status in ended), "True", "True", "True"]

@@ -351,16 +351,17 @@ def test_images_that_cannot_be_normalised_are_refused(pack: Path, settings: dict
             next(iter(Loader(dataset, 4, **asked)))
 
 
+@pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_closed_loader_has_ended_its_processes_and_begins_no_pass(pack: Path, processes: int) -> None:
     with open_dataset(pack, crop=ResizeCenterCrop(32, 256)) as dataset:
-        before = set(psutil.Process().children())
+        before = set(psutil.Process().children(recursive=True))
         with Loader(dataset, 20, processes=processes, threads=1) as loader:
             running = iter(loader)
             batch = next(running)[0].clone()
             loader.close()
             assert len(list(running)) == 2
-        assert set(psutil.Process().children()) <= before | _resource_trackers()
+        assert set(psutil.Process().children(recursive=True)) <= before | _resource_trackers()
         with pytest.raises(ValueError, match="closed"):
             iter(loader)
         loader.close()

@@ -63,6 +63,7 @@ def test_normalised_batches_are_torchvisions(pack: Path, dtype: torch.dtype | No
         assert torch.equal(labels, expected)
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_a_batch_is_mixed_as_its_first_sample_the_epoch_and_the_seed_say(pack: Path) -> None:
     expected, kinds = with_loader(pack, **NORMALISED, mix=MIX, threads=1), set()
     for options in ({"threads": 3}, {"threads": 3, "processes": 2}, {"threads": "auto", "prefetch": 0}):
@@ -168,6 +169,7 @@ def test_levels_are_cut_and_mixed_where_nothing_is_normalised(pack: Path) -> Non
         with_loader(pack, mix=augment.MixUp(num_classes=COUNT))
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_a_transform_of_batches_draws_the_same_on_any_threads(pack: Path) -> None:
     options: dict[str, Any] = {**NORMALISED, "mix": MIX, "batch_transform": JITTER}
     torch.manual_seed(1)

@@ -35,6 +35,7 @@ from packer._sources.imagefolder import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, WorkerError
 from packer.testing.photos import draw_imagefolder
+from tests.command import python, started
 from tests.conftest import Packs, Trees
 from tests.samples import SUFFIXES
 
@@ -98,6 +99,7 @@ def test_batches_are_those_of_threads(photo_packs: dict[str, Path], loader: Load
 
 
 @pytest.mark.parametrize(("processes", "memfd"), [(1, False), (3, True)])
+@pytest.mark.usefixtures("quick_spawn")
 def test_their_number_changes_nothing(
     photo_packs: dict[str, Path], processes: int, memfd: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +128,7 @@ def test_processes_stay_from_epoch_to_epoch(loader: Loader) -> None:
     assert {child.pid for child in workers()} == before
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_two_passes_at_once_do_not_disturb_each_other(loader: Loader) -> None:
     expected = batches(loader)
     loader.set_epoch(0)
@@ -138,6 +141,7 @@ def test_two_passes_at_once_do_not_disturb_each_other(loader: Loader) -> None:
     assert same(begun, expected)
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_batches_that_are_kept_do_not_change(loader: Loader) -> None:
     expected = [*batches(loader), *batches(loader)]
     loader.set_epoch(0)
@@ -249,6 +253,7 @@ def test_a_damaged_sample_stops_the_loop_with_its_name(tmp_path: Path, loader: L
         batches(loader)
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_a_process_that_is_killed_is_an_error_and_replaced(loader: Loader) -> None:
     def readers() -> int:
         return sum(thread.name == "packer-answers" for thread in threading.enumerate())
@@ -336,10 +341,9 @@ def test_nothing_is_left_when_the_program_ends(photo_packs: dict[str, Path], tmp
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     with contextlib.ExitStack() as stack:
-        programs = {how: start(script, photo_packs["lmdb"], how, stack) for how in ("exit", "interrupt", "kill")}
+        ways = "exit", "interrupt", "kill"
+        programs = {how: stack.enter_context(started(script, photo_packs["lmdb"], how)) for how in ways}
         for how, program in programs.items():
-            assert program.stdin is not None
-            assert program.stdout is not None
             children = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
             assert children
             if how == "kill":
@@ -351,7 +355,6 @@ def test_nothing_is_left_when_the_program_ends(photo_packs: dict[str, Path], tmp
             assert program.wait(60) == {"exit": 0, "interrupt": -signal.SIGINT, "kill": -signal.SIGKILL}[how]
             _, alive = psutil.wait_procs(children, timeout=60)
             assert not alive
-            assert program.stderr is not None
             errors = program.stderr.read()
             assert errors.count("Traceback") == (how == "interrupt"), errors
 
@@ -414,21 +417,10 @@ def test_an_interrupt_while_a_process_is_started(tmp_path: Path) -> None:
     assert program.stderr.count("Traceback") == 1, program.stderr
 
 
-def start(script: Path, pack: Path, how: str, stack: contextlib.ExitStack) -> subprocess.Popen[str]:
-    """Run the script; it is killed when the stack is left."""
-    pipe = subprocess.PIPE
-    line = [sys.executable, script, pack, how]
-    program = subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
-    stack.enter_context(program)
-    stack.callback(program.kill)
-    return program
-
-
 def test_a_script_without_a_main_block_is_told_so(photo_packs: dict[str, Path], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace('__name__ == "__main__"', "True"))
-    line = [sys.executable, script, photo_packs["lmdb"], "exit"]
-    result = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    result = python(script, photo_packs["lmdb"], "exit", check=False)
     assert result.returncode == 1
     assert "WorkerError: a worker process of the Loader" in result.stderr
     assert "below `if __name__ == '__main__':`" in result.stderr

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from packer._conversion.convert import convert
 from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
+from tests.command import started
 
 RANK = """
 import json, sys, warnings
@@ -64,14 +64,13 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     root = tmp_path_factory.mktemp("ranks")
     draw_imagefolder(root / "tree", classes=4, per_class=10, size=(20, 30))
     convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
-    command = [sys.executable, "-c", RANK, str(root / "pack.lmdb"), str(root / "store")]
-    pipe = subprocess.PIPE
-    running = [subprocess.Popen([*command, str(rank)], stdout=pipe, stderr=pipe, text=True) for rank in range(2)]
     said = []
-    for process in running:
-        output, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-        said.append(json.loads(output))
+    with contextlib.ExitStack() as stack:
+        words = root / "pack.lmdb", root / "store"
+        for process in [stack.enter_context(started(RANK, *words, rank)) for rank in range(2)]:
+            output, errors = process.communicate(timeout=120)
+            assert process.returncode == 0, errors
+            said.append(json.loads(output))
     return said
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from packer import Loader, RandomResizedCrop, open_dataset
+from tests.command import python
 
 SIZE = 40
 CROP = RandomResizedCrop(16, flip=0.5)
@@ -49,12 +48,13 @@ WORKERS = [
     {},
     {"num_workers": 2, "multiprocessing_context": "fork"},
     {"num_workers": 2, "multiprocessing_context": "fork", "persistent_workers": True},
-    {"num_workers": 1, "multiprocessing_context": "spawn", "persistent_workers": True},  # it imports torch
-    {"num_workers": 1, "multiprocessing_context": "forkserver"},
+    {"num_workers": 2, "multiprocessing_context": "forkserver"},
+    {"num_workers": 2, "multiprocessing_context": "forkserver", "persistent_workers": True},
 ]
 
 
 @pytest.mark.parametrize("workers", WORKERS, ids=str)
+@pytest.mark.usefixtures("quick_spawn")  # its server is that of forkserver
 def test_without_a_seed_no_two_epochs_have_a_crop_in_common(workers: dict[str, Any], pack: Path) -> None:
     def run() -> list[torch.Tensor]:
         torch.manual_seed(3)
@@ -140,24 +140,24 @@ def test_nobody_is_warned_whose_crops_are_not_random_or_have_no_seed(pack: Path)
 
 
 WORKER = """
-import sys, torch, warnings
+import multiprocessing, sys, torch, warnings
 from torch.utils.data import DataLoader
 from packer import RandomResizedCrop, open_dataset
 if __name__ == "__main__":
+    multiprocessing.set_forkserver_preload(["packer", "torch"])
     dataset = open_dataset(sys.argv[1], crop=RandomResizedCrop(16), seed=1)
     for _ in range(int(sys.argv[4])):
         list(DataLoader(dataset, 8, num_workers=int(sys.argv[3]), multiprocessing_context=sys.argv[2]))
 """
 
 
-@pytest.mark.parametrize(("method", "count", "passes"), [("fork", 2, 3), ("spawn", 1, 2)])  # each imports torch
+@pytest.mark.parametrize(("method", "count", "passes"), [("fork", 2, 3), ("forkserver", 1, 2)])
 def test_workers_that_are_made_anew_each_epoch_notice_the_second_pass(
     method: str, count: int, passes: int, pack: Path
 ) -> None:
     script = pack.parent / "workers.py"
     script.write_text(WORKER)
-    line = [sys.executable, str(script), str(pack), method, str(count), str(passes)]
-    errors = subprocess.run(line, capture_output=True, text=True, check=True).stderr
+    errors = python(script, pack, method, count, passes).stderr
     assert errors.count("call dataset.set_epoch(epoch)") == 1, errors
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -14,6 +12,7 @@ import pytest
 
 from packer._loader.batch import split
 from packer._loader.threads import SlicedFuture, ThreadPool
+from tests.command import python
 
 
 @pytest.fixture
@@ -166,7 +165,7 @@ def test_a_crew_that_is_stopped_leaves_nobody_waiting() -> None:
 
 
 SCRIPT = """
-import os, sys, time
+import os, sys, time, warnings
 from packer._loader.threads import SlicedFuture, ThreadPool
 pool = ThreadPool(2)
 def make(some):
@@ -175,6 +174,7 @@ def make(some):
     print("ended", flush=True)
 jobs = [SlicedFuture(pool.put, make, [slice(0, 1)]) for _ in range(500)]
 time.sleep(0.1)
+warnings.simplefilter("ignore")  # of forks of programs with threads
 if hasattr(os, "fork") and os.fork() == 0:
     sys.exit(3)  # the fork has none of the threads
 if hasattr(os, "wait"):
@@ -183,6 +183,5 @@ if hasattr(os, "wait"):
 
 
 def test_a_program_that_ends_waits_for_what_was_begun_alone() -> None:
-    line = [sys.executable, "-W", "ignore", "-c", SCRIPT]  # Python warns of forks of programs with threads
-    said = subprocess.run(line, capture_output=True, text=True, check=True, timeout=60).stdout
+    said = python(SCRIPT).stdout
     assert 2 <= said.count("began") == said.count("ended") < 500

@@ -57,6 +57,7 @@ def test_a_loader_gives_the_items(number: int, settings: dict[str, Any], two_pac
     assert same(items(Loader(dataset, 4)), expected)
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_processes_read_joined_datasets(two_packs: tuple[Path, Path]) -> None:
     dataset = joined(two_packs, crop=CenterCrop(16))[5]
     with Loader(dataset, 8, threads=2, processes=2) as loader:

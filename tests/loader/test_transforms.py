@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import socket
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import torch
 from torch.utils.data import ConcatDataset, RandomSampler
 
 from packer import Loader, RandomResizedCrop, open_dataset
+from tests.command import python
 
 SIZE = 40
 
@@ -37,6 +36,7 @@ def numbers_of(loader: Any) -> torch.Tensor:
     return torch.cat([images for images, _ in loader])
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_processes_of_one_thread_draw_by_seed_epoch_and_sample(pack: Path) -> None:
     epochs, states, rests = [], [], []
     for processes in (1, 2):
@@ -62,6 +62,7 @@ def test_processes_of_one_thread_draw_by_seed_epoch_and_sample(pack: Path) -> No
         assert len(torch.cat([one, other])[:, column].unique()) == 2 * SIZE
 
 
+@pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize(
     ("workers", "wrap"),
     [
@@ -109,8 +110,7 @@ def test_a_rank_whose_script_has_no_guard_is_told_so(pack: Path, tmp_path: Path)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     ranks = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": "0", "WORLD_SIZE": "1"}
-    line = [sys.executable, str(script), str(pack)]
-    result = subprocess.run(line, capture_output=True, text=True, check=False, timeout=100, env=os.environ | ranks)
+    result = python(script, pack, environment=os.environ | ranks, check=False)
     assert result.returncode == 1
     assert "MASTER_ADDR expected" in result.stderr
     assert "does its work below `if __name__ == '__main__':`" in result.stderr.splitlines()[-1]
