@@ -68,6 +68,7 @@ def test_the_pixels_do_not_depend_on_who_reads_them(pack: Path) -> None:
     assert not same([dataset[index][0] for index in range(COUNT)], expected)
 
 
+@pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize("pack", ["lmdb"], indirect=True)
 def test_the_pixels_do_not_depend_on_processes(pack: Path) -> None:
     dataset = open_dataset(pack, crop=CROP, augment=RECIPE, seed=5)
@@ -136,6 +137,7 @@ def test_without_the_compiled_part_torch_makes_the_same_pixels_or_levels_beside_
     assert (apart > 0).mean() < 0.05
 
 
+@pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize("pack", ["lmdb"], indirect=True)
 def test_several_packs_have_augmentations_of_their_own(pack: Path) -> None:
     both = open_dataset([pack, pack], crop=CROP, augment=RECIPE, seed=5)

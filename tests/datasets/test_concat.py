@@ -134,7 +134,8 @@ def test_loaders_give_the_items(settings: dict[str, Any], packs: list[Path]) -> 
     assert items(Loader(dataset()[::-1], 5)) == [expected[order.index(index)] for index in reversed(range(32))]
 
 
-@pytest.mark.parametrize(("start", "count"), [("fork", 2), ("spawn", 1)])  # an import of torch a process
+@pytest.mark.usefixtures("quick_spawn")
+@pytest.mark.parametrize(("start", "count"), [("fork", 2), ("forkserver", 2)])
 def test_workers_give_the_items(start: str, count: int, packs: list[Path]) -> None:
     dataset = united(packs, crop=CenterCrop(16))
     expected = items(DataLoader(dataset, 5))

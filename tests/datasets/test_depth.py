@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch.utils.data import DataLoader
+from torch.utils.data import ConcatDataset, DataLoader
 
 import packer
 from packer._datasets.image_dataset import remark
@@ -109,14 +109,15 @@ def test_grey_is_refused_by_itself(opened_from: Path) -> None:
     assert "16 bits" not in str(warning.message)
 
 
-@pytest.mark.parametrize("opened_from", ["kept", "in place"], indirect=True)
-def test_workers_and_loaders_do_not_say_it_again(opened_from: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_workers_and_loaders_do_not_say_it_again(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.warns(UserWarning, match=SAID) as caught:
-        dataset = packer.open_dataset(opened_from, transform=np.asarray)
-    assert len(caught) == 1
-    for _ in DataLoader(dataset, 2, num_workers=1, multiprocessing_context="spawn", collate_fn=list):
+        datasets = [packer.open_dataset(path, transform=np.asarray) for path in (_kept(tree, tmp_path), tree)]
+    assert len(caught) == 2
+    joined = ConcatDataset(datasets)
+    for _ in DataLoader(joined, 2, num_workers=1, multiprocessing_context="spawn", collate_fn=list):
         pass
-    dataset.close()
+    for dataset in datasets:
+        dataset.close()
     assert "16 bits" not in capfd.readouterr().err
 
 

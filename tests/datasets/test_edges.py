@@ -233,6 +233,7 @@ def test_a_crop_beside_a_fused_transform_is_refused_later_as_well(pack: Path) ->
         LMDBImageDataset(pack, fuse=True)
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_another_pack_in_the_place_of_one_that_is_open_is_no_silent_mixture(tree: Path, tmp_path: Path) -> None:
     path = tmp_path / "pack.lmdb"
     convert(imagefolder_source(tree), path)

@@ -150,7 +150,8 @@ def test_a_selection_has_the_indices_of_the_pack(pack: Path) -> None:
     assert dataset[3:5][1] == dataset[-10] == {"index": 4, "caption": "sample 4"}
 
 
-@pytest.mark.parametrize(("context", "count"), [("fork", 2), ("spawn", 1)])  # an import of torch a process
+@pytest.mark.usefixtures("quick_spawn")
+@pytest.mark.parametrize(("context", "count"), [("fork", 2), ("forkserver", 2)])
 def test_workers_give_the_same_items(context: str, count: int, pack: Path) -> None:
     settings: Any = {"fields": ("image", "mask", "boxes", "age"), "crop": packer.RandomResizedCrop(8), "seed": 1}
     dataset, other = (open_dataset(pack, **settings) for _ in range(2))

@@ -46,6 +46,8 @@ DATASETS = {"lmdb": LMDBImageDataset, "hdf5": HDF5ImageDataset, "pth": PthImageD
 START_METHODS = [
     method for method in ("fork", "forkserver", "spawn") if method in torch.multiprocessing.get_all_start_methods()
 ]
+QUICK_METHODS = [method for method in START_METHODS if method != "spawn"] or START_METHODS
+"""Ways to start workers that take no time here: those of forkserver get all that spawned ones get."""
 WORKERS = {"fork": 2, "forkserver": 2, "spawn": 1}
 """By start method, how many workers tests start: each that is spawned imports torch."""
 
@@ -356,6 +358,7 @@ def test_exif_applied(output: str, codec: str, name: str, packs: Packs, odd_tree
         assert np.abs(pixels.astype(int) - upright).max() <= (2 if "cmyk" in sample else 0), sample
 
 
+@pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize(
     ("name", "method"),
     [(name, method) for method in START_METHODS for name in DATASETS if name == "lmdb" or method != "spawn"],
@@ -595,9 +598,10 @@ def test_damage_of_other_codecs(codec: str, name: str, packs: Packs, photo_tree:
         open_dataset(path)[7]
 
 
+@pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize(
     ("name", "method"),
-    [(name, START_METHODS[0]) for name in DATASETS] + [("lmdb", method) for method in START_METHODS[1:]],
+    [(name, QUICK_METHODS[0]) for name in DATASETS] + [("lmdb", method) for method in QUICK_METHODS[1:]],
 )
 def test_damage_in_a_worker_keeps_its_type(
     name: str, method: str, packs: Packs, photo_tree: Path, tmp_path: Path
@@ -759,8 +763,9 @@ def test_a_dataset_keeps_its_threads_until_it_ends(packs: Packs, photo_tree: Pat
     assert not threads_of_datasets() - before
 
 
-@pytest.mark.parametrize("method", START_METHODS)
-def test_threads_in_workers_of_every_kind(method: str, packs: Packs, photo_tree: Path) -> None:
+@pytest.mark.usefixtures("quick_spawn")
+@pytest.mark.parametrize("method", QUICK_METHODS)
+def test_threads_in_workers(method: str, packs: Packs, photo_tree: Path) -> None:
     """After the dataset has threads in this process, which no worker has."""
     dataset = open_dataset(packs(photo_tree, "lmdb"), crop=Resize((16, 16)), threads=2)
     expected = [image for image, _ in dataset.__getitems__(list(range(15)))]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +27,7 @@ from packer._sources.imagefolder import imagefolder_source
 from packer._table import Sample
 from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError
+from tests.command import python
 from tests.images.samples import jpeg
 from tests.samples import SUFFIXES, write_pack
 
@@ -269,8 +268,7 @@ def test_a_table_that_is_cut_off_while_samples_are_drawn(photo_tree: Path, tmp_p
     photo = next(photo_tree.rglob("*.jpg")).read_bytes()
     samples = (Sample(f"{number}{'x' * 200}", 0, photo, 64, 48) for number in range(1000))
     path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples)
-    line = [sys.executable, "-c", SHRINKING, path]
-    result = subprocess.run(line, capture_output=True, text=True, check=False)
+    result = python(SHRINKING, path, check=False)
     assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
 
 
@@ -294,8 +292,7 @@ except CorruptPackError as error:
 def test_the_error_of_a_file_that_is_cut_off_touches_nothing_that_is_gone(tmp_path: Path) -> None:
     """It would have a name that lies in what is mapped."""
     samples = (Sample(f"{number}{'x' * 200}", 0, bytes(3000), 64, 48) for number in range(1000))
-    line = [sys.executable, "-c", CUT_OFF, write_pack(tmp_path / "pack.lmdb", "lmdb", samples)]
-    result = subprocess.run(line, capture_output=True, text=True, check=False)
+    result = python(CUT_OFF, write_pack(tmp_path / "pack.lmdb", "lmdb", samples), check=False)
     assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
 
 

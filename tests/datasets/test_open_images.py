@@ -8,8 +8,6 @@ import multiprocessing
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +22,7 @@ from torchvision.transforms import PILToTensor
 import packer
 from packer import Loader, open_dataset, stage
 from packer.testing.photos import draw_imagefolder
+from tests.command import python, started
 from tests.conftest import Trees
 from tests.sources.test_index import bag
 
@@ -62,7 +61,8 @@ def test_batches_are_those_of_a_pack(form: str, tree: Path, tmp_path: Path) -> N
             assert form == "shards" or torch.equal(one[1], same[1])
 
 
-@pytest.mark.parametrize(("method", "count"), [("fork", 2), ("spawn", 1)])  # an import of torch a process
+@pytest.mark.usefixtures("quick_spawn")
+@pytest.mark.parametrize(("method", "count"), [("fork", 2), ("forkserver", 2)])
 def test_processes_read_an_index(method: str, count: int, tree: Path, tmp_path: Path) -> None:
     index = packer.index(tree, tmp_path / "x.index").destination
     with open_dataset(index, crop=packer.CenterCrop(32)) as dataset:
@@ -90,10 +90,7 @@ for kept in (place, None):
 
 def test_ranks_that_open_a_directory_share_its_images(tree: Path, tmp_path: Path) -> None:
     """Both make the same index at once, and then each makes one of its own."""
-    line, place = [sys.executable, "-c", RANK], str(tmp_path / "kept.index")
-    ranks = [
-        subprocess.Popen([*line, str(rank), str(tree), place], stdout=subprocess.PIPE, text=True) for rank in range(2)
-    ]
+    ranks = [started(RANK, rank, tree, tmp_path / "kept.index") for rank in range(2)]
     names = [[line.split() for line in rank.communicate()[0].splitlines()] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
     for first, second in zip(*names, strict=True):
@@ -166,9 +163,7 @@ sys.stdin.read()
 @pytest.mark.skipif(os.name == "nt", reason="what is open there cannot be removed")
 def test_what_a_killed_process_left_in_memory_is_removed(tree: Path) -> None:
     """And what a living one has there stays."""
-    line = [sys.executable, "-c", OPEN, str(tree)]
-    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(line, **options) for _ in range(2)]  # type: ignore[call-overload]
+    processes = [started(OPEN, tree) for _ in range(2)]
     killed, living = (Path(process.stdout.readline().strip()).parent for process in processes)
     processes[0].kill()
     processes[0].communicate()
@@ -176,7 +171,7 @@ def test_what_a_killed_process_left_in_memory_is_removed(tree: Path) -> None:
     open_dataset(tree).close()
     assert not killed.exists()
     assert living.is_dir()
-    processes[1].communicate("")
+    processes[1].communicate()
     assert not living.exists()
 
 
@@ -201,8 +196,7 @@ def test_a_process_has_one_directory_in_memory_and_removes_it(tree: Path, tmp_pa
     """A process of multiprocessing does too, which ends without atexit."""
     script = tmp_path / "opens.py"
     script.write_text(CHILD)
-    line = [sys.executable, script, tree, start]
-    lines = subprocess.run(line, check=True, capture_output=True, text=True).stdout.splitlines()
+    lines = python(script, tree, start).stdout.splitlines()
     own, child = ({Path(path).parents[1] for path in line.split()} for line in lines)
     assert [len(own), len(child)] == [1, 1]
     assert own != child

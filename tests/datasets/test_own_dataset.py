@@ -111,6 +111,7 @@ class Noise:
         return torch.rand(image.shape[0])
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_a_random_transform_is_a_function_of_the_seed_where_a_process_has_one_thread() -> None:
     def passed(seed: int) -> torch.Tensor:
         loader = packer.Loader(Gradient(), 4, seed=seed, transform=Noise(), threads=1, processes=1)
@@ -153,6 +154,7 @@ def test_another_sample_takes_the_place_of_a_bad_one() -> None:
     assert labels.tolist() == TARGETS[[index + (index == 11) for index in range(COUNT)]].tolist()
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_processes_fill_batches_too() -> None:
     expected = [images for images, _ in packer.Loader(Gradient(), 4, seed=1)]
     with packer.Loader(Gradient(), 4, seed=1, threads=2, processes=2) as loader:

@@ -78,7 +78,7 @@ def same(one: Any, other: Any) -> bool:
 def test_a_sample_is_that_of_a_batch_of_one(codec: str, settings: str, packs: dict[str, Path]) -> None:
     dataset = packer.open_dataset(packs[codec], **SETTINGS[settings])
     for shown in (dataset, dataset.select([4, 1, 1]), packer.open_dataset([packs[codec]] * 2, **SETTINGS[settings])):
-        for index in range(-1, len(shown)):
+        for index in (-1, 0, len(shown) // 2):
             one, one_state = drawn(shown.__getitem__, index)
             (other,), other_state = drawn(shown.__getitems__, [index])
             assert one_state == other_state

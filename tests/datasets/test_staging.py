@@ -38,7 +38,8 @@ from packer._sources.imagefolder import imagefolder_source
 from packer._storage.files import try_lock
 from packer._table import Sample
 from packer.errors import DestinationError, NotAPackError, PackError
-from tests.command import without_root_powers
+from tests.command import python, started, without_root_powers
+from tests.commandserver import Program
 from tests.conftest import Trees
 from tests.loader.rank import stage_and_look
 from tests.samples import SUFFIXES, write_pack
@@ -142,6 +143,7 @@ def test_a_running_conversion_of_a_name_with_a_date_keeps_its_work(tree: Path, t
             assert (disk / f"{name}.lock").read_bytes() == b"of somebody"
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_several_ranks_that_start_at_once_make_one_copy(pack: Path, tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         found = pool.starmap(stage_and_look, [(str(pack), str(tmp_path / "disk"))] * 8)
@@ -355,7 +357,7 @@ def test_a_directory_where_others_could_exchange_the_copy_is_refused(
         else:
             os.chown(shared, owner, owner)
         shared.chmod(mode)
-        ran = subprocess.run([sys.executable, "-c", STAGE_AS, pack, wanted], capture_output=True, text=True, check=True)
+        ran = python(STAGE_AS, pack, wanted)
         if complaint is None:
             assert Path(ran.stdout.strip()).parent == (wanted if kind == "parent" else shared / "packer-1000")
         else:
@@ -441,7 +443,7 @@ stage(sys.argv[1], sys.argv[2], progress=kill)
 
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
 def test_who_is_killed_leaves_nothing_that_the_next_one_does_not_take_away(pack: Path, tmp_path: Path) -> None:
-    killed = subprocess.run([sys.executable, "-c", KILLED, pack, tmp_path / "disk"], check=False)
+    killed = python(KILLED, pack, tmp_path / "disk", check=False)
     assert killed.returncode == -signal.SIGKILL
     assert sorted(path.suffix for path in (tmp_path / "disk").iterdir()) == [".lock", ".staging"]
     staged = stage(pack, tmp_path / "disk")
@@ -552,20 +554,15 @@ def test_a_dataset_keeps_its_pack_and_leaks_nothing(pack: Path) -> None:
 
 
 @contextmanager
-def keeper(pack: Path) -> Iterator[subprocess.Popen[str]]:
+def keeper(pack: Path) -> Iterator[Program]:
     """Give a process that keeps a pack until it is killed."""
     code = (
         "import sys; from packer._datasets.staging import lock_in_memory\n"
         "kept = lock_in_memory(sys.argv[1]); print(kept.size, flush=True); input()"
     )
-    line = [sys.executable, "-c", code, str(pack)]
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert int(process.stdout.readline()) == size(pack)
-            yield process
-        finally:
-            process.kill()
+    with started(code, pack) as process:
+        assert int(process.stdout.readline()) == size(pack)
+        yield process
 
 
 @locks_memory

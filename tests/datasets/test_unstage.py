@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 from packer import DestinationError, PackLockedError, PackNotFoundError, open_dataset, stage, unstage
 from packer._storage.files import disk_size
 from packer._table import Sample
-from tests.command import packer
+from tests.command import packer, started
 from tests.samples import SUFFIXES, write_pack
 
 SAMPLES = [Sample(f"a/{number}.jpg", 0, b"%d" % number * 4000, 8, 8) for number in range(9)]
@@ -115,13 +113,10 @@ def test_a_copy_that_is_being_made_stays(pack: Path, tmp_path: Path) -> None:
         "file = open(sys.argv[1], 'ab'); assert try_lock(file); "
         "print('held', flush=True); sys.stdin.read()"
     )
-    line = [sys.executable, "-c", hold, f"{copy}.staging.lock"]
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
+    with started(hold, f"{copy}.staging.lock") as holder:
         holder.stdout.readline()
         with pytest.raises(PackLockedError, match="another process is making this copy"):
             unstage(pack, tmp_path / "disk")
-        holder.kill()
     assert copy.exists()
 
 

@@ -68,6 +68,7 @@ def test_views_do_not_depend_on_who_reads_them(pack: Path) -> None:
     assert same([image for image, _ in dataset.__getitems__([3, 1])], [expected[3], expected[1]])
 
 
+@pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize("pack", ["lmdb"], indirect=True)
 def test_views_do_not_depend_on_processes(pack: Path) -> None:
     dataset = open_dataset(pack, views=VIEWS, seed=5)
@@ -146,6 +147,7 @@ def test_other_views_may_be_set_between_two_passes(pack: Path) -> None:
     assert "View(" in repr(open_dataset(pack, views=VIEWS))
 
 
+@pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize("pack", ["lmdb"], indirect=True)
 def test_joined_packs_have_views_of_their_own(pack: Path) -> None:
     both = open_dataset([pack, pack], views=VIEWS, seed=5)
@@ -185,6 +187,7 @@ def test_a_damaged_sample_is_an_error_or_replaced(pack: Path, tmp_path: Path) ->
     assert same([tuple(view[0] for view in views), tuple(view[4] for view in views)], [good[0], good[4]])
 
 
+@pytest.mark.usefixtures("quick_spawn")
 def test_fields_that_no_crop_changes_go_with_views(field_packs: FieldPacks) -> None:
     names = ("image", "label", "index", "name", "caption", "embedding", "seen")
     dataset = open_dataset(field_packs(".lmdb"), fields=names, views=VIEWS, seed=1)
