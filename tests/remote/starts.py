@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.command import python
 from tests.remote.fileserver import FilesOfThisMachine, Served
 from tests.storage.remote.objects import serving
 
@@ -28,9 +28,10 @@ _BATCH = 4
 
 def run(method: str, starts: int, seconds: float, url: str, path: Path) -> float:
     """Start in a process of its own, and return how long it took; RuntimeError where a start hangs or reads wrong."""
-    line = [sys.executable, "-m", "tests.remote.starts", str(starts), "--methods", method, "--seconds", str(seconds)]
+    code = "import sys; from tests.remote.starts import main; main(sys.argv[1:])"
+    words = [starts, "--methods", method, "--seconds", seconds, "--url", url, "--path", path]
     begun = time.monotonic()
-    ended = subprocess.run([*line, "--url", url, "--path", path], capture_output=True, text=True, check=False)
+    ended = python(code, *words, check=False)
     if ended.returncode:
         raise RuntimeError(f"{method}, start {ended.stdout.count('.') + 1} of {starts}: {ended.stderr}")
     assert ended.stdout.count(".") == starts

@@ -16,7 +16,7 @@ from tests.remote.fileserver import Served
 class Remote(PackCase):
     """Opens what was written on a disk at its URL."""
 
-    forks = 3  # a process that was forked starts a process that fetches
+    forks = 2  # a process that was forked starts a process that fetches
 
     @pytest.fixture(autouse=True)
     def _served(self, served: Served) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -18,12 +17,15 @@ from packer import Loader, RandomResizedCrop, open_dataset
 from packer._storage.remote import client
 from packer._storage.remote.cache import BLOCK
 from packer._storage.remote.client import SMALL
+from tests.command import started
 from tests.conftest import Packs, Trees
+from tests.pairs import pairwise
 from tests.remote.fileserver import Served
 from tests.storage.remote.objects import Asked
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*a random order")
 
+FORMATS, KEPT = ["lmdb", "hdf5", "pth"], ["disk", "memory"]
 FIRST = 64 << 10
 """Bytes of an object that come with its version, each time that it is opened."""
 
@@ -33,12 +35,12 @@ def tree(trees: Trees) -> Path:
     return trees(classes=2, per_class=40, size=(150, 200))
 
 
-@pytest.fixture(scope="module", params=["lmdb", "hdf5", "pth"])
+@pytest.fixture(scope="module", params=FORMATS)
 def pack(request: pytest.FixtureRequest, tree: Path, packs: Packs) -> Path:
     return packs(tree, request.param)
 
 
-@pytest.fixture(params=["disk", "memory"])
+@pytest.fixture(params=KEPT)
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
     """A directory of a cache; the empty string, where memory keeps what is fetched."""
     return tmp_path / "kept" if request.param == "disk" else ""
@@ -88,7 +90,7 @@ def twice(asked: Iterable[Asked], pack: Path, block: int) -> list[int]:
     return [number for number in blocks if counts[number] > 1]
 
 
-@pytest.mark.parametrize("how", [{"output": "bytes"}, {"crop": RandomResizedCrop(32)}], ids=["bytes", "crop"])
+@pairwise("pack", "kept", pack=FORMATS, kept=KEPT, how=[{"output": "bytes"}, {"crop": RandomResizedCrop(32)}])
 def test_a_sample_is_one_order(
     pack: Path, served: Served, kept: Path | str, orders: list[str], how: dict[str, Any]
 ) -> None:
@@ -107,7 +109,7 @@ def test_a_sample_is_one_order(
     assert twice(served.server.asked[begun:], pack, BLOCK if kept else SMALL) == []
 
 
-@pytest.mark.parametrize("how", [{"output": "bytes"}, {"crop": RandomResizedCrop(32)}], ids=["bytes", "crop"])
+@pairwise("pack", "kept", pack=FORMATS, kept=KEPT, how=[{"output": "bytes"}, {"crop": RandomResizedCrop(32)}])
 def test_a_batch_is_one_order(
     pack: Path, served: Served, kept: Path | str, orders: list[str], how: dict[str, Any]
 ) -> None:
@@ -121,7 +123,7 @@ def test_a_batch_is_one_order(
     assert twice(served.server.asked[begun:], pack, BLOCK if kept else SMALL) == []
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
+@pairwise("pack", "kept", pack=FORMATS, kept=KEPT, shuffle=[True, False])
 def test_a_loader_with_threads_asks_for_no_block_twice(
     pack: Path, served: Served, kept: Path | str, orders: list[str], shuffle: bool
 ) -> None:
@@ -158,23 +160,18 @@ class Reader:
     """A process that reads packs, one after the other."""
 
     def __init__(self) -> None:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        environment = {**os.environ, "PACKER_TIMEOUT": "20"}
-        self._process = subprocess.Popen([sys.executable, "-c", READER], text=True, env=environment, **pipes)
+        self._process = started(READER, environment={**os.environ, "PACKER_TIMEOUT": "20"})
 
     def tell(self, *words: object) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(words) + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> str:
-        assert self._process.stdout is not None
         assert wait([self._process.stdout.fileno()], 60), "it still reads"
         return self._process.stdout.readline().rstrip()
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        self._process.__exit__()
 
 
 @pytest.fixture(scope="module")
@@ -187,8 +184,7 @@ def readers() -> Iterator[list[Reader]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems lack the locks, and may fetch a block twice")
-@pytest.mark.parametrize("seeds", [(1, 1), (1, 2)], ids=["one order", "two orders"])
-@pytest.mark.parametrize("output", ["bytes", "loader"])
+@pairwise("pack", pack=FORMATS, seeds=[(1, 1), (1, 2)], output=["bytes", "loader"])
 def test_two_processes_that_share_a_cache_ask_for_no_block_twice(  # noqa: PLR0917
     pack: Path, served: Served, tmp_path: Path, readers: list[Reader], seeds: tuple[int, int], output: str
 ) -> None:
