@@ -39,8 +39,8 @@ import json, os, sys
 import packer
 
 url = sys.argv[1]
-dataset = packer.open_dataset(url, output="numpy", cache_dir="")
-found = {"fetched": dataset[0][0].shape}
+with packer.open_pack(url, cache_dir="") as reader:  # which does not import torch
+    found = {"fetched": bytes(reader.read(1))[:2].hex()}
 if "upload" in sys.argv:
     from packer._storage.remote.upload import ObstoreBucket
     from packer._storage.remote.urls import RemoteSettings
@@ -56,6 +56,10 @@ if "processes" in sys.argv:
     side.close()
 print(json.dumps(found))
 """
+
+
+JPEG = "ffd8"
+"""The first bytes of a JPEG."""
 
 
 class Way(NamedTuple):
@@ -135,7 +139,7 @@ def test_processes_find_an_editable_installation(
     editable: Path, way: Way, server: ObjectServer, tmp_path: Path
 ) -> None:
     (tmp_path / "obstore").mkdir()  # with nothing in it, which the package installed goes before
-    expected: dict[str, object] = {"fetched": [16, 16, 3], "uploaded": None}
+    expected: dict[str, object] = {"fetched": JPEG, "uploaded": None}
     if "processes" in way.does:
         expected |= {"loaded": [2, 1], "measured": [1]}
     assert ran(editable, way, server, tmp_path) == expected
@@ -153,7 +157,7 @@ OTHERS = {
 def test_processes_find_packer_where_the_program_did(
     bare: Path, way: Way, server: ObjectServer, tmp_path: Path
 ) -> None:
-    assert ran(bare, way, server, tmp_path) == {"fetched": [16, 16, 3], "uploaded": None}
+    assert ran(bare, way, server, tmp_path) == {"fetched": JPEG, "uploaded": None}
 
 
 def test_processes_find_packer_in_an_archive(bare: Path, server: ObjectServer, tmp_path: Path) -> None:
@@ -161,4 +165,4 @@ def test_processes_find_packer_in_an_archive(bare: Path, server: ObjectServer, t
         for path in sorted((ROOT / "packer").rglob("*.py")):
             archive.write(path, path.relative_to(ROOT))
     way = Way(variables={"PYTHONPATH": str(tmp_path / "packer.zip"), "PYTHONWARNINGS": "ignore"})
-    assert ran(bare, way, server, tmp_path) == {"fetched": [16, 16, 3], "uploaded": None}
+    assert ran(bare, way, server, tmp_path) == {"fetched": JPEG, "uploaded": None}

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 import packer
 from packer.testing.reference import torchvision
+from tests.command import python
 from tests.sourcekinds import SOURCES
 
 torchvision()
@@ -111,6 +111,7 @@ def terminal() -> Iterator[Callable[[], str]]:
     os.close(reading)
 
 
+@pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize("name", CALLS)
 def test_true_shows_a_bar_on_a_terminal(name: str, root: Path) -> None:
     with terminal() as written:
@@ -189,4 +190,4 @@ bars(total=1).close()
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_killed_child_keeps_no_bar_of_its_parent_from_being_drawn() -> None:
-    subprocess.run([sys.executable, "-c", KILLED_WITH_THE_LOCK], check=True, capture_output=True, timeout=60)
+    python(KILLED_WITH_THE_LOCK)

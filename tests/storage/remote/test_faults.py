@@ -20,6 +20,7 @@ from packer._storage.remote.cache import BLOCK, DATA_AT, SEGMENT, Segment
 from packer._storage.remote.place import RemoteFile
 from packer._storage.remote.urls import RemoteSettings, choose
 from packer.errors import RemoteError
+from tests.command import python, started
 from tests.storage.remote.objects import Asked, ObjectServer, _Handler, serving
 
 pytest.importorskip("obstore", reason="needs obstore")
@@ -235,8 +236,7 @@ def test_a_disk_that_is_full_costs_the_cache_alone(server: ObjectServer, kept: s
         "import hashlib\n"
         "print(hashlib.sha256(file.read(0, file.size)).hexdigest(), int(file.array(8, 100_000, '<i8').sum()))"
     )
-    words = [sys.executable, "-c", code, f"{server.url}/{NAME}", kept]
-    result = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    result = python(code, f"{server.url}/{NAME}", kept)
     import hashlib
 
     with np.errstate(over="ignore"):
@@ -292,9 +292,7 @@ for begin in range(0, file.size, 50_000):
 
 def test_readers_killed_amid_writing_leave_a_cache_that_is_right(server: ObjectServer, kept: str) -> None:
     for reads in range(1, 40, 8):
-        words = [sys.executable, "-c", READER, f"{server.url}/{NAME}", kept]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as reader:
-            assert reader.stdout is not None
+        with started(READER, f"{server.url}/{NAME}", kept) as reader:
             for _ in range(reads):
                 reader.stdout.readline()
             os.killpg(reader.pid, signal.SIGKILL)  # and the fetcher with it
@@ -304,9 +302,10 @@ def test_readers_killed_amid_writing_leave_a_cache_that_is_right(server: ObjectS
 
 
 def test_two_processes_share_a_cache(server: ObjectServer, kept: str) -> None:
-    words = [sys.executable, "-c", READER, f"{server.url}/{NAME}", kept]
-    readers = [subprocess.Popen(words, stdout=subprocess.DEVNULL) for _ in range(2)]
-    assert [reader.wait(60) for reader in readers] == [0, 0]
+    readers = [started(READER, f"{server.url}/{NAME}", kept) for _ in range(2)]
+    for reader in readers:
+        reader.communicate()
+    assert [reader.returncode for reader in readers] == [0, 0]
     before = server.sent()
     assert opened(server, kept).read(65_536, len(DATA) - 65_536) == DATA[65_536:]
     assert server.sent() - before == 65_536, "the version and the first bytes, and nothing else"
