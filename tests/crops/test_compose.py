@@ -48,9 +48,9 @@ def settings(chance: random.Random) -> tuple[str, dict[str, Any]]:
     )
 
 
-def test_a_chain_is_refused_or_does_what_the_transforms_do_one_after_the_other() -> None:
+def test_a_chain_is_refused_or_does_what_the_transforms_do_one_after_the_other(sweep: int) -> None:
     chance, refused, compared = random.Random(3), 0, 0
-    for seed in range(1500):
+    for seed in range(600 * sweep):
         chosen = [settings(chance) for _ in range(chance.randint(2, 4))]
         try:
             crop = Compose([eval(name)(**given) for name, given in chosen])
@@ -67,8 +67,8 @@ def test_a_chain_is_refused_or_does_what_the_transforms_do_one_after_the_other()
         assert executed(image, record).equal(transform(image)), (crop, height, width)
         assert torch.get_rng_state().equal(state)
         compared += 1
-    assert compared > 300
-    assert refused > 300
+    assert compared > 100
+    assert refused > 100
 
 
 @pytest.mark.parametrize(
