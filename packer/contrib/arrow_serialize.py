@@ -148,7 +148,7 @@ class _Record:
             raise ValueError("a damaged value of pyarrow") from error
         self._after = after + body
         if self._lengths[column.number] != 1:
-            raise ValueError(f"a value of pyarrow of {self._lengths[column.number]} rows")
+            raise ValueError(f"a value of pyarrow with {self._lengths[column.number]} rows")
         return self._element(column, 0)
 
     def _message(self, at: int) -> _Message:
@@ -248,13 +248,13 @@ class _Record:
         width = of.number(0, "<i" if kind == _INT else "<h")
         dtype = f"{'i' if of.number(1, '<B') else 'u'}{width // 8}" if kind == _INT else f"f{2 << width}"
         if kind not in (_INT, _FLOAT) or dtype not in _DTYPES:
-            raise ValueError("a value of pyarrow with an array of something else than numbers")
+            raise ValueError("a value of pyarrow with an array of values other than numbers")
         shape = tuple(side.number(0, "<q") for side in itertools.islice(header.tables(2), _MOST_AXES))
         strides, count = header.vector(3, 8)
         item, size, where = int(dtype[1]), int(dtype[1]), header.where(4)
         for axis in range(len(shape) - 1, -1, -1):
             if shape[axis] < 0 or (count and header.number_at("<q", strides + 8 * axis) != size):
-                raise ValueError("a value of pyarrow with an array whose elements do not lie one after the other")
+                raise ValueError("a value of pyarrow with an array whose elements are not contiguous")
             size *= shape[axis]
         offset, length = header.number_at("<q", where), header.number_at("<q", where + 8)
         if not where or offset < 0 or not item <= size <= length <= body - offset:

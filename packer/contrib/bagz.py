@@ -47,7 +47,7 @@ class Bagz(Container):
         for path in bags:
             if path.suffix.lower() == ".bagz":
                 raise SourceError(
-                    f"{printable(path)}: its records are compressed. Write them to a .bag, whose records are not."
+                    f"{printable(path)}: its records are compressed. Write them uncompressed, to a .bag file."
                 )
         sidecars = {path: limits for path in bags if os.path.isfile(limits := path.with_name(_LIMITS + path.name))}
         container = cls.of_files(bags, [*sidecars.values()])
@@ -63,7 +63,9 @@ class Bagz(Container):
                 return
             with self.reading(number) as limits:
                 if limits.size % _LIMIT.size:
-                    raise SourceError(f"{limits.path}: {limits.size} bytes are no limits: it was cut short")
+                    raise SourceError(
+                        f"{limits.path}: {limits.size} bytes are not a list of record limits: it was cut short"
+                    )
                 yield from self._records(unit, file, limits, 0)
 
     def _records(self, unit: int, file: ContainerFile, limits: ContainerFile, begin: int) -> Iterator[Entry]:
@@ -89,5 +91,5 @@ def _begin(file: ContainerFile) -> int:
         return 0
     begin = _LIMIT.unpack(file.read(file.size - 8, 8))[0] if file.size >= _LIMIT.size else file.size + 1
     if begin > file.size or (file.size - begin) % _LIMIT.size:
-        raise SourceError(f"{file.path}: no Bagz file, or one that was cut short")
+        raise SourceError(f"{file.path}: is not a Bagz file, or was cut short")
     return int(begin)

@@ -119,7 +119,7 @@ class Datum:
         """Raise ValueError if the size of the data does not fit the height, width and channels in the message."""
         if self.channels not in (1, 3) or self.height < 1 or self.width < 1:
             raise ValueError(
-                f"{self.channels} channels of {self.width} x {self.height} pixels, where packer reads 1 or 3 channels"
+                f"{self.channels} channels of {self.width} x {self.height} pixels; packer reads 1 or 3 channels"
             )
         if self.size != self.channels * self.height * self.width:
             raise ValueError(
@@ -144,9 +144,9 @@ def datum_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum
             setattr(datum, _NUMBERS[number], _int32(value))
             datum.labeled |= _NUMBERS[number] == "label"
         else:
-            raise ValueError(f"field {number} is none of Caffe's Datum")
+            raise ValueError(f"field {number} does not exist in Caffe's Datum")
     if datum.size < 0:
-        raise ValueError("a Datum without data")
+        raise ValueError("the Datum has no data")
     inner, count = datum.offset - offset, min(IMAGE_HEAD, datum.size)
     known = inner + count <= len(head)
     datum.suffix = suffix_of(head[inner : inner + count] if known else file.read(datum.offset, count))
@@ -162,9 +162,9 @@ def annotated_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> D
         elif number == 3 and wire == _BYTES:
             groups.append((value, length))
         elif number != 2 or wire != _VARINT:
-            raise ValueError(f"field {number} is none of SSD's AnnotatedDatum")
+            raise ValueError(f"field {number} does not exist in SSD's AnnotatedDatum")
     if datum is None:
-        raise ValueError("an AnnotatedDatum without a Datum")
+        raise ValueError("the AnnotatedDatum has no Datum")
     for group in groups:
         datum.boxes += _boxes(file, *group)
         if len(datum.boxes) > _MOST_BOXES:
@@ -198,7 +198,7 @@ def _box(window: RangeReader, label: int, instance: int) -> CaffeBox:
         elif number == 6 and wire == _VARINT:
             difficult = bool(value)
     if not all(abs(corner) <= _FARTHEST for corner in corners):  # False for NaN too
-        raise ValueError(f"a box with the corners {corners}, which are fractions of the image")
+        raise ValueError(f"a box has the corners {corners}, which should be fractions of the image")
     return CaffeBox(label, instance, (corners[0], corners[1], corners[2], corners[3]), difficult)
 
 
@@ -215,7 +215,7 @@ def _fields(window: RangeReader) -> Iterator[tuple[int, int, int, int]]:
         elif wire in (_FOUR, _EIGHT):
             value = int.from_bytes(window.take(4 if wire == _FOUR else 8), "little")
         else:
-            raise ValueError(f"no message of a protocol buffer: wire type {wire}")
+            raise ValueError(f"not a Protocol Buffers message: wire type {wire}")
         yield number, wire, value, length
 
 
@@ -260,28 +260,28 @@ class Caffe(LMDBContainer):
         paths = (_path_of(key) for key, _, _ in tree.walk())
         self.whole_keys = repeat(os.path.splitext(path)[0] if raw else path for path in paths)
         if self.whole_keys:
-            self.notes.append("paths occur in several keys, so names are the whole keys")
+            self.notes.append("several keys have the same path, so names are the whole keys")
         return super().ordered(unit, file, tree)
 
     def entry(self, value: LMDBValue) -> Entry:
         head = value.head(PIECE)
         if is_annotated(head) != self.annotated:
-            raise ValueError("SSD's AnnotatedDatum and Caffe's Datum in one file")
+            raise ValueError("the file contains both SSD's AnnotatedDatum and Caffe's Datum")
         datum = _read(value, head)
         raw, shape = self.pixels is not None, None
         if datum.is_encoded == raw:
             raise ValueError(
-                "raw pixels and encoded images in one file, which packer does not read. "
-                "Write it again with one of them (convert_imageset --encoded)"
+                "the file contains both raw pixels and encoded images, which packer does not read. Write it again "
+                "with only encoded images (convert_imageset --encoded)"
             )
         if self.pixels is not None:
             datum.require_pixels()
             if datum.channels != len(self.pixels.channels):
-                raise ValueError("images of 1 and of 3 channels in one file, which packer does not read")
+                raise ValueError("the file contains images of 1 and of 3 channels, which packer does not read")
             shape = datum.height, datum.width
         if not datum.labeled and not self.annotated and not self.unlabeled:
             self.unlabeled = True
-            self.notes.append("a Datum without a label has the label 0, as Caffe reads it")
+            self.notes.append("a Datum without a label gets the label 0, as in Caffe")
         label = None if self.annotated and not datum.labeled else datum.label
         values = _objects(value, datum) if self.annotated else {}
         return Entry(self._name(value.key, datum), Piece(value.unit, datum.offset, datum.size), label, values, shape)
@@ -329,9 +329,7 @@ def _size_of(file: PackFile, datum: Datum) -> tuple[int, int]:
         data = file.read(datum.offset, min(most, datum.size))
         if (size := png.size_of(data) or jpeg.size_of(data)) is not None:
             return size
-    raise ValueError(
-        "its boxes are fractions of its size, and it is no JPEG and no PNG, and the size of others is not known"
-    )
+    raise ValueError("its boxes are fractions of its size, and packer knows the size only of JPEGs and PNGs")
 
 
 _DATA = "data.mdb"
@@ -351,10 +349,10 @@ class CaffeWriter(ForeignWriter):
         self.check_options(options)
         if contents.codec == "raw":
             raise DestinationError(
-                f"Caffe has pixels plane after plane, and packer does not. Choose {option('codec', 'png')}"
+                f"Caffe stores the planes of pixels one after the other, unlike packer. Pass {option('codec', 'png')}"
             )
         if contents.label_type == "float":
-            raise DestinationError("a label of Caffe's is an int32, and these are floats. Choose another format.")
+            raise DestinationError("labels are int32 in Caffe, but these are floats. Choose another format.")
         super().__init__(path, MAX_SHARD_SIZE, written, contents)
         self._tree, self._count = TreeWriter(path.parent), 0
         self._images = Spool(path.parent)  # the byte range of each image
@@ -403,7 +401,7 @@ class CaffeWriter(ForeignWriter):
         """Reserve space for an image, and write the image if `data` are given; return its offset."""
         if not -(1 << 31) <= label < 1 << 31:
             raise DestinationError(
-                f"{_shown(name)}: a label of Caffe's is an int32, which cannot hold {label}. Choose another format."
+                f"{_shown(name)}: labels are int32 in Caffe, which cannot hold {label}. Choose another format."
             )
         before = _DATA_TAG + varint(size)
         after = _LABEL_TAG + varint(int(label)) + _IS_ENCODED

@@ -61,7 +61,7 @@ class RepeatedKeyError(ValueError):
     """
 
     def __init__(self, key: str, end: int) -> None:
-        super().__init__(f"the key {key!r} is there twice")
+        super().__init__(f"the key {key!r} occurs twice")
         self.end = end
 
 
@@ -79,7 +79,7 @@ def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
     """
     head, at = _head(file, at)
     if not isinstance(head, Span) or head.kind != "map":
-        raise ValueError("a map is expected")
+        raise ValueError("expected a map")
     values: dict[str, Any] = {}
     repeated: str | None = None
     for _ in range(_modest(head.size)):
@@ -112,7 +112,7 @@ def _unpacked(file: ContainerFile, at: int, depth: int) -> tuple[Any, int]:
     if head.kind == "str":
         return file.read(head.offset, head.size).decode(), at
     if head.kind == "bin":
-        raise ValueError("there are bytes in it")
+        raise ValueError("it contains bytes")
     if head.kind == "array":
         values = []
         for _ in range(_modest(head.size)):
@@ -135,7 +135,7 @@ def _skip(file: ContainerFile, at: int) -> int:
         if isinstance(head, Span) and head.kind in ("array", "map"):
             left += head.size * (2 if head.kind == "map" else 1)
         if left > most:
-            raise ValueError("too much is nested in one value")
+            raise ValueError("one value contains too many nested values")
     return at
 
 
@@ -164,26 +164,26 @@ def _head(file: ContainerFile, at: int) -> tuple[Any, int]:
     if kind not in ("str", "bin"):
         return span, begin
     if begin + size > file.size:
-        raise ValueError(f"{size} bytes are wanted at byte {begin} of {file.size}")
+        raise ValueError(f"{size} bytes are needed at byte {begin} of {file.size}")
     return span, begin + size
 
 
 def _unpack(stored: str, data: bytes) -> Any:
     if len(data) < 1 + struct.calcsize(stored):
-        raise ValueError("it ends within a number")
+        raise ValueError("it ends in the middle of a number")
     return struct.unpack_from(stored, data, 1)[0]
 
 
 def _text(file: ContainerFile, at: int) -> tuple[str, int]:
     head, at = _head(file, at)
     if not isinstance(head, Span) or head.kind not in ("str", "bin") or head.size > _HEAD * 64:
-        raise ValueError("a key is no text")
+        raise ValueError("a key is not a text")
     return file.read(head.offset, head.size).decode(), at
 
 
 def _modest(count: int) -> int:
     if count > _MOST_NESTED:
-        raise ValueError(f"{count} values are too many for one value")
+        raise ValueError(f"a value contains {count} values, too many")
     return count
 
 
@@ -226,7 +226,7 @@ class Datadings(ColumnContainer):
         types = {name: type or ColumnType("", why="has no value in the first samples") for name, type in found.items()}
         where = printable(paths[0])
         if not types:
-            raise SourceError(f"{where}: no samples in it" if problem is None else f"{where}: {problem}")
+            raise SourceError(f"{where}: contains no samples" if problem is None else f"{where}: {problem}")
         named = _KEY if types.get(_KEY, ColumnType("")).kind == "text" else None
         container.choose_roles(types, keys, where, short_values, name=named)
         container.known = frozenset(types)
@@ -241,7 +241,7 @@ class Datadings(ColumnContainer):
                     raise maps
                 if not self.known >= maps.keys():
                     unknown = printable(sorted(maps.keys() - self.known)[0])
-                    raise ValueError(f"{unknown} is in none of the first samples: say with --key what is wanted")
+                    raise ValueError(f"{unknown} is in none of the first samples: select keys with --key")
                 values = {name: _value(file, maps[name], unit, name, self.fields_of) for name in used & maps.keys()}
                 entry = self.entry(name, values, file.read)
             except ValueError as error:
@@ -257,8 +257,8 @@ class Datadings(ColumnContainer):
             for number in itertools.count():
                 listed = next(offsets, -1)
                 if listed not in (None, at):
-                    where = "no such sample" if listed == -1 else f"that it begins at byte {listed}"
-                    raise SourceError(f"{file.path}: sample {number} begins at byte {at}, and {name} says {where}")
+                    where = "no such sample" if listed == -1 else f"byte {listed}"
+                    raise SourceError(f"{file.path}: sample {number} begins at byte {at}, but {name} lists {where}")
                 if at == file.size:
                     break
                 values: dict[str, Any] | ValueError
@@ -273,7 +273,7 @@ class Datadings(ColumnContainer):
 def _offsets(path: os.PathLike[str]) -> Iterator[int | None]:
     with reading(path) as file:
         if file.size % 8:
-            raise SourceError(f"{file.path}: {file.size} bytes are no offsets: it was cut short")
+            raise SourceError(f"{file.path}: {file.size} bytes are not a list of offsets: it was cut short")
         for start in range(0, file.size, 8 * _BLOCK):
             yield from np.frombuffer(file.read(start, min(8 * _BLOCK, file.size - start)), ">u8").tolist()
 
@@ -291,7 +291,7 @@ def _type(file: ContainerFile, value: Any) -> ColumnType | None:
     try:
         unpacked(file, value.offset)
     except ValueError as error:
-        return ColumnType("", why=f"holds what JSON cannot say: {printable(error)}")
+        return ColumnType("", why=f"contains a value that JSON cannot represent: {printable(error)}")
     return ColumnType("json")
 
 
@@ -309,17 +309,17 @@ def _joined(first: ColumnType | None, second: ColumnType | None) -> ColumnType |
         return first or second
     if {first.dtype, second.dtype} == {"int64", "float64"}:
         return ColumnType("scalar", "float64")
-    return ColumnType("", why="is of several types")
+    return ColumnType("", why="has values of several types")
 
 
 def _value(file: ContainerFile, value: Any, unit: int, name: str, fields: Mapping[str, Field]) -> Value:
     field = fields.get(name)
     if not isinstance(value, Span):
         if value is not None and field is not None and field.is_blob:
-            raise ValueError(f"{name} is a number, and in the first samples it is {field.kind}")
+            raise ValueError(f"{name} is a number, but {field.kind} in the first samples")
         return value  # type: ignore[no-any-return]
     if field is not None and not field.is_blob:
-        raise ValueError(f"{name} is no number, as it is in the first samples")
+        raise ValueError(f"{name} is not a number, unlike in the first samples")
     if value.kind != "array":
         return Piece(unit, value.offset, value.size)
     stored = _JSON.encode(unpacked(file, value.offset))

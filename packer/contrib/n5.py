@@ -120,11 +120,11 @@ def read_attributes(directory: Path) -> dict[str, Any] | None:
         return None
     with source_errors(), PackFile(directory, ATTRIBUTES) as file:
         if file.size > _LONGEST_ATTRIBUTES:
-            raise SourceError(f"{printable(path)}: {file.size:,} bytes are no attributes of N5")
-        with errors_in(f"{printable(path)}: no JSON", ValueError, RecursionError):
+            raise SourceError(f"{printable(path)}: {file.size:,} bytes are too many for the attributes of N5")
+        with errors_in(f"{printable(path)}: is not JSON", ValueError, RecursionError):
             attributes = json.loads(file.read(0, file.size))
     if not isinstance(attributes, dict):
-        raise SourceError(f"{printable(path)}: no attributes of N5, which are a JSON object")
+        raise SourceError(f"{printable(path)}: the attributes of N5 must be a JSON object")
     return attributes
 
 
@@ -232,7 +232,7 @@ class N5Array:
             raise self.error(f"its dataType is {_shown(kind)}, which packer does not read")
         self.dtype = np.dtype(_TYPES[kind])
         if len(self.blocks) != len(self.shape) or min(self.blocks) < 1:
-            raise self.error(f"its blockSize does not fit to {len(self.shape)} dimensions")
+            raise self.error(f"its blockSize does not match its {len(self.shape)} dimensions")
         self.compression = self._compression(attributes)
         self.grid = tuple(-(-size // block) for size, block in zip(self.shape, self.blocks, strict=True))
         self.files = BlockFiles(f"{name}/" if name else "", self.grid, self._block_indices())
@@ -273,7 +273,10 @@ class N5Array:
         size = block.count * self.dtype.itemsize
         wrong = size != block.stored_size if self.compression == "raw" else size > block.stored_size * _RATIO
         if size > MOST_UNPACKED or wrong:
-            what = f"damaged or cut short: {size:,} bytes of elements are not in {block.stored_size:,}"
+            what = (
+                f"damaged or cut short: its {block.stored_size:,} bytes do not contain the {size:,} bytes of its "
+                "elements"
+            )
             raise SourceError(f"{printable(file.path)}: {what}")
         return block
 
@@ -287,7 +290,7 @@ class N5Array:
             return self._slab[1]
         height = min(self.blocks[0], self.shape[0] - number * self.blocks[0])
         if (size := height * math.prod(self.shape[1:]) * self.dtype.itemsize) > MOST_UNPACKED:
-            raise self.error(f"a row of its blocks has {size:,} bytes, which are too many to be read at once")
+            raise self.error(f"a row of its blocks has {size:,} bytes, too many to read at once")
         slab = np.zeros((height, *self.shape[1:]), self.dtype.newbyteorder("="))
         each = math.prod(self.grid[1:])
         first, last = np.searchsorted(self.files.indices, [number * each, (number + 1) * each]).tolist()
@@ -307,17 +310,17 @@ class N5Array:
         mode, dimensions = _HEADER.unpack_from(head) if len(head) >= _HEADER.size else (0, 0)
         begin = _HEADER.size + 4 * axes + 4 * (mode == 1)
         if mode > 1 or dimensions != axes or len(head) < begin:
-            raise SourceError(f"{printable(file.path)}: no block of an N5 array of {axes} dimensions")
+            raise SourceError(f"{printable(file.path)}: is not a block of an N5 array of {axes} dimensions")
         numbers = struct.unpack_from(f">{axes + (mode == 1)}I", head, _HEADER.size)
         extent = numbers[:axes][::-1]
         where = np.unravel_index(int(self.files.indices[number]), self.grid)
         for at, size, total, length in zip(where, self.blocks, self.shape, extent, strict=True):
             if not min(size, total - int(at) * size) <= length <= size:
                 shown = " x ".join(map(str, extent))
-                raise SourceError(f"{printable(file.path)}: damaged: its header says {shown} elements")
+                raise SourceError(f"{printable(file.path)}: damaged: its header declares {shown} elements")
         count = numbers[-1] if mode == 1 else math.prod(extent)
         if count != math.prod(extent) and not self.ragged:
-            raise SourceError(f"{printable(file.path)}: damaged: its header says {count} elements")
+            raise SourceError(f"{printable(file.path)}: damaged: its header declares {count} elements")
         return Block(number, file, extent, begin, count)
 
     @property
@@ -356,12 +359,12 @@ class N5Array:
         """
         total = math.prod(self.shape)
         if total >= 1 << 62 or math.prod(self.grid) >= 1 << 62:
-            raise self.error(f"its dimensions are {_shown(list(reversed(self.shape)))}")
+            raise self.error(f"its dimensions are too large: {_shown(list(reversed(self.shape)))}")
         found = np.array(list(self._found(self.path, ())), np.int64).reshape(-1, 2)
         indices, size = np.sort(found[:, 0]), int(found[:, 1].sum())
         there = size * (1 if self.compression == "raw" else _RATIO) // self.dtype.itemsize
         if total > 2 * there + _FREE:
-            raise self.error(f"blocks are missing: {len(indices):,} of {math.prod(self.grid):,} are there")
+            raise self.error(f"blocks are missing: only {len(indices):,} of {math.prod(self.grid):,} are there")
         return indices
 
     def _found(self, directory: Path, way: tuple[int, ...]) -> Iterator[tuple[int, int]]:
@@ -375,7 +378,9 @@ class N5Array:
             if not _NUMBER.fullmatch(entry.name) or int(entry.name) >= bound:
                 continue  # attributes.json, or a block that is outside of the array, which has become smaller
             if entry.is_symlink():
-                raise SourceError(f"{printable(entry.path)}: is a symbolic link, and the files of an N5 array are none")
+                raise SourceError(
+                    f"{printable(entry.path)}: is a symbolic link, which packer does not follow in an N5 array"
+                )
             here = *way, int(entry.name)
             if len(here) == len(self.grid):
                 yield int(np.ravel_multi_index(here[::-1], self.grid)), entry.stat().st_size
@@ -455,7 +460,7 @@ class _Pixels(N5Images):
         self.pixels, self.shape = layout, shape
         self._whole = math.prod(array.grid[1:]) == 1
         if not self._whole:
-            self.note = f"{array.name}: an image lies in several blocks, so its pixels are copied"
+            self.note = f"{array.name}: an image extends over several blocks, so its pixels are copied"
 
     def _image(self, blocks: _Blocks, number: int, begin: int, size: int) -> tuple[Image, str]:
         index, row = divmod(number, self.array.blocks[0])
@@ -472,7 +477,7 @@ class _BlockEach(N5Images):
     def __init__(self, array: N5Array) -> None:
         super().__init__(array, len(array))
         if self.count > 2 * len(array.files) + _LISTED:  # each missing block would be listed as a bad image
-            raise array.error(f"blocks are missing: {len(array.files):,} of {self.count:,} are there")
+            raise array.error(f"blocks are missing: only {len(array.files):,} of {self.count:,} are there")
 
     def _image(self, blocks: _Blocks, number: int, begin: int, size: int) -> tuple[Image, str]:
         block = blocks.at(number)
@@ -503,12 +508,12 @@ class _OneByOne(N5Images):
 
     def _image(self, blocks: _Blocks, number: int, begin: int, size: int) -> tuple[Image, str]:
         if not (begin >= 0 and 0 < size <= min(MOST_UNPACKED, len(self.array) - begin)):
-            raise self.array.error(f"damaged: image {number} has {size} bytes from {begin} on")
+            raise self.array.error(f"damaged: image {number} has {size} bytes, beginning at {begin}")
         each = self.array.blocks[0]
         index, offset = divmod(begin, each)
         block = blocks.at(index)
         if block is None:
-            raise self.array.error(f"image {number} lies in block {index}, which is missing")
+            raise self.array.error(f"image {number} is in block {index}, which is missing")
         image = blocks.piece(block, offset, size) if offset + size <= each else self._joined(number, begin, size)
         return image, suffix_of(blocks.head(block, offset)[:size])
 
@@ -609,7 +614,9 @@ _OF_DATA = {"offsets", "sizes", "names", "name_ends"}
 _OF_NUMBERS, _OF_ROWS = ("scalar", "class"), ("array", "labels", "boxes", "keypoints")
 _DTYPES = {"i1": "int8", "i2": "int16", "i4": "int32", "u1": "uint8", "u2": "uint16", "f4": "float32", "f8": "float64"}
 _SIGNED = {"uint8": "int16", "uint16": "int32"}  # because scalar fields have only signed dtypes
-_NO_IMAGES = "no array of images that packer reads: N x H x W x 3 uint8, a block an image, or data and offsets"
+_NO_IMAGES = (
+    "no array of images that packer can read: N x H x W x 3 uint8, one image in each block, or data and offsets"
+)
 
 
 class N5Group:
@@ -661,7 +668,7 @@ class N5Group:
         """Return the array that the user has chosen with ``--key``; SourceError if there is no such array."""
         array = self.array(name)
         if array is None:
-            raise SourceError(f"{printable(self.root)}: --key {key}={printable(name)}: there is no such array in it")
+            raise SourceError(f"{printable(self.root)}: --key {key}={printable(name)}: there is no such array")
         return array
 
     def names(self) -> list[str]:
@@ -685,7 +692,7 @@ class N5Group:
         images = self._only_images() if chosen.image is None else self._named_images(chosen.image)
         labels, columns = self._named_columns(images, chosen) if keys else self._all_columns(images)
         if labels is not None and len(labels.shape) != 1:
-            raise labels.error(f"labels are numbers, and these have {len(labels.shape)} dimensions")
+            raise labels.error(f"labels must have 1 dimension, but this array has {len(labels.shape)}")
         self.images, self.labels, self.columns = images, labels, columns
         self.image_names, self.classes = self._names_of(images), self._classes(labels)
 
@@ -714,7 +721,7 @@ class N5Group:
         if len(found) != 1:
             what = f"images are in several arrays: {', '.join(map(printable, found))}" if found else _NO_IMAGES
             below = "" if found else f". There are {', '.join(map(printable, names[:9]))}" if names else ""
-            raise SourceError(f"{printable(self.root)}: {what}. --key image=NAME names an array{below}")
+            raise SourceError(f"{printable(self.root)}: {what}. Choose an array with --key image=NAME{below}")
         (images,) = found.values()
         return images
 
@@ -724,7 +731,7 @@ class N5Group:
         arrays = [*columns.values(), *([] if labels is None else [labels])]
         for array in arrays:
             if len(array) != images.count:
-                raise array.error(f"has {len(array)} rows, and there are {images.count} images")
+                raise array.error(f"has {len(array)} rows, but there are {images.count} images")
         taken = {images.array.name, *(array.name for array in arrays)}
         left = [name for name in self.names() if name not in taken | _OF_DATA]
         if left:
@@ -816,14 +823,14 @@ def _field(chosen: ChosenField, array: N5Array) -> Field:
     kind = chosen.kind or ("array" if rank else "scalar")
     allowed = _OF_ROWS if rank else _OF_NUMBERS
     if kind not in allowed:
-        raise OptionError(f"{chosen}: the rows of {printable(array.name)} can be {', '.join(allowed)}")
+        raise OptionError(f"{chosen}: the kind of {printable(array.name)} must be one of {', '.join(allowed)}")
     dtype = _DTYPES.get(array.dtype.str[1:], "int64")
     try:
         if kind == "scalar":
             return Field(name, kind, _SIGNED.get(dtype, dtype))
         return Field(name, kind, dtype, rank) if kind == "array" else Field(name, kind)
     except ValueError as error:
-        raise OptionError(f"{error}. --key NAME={printable(array.name)} names it otherwise") from error
+        raise OptionError(f"{error}. Choose another name with --key NAME={printable(array.name)}") from error
 
 
 _MOST_SUBDIRECTORIES = 64  # subdirectories that are searched for an array, to recognise a group without attributes
@@ -856,9 +863,11 @@ class N5(Container):
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> N5:
         if len(paths) != 1:
-            raise OptionError(f"N5 is read one directory at a time, and these are {len(paths)}")
+            raise OptionError(f"convert N5 directories one at a time, not {len(paths)}")
         if "name" in keys:
-            raise OptionError("--key name: the arrays of N5 hold no text; samples are called by their numbers")
+            raise OptionError(
+                "--key name does not apply to N5, whose arrays contain no text: samples are named by their numbers"
+            )
         group = N5Group.at(paths[0])
         group.choose(keys)
         images, labels = group.images, group.labels
@@ -923,7 +932,7 @@ class N5(Container):
         if not start:
             limits = [0, *limits]
         if limits != sorted(limits) or not 0 <= limits[0] <= limits[-1] <= len(names):
-            raise ends.error(f"damaged: the names from {start} on do not lie one after the other")
+            raise ends.error(f"damaged: the ends of the names from row {start} on are not in order")
         text = names.rows(limits[0], limits[-1]).tobytes()
         for begin, end in itertools.pairwise(limits):
             yield text[begin - limits[0] : end - limits[0]].decode("utf-8", "surrogateescape")
@@ -1013,7 +1022,7 @@ class N5Writer(ShardWriter):
         if len(sample.data) > self._shard_size:
             raise DestinationError(
                 f"{printable(sample.name)}: {len(sample.data):,} bytes do not fit into a block of "
-                f"{self._shard_size:,}. Start again with {option('fresh', True)} and a larger "
+                f"{self._shard_size:,} bytes. Start again with {option('fresh', True)} and a larger "
                 f"{option('shard_size')}, at most {_LARGEST}."
             )
         frame = self.new_frame()

@@ -50,8 +50,8 @@ class PySODToolBox(LMDBContainer):
             channels = {shape[0] for _, shape in _listed_beside(path)}
             if len(channels) > 1 or not channels <= {1, 3}:
                 raise SourceError(
-                    f"{printable(path)}: has images of {', '.join(map(str, sorted(channels)))} channels, where packer "
-                    "reads 1 or 3, the same of all. Convert the image files instead"
+                    f"{printable(path)}: has images of {', '.join(map(str, sorted(channels)))} channels; packer reads "
+                    "1 or 3 channels, the same for all images. Convert the image files instead"
                 )
         return cls.of_files(paths, pixels=PixelLayout("HWC", "BGR" if channels == {3} else "L"))
 
@@ -65,7 +65,7 @@ class PySODToolBox(LMDBContainer):
                 yield LMDBValue(unit, file, key, *found)
             else:
                 missing += 1
-                yield LMDBValue(unit, file, key, problem=f"{shown_key(key)}: is not there, and {_SIDECAR} lists it")
+                yield LMDBValue(unit, file, key, problem=f"{shown_key(key)}: is missing, although {_SIDECAR} lists it")
         unlisted = tree.entries - len(listed) + missing
         self.account.left_out("key", f"{_SIDECAR} does not list them", count=unlisted)
 
@@ -73,7 +73,7 @@ class PySODToolBox(LMDBContainer):
         assert self.pixels is not None
         height, width = self.shapes[value.key]
         if value.size != self.pixels.size(height, width):
-            what = "pixels of 16 bits" if value.size == 2 * self.pixels.size(height, width) else "not so many pixels"
+            what = "pixels of 16 bits" if value.size == 2 * self.pixels.size(height, width) else "the wrong number"
             raise ValueError(f"{value.size} bytes for {width} x {height} are {what}. Convert the image files instead")
         name = text_of(value.key)
         name = (os.path.splitext(name)[0] if self.suffixed else name) + ".png"
@@ -98,7 +98,7 @@ def _shapes_of(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
     for number, key in enumerate(keys):
         match = _SHAPE.fullmatch(shapes[number if len(shapes) > 1 else 0])
         if match is None:
-            raise ValueError("its resolutions are not C_H_W")
+            raise ValueError("its resolutions do not have the form C_H_W")
         found.append((key.encode("utf-8", "surrogateescape"), (int(match[1]), int(match[2]), int(match[3]))))
     return found
 

@@ -49,7 +49,7 @@ def test_limits_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
     assert everywhere(tmp_path / "*.bag", tmp_path).names == ["x/0.jpg", "x/1.png", "x/2.jpg"]
     limits = tmp_path / "limits.x.bag"
     limits.write_bytes(limits.read_bytes()[:-1])
-    with pytest.raises(SourceError, match=r"limits\.x\.bag: 23 bytes are no limits"):
+    with pytest.raises(SourceError, match=r"limits\.x\.bag: 23 bytes are not a list of record limits"):
         listed(tmp_path / "x.bag")
     limits.write_bytes(limits.read_bytes()[:16])
     with pytest.raises(SourceError, match=r"x\.bag: damaged: its last record ends at byte 750 of 1414"):
@@ -67,8 +67,8 @@ def test_shards_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"1234", "no Bagz file, or one that was cut short"),
-        (b"abc" + struct.pack("<Q", 99), "no Bagz file, or one that was cut short"),
+        (b"1234", "is not a Bagz file, or was cut short"),
+        (b"abc" + struct.pack("<Q", 99), "is not a Bagz file, or was cut short"),
         (b"abcdef" + struct.pack("<2Q", 7, 6), "damaged: record 0 ends at byte 7"),
         (b"abcdef" + struct.pack("<3Q", 4, 3, 6), "damaged: record 1 ends at byte 3"),
         (b"", "no images in it"),
@@ -82,9 +82,9 @@ def test_ends_are_not_believed(tmp_path: Path, data: bytes, message: str) -> Non
 
 def test_compressed_records_and_keys_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.bagz").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"compressed\. Write them to a \.bag"):
+    with pytest.raises(SourceError, match=r"compressed\. Write them uncompressed, to a \.bag"):
         listed(tmp_path / "x.bagz")
-    with pytest.raises(OptionError, match="bagz has none"):
+    with pytest.raises(OptionError, match="bagz has no keys"):
         opened(GOLDEN / "bagz" / "images.bag", {"image": "x"})
 
 
@@ -96,5 +96,7 @@ def test_holes_in_a_file_promise_no_samples(tmp_path: Path, monkeypatch: pytest.
         path = tmp_path / "x.bag"
         path.write_bytes(bytes(zeros))
         os.truncate(path, 1 << 40)
-        with pytest.raises(SourceError, match=r"promises 8,192 samples and more in [0-9,]+ bytes"):
+        with pytest.raises(
+            SourceError, match=r"lists 8,192 samples or more, although its files have only [0-9,]+ bytes"
+        ):
             listed(path)

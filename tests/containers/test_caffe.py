@@ -153,11 +153,11 @@ def test_a_name_that_leads_out_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("second", "reason"),
     [
-        (datum(bytes(12), 0, (3, 2, 2), False), "raw pixels and encoded images in one file"),
-        (datum(IMAGES[0], 0, encoded=True)[:-40], "bytes are announced"),
-        (message((5, 3)), "a Datum without data"),
+        (datum(bytes(12), 0, (3, 2, 2), False), "the file contains both raw pixels and encoded images"),
+        (datum(IMAGES[0], 0, encoded=True)[:-40], "bytes are declared"),
+        (message((5, 3)), "the Datum has no data"),
         (message((4, b""), (6, 1.5)), "floats"),
-        (message((4, b""), (9, 1)), "field 9 is none"),
+        (message((4, b""), (9, 1)), "field 9 does not exist"),
         (message((1, datum(IMAGES[0], 0, encoded=True))), "AnnotatedDatum and Caffe's Datum"),
         (b"\xff" * 30, "more than 64 bits"),
     ],
@@ -176,7 +176,7 @@ def test_values_that_are_no_encoded_image_are_named(tmp_path: Path, second: byte
         (datum(bytes(13), 0, (3, 2, 2), False), "13 bytes are not 3 channels of 2 x 2 pixels"),
         (datum(bytes(4), 0, (1, 2, 2), False), "1 and of 3 channels"),
         (datum(bytes(16), 0, (4, 2, 2), False), "4 channels of 2 x 2"),
-        (datum(bytes(12), 0, (3, 2, -2), False), "where packer reads"),
+        (datum(bytes(12), 0, (3, 2, -2), False), "packer reads"),
         (datum(IMAGES[0], 0, encoded=True), "raw pixels and encoded images"),
     ],
 )
@@ -218,5 +218,5 @@ def test_boxes_of_ssd_are_pixels(tmp_path: Path) -> None:
 def test_boxes_that_are_nowhere_are_refused(tmp_path: Path, corner: float) -> None:
     value = annotated(0, [(7, 0, (0.0, 0.25, corner, 1.0), False)])
     path = write_lmdb(tmp_path / "train", [(KEYS[0], annotated(0, [])), *((key, value) for key in KEYS[1:5])])
-    with pytest.raises(SourceError, match="a box with the corners"):
+    with pytest.raises(SourceError, match="a box has the corners"):
         packer.index(path, tmp_path / "out.index")

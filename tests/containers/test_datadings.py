@@ -84,25 +84,25 @@ def test_what_turns_up_later_is_an_error_that_says_how_to_go_on(tmp_path: Path) 
     other = {"key": "last", "image": DATA[1], "n": 0}
     write(tmp_path / "a.msgpack", *rows)
     write(tmp_path / "b.msgpack", other)
-    with pytest.raises(SourceError, match="sample 120: late is in none of the first samples: say with --key"):
+    with pytest.raises(SourceError, match="sample 120: late is in none of the first samples: select keys with --key"):
         listed(tmp_path)
     rows[120] = {"key": "120", "image": DATA[1], "n": "text"}
     write(tmp_path / "a.msgpack", *rows)
-    with pytest.raises(SourceError, match="sample 120: n is no number"):
+    with pytest.raises(SourceError, match="sample 120: n is not a number"):
         listed(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\x82\xa3key\xa1a\xa5image\xc6\xff\xff\xff\xff", "sample 0, at byte 0: 4294967295 bytes are wanted"),
-        (b"\x81\xa5image" + b"\x91" * 3000, "wanted"),
-        (b"\x81\xa5image\xdd\xff\xff\xff\xff", "too much is nested"),
-        (b"\xdf\xff\xff\xff\xff", "4294967295 values are too many"),
+        (b"\x82\xa3key\xa1a\xa5image\xc6\xff\xff\xff\xff", "sample 0, at byte 0: 4294967295 bytes are needed"),
+        (b"\x81\xa5image" + b"\x91" * 3000, "needed"),
+        (b"\x81\xa5image\xdd\xff\xff\xff\xff", "one value contains too many nested values"),
+        (b"\xdf\xff\xff\xff\xff", "4294967295 values, too many"),
         (b"\x81\xc1", "a value of the type 0xc1"),
-        (b"\x81\x05\x05", "a key is no text"),
-        (b"\x82\xa1a\x01\xa1a\x01", "the key 'a' is there twice"),
-        (b"\x81\xa5image\xcb\0", "it ends within a number"),
+        (b"\x81\x05\x05", "a key is not a text"),
+        (b"\x82\xa1a\x01\xa1a\x01", "the key 'a' occurs twice"),
+        (b"\x81\xa5image\xcb\0", "it ends in the middle of a number"),
     ],
 )
 def test_lengths_are_not_believed(tmp_path: Path, data: bytes, message: str) -> None:
@@ -115,9 +115,9 @@ def test_offsets_of_other_samples_are_refused(tmp_path: Path) -> None:
     offsets = tmp_path / "set" / "train.msgpack.offsets"
     data = offsets.read_bytes()
     for changed, message in (
-        (data[:-8], "and train.msgpack.offsets says no such sample"),
-        (data[:8] + data[16:], "sample 1 begins at byte 696, and .* says that it begins at byte 813"),
-        (data[:-3], "29 bytes are no offsets"),
+        (data[:-8], "but train.msgpack.offsets lists no such sample"),
+        (data[:8] + data[16:], "sample 1 begins at byte 696, but .* lists byte 813"),
+        (data[:-3], "29 bytes are not a list of offsets"),
     ):
         offsets.write_bytes(changed)
         with pytest.raises(SourceError, match=message):
@@ -132,4 +132,6 @@ def test_keys_that_lead_out_are_refused(tmp_path: Path) -> None:
 def test_names_that_occur_again_in_one_file_are_numbered(tmp_path: Path) -> None:
     listing = listed(write(tmp_path / "x.msgpack", *[{"key": "a", "image": DATA[0]}] * 2))
     assert list(listing.names) == ["a.jpg", "a~2.jpg"]
-    assert listing.notes == ["names occur again, such as a.jpg: later ones end in ~2, ~3, ..."]
+    assert listing.notes == [
+        "several samples have the same name, such as a.jpg: the names of later ones end in ~2, ~3, ..."
+    ]

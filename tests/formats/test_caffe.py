@@ -39,7 +39,7 @@ class TestCaffe(ForeignLayoutConformance):
 
     @pytest.mark.parametrize("durable", [1])
     def test_continues_with_labels_that_are_floats(self, tmp_path: Path, samples: list[Sample], durable: int) -> None:
-        with pytest.raises(DestinationError, match="an int32, and these are floats"):
+        with pytest.raises(DestinationError, match="int32 in Caffe, but these are floats"):
             super().test_continues_with_labels_that_are_floats(tmp_path, samples, durable)
 
 
@@ -87,13 +87,13 @@ def test_a_converted_tree_is_read_as_a_container_without_its_index(tmp_path: Pat
 @pytest.mark.parametrize("label", [2**31, -(2**31) - 1])
 def test_labels_that_an_int32_cannot_hold_are_refused_by_name(tmp_path: Path, label: int) -> None:
     samples = [replace(sample, label=label) for sample in draw_samples([3])]
-    with pytest.raises(DestinationError, match=rf"class_0/000000\.jpg: .* an int32, which cannot hold {label}"):
+    with pytest.raises(DestinationError, match=rf"class_0/000000\.jpg: .* int32 in Caffe, which cannot hold {label}"):
         write_pack(ROW, tmp_path / "pack.caffe", samples)
 
 
 def test_pixels_and_too_many_samples_are_refused(tmp_path: Path) -> None:
     draw_imagefolder(tmp_path / "tree", classes=1, per_class=1)
-    with pytest.raises(PackerError, match="plane after plane"):
+    with pytest.raises(PackerError, match="planes of pixels one after the other"):
         convert(imagefolder_source(tmp_path / "tree"), tmp_path / "pack.caffe", recipe=Recipe("raw"))
     with pytest.raises(DestinationError, match="keys have eight digits"):
         CaffeWriter.check_table(10**8 + 1, 0)

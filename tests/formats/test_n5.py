@@ -79,9 +79,9 @@ def test_packer_reads_the_arrays_as_it_reads_those_of_others(tmp_path: Path) -> 
 
 
 def test_an_image_larger_than_a_block_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DestinationError, match=r"000001\.jpg: 2,000 bytes do not fit .* 1,999. .* shard_size="):
+    with pytest.raises(DestinationError, match=r"000001\.jpg: 2,000 bytes do not fit .* 1,999 bytes\. .* shard_size="):
         write_pack(ROW, tmp_path / "pack.n5", draw_samples([1000, 2000]), {"shard_size": 1999})
-    with pytest.raises(DestinationError, match="a shard has 1 to 2147483647 bytes"):
+    with pytest.raises(DestinationError, match="a shard must have 1 to 2147483647 bytes"):
         write_pack(ROW, tmp_path / "pack.n5", [], {"shard_size": 1 << 31})
 
 
