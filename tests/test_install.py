@@ -207,7 +207,7 @@ def test_a_wheel_reads_and_writes_where_nothing_else_is_installed(bare: Path, ph
         assert int(count) == len(dataset)
 
 
-A_WHEEL = "a wheel of packer, which scripts/wheels makes in a clone (pip install --force-reinstall --no-deps FILE.whl)"
+A_WHEEL = "a wheel of packer, which scripts/wheels builds in a clone (pip install --force-reinstall --no-deps FILE.whl)"
 
 VERSION = "import sys; sys.argv = ['packer', '--version']; from packer._cli import main; main()"
 
@@ -267,7 +267,7 @@ def test_a_build_without_c_says_what_that_costs_and_where_c_is_wanted_it_fails(
 def test_the_version_says_that_c_is_missing_and_what_to_do(without_c: Path) -> None:
     what, others, *_ = run(VERSION, without_c).stdout.splitlines()
     assert what.startswith(f"packer {packer.__version__}, without its own decoder: not compiled, ")
-    assert what.endswith(f"Install both (on Debian: gcc, python3-dev), then packer anew; or {A_WHEEL}")
+    assert what.endswith(f"Install both (on Debian: gcc, python3-dev) and reinstall packer; or install {A_WHEEL}")
     assert others.startswith("the same pixels, on x86-64 at about half the speed, come from ")
     assert others.endswith(f"Pillow {version('pillow')}")
 
@@ -279,7 +279,9 @@ def test_the_version_says_that_packer_is_a_source_tree(without_c: Path, tmp_path
     for name in NEEDED:
         shutil.copy(ROOT / name, tmp_path)
     said = run(VERSION, tmp_path).stdout
-    assert f"not compiled, as packer is imported from its source tree, {tmp_path}. Run Python in another dir" in said
+    assert (
+        f"not compiled, because packer is imported from its source tree, {tmp_path}. Run Python in another dir" in said
+    )
     assert f"(pip install {tmp_path}, which needs a C compiler" in said
 
 
@@ -300,8 +302,8 @@ def test_the_version_says_that_what_was_compiled_does_not_load(without_c: Path, 
     shutil.copytree(without_c / "packer", tmp_path / "packer")
     (tmp_path / "packer" / "_images" / "_native.abi3.so").write_bytes(b"of another machine")
     said = run(VERSION, tmp_path).stdout
-    assert "without its own decoder: what was compiled does not load (" in said
-    assert "Install packer anew on this machine\n" in said
+    assert "without its own decoder: the compiled code cannot be loaded (" in said
+    assert "Reinstall packer on this machine\n" in said
 
 
 def test_the_version_says_that_all_is_well() -> None:
@@ -349,8 +351,8 @@ for one in said:
 def test_decoding_without_c_warns_once_and_names_the_cure(without_c: Path, photo_pack: Path) -> None:
     (line,) = run(READING, without_c, photo_pack).stdout.splitlines()
     assert line.startswith("UserWarning packer's own decoder does not work here: not compiled, ")
-    assert "turbojpeg decodes instead, the same pixels, " in line
-    assert line.endswith(f"Install both (on Debian: gcc, python3-dev), then packer anew; or {A_WHEEL}.")
+    assert "turbojpeg decodes instead, with the same pixels, " in line
+    assert line.endswith(f"Install both (on Debian: gcc, python3-dev) and reinstall packer; or install {A_WHEEL}.")
 
 
 def test_doctor_promises_half_the_speed_only_where_libjpeg_turbo_decodes(without_c: Path) -> None:
@@ -369,8 +371,8 @@ ADVICE = "from packer._images.decode import decoder_advice; print(decoder_advice
 def test_the_advice_names_missing_avx2_and_its_cure() -> None:
     pytest.importorskip("packer._images._native")
     said = run("import packer._images._native as c; c.VECTORS = ''\n" + ADVICE, ROOT).stdout
-    assert said.startswith("packer's own decoder takes about twice as long here: this processor has no AVX2. Give a")
-    assert said.endswith("a processor type that has AVX2.\n")
+    assert said.startswith("packer's own decoder takes about twice as long here: this processor has no AVX2. In a")
+    assert said.endswith("a processor type with AVX2.\n")
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "AMD64", "aarch64", "ARM64"])
@@ -380,7 +382,8 @@ def test_the_advice_names_a_compiler_without_vectors_and_its_cure(machine: str) 
     plain = "import packer._images._native as c; c.VECTORS = c.COMPILED_VECTORS = ''\n"
     said = run(f"import platform; platform.machine = lambda: {machine!r}\n{plain}{ADVICE}", ROOT).stdout
     assert said.startswith(
-        "packer's own decoder takes about twice as long here: it was compiled without vectors, which takes gcc or "
+        "packer's own decoder takes about twice as long here: it was compiled without vector instructions, which "
+        "need gcc or "
     )
     assert said.endswith(f". Install {A_WHEEL}.\n")
 

@@ -59,7 +59,7 @@ def require_inside(shape: Sequence[int], box: Box) -> None:
     """Raise ValueError if a box's rectangle is not inside of an image of this shape, (height, width, ...)."""
     top, left, height, width = box.rectangle
     if min(top, left) < 0 or min(height, width) < 1 or top + height > shape[0] or left + width > shape[1]:
-        raise ValueError(f"{box.rectangle} is no rectangle of {shape[1]} x {shape[0]} pixels")
+        raise ValueError(f"{box.rectangle} is not a rectangle inside of {shape[1]} x {shape[0]} pixels")
 
 
 def source_pixels(box: Box) -> tuple[Ints, Ints]:
@@ -159,7 +159,9 @@ def decode_mask(
     pixels = decode_unchanged(data, max_pixels=max_pixels, size=size, rows=rows)
     if pixels.shape[2] != 1 or pixels.dtype.kind == "f":
         numbers = "floats" if pixels.dtype.kind == "f" else "numbers"
-        raise ImageError(f"a mask has one id a pixel, and this image has {pixels.shape[2]} channels of {numbers}")
+        raise ImageError(
+            f"a mask has one id for each pixel, but this image has {pixels.shape[2]} channels of {numbers}"
+        )
     return pixels[..., 0]
 
 
@@ -331,4 +333,4 @@ def _warp(pixels: Pixels, matrix: npt.NDArray[np.float64], colour: Pixels) -> Pi
 def _own_fill(operation: Any, pixels: Pixels) -> Fill:
     if operation["fill"] == NO_FILL:
         return 0
-    return _colour_for(pixels, operation["fill"], "an image that has not three channels cannot be filled")
+    return _colour_for(pixels, operation["fill"], "an image without three channels cannot be filled")

@@ -36,8 +36,9 @@ The system's libjpeg-turbo is used on request only: an upgrade of the system mus
 
 _INSTALLING = {
     "turbojpeg": "pip install simplejpeg",
-    "pyturbojpeg": "pip install 'PyTurboJPEG<2', and the system's libjpeg-turbo: on Debian libturbojpeg0, with Homebrew"
-    " jpeg-turbo",
+    "pyturbojpeg": (
+        "pip install 'PyTurboJPEG<2', and the system's libjpeg-turbo: libturbojpeg0 on Debian, jpeg-turbo with Homebrew"
+    ),
     "opencv": pip_install("opencv"),
 }
 
@@ -55,7 +56,7 @@ def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
         If the decoder of this name is not installed.
     """
     if name not in ("auto", *DECODERS):
-        raise OptionError(f"decoder is 'auto' or one of {DECODERS}, not {name!r}")
+        raise OptionError(f"decoder must be 'auto' or one of {DECODERS}, not {name!r}")
     if name == "auto":
         for candidate in AUTOMATIC[:-1]:
             try:
@@ -90,9 +91,12 @@ def decoder_advice() -> str | None:
         return f"packer's own decoder takes about twice as long here: {short.reason}. {short.cure}."
     advice = f"packer's own decoder does not work here: {short.reason}. {name} decodes instead, "
     if name in LIBJPEG_TURBO:
-        advice += "the same pixels, more slowly (on x86-64 at about half the speed)."
+        advice += "with the same pixels, but more slowly (on x86-64 at about half the speed)."
     else:
-        advice += "and crops are decoded in full: simplejpeg is not installed either (pip install simplejpeg)."
+        advice += (
+            "and decodes the whole image for each crop, because simplejpeg is not installed either (pip "
+            "install simplejpeg)."
+        )
     return f"{advice} {short.cure}." if short.cure else advice
 
 

@@ -33,13 +33,12 @@ def require_8_bit(depth: Depth, codec: str) -> None:
     how = f"{option('to_8_bit', 'clip')} stores {depth.bands - depth.hidden} of them"
     if depth.is_deep:
         how = (
-            f"say {option('to_8_bit', 'clip')} (cut off at 255, as Pillow does), type (scaled by the range of the "
-            "type) or file (by the lowest and the highest value of the file)"
+            f"pass {option('to_8_bit', 'clip')} (cut off at 255, as Pillow does), type (scaled by the range of "
+            "the type) or file (by the lowest and the highest value of the file)"
         )
     raise ImageError(
-        f"it has {depth.excess}, and {codec} stores 8-bit RGB: {how}. {option('codec', 'keep')}, without "
-        f"{option('resize')}, stores the "
-        "file's own bytes"
+        f"it has {depth.excess}, but {codec} stores 8-bit RGB: {how}. {option('codec', 'keep')} without "
+        f"{option('resize')} stores the file's own bytes"
     )
 
 
@@ -85,7 +84,8 @@ def decode_to_8_bit(
         return decode(data, exif=exif, max_pixels=max_pixels)  # the upper 8 bits, which Pillow reads in colour
     if mode == "CMYK":
         raise ImageError(
-            f"it has CMYK of 16 bits, whose lowest and highest values say nothing: say {option('to_8_bit', 'type')}"
+            "it has CMYK of 16 bits, which cannot be scaled by its lowest and highest values: pass "
+            f"{option('to_8_bit', 'type')}"
         )
     numbers = _colours(data, depth, mode if is_tiff else "", exif, max_pixels)
     if how == "file":
@@ -107,7 +107,7 @@ def _colours(data: Buffer, depth: Depth, mode: str, exif: str, max_pixels: int) 
     try:
         numbers = decode_unchanged(data, exif=exif, max_pixels=max_pixels)
     except ImageError as error:
-        raise ImageError(f"{error.reason}. Say {option('to_8_bit', 'clip')}, which is as Pillow reads it") from error
+        raise ImageError(f"{error.reason}. Pass {option('to_8_bit', 'clip')}, which reads it as Pillow does") from error
     return numbers[..., :3] if numbers.shape[2] >= 3 else numbers[..., :1]
 
 
@@ -119,8 +119,8 @@ def _by_type(numbers: npt.NDArray[Any], bits: int, kind: str) -> npt.NDArray[np.
             if present.min() < 0 or present.max() > 1:
                 low, high = _limits(numbers)
                 raise ImageError(
-                    f"it has floats from {low:g} to {high:g}, and {option('to_8_bit', 'type')} scales those from 0 to "
-                    f"1. Say {option('to_8_bit', 'file')}, which scales by the lowest and the highest"
+                    f"it has floats from {low:g} to {high:g}, but {option('to_8_bit', 'type')} scales floats from 0 to "
+                    f"1. Pass {option('to_8_bit', 'file')}, which scales by the lowest and the highest value"
                 )
             to[:] = np.rint(present * part.dtype.type(255))
         return levels

@@ -62,7 +62,7 @@ def encode_tiled(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
 def _encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0) -> bytes:
     """Encode a JPEG with 4:2:0 subsampling, and optionally a restart marker after every `interval` MCUs."""
     if max(pixels.shape) > _LONGEST_SIDE:
-        raise ImageError(f"JPEG has room for {_LONGEST_SIDE} pixels a side")
+        raise ImageError(f"a JPEG has at most {_LONGEST_SIDE} pixels on each side")
     return jpeg_encoder()[1](pixels, quality, interval)
 
 

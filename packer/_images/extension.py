@@ -34,11 +34,11 @@ def require_fields(names: tuple[str, ...] | None, constant: str) -> None:
         The extension's constant that lists the field names in C.
     """
     if _native is not None and names != tuple(getattr(_native, constant).split()):
-        raise ImportError("packer._images._native was compiled from another version: install packer anew")
+        raise ImportError("packer._images._native was compiled from another version: reinstall packer")
 
 
 # The version of the wheel is that of the installed package, which pip replaces only with --force-reinstall.
-_WHEEL = "a wheel of packer, which scripts/wheels makes in a clone (pip install --force-reinstall --no-deps FILE.whl)"
+_WHEEL = "a wheel of packer, which scripts/wheels builds in a clone (pip install --force-reinstall --no-deps FILE.whl)"
 
 
 class Shortcoming(NamedTuple):
@@ -64,23 +64,23 @@ def shortcoming() -> Shortcoming | None:
         return None
     if not _native.COMPILED_VECTORS:
         return Shortcoming(
-            "it was compiled without vectors, which takes gcc or clang",
+            "it was compiled without vector instructions, which need gcc or clang",
             f"Install {_WHEEL}",
         )
-    return Shortcoming("this processor has no AVX2", "Give a virtual machine a processor type that has AVX2")
+    return Shortcoming("this processor has no AVX2", "In a virtual machine, choose a processor type with AVX2")
 
 
 def _not_loaded(failure: ImportError) -> Shortcoming:
     if not isinstance(failure, ModuleNotFoundError):
-        return Shortcoming(f"what was compiled does not load ({failure})", "Install packer anew on this machine")
+        return Shortcoming(f"the compiled code cannot be loaded ({failure})", "Reinstall packer on this machine")
     root = Path(os.path.realpath(__file__)).parents[2]
     if all(os.path.isfile(root / name) for name in ("setup.py", "pyproject.toml")):
         return Shortcoming(
-            f"not compiled, as packer is imported from its source tree, {root}",
-            "Run Python in another directory, where it finds an installed packer "
-            f"(pip install {shlex.quote(str(root))}, which needs a C compiler and Python's headers)",
+            f"not compiled, because packer is imported from its source tree, {root}",
+            "Run Python in another directory, where it finds the installed packer (pip install "
+            f"{shlex.quote(str(root))}, which needs a C compiler and Python's headers)",
         )
     return Shortcoming(
-        "not compiled, for which the installation needs a C compiler and Python's headers",
-        f"Install both (on Debian: gcc, python3-dev), then packer anew; or {_WHEEL}",
+        "not compiled, because the installation found no C compiler or no Python headers",
+        f"Install both (on Debian: gcc, python3-dev) and reinstall packer; or install {_WHEEL}",
     )

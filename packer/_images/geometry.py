@@ -144,7 +144,7 @@ def require_affordable(box: Box) -> None:
         return
     if box.out_height * box.out_width > MAX_PIXELS:
         pixels = f"{box.out_width} x {box.out_height} pixels" + ", padding included," * is_padded(box)
-        raise ImageTooLargeError(f"{pixels} are more than the {MAX_PIXELS} allowed")
+        raise ImageTooLargeError(f"{pixels} exceed the {MAX_PIXELS} allowed")
     if max(abs(box.cut_top), abs(box.cut_left)) > _FARTHEST:
         raise ImageTooLargeError(f"a window cannot begin at row {box.cut_top} and column {box.cut_left}")
     raise ImageTooLargeError(
@@ -294,5 +294,5 @@ def sides_of(heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
     """Return heights and widths of N images as (N,) int64 arrays, or raise ValueError if their lengths differ."""
     down, across = np.asarray(heights, np.int64), np.asarray(widths, np.int64)
     if down.ndim != 1 or down.shape != across.shape:
-        raise ValueError(f"heights and widths have one shape, (N,), and not {down.shape} and {across.shape}")
+        raise ValueError(f"heights and widths must have the same shape (N,), not {down.shape} and {across.shape}")
     return down, across

@@ -251,7 +251,7 @@ def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
         if marker == _SOS:
             return
         at = end
-    raise ImageError("its header is not one of a JPEG")
+    raise ImageError("its header is not that of a JPEG")
 
 
 def size_of(data: Buffer) -> tuple[int, int] | None:

@@ -444,7 +444,7 @@ def require_transcoder() -> None:
     if _native is None:
         short = shortcoming()
         assert short is not None
-        raise MissingDependencyError(f"tiled JPEGs are written by packer's own C: {short.reason}. {short.cure}")
+        raise MissingDependencyError(f"writing tiled JPEGs needs packer's compiled code: {short.reason}. {short.cure}")
 
 
 def transcode(data: Buffer) -> bytes:

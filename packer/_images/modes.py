@@ -84,7 +84,9 @@ def _grey(data: bytes, size: tuple[int, int], dtype: type[Any]) -> npt.NDArray[A
     with pillow.opened(data) as image:
         numbers = np.asarray(pillow.in_machine_order(image))
         if numbers.shape != size:  # `opened` turns the error into an ImageError
-            raise ValueError(f"{numbers.shape[1]} x {numbers.shape[0]} numbers are there of {size[1]} x {size[0]}")
+            raise ValueError(
+                f"{numbers.shape[1]} x {numbers.shape[0]} pixels are present instead of {size[1]} x {size[0]}"
+            )
     return numbers.astype(dtype, copy=False)
 
 
@@ -155,7 +157,7 @@ def decode_as(
         If the mode does not exist.
     """
     if mode not in MODES:
-        raise ValueError(f"mode is one of {MODES}, not {mode!r}")
+        raise ValueError(f"mode must be one of {MODES}, not {mode!r}")
     if mode == "unchanged":
         return decode_unchanged(data, exif=exif, decoder=decoder, max_pixels=max_pixels, size=size)
     if mode == "RGB":
@@ -249,7 +251,9 @@ def _decode_grey(data: Buffer, exif: str, decoder: str, max_pixels: int) -> npt.
         return np.array(Image.fromarray(rgb).convert("L"))[..., None]
     with pillow.opened(data, max_pixels) as image:
         if image.mode[0] in "IF":
-            raise ImageError("its grey has more than 8 bits, which 'L' would cut: decode it with mode='unchanged'")
+            raise ImageError(
+                "its grey levels have more than 8 bits, which mode='L' would cut off: decode it with mode='unchanged'"
+            )
         return np.array(pillow.upright(image, "L") if exif == "apply" else image.convert("L"))[..., None]
 
 
@@ -286,7 +290,7 @@ def _levels(data: Buffer, header: jpeg.JPEGHeader, exif: str, decoder: str, max_
 
 def _require_size(found: tuple[int, ...], size: tuple[int, int] | None) -> None:
     if size is not None and found[:2] != size:
-        raise ImageError(f"it has {found[1]} x {found[0]} pixels, and {size[1]} x {size[0]} are expected")
+        raise ImageError(f"it has {found[1]} x {found[0]} pixels instead of {size[1]} x {size[0]}")
 
 
 def _of_rows(pixels: Pixels, size: tuple[int, int] | None, rows: tuple[int, int] | None) -> Pixels:

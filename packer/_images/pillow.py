@@ -35,7 +35,7 @@ FORMATS = (
 )
 """The formats that are opened, by Pillow's names, in Pillow's order. Pillow recognises an MPO when it opens a JPEG."""
 
-_STARTS = {"EPS": "Ghostscript", "WMF": "the drawing of Windows"}
+_STARTS = {"EPS": "Ghostscript", "WMF": "the Windows drawing functions"}
 _UNKNOWN_TO_PILLOW = {
     "PDF": (0, b"%PDF"),
     "SVG": (0, b"<svg"),
@@ -146,7 +146,7 @@ def orientation(image: Image.Image) -> Any:
 def require_pixels(height: int, width: int, max_pixels: int) -> None:
     """Raise ImageTooLargeError if an image has more pixels than allowed."""
     if height * width > max_pixels:
-        raise ImageTooLargeError(f"{width} x {height} pixels are more than the {max_pixels} allowed")
+        raise ImageTooLargeError(f"{width} x {height} pixels exceed the {max_pixels} allowed")
 
 
 @functools.cache

@@ -114,7 +114,7 @@ def require_affordable(header: jpeg.JPEGHeader, data: Buffer, max_pixels: int) -
         return
     scans = jpeg.scans(data, header)
     if header.height * header.width * scans > max_pixels * _SCANS:
-        raise ImageTooLargeError(f"{scans} passes over {header.width} x {header.height} pixels are more than allowed")
+        raise ImageTooLargeError(f"{scans} passes over {header.width} x {header.height} pixels exceed the limit")
 
 
 def _inspect_jpeg(data: Buffer, max_pixels: int) -> ImageInfo | None:

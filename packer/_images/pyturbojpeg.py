@@ -52,7 +52,7 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
     """
     header = read_header(data)
     if header is not None and not header.sequential and not _is_complete(data, header):
-        raise ImageError("a progressive image that ends early")
+        raise ImageError("it is a progressive image that is cut short")
     try:
         pixels = _library.decode(data, turbojpeg.TJPF_RGB, None, 0, out)
     except (OSError, ValueError) as error:
@@ -60,7 +60,9 @@ def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: 
             return out
         raise ImageError(str(error)) from error
     if out is not None and pixels is not out:
-        raise ImageError(f"it has {pixels.shape[1]} x {pixels.shape[0]} pixels and not {out.shape[1]} x {out.shape[0]}")
+        raise ImageError(
+            f"it has {pixels.shape[1]} x {pixels.shape[0]} pixels instead of {out.shape[1]} x {out.shape[0]}"
+        )
     return pixels  # type: ignore[no-any-return]
 
 
@@ -105,13 +107,13 @@ def _require_sound() -> None:
     image[header.frame + 7] = 0x12  # 4:4:0, which has the blocks of 4:2:2 in the same order
     if not np.array_equal(decode_jpeg(bytes(image)), pillow.decode(image)):
         raise ImportError(
-            "the system's libturbojpeg draws other pixels than Pillow; it takes libjpeg-turbo 2.1 or newer"
+            "the system's libturbojpeg decodes other pixels than Pillow; libjpeg-turbo 2.1 or newer is required"
         )
     try:
         decode_jpeg(bytes(image[: (header.scan + len(image)) // 2]))
     except ImageError:
         return
-    raise ImportError(f"PyTurboJPEG {turbojpeg.__version__} does not say what libjpeg complains about")
+    raise ImportError(f"PyTurboJPEG {turbojpeg.__version__} does not report the warnings of libjpeg")
 
 
 _library = _load()

@@ -243,7 +243,7 @@ def _is_upright(data: Buffer) -> bool:
 def _require_size(found: tuple[int, ...], expected: tuple[int, int]) -> None:
     if tuple(found) != tuple(expected):
         raise ImageError(
-            f"it has {found[1]} x {found[0]} pixels and its row in the table says {expected[1]} x {expected[0]}"
+            f"it has {found[1]} x {found[0]} pixels, but its row in the table says {expected[1]} x {expected[0]}"
         )
 
 
@@ -308,7 +308,9 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
     size = [end + (end == side != whole) for end, side, whole in zip(ends, sides, box.scaled, strict=False)]
     if (sides[0] + size[0]) * size[1] > MAX_PIXELS:
         crop, to = f"{box.crop_width} x {box.crop_height}", f"{box.scaled_width} x {box.scaled_height}"
-        raise ImageTooLargeError(f"{crop} pixels cannot be resized to {to} by torch, for want of packer's own C")
+        raise ImageTooLargeError(
+            f"{crop} pixels cannot be resized to {to} by torch, which is used because packer's compiled code is missing"
+        )
     interpolation = INTERPOLATIONS[box.interpolation]
     resized = resize_batch(_as_batch(pixels), (size[0], size[1]), interpolation, (scale[0], scale[1]))
     resized = resized[:, :, top : top + height, left : left + width]
@@ -319,14 +321,14 @@ def require_channels_last(images: torch.Tensor) -> None:
     """Raise ValueError if an (N, 3, H, W) tensor does not have the memory layout that C assumes."""
     channels_last = images.is_contiguous(memory_format=torch.channels_last)
     if images.device.type != "cpu" or images.dtype != torch.uint8 or not channels_last:
-        raise ValueError("images are decoded into uint8 tensors of the CPU that are laid out channels last")
+        raise ValueError("images can be decoded only into uint8 CPU tensors in the memory format channels_last")
 
 
 def _address(out: torch.Tensor, box: Box) -> int:
     """Return the address of a tensor's memory; ValueError if its size is not exactly that of a box's window."""
     require_channels_last(out)
     if tuple(out.shape) != (1, 3, *box.out):
-        raise ValueError(f"an image is decoded into a tensor of shape {(1, 3, *box.out)}, not {tuple(out.shape)}")
+        raise ValueError(f"the tensor for an image must have the shape {(1, 3, *box.out)}, not {tuple(out.shape)}")
     return out.data_ptr()
 
 

@@ -129,11 +129,11 @@ class ResizeSpec:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise OptionError(f"the size is 1 or more, not {self.size}")
+            raise OptionError(f"the size must be 1 or more, not {self.size}")
         if self.mode not in RESIZE_MODES:
-            raise OptionError(f"the mode is one of {RESIZE_MODES}, not {self.mode!r}")
+            raise OptionError(f"the mode must be one of {RESIZE_MODES}, not {self.mode!r}")
         if self.interpolation not in INTERPOLATIONS:
-            raise OptionError(f"the interpolation is one of {INTERPOLATIONS}, not {self.interpolation!r}")
+            raise OptionError(f"the interpolation must be one of {INTERPOLATIONS}, not {self.interpolation!r}")
 
     def settings(self) -> dict[str, Any]:
         """Return the fields as the manifest records them."""

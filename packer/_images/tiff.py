@@ -307,7 +307,7 @@ def require_modest(data: Buffer, pages: int = 1) -> None:
     elif head[4:8] == b"ftyp":
         for number, start in enumerate(_TIFF.finditer(view)):
             if number == _MOST_STARTS:
-                raise ImageError(f"its metadata begin at more than {_MOST_STARTS} places")
+                raise ImageError(f"it contains more than {_MOST_STARTS} TIFF headers")
             _require_modest_tiff(view[start.start() :])
 
 
@@ -369,7 +369,7 @@ def _in_jpeg(view: memoryview) -> Iterator[bytes]:
             pictures = content[4:]
         at = end
     if len(exif) > _MOST_SEGMENTS:
-        raise ImageError(f"its EXIF come in {len(exif)} segments, which are more than {_MOST_SEGMENTS}")
+        raise ImageError(f"its EXIF data have {len(exif)} segments; the limit is {_MOST_SEGMENTS}")
     yield bytes(_without_prefix(b"".join(exif)))
     yield pictures
 
@@ -409,7 +409,7 @@ def _require_modest_values(entries: Iterator[tuple[int, ...]], size: int, inline
         copied += taken if fits else 0
         left_out += not fits or claimed > size
     if copied > _MOST_COPIED * size or left_out > _MOST_LEFT_OUT:
-        raise ImageError(f"its metadata claim {claimed} bytes of {size}")
+        raise ImageError(f"its metadata declare {claimed} bytes, too many for {size} bytes")
 
 
 _PILLOW_BITS = {"I": 32, "F": 32}  # that Pillow reads of a sample, by the first letter of the mode; see `_read`
@@ -493,17 +493,17 @@ def require_all_bits(image: Image.Image, depth: Depth) -> None:
     """Raise ImageError if Pillow would return fewer bits or bands than the image has, or other numbers."""
     if depth.hidden:
         raise ImageError(
-            f"it has {depth.bands} bands, of which Pillow reads {depth.bands - depth.hidden}: all of them are read of "
-            "TIFFs in grey, RGB or CMYK of 8, 16 or 32 bits that are not compressed as JPEG is. "
-            "mode='RGB' shows such an image as ImageFolder does"
+            f"it has {depth.bands} bands, of which Pillow reads {depth.bands - depth.hidden}. packer reads all "
+            "bands only from TIFFs in grey, RGB or CMYK of 8, 16 or 32 bits without JPEG compression. "
+            "mode='RGB' decodes such an image as ImageFolder does"
         )
     if not is_whole(image, depth):
         raise ImageError(
-            f"it has {depth.bits} bits a sample, of which Pillow reads {_read(image)}: such a {image.format} is "
-            "decoded as RGB only"
+            f"it has {depth.bits} bits per channel, of which Pillow reads {_read(image)}: such a {image.format} "
+            "can be decoded only as RGB"
         )
     if image.mode == "L" and depth.kind == "i":
-        raise ImageError("it has signed numbers of 8 bits, of which Pillow reads negative ones as 128 to 255")
+        raise ImageError("it has signed numbers of 8 bits, and Pillow reads negative ones as 128 to 255")
     if image.mode == "I" and image.format == "TIFF" and depth.kind == "u":
         low, _ = image.getextrema()
         if isinstance(low, (int, float)) and low < 0:
@@ -532,12 +532,12 @@ def require_few_bands(data: Buffer) -> None:
 def _not_read(format: str, depth: Depth) -> str:
     what = {"u": "", "i": "signed numbers of ", "f": "floats of "}[depth.kind]
     bands = f"{depth.bands} band{'s' * (depth.bands != 1)} (channel{'s' * (depth.bands != 1)})"
-    remedy = "Save it with numbers of 8 or 16 bits, or floats of 32"
+    remedy = "Save it with numbers of 8 or 16 bits, or with 32-bit floats"
     if depth.bands > 1:
-        remedy = "Make an image of one, three or four bands of it"
+        remedy = "Save one, three or four of its bands as an image"
     return (
-        f"it is a {format} of {bands} of {what}{depth.bits} bits, which Pillow does not read. {remedy}; all that it "
-        "has can go along as a field: of numbers (`array`), or of the file's bytes (`bytes`)"
+        f"it is a {format} of {bands} of {what}{depth.bits} bits, which Pillow does not read. {remedy}; a "
+        "field can store all of it: its numbers (`array`), or the file's bytes (`bytes`)"
     )
 
 

@@ -268,7 +268,9 @@ def operate(images: torch.Tensor, operations: Operations) -> None:
         If the operations are for another number of images.
     """
     if operations.ndim != 2 or len(operations) != len(images):
-        raise ValueError(f"{len(images)} images need operations for each, not {operations.shape}")
+        raise ValueError(
+            f"{len(images)} images need operations of shape (images, operations for each), not {operations.shape}"
+        )
     with torch.autocast(images.device.type, enabled=False):  # the training may have enabled it
         for step in operations.T:
             for kind in np.unique(step["kind"]):

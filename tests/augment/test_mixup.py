@@ -139,8 +139,8 @@ def test_torchvisions_random_choice_takes_them_and_a_pair_is_a_batch() -> None:
         (lambda: augment.MixUp(num_classes=9)(batch()[0], torch.zeros(4)), "N labels"),
         (lambda: augment.MixUp(num_classes=9)(batch()[0].byte(), batch()[1]), "fractions"),
         (lambda: augment.MixUp(num_classes=9)(batch()[0]), "two tensors"),
-        (lambda: augment.MixUp().choose(9, 9, np.zeros(2)), "random has the shape"),
-        (lambda: augment.MixUp().choose(9, 9, np.ones(1)), "random has numbers from 0 to before 1"),
+        (lambda: augment.MixUp().choose(9, 9, np.zeros(2)), "random must have the shape"),
+        (lambda: augment.MixUp().choose(9, 9, np.ones(1)), "random must contain only numbers from 0"),
         (lambda: augment.MixUp(alpha=1e-310), "alpha is more than 0, at least 1e-100"),
     ],
 )

@@ -219,10 +219,10 @@ def test_operations_follow_one_another() -> None:
         ("erase", {"left": -1, "height": 1, "width": 1, "fill": 0}, "does not lie inside"),
         ("blur", {"height": 3, "width": 11, "factor": 1.0}, "kernel of a blur"),
         ("blur", {"height": 2, "width": 3, "factor": 1.0}, "kernel of a blur"),
-        ("brightness", {"factor": np.nan}, "no number"),
-        ("affine", {"matrix": [np.inf] * 6}, "no number"),
+        ("brightness", {"factor": np.nan}, "not a finite number"),
+        ("affine", {"matrix": [np.inf] * 6}, "not a finite number"),
         ("posterize", {"factor": 9}, "0 to 8 bits"),
-        ("invert", {"fill": 1 << 24}, "no such colour"),
+        ("invert", {"fill": 1 << 24}, "fill colour is out of range"),
     ],
 )
 def test_what_does_not_fit_an_image_is_refused(kind: str, fields: dict[str, object], message: str) -> None:
@@ -246,7 +246,7 @@ def test_no_place_of_the_longest_image_that_is_moved_is_rounded_to_another(inter
 def test_an_unknown_operation_and_another_array_are_refused() -> None:
     unknown = operation("invert")
     unknown["kind"] = 99
-    with pytest.raises(ValueError, match="no such operation"):
+    with pytest.raises(ValueError, match="operation is unknown"):
         operated(np.zeros((5, 5, 3), np.uint8), unknown)
     with pytest.raises(ValueError, match="contiguous"):
         native.augment(np.zeros((5, 5, 4), np.uint8)[..., :3], operation("invert"))

@@ -129,7 +129,7 @@ def test_an_image_that_is_too_small_for_one_of_a_choice_is_named() -> None:
 
 def test_sizes_that_are_not_as_many_are_refused() -> None:
     rule = augment.TrivialAugmentWide()
-    with pytest.raises(ValueError, match=r"heights and widths have one shape, \(N,\), and not \(2,\) and \(3,\)"):
+    with pytest.raises(ValueError, match=r"heights and widths must have the same shape \(N,\), not \(2,\) and \(3,\)"):
         rule.choose(np.full(2, 9), np.full(3, 9), np.zeros((2, rule.randoms)))
 
 
@@ -155,7 +155,7 @@ def test_random_numbers_outside_of_0_to_1_are_refused(number: float) -> None:
     for rule in RULES:
         random = np.full((2, rule.randoms), 0.5)
         random[1, -1] = number
-        with pytest.raises(ValueError, match=r"random has numbers from 0 to before 1"):
+        with pytest.raises(ValueError, match=r"random must contain only numbers from 0"):
             rule.choose(np.array([99, 99]), np.array([99, 99]), random)
 
 

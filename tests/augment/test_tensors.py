@@ -229,5 +229,5 @@ def test_operations_follow_one_another_and_leave_other_images_alone() -> None:
 
 
 def test_operations_for_another_number_of_images_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 images need operations for each"):
+    with pytest.raises(ValueError, match="3 images need operations of shape"):
         operate(torch.zeros(3, 3, 4, 4, dtype=torch.uint8), nothing(2, 1))

@@ -171,7 +171,7 @@ def test_repair_is_the_command(tree: Path, tmp_path: Path) -> None:
         ({"resize": "256"}, OptionTypeError, "resize is a whole number, not '256'"),
         ({"limit": True}, OptionTypeError, "limit is a whole number, not True"),
         ({"quality": 101, "codec": "jpeg"}, OptionError, "quality is 1 to 100, not 101"),
-        ({"resize": 8, "resize_mode": "fit"}, OptionError, "the mode is one of"),
+        ({"resize": 8, "resize_mode": "fit"}, OptionError, "the mode must be one of"),
         ({"codec": "gif"}, OptionError, "codec is one of"),
         ({"audit": "deep"}, OptionError, "audit is one of structure, decode, not 'deep'"),
         ({"exif": "turn"}, OptionError, "exif is one of"),
@@ -204,7 +204,7 @@ def test_convert_refuses_what_does_not_fit_the_source(tree: Path, table: Path, t
         packer.convert(pack, tmp_path / "x.lmdb", labels=table)
     with pytest.raises(DestinationError, match=r"exists already\. Choose another name, or say overwrite=True"):
         packer.convert(tree, pack)
-    with pytest.raises(DestinationError, match="the suffix decides the format"):
+    with pytest.raises(DestinationError, match="the suffix determines the format"):
         packer.convert(tree, tmp_path / "x.zip")
     shutil.copytree(tree, tmp_path / "splits" / "train")
     with pytest.raises(SourceError, match=r"holds splits(?s:.*)\n  packer convert .* --split all\n"):

@@ -136,7 +136,7 @@ def test_a_pack_that_is_resized_changes_its_values_once(tmp_path: Path) -> None:
     [
         ({"mask": MASK[1:]}, {}, r"field 'mask': the mask has 41 x 29 pixels, and its image has 41 x 30"),
         ({"mask": encoded(Image.fromarray(MASK), format="JPEG")}, {}, r"field 'mask': a mask is never lossy"),
-        ({"mask": PIXELS}, {}, r"field 'mask': a mask has one id a pixel"),
+        ({"mask": PIXELS}, {}, r"field 'mask': a mask has one id for each pixel"),
         ({"depth": DEPTH[:, 1:]}, {}, r"field 'depth': the image has 40 x 30 pixels"),
         ({"boxes": [*BOXES, [0, 0, 50, 9]]}, {}, r"field 'boxes': box 2 at 0, 0, 50, 9 lies outside of the image"),
         ({"points": [[[50, 6, 2]]]}, {}, r"field 'points': keypoint 0 at 50, 6 lies outside"),

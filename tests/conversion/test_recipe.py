@@ -224,7 +224,7 @@ def test_too_large_for_the_codec(codec: str, side: int, tall: bool) -> None:
 
 def test_max_pixels() -> None:
     prepare(jpeg(), "c/x.jpg", Recipe(max_pixels=48 * 64))
-    with pytest.raises(ImageTooLargeError, match="64 x 48 pixels are more than the 3071 allowed"):
+    with pytest.raises(ImageTooLargeError, match="64 x 48 pixels exceed the 3071 allowed"):
         prepare(jpeg(), "c/x.jpg", Recipe(max_pixels=48 * 64 - 1))
 
 

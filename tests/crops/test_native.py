@@ -82,7 +82,7 @@ def test_crops_of_numbers_that_torch_draws_are_the_same_taken_in_c_and_by_numpy(
 @pytest.mark.parametrize("widths", [np.array([40]), np.full((4, 1), 40), np.full(5, 40)])
 def test_c_reads_no_sizes_that_were_not_given(widths: Ints) -> None:
     crop = RandomResizedCrop(8)
-    with pytest.raises(ValueError, match="heights and widths have one shape"):
+    with pytest.raises(ValueError, match="heights and widths must have the same shape"):
         crop.choose(np.full(4, 40), widths, np.zeros((4, crop.randoms)))
 
 

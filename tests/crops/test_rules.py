@@ -199,7 +199,7 @@ def test_an_image_that_is_too_small_is_refused_with_its_place_and_advice() -> No
 
 
 def test_random_numbers_of_another_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"random has the shape \(2, 22\), not \(2, 23\)"):
+    with pytest.raises(ValueError, match=r"random must have the shape \(2, 22\), not \(2, 23\)"):
         RandomResizedCrop(8).choose(np.array([9, 9]), np.array([9, 9]), np.zeros((2, 23)))
 
 

@@ -138,7 +138,7 @@ def test_c_and_numpy_gather_the_same(data: st.DataObject, size: tuple[int, int],
 def test_rectangles_outside_and_fills_that_do_not_fit_are_refused() -> None:
     pixels = ids(9, 12)
     for rectangle in ((0, 0, 10, 12), (0, 1, 9, 12), (-1, 0, 2, 2), (0, 0, 0, 1)):
-        with pytest.raises(ValueError, match="is no rectangle of 12 x 9 pixels"):
+        with pytest.raises(ValueError, match="is not a rectangle inside of 12 x 9 pixels"):
             nearest(pixels, Box.of(rectangle, (3, 3)))
     for fill in (256, -1, 0.5):
         with pytest.raises(ValueError, match="does not fit into uint8"):
@@ -175,15 +175,15 @@ ENCODED = {
 
 def test_masks_of_another_kind_or_size_are_refused() -> None:
     box = Box.of((0, 0, 33, 47), (8, 8))
-    with pytest.raises(ImageError, match="47 x 33 pixels, and 33 x 47 are expected"):
+    with pytest.raises(ImageError, match="47 x 33 pixels instead of 33 x 47"):
         crop_mask(ENCODED["palette"], (47, 33), Box.of((0, 0, 33, 33), (8, 8)))
-    with pytest.raises(ImageError, match="one id a pixel, and this image has 3 channels"):
+    with pytest.raises(ImageError, match="one id for each pixel, but this image has 3 channels"):
         decode_mask(encoded(photo(9, 9), "PNG"))
     with pytest.raises(ImageError, match="1 channels of floats"):
         decode_mask(encoded(np.ones((4, 4), np.float32), "TIFF"))
     with pytest.raises(ImageError):
         crop_mask(ENCODED["palette"][:-40], MASK.shape, box)
-    with pytest.raises(ValueError, match="no rectangle"):
+    with pytest.raises(ValueError, match="not a rectangle"):
         crop_mask(ENCODED["palette"], MASK.shape, Box.of((0, 0, 34, 47), (8, 8)))
 
 
@@ -260,7 +260,7 @@ def test_encoded_images_are_cut_in_their_mode() -> None:
     found = crop_image(encoded(deep, "PNG"), MASK.shape, box, "unchanged")
     assert found.dtype == np.uint16
     assert np.array_equal(found, smooth(deep[..., None], box))
-    with pytest.raises(ImageError, match="are expected"):
+    with pytest.raises(ImageError, match="instead of"):
         crop_image(encoded(rgb, "PNG"), (40, 47), box, "RGB")
 
 

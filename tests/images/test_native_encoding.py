@@ -105,19 +105,19 @@ def test_pixels_that_lie_apart() -> None:
 @pytest.mark.parametrize("dtype", [np.int8, np.bool_, np.uint16, np.int32, np.float64, np.object_])
 def test_levels_of_other_types_are_refused(dtype: type) -> None:
     """C takes an address: it would encode the bytes of numbers and of pointers, or read past the end."""
-    with pytest.raises(ValueError, match=r"uint8 pixels of \(height, width, 3\) are needed, not"):
+    with pytest.raises(ValueError, match=r"pixels must be uint8 of shape \(height, width, 3\), not"):
         native.encode_jpeg(photo(20, 30).astype(dtype), 90, 0)
 
 
 @pytest.mark.parametrize("shape", [(20, 30), (20, 30, 1), (20, 30, 2), (20, 30, 4), (1, 20, 30, 3), (3, 20, 30), (3,)])
 def test_arrays_that_are_no_colours_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"uint8 pixels of \(height, width, 3\) are needed, not"):
+    with pytest.raises(ValueError, match=r"pixels must be uint8 of shape \(height, width, 3\), not"):
         native.encode_jpeg(np.zeros(shape, np.uint8), 90, 0)
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 3), (5, 0, 3), (0, 0, 3), (1, 65_501, 3), (65_501, 1, 3)])
 def test_sizes_that_a_jpeg_cannot_have_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="1 to 65500 pixels a side"):
+    with pytest.raises(ValueError, match="1 to 65500 pixels on each side"):
         native.encode_jpeg(np.zeros(shape, np.uint8), 90, 0)
 
 

@@ -461,9 +461,9 @@ def test_what_does_not_lie_inside_is_refused(box: Box) -> None:
         *((name, number, "resized to") for name in ("scaled_height", "scaled_width") for number in (0, -FAR - 1, FAR)),
         *((name, number, "the window is") for name in ("cut_top", "cut_left") for number in (-FAR - 1, 1 << 31, FAR)),
         *((name, number, "the window is") for name in ("out_height", "out_width") for number in (0, -FAR - 1, FAR)),
-        *(("interpolation", number, "no such interpolation") for number in (-1, 2, FAR)),
-        *(("padding", number, "no such padding") for number in (-1, 4, FAR)),
-        *(("fill", number, "no such colour") for number in (-1, 1 << 24, FAR)),
+        *(("interpolation", number, "the interpolation is unknown") for number in (-1, 2, FAR)),
+        *(("padding", number, "the padding is unknown") for number in (-1, 4, FAR)),
+        *(("fill", number, "fill colour is out of range") for number in (-1, 1 << 24, FAR)),
     ],
 )
 def test_numbers_far_out_of_range_are_refused(name: str, number: int, message: str) -> None:

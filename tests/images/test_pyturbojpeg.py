@@ -56,7 +56,7 @@ def test_progressive_images_that_end_early_are_left_to_pillow() -> None:
     assert len(scans) == 10
     for next_scan in scans[1:]:
         early = data[:next_scan] + b"\xff\xd9"
-        with pytest.raises(ImageError, match="ends early"):
+        with pytest.raises(ImageError, match="is cut short"):
             fast_decoder("pyturbojpeg")[1](early)
         assert np.array_equal(decode(early, decoder="pyturbojpeg"), pillow_pixels(early))
     assert np.array_equal(fast_decoder("pyturbojpeg")[1](data), pillow_pixels(data))
@@ -87,8 +87,8 @@ except OSError:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (SIMPLE_UPSAMPLING, "draws other pixels than Pillow; it takes libjpeg-turbo 2.1 or newer"),
-        (SAYS_NOTHING, "does not say what libjpeg complains about"),
+        (SIMPLE_UPSAMPLING, "decodes other pixels than Pillow; libjpeg-turbo 2.1 or newer is required"),
+        (SAYS_NOTHING, "does not report the warnings of libjpeg"),
     ],
     ids=["as before 2.1", "silent"],
 )
@@ -106,7 +106,7 @@ def test_a_system_without_the_library_is_told_what_to_install(tmp_path: Path) ->
     )
     assert refusal(tmp_path) == (
         "the decoder pyturbojpeg: PyTurboJPEG 1 finds no libturbojpeg on this system (pip install 'PyTurboJPEG<2', and"
-        " the system's libjpeg-turbo: on Debian libturbojpeg0, with Homebrew jpeg-turbo)"
+        " the system's libjpeg-turbo: libturbojpeg0 on Debian, jpeg-turbo with Homebrew)"
     )
 
 

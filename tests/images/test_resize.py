@@ -230,10 +230,10 @@ def test_one_pixel(mode: str, interpolation: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0,), "the size is 1 or more, not 0"),
-        ((-5,), "the size is 1 or more, not -5"),
-        ((8, "shortest"), "the mode is one of .*'short'.*, not 'shortest'"),
-        ((8, "short", False, "nearest"), "the interpolation is one of .*'bilinear'.*, not 'nearest'"),
+        ((0,), "the size must be 1 or more, not 0"),
+        ((-5,), "the size must be 1 or more, not -5"),
+        ((8, "shortest"), "the mode must be one of .*'short'.*, not 'shortest'"),
+        ((8, "short", False, "nearest"), "the interpolation must be one of .*'bilinear'.*, not 'nearest'"),
     ],
 )
 def test_refused_settings(arguments: tuple[Any, ...], message: str) -> None:

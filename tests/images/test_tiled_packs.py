@@ -220,7 +220,7 @@ def test_without_packers_own_c(tree: Path, tmp_path: Path) -> None:
     arguments = ["convert", str(tree), str(tmp_path / "x.lmdb"), "--tiles"]
     result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith("packer: tiled JPEGs are written by packer's own C: not compiled, ")
+    assert result.stderr.startswith("packer: writing tiled JPEGs needs packer's compiled code: not compiled, ")
     assert result.stderr.count("\n") == 1
     assert not os.listdir(tmp_path)
 

@@ -273,7 +273,7 @@ def test_a_mask_of_another_size_is_refused(tmp_path: Path) -> None:
     values = tuple(mask if field.name == "mask" else None for field in FIELDS_OF_PACKS)
     write_pack(FORMATS["pth"], tmp_path / "pack.pth", [Sample("a.png", 0, image, 9, 9, fields=values)])
     for crop in (None, packer.CenterCrop(3)):
-        with pytest.raises(ImageError, match="field 'mask': it has 8 x 9 pixels, and 9 x 9 are expected"):
+        with pytest.raises(ImageError, match="field 'mask': it has 8 x 9 pixels instead of 9 x 9"):
             _ = open_dataset(tmp_path / "pack.pth", fields=("mask",), crop=crop)[0]
 
 

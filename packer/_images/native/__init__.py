@@ -184,7 +184,9 @@ def decode_into(
         return _native.decode_into(tasks.ctypes.data, len(tasks), 0, 0, *become)
     operations = np.ascontiguousarray(operations, OPERATION)
     if operations.ndim != 2 or len(operations) != len(tasks):
-        raise ValueError(f"{len(tasks)} images need operations for each, not {operations.shape}")
+        raise ValueError(
+            f"{len(tasks)} images need operations of shape (images, operations for each), not {operations.shape}"
+        )
     return _native.decode_into(tasks.ctypes.data, len(tasks), operations.ctypes.data, operations.shape[1], *become)
 
 
@@ -203,7 +205,9 @@ def augment(pixels: Pixels, operations: Operations) -> None:
         If an operation cannot be applied to an image of this size, or the array is of another kind.
     """
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.flags.c_contiguous:
-        raise ValueError(f"pixels of (height, width, 3) are needed, uint8 and contiguous, not {pixels.shape}")
+        raise ValueError(
+            f"pixels must be uint8, contiguous and of shape (height, width, 3), not {pixels.dtype} {pixels.shape}"
+        )
     operations = np.ascontiguousarray(operations, OPERATION)
     height, width, _ = pixels.shape
     _native.augment(pixels.ctypes.data, height, width, operations.ctypes.data, len(operations))
@@ -270,7 +274,7 @@ def encode_jpeg(pixels: Pixels, quality: int, interval: int) -> bytes:
         If a number is out of range, or the array has another shape or dtype (C would misread its bytes as levels).
     """
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
-        raise ValueError(f"uint8 pixels of (height, width, 3) are needed, not {pixels.dtype} {pixels.shape}")
+        raise ValueError(f"pixels must be uint8 of shape (height, width, 3), not {pixels.dtype} {pixels.shape}")
     if pixels.strides[1:] != (3, 1) or pixels.strides[0] < 0:
         pixels = np.ascontiguousarray(pixels)
     height, width, _ = pixels.shape
@@ -332,7 +336,9 @@ def look_up(
     """
     pixels, table = np.ascontiguousarray(pixels, np.uint8), np.ascontiguousarray(table, np.float32)
     if table.shape != (3, 256) or pixels.ndim not in (3, 4) or pixels.shape[-1] != 3:
-        raise ValueError(f"a table of (3, 256) and pixels of (H, W, 3) are needed, not {table.shape}, {pixels.shape}")
+        raise ValueError(
+            f"the table must have the shape (3, 256) and the pixels (H, W, 3), not {table.shape} and {pixels.shape}"
+        )
     several, size = pixels.shape[:-3], pixels.shape[-3:-1]
     if out is not None and (
         not planes or out.shape != (*several, 3, *size) or out.dtype != np.float32 or not out.flags.c_contiguous

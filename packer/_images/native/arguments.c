@@ -6,7 +6,7 @@ int
 read_integers(PyObject *const *arguments, Py_ssize_t given, int64_t *numbers, Py_ssize_t count)
 {
     if (given != count) {
-        PyErr_Format(PyExc_TypeError, "%zd integers are expected, and there are %zd", count, given);
+        PyErr_Format(PyExc_TypeError, "expected %zd integers, got %zd", count, given);
         return 0;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -23,7 +23,7 @@ read_arguments(PyObject *const *arguments, Py_ssize_t given, const uint8_t **dat
 {
     char *bytes;
     if (given < 1) {
-        PyErr_SetString(PyExc_TypeError, "bytes are expected first");
+        PyErr_SetString(PyExc_TypeError, "the first argument must be bytes");
         return 0;
     }
     if (PyBytes_AsStringAndSize(arguments[0], &bytes, size) < 0)

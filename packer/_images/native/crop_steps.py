@@ -93,9 +93,9 @@ def uniforms(seed: int, epoch: int, indices: Ints, randoms: int) -> npt.NDArray[
 def require_uniform(random: npt.NDArray[np.float64], shape: tuple[int, ...]) -> None:
     """Raise ValueError if a caller's random numbers have another shape, or are not in [0, 1)."""
     if random.shape != shape:
-        raise ValueError(f"random has the shape {shape}, not {random.shape}")
+        raise ValueError(f"random must have the shape {shape}, not {random.shape}")
     if random.size and not (random.min() >= 0 and random.max() < 1):  # otherwise C would read outside of its tables
-        raise ValueError("random has numbers from 0 to before 1, and others were given")
+        raise ValueError("random must contain only numbers from 0 up to, but not including, 1")
 
 
 def _signed(number: int) -> int:

@@ -67,7 +67,7 @@ gather(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
     if (!read_integers(arguments, given, n, 9))
         return NULL;
     if (n[2] < 1 || n[5] < 0 || n[6] < 0) {
-        PyErr_SetString(PyExc_ValueError, "a window of that size there is not");
+        PyErr_SetString(PyExc_ValueError, "the size of the window or of a pixel is out of range");
         return NULL;
     }
     const Window window = {

@@ -106,7 +106,7 @@ const char *
 set_numbers(Numbers *numbers, int64_t type, int64_t planes, const float *constants, double pixels)
 {
     if (type < 0 || type >= TYPES)
-        return "there is no such type of numbers";
+        return "the type of numbers is unknown";
     *numbers = (Numbers){.type = (int)type, .planes = planes != 0, .scale = constants[0]};
     for (int set = 0; set < 3; set++)
         for (int i = 0; i < PERIOD; i++) {
@@ -177,11 +177,11 @@ find_wrong(const int64_t *n)
 {
     const int64_t count = n[1], begin = n[2], end = n[3], height = n[4], width = n[5];
     if (begin < 0 || begin > end || end > count || height < 1 || height > INT32_MAX || width < 1 || width > INT32_MAX)
-        return "there are no such images in the batch";
+        return "the range of images or their size is invalid";
     if (n[10] < 0 || n[10] >= MIXTURES)
-        return "there is no such mixture";
+        return "the mixture is unknown";
     if (n[10] == PASTED && (n[11] < 0 || n[11] > n[13] || n[13] > height || n[12] < 0 || n[12] > n[14] || n[14] > width))
-        return "what is pasted does not lie inside of the images";
+        return "the pasted rectangle does not lie inside of the images";
     return NULL;
 }
 

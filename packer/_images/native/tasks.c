@@ -144,13 +144,13 @@ find_nonsense(const Task *task)
         || task->crop_width > task->width || task->left > task->width - task->crop_width)
         return "the rectangle does not lie inside of the image";
     if (!is_side(task->scaled_height) || !is_side(task->scaled_width))
-        return "the rectangle is resized to nothing, or to far too much";
+        return "the rectangle is resized to a size of 0, or to one that is far too large";
     if (!is_side(task->out_height) || !is_side(task->out_width) || !is_near(task->cut_top) || !is_near(task->cut_left))
         return "the window is empty, far too large or far too far away";
     if (task->interpolation < BILINEAR || task->interpolation > BICUBIC)
-        return "there is no such interpolation";
+        return "the interpolation is unknown";
     if (task->padding < CONSTANT || task->padding > SYMMETRIC || task->fill < 0 || task->fill > 0xFFFFFF)
-        return "there is no such padding, or no such colour";
+        return "the padding is unknown, or the fill colour is out of range";
     return NULL;
 }
 
@@ -548,7 +548,7 @@ resize(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
         return NULL;
     const Wanted wanted = wanted_of(&task);
     if (is_padded(&wanted)) {
-        PyErr_SetString(PyExc_ValueError, "the window does not lie inside of what the rectangle is resized to");
+        PyErr_SetString(PyExc_ValueError, "the window does not lie inside of the resized rectangle");
         return NULL;
     }
     Workspace *workspace = take_workspace();

@@ -23,24 +23,24 @@ static const char *
 find_wrong(const Operation *operation, int64_t height, int64_t width)
 {
     if (operation->kind < NOTHING || operation->kind >= KINDS)
-        return "there is no such operation";
+        return "an operation is unknown";
     if (!isfinite(operation->factor))
-        return "a factor is no number";
+        return "a factor is not a finite number";
     if (operation->fill < NO_FILL || operation->fill > 0xFFFFFF)
-        return "there is no such colour";
+        return "a fill colour is out of range";
     if (operation->kind == POSTERIZE && (operation->factor < 0 || operation->factor > 8))
-        return "levels have 0 to 8 bits";
+        return "posterize must keep 0 to 8 bits";
     if (operation->kind == ERASE && !is_inside(operation, height, width))
-        return "what is erased does not lie inside of the image";
+        return "the erased rectangle does not lie inside of the image";
     if (operation->kind == BLUR
         && (operation->height < 1 || operation->width < 1 || operation->height % 2 == 0 || operation->width % 2 == 0
             || operation->height / 2 >= height || operation->width / 2 >= width || operation->factor <= 0))
-        return "the kernel of a blur has odd sides, less than twice those of the image, and a sigma of more than 0";
+        return "the kernel of a blur must have odd sides, less than twice those of the image, and a sigma above 0";
     if (operation->kind == AFFINE && (height > LONGEST_MOVED || width > LONGEST_MOVED))
         return "the image is too large to be moved";
     for (int i = 0; operation->kind == AFFINE && i < 6; i++)
         if (!isfinite(operation->matrix[i]))
-            return "a matrix has what is no number";
+            return "a matrix contains a value that is not a finite number";
     return NULL;
 }
 

@@ -282,7 +282,7 @@ encode_jpeg(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
     if (!read_integers(arguments, given, n, 6))
         return NULL;
     if (n[1] < 1 || n[1] > LONGEST_SIDE || n[2] < 1 || n[2] > LONGEST_SIDE) {
-        PyErr_Format(PyExc_ValueError, "a JPEG has 1 to %d pixels a side", LONGEST_SIDE);
+        PyErr_Format(PyExc_ValueError, "a JPEG must have 1 to %d pixels on each side", LONGEST_SIDE);
         return NULL;
     }
     if (n[4] < 1 || n[4] > 100 || n[5] < 0 || n[5] > UINT16_MAX) {

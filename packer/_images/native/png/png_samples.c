@@ -61,7 +61,7 @@ png_samples(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
                      .interlaced = n[4] != 0};
     int known = is_known_kind(header.depth, header.colour) && header.height == (uint64_t)n[0] && header.width == (uint64_t)n[1];
     if (!known || n[1] < 1 || n[5] < 0 || n[5] >= n[6] || n[6] > n[0]) {
-        PyErr_SetString(PyExc_ValueError, "an image of that kind, or with these rows, there is not");
+        PyErr_SetString(PyExc_ValueError, "a PNG cannot have this kind, this size or these rows");
         return NULL;
     }
     Lines lines = {0};
