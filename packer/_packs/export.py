@@ -154,7 +154,7 @@ def _refuse_paths(reader: Reader, files: Files, room: int) -> None:
     for number, name in enumerate(files):
         problem = path_problem(name)
         if problem is None and len(encode_name(name)) > room:
-            problem = f"its path has more than {longest_path()} bytes; export to a directory of a shorter path"
+            problem = f"its path has more than {longest_path()} bytes; export to a directory with a shorter path"
         if problem is not None:
             raise _refused(reader, files.sample(number), problem)
     for number, other in below_files(files):
@@ -266,18 +266,18 @@ def _refuse_other_files(layout: ExportLayout, tree: SafeTree) -> None:
 
 def _not_of_export(root: Path, name: str) -> DestinationError:
     return DestinationError(
-        f"{printable(root)}: not empty, and {printable(name)} in it is no file of this pack. "
-        "Export goes into an empty or a new directory, or goes on with what it began there."
+        f"{printable(root)}: not empty, and {printable(name)} does not belong to this pack. Export to an "
+        "empty or a new directory, or to one with an interrupted export of this pack."
     )
 
 
 def _refuse_equal_names(reader: Reader, files: Files) -> None:
     """Raise an error if two names are equal on a file system that ignores case or the encoding of accents."""
     for number, first in repeats(Folded(files)):
-        problem = f"to this file system its name is that of {printable(files[first])}"
+        problem = f"on this file system its name equals {printable(files[first])}"
         raise _refused(reader, files.sample(number), problem)
     for number, other in below_files(Folded(files)):
-        problem = f"to this file system another sample's file, {printable(other)}, is its directory"
+        problem = f"on this file system another sample's file, {printable(other)}, would be its directory"
         raise _refused(reader, files.sample(number), problem)
 
 

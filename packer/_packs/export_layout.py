@@ -244,7 +244,7 @@ def _plain(path: str) -> str:
     plain = posixpath.normpath(path)
     level = _level(plain)
     if level > _MOST_LEVELS or path_problem("/".join(plain.split("/")[level:])):
-        raise ValueError("no path that is followed")
+        raise ValueError("not a path that packer follows")
     return plain
 
 

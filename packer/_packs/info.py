@@ -339,7 +339,7 @@ def description(pack: PackInfo, *, all_classes: bool = False) -> Iterator[Block]
         yield Heading("fields")
         yield _fields(pack.fields, all_classes)
     if pack.without_class:
-        of_none = "of no class" if pack.label_type == "class" else "of no number"
+        of_none = "whose label is not a class" if pack.label_type == "class" else "whose label is not a number"
         yield f"  {counted(pack.without_class, 'sample')} {of_none}: `packer verify` names them"
     yield ""
     yield Heading("source")
@@ -351,7 +351,7 @@ def _kind(pack: PackInfo) -> str:
     parts = f" of {counted(pack.parts, 'part')}" if pack.parts else ""
     if pack.format != "index":
         return f"pack{parts}"
-    return f"{'of files that stay where they are' if pack.base else 'of its own files'}{parts}"
+    return f"{'of files in their original place' if pack.base else 'of its own files'}{parts}"
 
 
 def _sizes(pack: PackInfo) -> Iterator[str]:

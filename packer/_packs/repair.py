@@ -82,13 +82,13 @@ def repair(
     with open_pack(path) as reader:
         if reader.place.remote:
             raise PackError(
-                f"{printable(reader.path)}: a pack at a URL cannot be repaired, because that changes its file. Repair "
-                "a copy on a disk (`packer stage`), and upload the copy"
+                f"{printable(reader.path)}: a pack at a URL cannot be repaired, because that changes its file. "
+                "Repair a copy on a disk (`packer stage`), and upload this copy"
             )
         if reader.in_place:
             raise PackError(
                 f"{printable(reader.path)}: packer does not change the files that an index lists. Restore the files "
-                "that `packer verify` names, or make the index again"
+                "that `packer verify` names, or create the index again"
             )
     damage = verify(path, workers=workers, progress=progress)
     repaired: list[str] = []
@@ -137,10 +137,10 @@ class Repaired(Displayable):
     left: list[Damage]
 
     def _blocks(self) -> Iterator[Block]:
-        yield f"{counted(len(self.samples), 'sample')} made again"
+        yield f"{counted(len(self.samples), 'sample')} repaired"
         yield from listed(self.samples)
         if self.left:
-            yield f"damaged in {counted(len(self.left), 'place')} still"
+            yield f"still damaged in {counted(len(self.left), 'place')}"
             yield from listed(self.left)
 
 
@@ -215,7 +215,7 @@ class _Origin:
         try:
             self._recipe: Recipe | str = Recipe.of(reader.manifest.settings)
         except ValueError as error:
-            self._recipe = f"how the pack's samples were made is not known: {printable(error)}"
+            self._recipe = f"the pack's manifest does not say how its samples were made: {printable(error)}"
 
     def made_again(self, wanted: _DamagedBytes) -> Buffer | Damage:
         """Return the original bytes of a sample or value; if there are none, the damage, with the reason added."""
@@ -231,11 +231,11 @@ class _Origin:
                     if wanted.match(data):
                         return data
                 problem = (
-                    f"{printable(self._source.path(number))} does not give the same bytes: it was changed, "
-                    "or the libraries that decode and encode it were"
+                    f"{printable(self._source.path(number))} does not give the same bytes: it has changed, or the "
+                    "libraries that decode and encode it have"
                 )
                 if damage.field:
-                    problem = f"{printable(self._source.root)} does not give the same value: it was changed"
+                    problem = f"{printable(self._source.root)} does not give the same value: it has changed"
             except ImageError as error:
                 problem = f"in {printable(self._source.root)}: {error.reason}"
         return replace(damage, reason=f"{damage.reason}; {problem}")
@@ -306,7 +306,7 @@ def _opened(reader: Reader, root: Path, wanted: set[int]) -> tuple[Source, dict[
         copy = pack_source(root)
     except (NotAPackError, PackNotFoundError):
         if not os.path.isdir(root):
-            what = "neither a directory nor a pack" if os.path.lexists(root) else "no such directory, and no such pack"
+            what = "neither a directory nor a pack" if os.path.lexists(root) else "no such directory or pack"
             raise SourceError(f"{printable(root)}: {what}") from None
         tree = Source("tree", root, reader.names, reader.table.label, reader.manifest.classes)
         return tree, {index: index for index in wanted}

@@ -123,8 +123,8 @@ class SafeTree:
                     if not file.read(1):
                         return True
         raise DestinationError(
-            f"{printable(self.root / name)}: is there, and holds something else than the sample of this name. "
-            "Remove the file, or export to another directory."
+            f"{printable(self.root / name)}: already exists, and is not the sample of this name. Remove the "
+            "file, or export to another directory."
         )
 
     def sync(self, names: Iterable[str]) -> None:
@@ -164,7 +164,7 @@ class SafeTree:
     def _require_inside(self, name: str) -> None:
         problem = path_problem(name)
         if problem is not None:
-            raise DestinationError(f"{printable(self.root)}: nothing is written to {printable(name)}: {problem}")
+            raise DestinationError(f"{printable(self.root)}: cannot write to {printable(name)}: {problem}")
 
     def _open(self, name: str, flags: int) -> int:
         if _BY_DESCRIPTOR:

@@ -101,7 +101,7 @@ def verify(
     progress = shown_progress(progress, path)
     require_count("workers", workers)
     if library not in (None, *LIBRARIES):
-        raise OptionError(f"library is {' or '.join(map(repr, LIBRARIES))}, not {library!r}")
+        raise OptionError(f"library must be {' or '.join(map(repr, LIBRARIES))}, not {library!r}")
     with open_pack(path) as reader:
         damage = [*_check_table(reader), *(Damage(reason) for reason in reader.check_structure())]
         if quick or not reader.has_checksums:
@@ -185,13 +185,13 @@ def notes_of(reader: Reader, *, quick: bool = False) -> list[str]:
     """Return the notes on an intact pack: why samples were not read, and the losses from the source."""
     unread = " (quick: the samples were not read)" if quick else ""
     if not reader.has_checksums:
-        unread = " (without checksums: its files have the sizes and the times that were listed)"
+        unread = " (without checksums: only the sizes and modification times of its files were compared)"
     manifest = reader.manifest
     unlabeled = int(np.count_nonzero(reader.table.label == UNLABELED)) if manifest.label_type == "class" else 0
     lines = losses(manifest.account, unlabeled)
     if manifest.skipped:
         left_out = counted(len(manifest.skipped), "sample")
-        lines.insert(0, f"{left_out} left out, which could not be used: see `packer info`")
+        lines.insert(0, f"{left_out} left out as unusable: see `packer info`")
     return [unread, *lines]
 
 
@@ -223,7 +223,7 @@ def _first(found: Iterator[Damage]) -> Iterator[Damage]:
     shown = sorted(itertools.islice(found, _LISTED), key=lambda item: item.index or 0)
     yield from shown
     if more := sum(1 for _ in found):
-        yield Damage(f"{more} more rows of the table are wrong in the same way as that of sample {shown[0].index}")
+        yield Damage(f"{more} more rows of the table have the same problem as that of sample {shown[0].index}")
 
 
 def _wrong_labels(reader: Reader) -> Iterator[Damage]:
@@ -255,7 +255,7 @@ def _overlaps(reader: Reader) -> Iterator[Damage]:
 
 def _wrong_names(reader: Reader) -> Iterator[Damage]:
     for index, name in enumerate(reader.names.each_encoded()):
-        problem = "its name lies outside of the names" if name is None else name_problem(decode_name(name))
+        problem = "its name is outside of the list of names" if name is None else name_problem(decode_name(name))
         if problem is not None:
             yield Damage(problem, index, decode_name(name or b""))
 
@@ -290,7 +290,7 @@ def _wrong(field: Field, columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArr
     if field.is_blob:
         sizes, checksums = columns
         wrong = (sizes < NO_VALUE) | ((sizes == NO_VALUE) & (checksums != 0))
-        return wrong, "its row in the table says {0} bytes and the checksum {1}"
+        return wrong, "its row in the table has the size {0} and the checksum {1}"
     if KINDS[field.kind].has_classes:
         return (columns[0] != NO_VALUE) & ~field.knows(columns[0]), "{0} is not an id of its classes"
     values, missing = columns
@@ -299,7 +299,7 @@ def _wrong(field: Field, columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArr
         wrong |= (missing == 0) & (values > 1)
     elif values.dtype.kind == "f":
         wrong |= (missing == 0) & np.isnan(values)
-    return wrong, f"its row in the table says {{0}} and {{1}}, which is no {field.dtype} and no missing one"
+    return wrong, f"its row in the table has {{0}} and {{1}}, which is neither a {field.dtype} nor a missing value"
 
 
 def _check_samples(
@@ -383,7 +383,7 @@ def _pixels_problem(field: Field, blob: Buffer, size: tuple[int, int], exif: str
     if found == size:
         return None
     kind = "a mask" if is_mask else "an image"
-    return f"{kind} of {found[1]} x {found[0]} pixels, and its image has {size[1]} x {size[0]}"
+    return f"{kind} of {found[1]} x {found[0]} pixels, but its image has {size[1]} x {size[0]}"
 
 
 def _runs_problem(segmentations: Sequence[Any], height: int, width: int) -> str | None:
@@ -397,7 +397,7 @@ def _runs_problem(segmentations: Sequence[Any], height: int, width: int) -> str 
 def _boxes_problem(boxes: npt.NDArray[np.float32], height: int, width: int) -> str | None:
     wrong = (boxes[:, :2] < -MARGIN) | (boxes[:, 2:] > (width + MARGIN, height + MARGIN))
     for box in boxes[wrong.any(axis=1)][:1].tolist():
-        return f"the box {box} (x y x y) does not lie in the image, which has {width} x {height} pixels"
+        return f"the box {box} (x y x y) is not inside of the image, which has {width} x {height} pixels"
     return None
 
 
@@ -406,7 +406,7 @@ def _keypoints_problem(keypoints: npt.NDArray[np.float32], height: int, width: i
     visible = points[points[:, 2] > 0, :2]
     wrong = (visible < -MARGIN) | (visible > (width + MARGIN, height + MARGIN))
     for x, y in visible[wrong.any(axis=1)][:1].tolist():
-        return f"the visible keypoint at {x:g}, {y:g} does not lie in the image, which has {width} x {height} pixels"
+        return f"the visible keypoint at {x:g}, {y:g} is not inside of the image, which has {width} x {height} pixels"
     return None
 
 
@@ -448,7 +448,7 @@ def disagreements(reader: Reader, library: str, progress: ProgressCallback | Non
     try:
         import lmdb
     except ImportError as error:
-        raise MissingDependencyError("liblmdb needs lmdb (pip install lmdb)") from error
+        raise MissingDependencyError(f"{option('library', library)} needs lmdb (pip install lmdb)") from error
     try:
         with (
             lmdb.open(reader.path, subdir=False, lock=False, readonly=True) as environment,
@@ -458,7 +458,7 @@ def disagreements(reader: Reader, library: str, progress: ProgressCallback | Non
     except lmdb.CorruptedError as error:
         yield Damage(f"liblmdb cannot read it: {error}")
     except lmdb.Error as error:
-        raise PackError(f"{printable(reader.path)}: liblmdb cannot read it here: {error}") from error
+        raise PackError(f"{printable(reader.path)}: liblmdb cannot read it on this system: {error}") from error
 
 
 def _compared(
@@ -478,4 +478,4 @@ def _compared(
         if progress is not None and (index % 1000 == 0 or index == len(reader)):
             progress(index, len(reader))
     if index < len(reader):
-        yield Damage(f"liblmdb finds {index} samples, and the table has {len(reader)}")
+        yield Damage(f"liblmdb finds {index} samples, but the table has {len(reader)}")

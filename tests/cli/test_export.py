@@ -22,8 +22,8 @@ def test_there_and_back(tmp_path: Path) -> None:
     result = packer("export", tmp_path / "x.h5", tmp_path / "out")
     assert result.returncode == 1
     assert result.stderr == (
-        f"packer: {tmp_path}/out: not empty, and notes.txt in it is no file of this pack. "
-        "Export goes into an empty or a new directory, or goes on with what it began there.\n"
+        f"packer: {tmp_path}/out: not empty, and notes.txt does not belong to this pack. "
+        "Export to an empty or a new directory, or to one with an interrupted export of this pack.\n"
     )
     assert packer("export", tmp_path / "x.h5", tmp_path / "again", "--quiet").stdout == ""
 

@@ -170,5 +170,5 @@ def test_what_is_no_pack(tmp_path: Path) -> None:
 def test_samples_of_no_class_are_counted(tmp_path: Path) -> None:
     path = write_pack(tmp_path / "x.lmdb", "lmdb", [Sample(f"a/{label}", label, b"x", 1, 1) for label in (0, 99, -7)])
     shown, as_json = packer_many([["info", path], ["info", path, "--json"]])
-    assert "2 samples of no class: `packer verify` names them" in shown.stdout
+    assert "2 samples whose label is not a class: `packer verify` names them" in shown.stdout
     assert json.loads(as_json.stdout)["without_class"] == 2

@@ -73,7 +73,7 @@ def test_a_directory_with_anything_else_in_it_is_refused(
     (out / "a" / "deep").mkdir(parents=True)
     make(out / name)
     before = content(out)
-    with pytest.raises(DestinationError, match=f"out: not empty, and {name} in it is no file of this pack"):
+    with pytest.raises(DestinationError, match=f"out: not empty, and {name} does not belong to this pack"):
         export(pack, out)
     assert content(out) == before
 
@@ -83,6 +83,6 @@ def test_a_file_with_other_bytes_is_never_overwritten(tmp_path: Path, data: byte
     pack, out = pack_of(tmp_path, 0, 0, 1), tmp_path / "out"
     (out / "a" / "deep" / "er").mkdir(parents=True)
     (out / NAMES[1]).write_bytes(data)
-    with pytest.raises(DestinationError, match=f"{NAMES[1]}: is there, and holds something else than the sample"):
+    with pytest.raises(DestinationError, match=f"{NAMES[1]}: already exists, and is not the sample"):
         export(pack, out)
     assert (out / NAMES[1]).read_bytes() == data

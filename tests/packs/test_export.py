@@ -244,7 +244,7 @@ def test_a_class_that_is_not_text_is_refused(tmp_path: Path) -> None:
         (("x/a", "x/" + "é" * 128 + "/b"), "more than 255 bytes"),
         (
             ("x/a", "x/" + "/".join(["d" * 200] * 25)),
-            r"its path has more than \d+ bytes; export to a directory of a shorter",
+            r"its path has more than \d+ bytes; export to a directory with a shorter",
         ),
     ],
     ids=["below a file", "deep below a file", "long part", "long path"],
@@ -318,7 +318,7 @@ def test_a_file_of_the_name_of_the_lock_is_never_removed(tmp_path: Path) -> None
     out = tmp_path / "out"
     out.mkdir()
     (out / "packer-export.lock").write_bytes(b"of somebody")
-    with pytest.raises(DestinationError, match=r"not empty, and packer-export\.lock in it"):
+    with pytest.raises(DestinationError, match=r"not empty, and packer-export\.lock does not belong"):
         export(write_pack(tmp_path / "pack.lmdb", "lmdb", samples("a/x.png")), out)
     assert content(out) == {"packer-export.lock": b"of somebody"}
     path = write_pack(tmp_path / "own.lmdb", "lmdb", samples("a/x.png", "packer-export.lock"))

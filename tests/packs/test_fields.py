@@ -264,7 +264,7 @@ def _require_other_fields(pack: Path, damaged: str, kept: dict[str, list[Stored]
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("mask", png("P", 1, (5, 5)), "a mask of 5 x 5 pixels, and its image has 8 x 6"),
+        ("mask", png("P", 1, (5, 5)), "a mask of 5 x 5 pixels, but its image has 8 x 6"),
         ("mask", b"no image", "not an image that Pillow can read"),
         ("mask", b"", "empty file"),
         ("depth", png("I;16", 1)[:70], "cannot be decoded"),
@@ -276,15 +276,15 @@ def _require_other_fields(pack: Path, damaged: str, kept: dict[str, list[Stored]
         ("about", Raw(b"[" * 100_000), "nested too deeply"),
         ("embedding", Raw(b"12345"), "hold no shape of 1 axes"),
         ("embedding", Raw(np.array([9], "<i8").tobytes()), "no elements of an array"),
-        ("boxes", [[0, 0, WIDTH + 2, 3]], "does not lie in the image, which has 8 x 6 pixels"),
-        ("boxes", [[-3, 0, 2, 3]], "does not lie in the image"),
+        ("boxes", [[0, 0, WIDTH + 2, 3]], "is not inside of the image, which has 8 x 6 pixels"),
+        ("boxes", [[-3, 0, 2, 3]], "is not inside of the image"),
         ("boxes", Raw(np.array([4, 0, 2, 3], "<f4").tobytes()), "a box ends before it begins"),
         ("boxes", Raw(np.array([np.nan, 0, 2, 3], "<f4").tobytes()), "are finite numbers"),
         ("boxes", Raw(b"123"), "3 bytes are no boxes"),
         ("points", Raw(np.array([1, 2], "<i8").tobytes()), "no elements"),
-        ("points", [[[1, 2, 2], [WIDTH + 2, 0, 1]]], "the visible keypoint at 10, 0 does not lie in the image"),
-        ("points", [[[-1.5, 2, 1]]], "the visible keypoint at -1.5, 2 does not lie"),
-        ("depth", png("I;16", 3, (5, 9)), "an image of 9 x 5 pixels, and its image has 8 x 6"),
+        ("points", [[[1, 2, 2], [WIDTH + 2, 0, 1]]], "the visible keypoint at 10, 0 is not inside of the image"),
+        ("points", [[[-1.5, 2, 1]]], "the visible keypoint at -1.5, 2 is not inside"),
+        ("depth", png("I;16", 3, (5, 9)), "an image of 9 x 5 pixels, but its image has 8 x 6"),
         ("about", Raw(b"NaN"), "NaN is no number of JSON"),
         ("about", Raw(b'{"x":[1e999]}'), "'1e999' is too large a number"),
         ("about", Raw(b'["\\ud800"]'), "no text that UTF-8 can hold"),
@@ -330,13 +330,13 @@ def test_a_box_may_end_beside_its_image_by_rounding(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "reason"),
     [
-        ("field.age", np.nan, "field 'age': its row in the table says nan and 0, which is no float32"),
-        ("field.age.null", 2, "field 'age': .* says 1.5 and 2"),
-        ("field.seen", 2, "field 'seen': .* says 2 and 0, which is no bool"),
+        ("field.age", np.nan, "field 'age': its row in the table has nan and 0, which is neither a float32"),
+        ("field.age.null", 2, "field 'age': .* has 1.5 and 2"),
+        ("field.seen", 2, "field 'seen': .* has 2 and 0, which is neither a bool"),
         ("field.kind", 5, "field 'kind': 5 is not an id of its classes"),
         ("field.kind", -7, "field 'kind': -7 is not an id"),
-        ("field.mask.size", -1, "field 'mask': .* says -1 bytes and the checksum"),
-        ("field.mask.size", -9, "field 'mask': .* says -9 bytes"),
+        ("field.mask.size", -1, "field 'mask': .* has the size -1 and the checksum"),
+        ("field.mask.size", -9, "field 'mask': .* has the size -9"),
     ],
 )
 def test_a_number_that_no_field_has(tmp_path: Path, column: str, value: float, reason: str) -> None:

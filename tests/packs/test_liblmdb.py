@@ -47,5 +47,5 @@ def test_other_packs_and_libraries_are_refused(pack: Path, tmp_path: Path) -> No
     packer.convert(pack, tmp_path / "pack.h5")
     with pytest.raises(packer.OptionError, match="library='liblmdb' applies only to a single file of the format lmdb"):
         packer.verify(tmp_path / "pack.h5", library="liblmdb")
-    with pytest.raises(ValueError, match="library is 'liblmdb', not 'mdb'"):
+    with pytest.raises(ValueError, match="library must be 'liblmdb', not 'mdb'"):
         packer.verify(pack, library="mdb")

@@ -92,7 +92,7 @@ def test_parts_whose_fields_are_not_those_of_the_whole_are_named(tmp_path: Path)
     columns = {name.replace("age", "years"): number for name, number in manifest.columns.items()}
     write_manifest(tmp_path / "parts", replace(manifest, fields=(replace(KEPT[0], name="years"),), columns=columns))
     assert [str(damage) for damage in verify(tmp_path / "parts")] == [
-        f"part-0000{number}.lmdb: its fields are not those of the whole" for number in (0, 1)
+        f"part-0000{number}.lmdb: its fields differ from those of the joined pack" for number in (0, 1)
     ]
 
 

@@ -150,7 +150,11 @@ def test_a_copy_that_is_damaged_or_another_pack_mends_nothing(tree: Path, tmp_pa
     damage(path, 3)
     damage(copy, 3)
     before = content(path)
-    for root, reason in [(copy, "checksum does not fit"), (other, "does not give the same"), (path, "does not fit")]:
+    for root, reason in [
+        (copy, "checksum does not match"),
+        (other, "does not give the same"),
+        (path, "does not match"),
+    ]:
         repaired = repair(path, root)
         assert repaired.samples == []
         assert reason in next(item.reason.split("; ")[1] for item in repaired.left if item.index == 3)

@@ -248,7 +248,7 @@ def test_wrong_rows_without_number(tmp_path: Path) -> None:
     samples = [sample(f"a/{number:03d}", -1) for number in range(150)] + [sample("a/000", -1)] * 150
     lines = made(tmp_path, "hdf5", samples)
     assert [line for line in lines if "200 more rows" in line] == [
-        "200 more rows of the table are wrong in the same way as that of sample 0"
+        "200 more rows of the table have the same problem as that of sample 0"
     ]
     assert len([line for line in lines if "label -1" in line]) == 100
     assert len([line for line in lines if "another sample has the same name" in line]) == 100
@@ -267,7 +267,7 @@ def test_damaged_names_are_not_judged(pack: Path) -> None:
     damage = [item for item in verify(pack) if not item.reason.startswith("table.pth")]
     assert "column 'names'" in damage[0].reason
     assert damage[0].index is None
-    assert {item.reason for item in damage[1:]} == {"damaged: the checksum does not fit"}
+    assert {item.reason for item in damage[1:]} == {"damaged: the checksum does not match"}
 
 
 def test_memory_does_not_hold_what_was_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
