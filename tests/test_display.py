@@ -174,7 +174,7 @@ def test_a_dataset_in_a_notebook_has_pictures_and_says_what_is_damaged(hostile: 
     with packer.open_dataset(hostile) as dataset:
         page = Page(dataset._repr_html_())
         assert page.tags.count("img") == 5
-        assert "the checksum does not fit" in page.text
+        assert "the checksum does not match" in page.text
         assert Page(dataset[:0]._repr_html_()).tags.count("figure") == 0
     assert str(hostile) in repr(dataset)  # closed
 

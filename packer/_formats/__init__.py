@@ -58,7 +58,7 @@ PARTS = Format(
 INDEX = Format(
     "index",
     (".index",),
-    "samples that stay in files of others",
+    "samples that stay in their original files",
     reader="packer._formats.index:IndexReader",
     signs=("files.bin", OWN_INDEX),
     files=("manifest.json", "table.bin", "files.bin"),
@@ -81,13 +81,12 @@ def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -
             return row
     if suffix in INDEX.suffixes:
         raise DestinationOptionError(
-            f"{printable(path)}: an index has no images of its own. Use `packer index SRC DST`"
+            f"{printable(path)}: an index contains no images. To make one, use `packer index SRC DST`"
         )
     known = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
     raise DestinationOptionError(
-        f"{printable(path)}: the suffix decides the format, and "
-        f"{f'{suffix} is not one of' if suffix else 'this name has none of'} {known}. "
-        f"{advice}"
+        f"{printable(path)}: the suffix determines the format, but "
+        f"{f'{suffix} is not one of' if suffix else 'this name has none of'} {known}. {advice}"
     )
 
 
@@ -110,7 +109,7 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
     if row is not None:
         return row
     if head is None and not place.is_directory():
-        raise PackNotFoundError(f"{printable(place.as_written)}: no object and no pack with this name exists.")
+        raise PackNotFoundError(f"{printable(place.as_written)}: there is no object and no pack of this name.")
     _refuse_of_plugin(place, head)
     known = ", ".join(FORMATS)
     reason = f"not a pack of any format that this packer reads ({known}), or damaged at its beginning"
@@ -121,8 +120,8 @@ def _what_else(place: Place) -> str:
     """Return the end of the error about a path that is no pack: what the path is, and the commands that read it."""
     if place.remote:
         return (
-            ". A file of another tool with images in it is read in place, by an index that is made where the file is "
-            "on a disk; then `packer index NAME.index --base URL`"
+            ". To read a file of another tool in place, index it where the file is on a disk; then `packer "
+            "index NAME.index --base URL`"
         )
     from packer._containers import CONTAINERS, find_container
 
@@ -135,18 +134,18 @@ def _what_else(place: Place) -> str:
         if found is None and os.path.isdir(path):
             pack, index = (shlex.quote(printable(name + suffix)) for suffix in (".lmdb", ".index"))
             return (
-                f". If it has images in it: `packer convert {src} {pack}`, or to leave them where they are: "
+                f". If it contains images, convert them: `packer convert {src} {pack}`, or index them in place: "
                 f"`packer index {src} {index}`"
             )
         if found is None:
-            return ", and no file of another tool that packer reads"
+            return ", and not a file of another tool that packer reads"
         container, files = found
         container.open(files, {})
     except PackerError as error:  # of a container that is damaged, needs an option, or lacks its library
         return f". {message_of(error)}"
     return (
-        f". It may be another tool's, {printable(CONTAINERS[container.kind].help)}: `packer convert {src} NAME.lmdb` "
-        f"copies the images, `packer index {src} NAME.index` reads them in place"
+        f". It may be a file of another tool ({printable(CONTAINERS[container.kind].help)}): `packer "
+        f"convert {src} NAME.lmdb` copies the images, `packer index {src} NAME.index` reads them in place"
     )
 
 
@@ -176,7 +175,7 @@ def _refuse_of_plugin(place: Place, head: bytes | None) -> None:
 def _missing(place: Place, format: str) -> PackError | MissingDependencyError:
     """Return the error for an unknown format; a name that no plug-in can have indicates damage."""
     if not _PLUGIN_NAME.fullmatch(format):
-        return CorruptPackError(f"the manifest says that the format is {printable(format)!r}", place.as_written)
+        return CorruptPackError(f"the manifest contains an invalid format: {printable(format)!r}", place.as_written)
     why = FORMATS.why_missing(format)
     return MissingDependencyError(f"{printable(place.as_written)}: is a pack of {printable(why)}")
 
@@ -186,7 +185,7 @@ def _kind_of_directory(place: Place) -> str:
     if not _is_part_of_pack(place):
         return "a directory that is not a pack"
     missing = " or ".join(row.files[-1] for row in _DIRECTORIES)
-    return f"a directory without {missing}: a pack that was copied in part, or damaged"
+    return f"a directory without {missing}: a pack that was copied incompletely, or is damaged"
 
 
 def _is_part_of_pack(place: Place) -> bool:
@@ -292,7 +291,7 @@ def _opened(place: Place, check: str) -> Reader:
     if known is None or (row is not PARTS and known.reader != row.reader and known.open_reader() is not type(reader)):
         reader.close()
         raise CorruptPackError(
-            f"the manifest has the format {format!r}, but the files are a pack of {row.name}", place.as_written
+            f"the manifest says {format!r}, but the files are a pack of the format {row.name}", place.as_written
         )
     return reader
 
@@ -307,6 +306,8 @@ def check_readable(path: str | os.PathLike[str], manifest: Manifest) -> None:
     """
     with open_pack(path) as reader:
         if reader.manifest != manifest:
-            raise CorruptPackError("the written data are read back differently; the disk or the memory is faulty", path)
+            raise CorruptPackError(
+                "the data read back differ from the data written; the disk or the memory is faulty", path
+            )
         for index in {0, len(reader) // 2, len(reader) - 1} if len(reader) else ():
             reader.read(index)

@@ -184,7 +184,7 @@ AGAIN = f"Start again with {option('fresh', True)}."
 
 def not_of_journal(path: str | Path) -> DestinationError:
     """Return the error for an unfinished file that does not match the journal."""
-    return DestinationError(f"{printable(path)}: does not fit its journal. {AGAIN}")
+    return DestinationError(f"{printable(path)}: does not match its journal. {AGAIN}")
 
 
 class PackAccess(abc.ABC):

@@ -164,7 +164,7 @@ def files_of_others(pack: str | os.PathLike[str] | Place, found: Iterable[str]) 
     elif listed is None and row is FORMATS.own.get("pth"):
         others -= _files_of_pth(others)
     elif listed is None and others and row.name not in FORMATS.own:
-        raise CorruptPackError(f"only the plug-in for {row.name} knows them", place.path)
+        raise CorruptPackError(f"only the plug-in for {row.name} knows the files of this pack", place.path)
     return sorted(others)
 
 

@@ -178,7 +178,7 @@ class ForeignWriter(Writer):
 def one_file(suffix: str, options: Mapping[str, Any]) -> None:
     """Raise DestinationOptionError if `options` limit the size of shards; for formats that write a single file."""
     if options.keys() - {"shard_size"} or options.get("shard_size", MAX_SHARD_SIZE) != MAX_SHARD_SIZE:
-        raise DestinationOptionError(f"a {suffix} pack is one file, whose size cannot be chosen")
+        raise DestinationOptionError(f"a {suffix} pack is one file, so it has no shard size")
 
 
 _PIECE = 1 << 20
@@ -264,7 +264,7 @@ class FramedReader(IndexReader):
         framing = self.manifest.layout.get("framing")
         starts = self._starts.tolist()
         if not isinstance(framing, list) or len(framing) != len(starts) - 2:
-            yield "the manifest does not have a checksum of each file"
+            yield "the manifest does not contain a checksum for each file"
         elif not damaged:
             for number, expected in enumerate(framing):
                 yield from self._check_framing(number, expected, starts[number], starts[number + 1])
@@ -275,7 +275,10 @@ class FramedReader(IndexReader):
             file, _ = self._open_data_file(number)
             with file:
                 if framing_checksum(file, lying_in(self.table, start, stop)) != expected:
-                    yield f"{name}: what lies around the samples does not fit its checksum, and other tools read it"
+                    yield (
+                        f"{name}: the bytes between the samples do not match their checksum, and other tools read "
+                        "these bytes"
+                    )
         except CorruptPackError as error:
             yield f"{name}: {error.reason}"
 
@@ -351,7 +354,7 @@ class ShardWriter(ForeignWriter):
         default, most = cls.shard_sizes
         size = options.get("shard_size", default)
         if not 1 <= size <= most:
-            raise DestinationOptionError(f"a shard has 1 to {most} bytes, not {size}")
+            raise DestinationOptionError(f"a shard must have 1 to {most} bytes, not {size}")
 
     @abc.abstractmethod
     def frame(self, sample: Sample) -> Frame:

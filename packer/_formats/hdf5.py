@@ -91,8 +91,8 @@ class HDF5Writer(Writer):
             ) as file:
                 if _reserve(file, length) != _DATA_AT:
                     raise DestinationError(
-                        f"{printable(self._path)}: HDF5 {h5py.version.hdf5_version} lays out the file "
-                        "in another way than expected; please report this version"
+                        f"{printable(self._path)}: HDF5 {h5py.version.hdf5_version} writes another file layout than "
+                        "expected; please report this version"
                     )
                 # All of the structure first, which libhdf5 puts into one block before the values.
                 values = {"manifest": np.frombuffer(manifest.to_json(), np.uint8), **table.columns()}
@@ -208,7 +208,7 @@ class HDF5Reader(FileReader):
                 self._data_at, self._data_size = self._find(file, "data", "|u1")
                 if self._data_at + self._data_size > self._file.size:
                     raise CorruptPackError(
-                        "the file was cut short, or the dataset 'data' has no place in it", self.path
+                        "the file was cut short, or the dataset 'data' is not stored in it", self.path
                     )
         except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
             raise CorruptPackError(f"libhdf5 cannot read its structure: {error}", self.path) from error
@@ -237,7 +237,7 @@ class HDF5Reader(FileReader):
             raise CorruptPackError(f"the dataset {name!r} is not a contiguous vector of {dtype}", self.path)
         offset = dataset.id.get_offset()
         if offset is None and dataset.size:
-            raise CorruptPackError(f"the dataset {name!r} has no place in the file", self.path)
+            raise CorruptPackError(f"the dataset {name!r} is not stored in the file", self.path)
         return offset or 0, dataset.size
 
 

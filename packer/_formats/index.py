@@ -38,8 +38,8 @@ from packer.errors import CorruptPackError, DestinationError, printable
 DATA_FILE = "data.bin"
 """The file with the index's own bytes: those that are not one range of a listed file."""
 
-_CHANGED = "Index it again, or put back the file that it was"
-_MOVED = "If it was moved, say where it is: `packer index INDEX --base DIR`"
+_CHANGED = "Index it again, or restore the original file"
+_MOVED = "If it was moved, give its new path: `packer index INDEX --base DIR`"
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd
 
 
@@ -157,7 +157,7 @@ def move_index(path: Path, base: Path) -> Manifest:
     with reader:
         manifest, first = reader.manifest, reader.first_file()
         if not reader.in_place or reader.brings_files:
-            raise DestinationError(f"{printable(path)}: has its files in itself, and no other base")
+            raise DestinationError(f"{printable(path)}: contains its files itself, so it cannot have another base")
     there = place_of(base)
     if first and not there.holding([first]):
         raise DestinationError(f"{printable(there)}: has no {printable(first)}, which the index lists first")
@@ -185,7 +185,7 @@ def listed_names(directory: Place) -> list[str]:
     lists = [Names(data[24 * count :], numbers[2 * count : 3 * count], file.path) for count in counts.tolist()]
     whole = [list(names) for names in lists if (np.diff(names.ends, prepend=0) > 0).all()]
     if len(whole) != 1 or any(map(name_problem, whole[0])):
-        raise CorruptPackError("the list of its files is damaged", file.path)
+        raise CorruptPackError("its list of files is damaged", file.path)
     return whole[0]
 
 
@@ -221,7 +221,7 @@ class IndexReader(SpreadReader):
                 self._pixels = PixelLayout(**layout["pixels"])
             base = _text(layout["base"])
             if self._own and base != os.pardir:
-                raise ValueError(f"{base!r} is not the pack, in which they lie")
+                raise ValueError(f"{base!r} is not the pack, which contains them")
             self._has_checksums = layout["checksums"] is True
             if not self._has_checksums:
                 self.check = "never"  # there is nothing to compare with
@@ -237,7 +237,7 @@ class IndexReader(SpreadReader):
         size, modified, ends, blob = self._listed.values()
         size, modified = size.copy(), modified.copy()
         if (size < -1).any() or size.astype(float).sum() + data >= 1 << 62:
-            raise CorruptPackError("files have no such sizes", self._files_file.path)
+            raise CorruptPackError("it contains impossible file sizes", self._files_file.path)
         self._file_names = Names(blob, ends, self._files_file.path)
         self._base = self._base_of(base)
         if self._base.remote:  # a remote file has the time of its upload
@@ -256,7 +256,7 @@ class IndexReader(SpreadReader):
             try:
                 self.place.require_no_link(COPIES)
             except StrangeFileError as error:
-                why = "it is a link, and the files of a copied index lie in it"
+                why = "it is a link, but a copied index must contain its files"
                 raise CorruptPackError(why, f"{self.path}/{COPIES}") from error
         try:
             return self._index.follow(COPIES if self._brings_files else base)
@@ -306,7 +306,7 @@ class IndexReader(SpreadReader):
             return super()._fetch_image(row)
         size = self._pixels.size(row.height, row.width)
         if size * 3 != row.size * len(self._pixels.channels):
-            raise CorruptPackError(f"{row.size} bytes are not those of {row.width} x {row.height} pixels", self.path)
+            raise CorruptPackError(f"{row.size} bytes are not the size of {row.width} x {row.height} pixels", self.path)
         return self._pixels.rgb(self._fetch(row.offset, size), row.height, row.width).tobytes()
 
     def _data_name(self, number: int) -> str:
@@ -320,15 +320,17 @@ class IndexReader(SpreadReader):
         where = base.path_of(name)
         if not base.holds(name):
             if not base.is_directory():
-                raise CorruptPackError(f"the directory of its files is gone, or cannot be reached. {_MOVED}", base.path)
-            raise CorruptPackError(f"is gone, or cannot be reached. {_CHANGED}", where)
+                raise CorruptPackError(
+                    f"the directory of its files does not exist, or cannot be reached. {_MOVED}", base.path
+                )
+            raise CorruptPackError(f"does not exist, or cannot be reached. {_CHANGED}", where)
         file = base.open(name) if self._owns_files else base.join(name).open()
         before, now = stamp_in(self._stamps, number), (file.size, file.modified)
         if not same_stamp(before, now):
             file.close()
             if before[1] == ANY_TIME:
                 when = "written" if self._owns_files else "indexed"
-                raise CorruptPackError(f"it has {now[0]} bytes, and had {before[0]} when it was {when}", where)
+                raise CorruptPackError(f"it has {now[0]} bytes, but had {before[0]} when it was {when}", where)
             raise CorruptPackError(f"changed since it was indexed: {what_changed(before, now)}. {_CHANGED}", where)
         return file, 0
 
@@ -417,7 +419,7 @@ class IndexReader(SpreadReader):
         """Compare the list of files with its checksums, and check the names in it."""
         for (name, column), expected in zip(self._listed.items(), self._file_columns, strict=False):
             if column_checksum(column) != expected:
-                yield f"the list of files: the column {name!r} does not fit its checksum"
+                yield f"the list of files: the column {name!r} does not match its checksum"
                 return
         seen = set()
         for name in self._file_names:
@@ -441,11 +443,11 @@ class IndexReader(SpreadReader):
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 62:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 
 def _text(value: Any) -> str:
     if type(value) is not str or "\0" in value:
-        raise ValueError(f"{value!r} is no path")
+        raise ValueError(f"{value!r} is not a path")
     return value

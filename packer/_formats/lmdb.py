@@ -305,8 +305,8 @@ class LMDBWriter(Writer):
     def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:
         if max(8 * rows, names) > MOST_BYTES:
             raise DestinationError(
-                f"{rows:,} samples are too many for one LMDB file, whose columns have less than 4 GiB each. "
-                f"Say {option('parts')}, or use HDF5."
+                f"{rows:,} samples are too many for one LMDB file, whose columns have less than 4 GiB each. Pass "
+                f"{option('parts')}, or use HDF5."
             )
 
     def append(self, sample: Sample) -> Placed:
@@ -394,4 +394,4 @@ class LMDBReader(FileReader):
             yield f"the LMDB tree is damaged: {error.reason}"
             return
         if found != len(self):
-            yield f"the LMDB tree holds {found} samples and the table {len(self)}"
+            yield f"the LMDB tree contains {found} samples, but the table {len(self)}"

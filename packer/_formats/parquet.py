@@ -246,7 +246,7 @@ class ParquetWriter(ShardWriter):
         size = sum(map(len, sample.parts))
         if size > _MOST:
             raise DestinationError(
-                f"{printable(sample.name)}: {size:,} bytes are too many for a row of Parquet: it has at most {_MOST:,}"
+                f"{printable(sample.name)}: {size:,} bytes are too many for a row of Parquet; the limit is {_MOST:,}"
             )
         frame = self.new_frame()
         frame.add(first_page(len(sample.data)))

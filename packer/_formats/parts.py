@@ -339,7 +339,7 @@ def _of_the_same_kind(reader: Reader, before: Sequence[Manifest], alike: Sequenc
         return reader.manifest
     for member in alike:
         if getattr(reader.manifest, member) != getattr(before[0], member):
-            raise CorruptPackError(f"differs in its {member} from the part before it", reader.path)
+            raise CorruptPackError(f"differs from the part before it in its {member}", reader.path)
     return replace(reader.manifest, classes=before[0].classes)  # one list in memory, however many parts
 
 
@@ -389,7 +389,7 @@ class PartsReader(SpreadReader):
             ]
             self._table_name = str(manifest.layout.get("table", TABLE_FILE))
             if self._table_name != TABLE_FILE and not _APPENDED_TABLE.fullmatch(self._table_name):
-                raise ValueError(f"{printable(self._table_name)} is no name of a table")
+                raise ValueError(f"{printable(self._table_name)} is not the name of a table")
             _require_plain([part for part, _, _ in self._parts], files)
             self._files = files
             self._spread([file.data for file in files])
@@ -398,7 +398,9 @@ class PartsReader(SpreadReader):
         rows, table = self._open_table(self.place.open(self._table_name), manifest, names)
         counts = [count for _, count, _ in self._parts]
         if sum(counts) != rows or min(counts, default=0) < 0:
-            raise CorruptPackError(f"its parts do not have the {rows} samples that are in its table", self.path)
+            raise CorruptPackError(
+                f"the numbers of samples in its parts do not add up to the {rows} samples in its table", self.path
+            )
         return manifest, table
 
     def file_names(self) -> list[str]:
@@ -417,7 +419,7 @@ class PartsReader(SpreadReader):
         file = self.place.open(listed.path)
         if file.size != listed.size:
             raise CorruptPackError(
-                f"it has {file.size} bytes, and had {listed.size} when the parts were joined", file.path
+                f"it has {file.size} bytes, but had {listed.size} when the parts were joined", file.path
             )
         return file, listed.begin
 
@@ -455,20 +457,20 @@ class PartsReader(SpreadReader):
             return
         with open_pack(self.place.join(part)) as reader:
             if isinstance(reader, PartsReader):  # perhaps this very pack, through a link
-                yield "a pack with parts, which cannot be a part"
+                yield "it is itself a pack with parts, which cannot be a part"
                 return
             if reader.manifest.identity() != identity:
-                yield "another pack than the one that was joined"
+                yield "it is not the pack that was joined"
             _require_columns(reader)
             if set(reader.table.column_names()) != set(self.table.column_names()):
-                yield "its fields are not those of the whole"
+                yield "its fields differ from those of the joined pack"
                 return
             for column in self.table.column_names():
                 own = self.table.column(column)
                 start = names if column == "names" else rows.start
                 for values in _shifted(reader.table, column, data, names):
                     if not np.array_equal(own[start : start + len(values)], values):
-                        yield f"its column {column!r} is not what the table of the whole says"
+                        yield f"its column {column!r} differs from the table of the joined pack"
                         break
                     start += len(values)
             yield from reader.check_structure()
@@ -490,6 +492,6 @@ def _require_plain(parts: Sequence[str], files: Sequence[_ListedFile]) -> None:
     known = set(parts)
     for path, size, begin, data in files:
         if path.partition("/")[0] not in known:
-            raise ValueError(f"{printable(path)} is in none of the parts")
+            raise ValueError(f"{printable(path)} is not in any part")
         if not (0 <= begin <= size and 0 <= data <= size - begin):
-            raise ValueError(f"{printable(path)} has {size} bytes, and data from {begin} to {begin + data}")
+            raise ValueError(f"{printable(path)} has {size} bytes, but its data would be at {begin} to {begin + data}")

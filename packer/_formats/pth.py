@@ -240,12 +240,14 @@ def require_types(file: PackFile, span: tuple[int, int], dtypes: Iterable[str]) 
     """
     at, size = span
     if size > _MOST_PICKLE:
-        raise CorruptPackError(f"its pickle has {size} bytes, and {_MOST_PICKLE} at most", file.path)
+        raise CorruptPackError(f"its pickle has {size} bytes; the limit is {_MOST_PICKLE}", file.path)
     found = {name.decode() for name in _STORAGE.findall(file.read(at, size))}
     expected = {_STORAGES[dtype] for dtype in dtypes}
     if found != expected:
         has, wants = (", ".join(sorted(names)) or "none" for names in (found, expected))
-        raise CorruptPackError(f"its vectors are of other types than the manifest says: {has}, not {wants}", file.path)
+        raise CorruptPackError(
+            f"the types of its vectors differ from those in the manifest: {has}, not {wants}", file.path
+        )
 
 
 def compare_checksums(file: PackFile, leave_out: str = "") -> None:
@@ -276,9 +278,11 @@ def _placed(infos: Sequence[zipfile.ZipInfo], file: PackFile) -> dict[str, tuple
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise CorruptPackError("its members are compressed", file.path)
         if not _MEMBER.fullmatch(info.filename):
-            raise CorruptPackError(f"it has a member that no pack has: {printable(info.filename)}", file.path)
+            raise CorruptPackError(f"it has an unexpected member: {printable(info.filename)}", file.path)
         if info.filename in members or info.header_offset < end:
-            raise CorruptPackError(f"its member {printable(info.filename)} is listed twice, or overlaps", file.path)
+            raise CorruptPackError(
+                f"its member {printable(info.filename)} is listed twice, or overlaps another member", file.path
+            )
         header = _LOCAL.unpack(file.read(info.header_offset, _LOCAL.size))
         at = info.header_offset + _LOCAL.size + header[9] + header[10]
         members[info.filename] = at, info.file_size
@@ -333,14 +337,14 @@ class PthWriter(Writer):
     def check_options(cls, options: Mapping[str, Any]) -> None:
         size = options.get("shard_size", DEFAULT_SHARD_SIZE)
         if not 1 <= size <= MAX_SHARD_SIZE:
-            raise DestinationOptionError(f"a shard has 1 to {MAX_SHARD_SIZE} bytes, not {size}")
+            raise DestinationOptionError(f"a shard must have 1 to {MAX_SHARD_SIZE} bytes, not {size}")
 
     @classmethod
     def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:
         if rows * sum(np.dtype(dtype).itemsize for dtype in types.values()) + names > MAX_SHARD_SIZE:
             raise DestinationError(
-                f"{rows:,} samples are too many for one .pth pack, whose table has 3 GiB at most. "
-                f"Say {option('parts')}, or use HDF5."
+                f"{rows:,} samples are too many for one .pth pack, whose table has 3 GiB at most. Pass "
+                f"{option('parts')}, or use HDF5."
             )
 
     def append(self, sample: Sample) -> Placed:
@@ -460,7 +464,7 @@ class PthReader(SpreadReader):
         if number not in self._begins:
             at, size = member_of(members_of(file), _member_of_samples(name), file.path)
             if size != self._starts[number + 1] - self._starts[number]:
-                raise CorruptPackError("its data are not as long as the manifest says", file.path)
+                raise CorruptPackError("the length of its data is not that in the manifest", file.path)
             self._begins[number] = at
         return file, self._begins[number]
 

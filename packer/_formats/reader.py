@@ -65,7 +65,7 @@ class Reader(PackAccess):
 
     def __init__(self, path: str | os.PathLike[str] | Place, *, check: str = "always") -> None:
         if check not in ("always", "never"):
-            raise ValueError(f"check is 'always' or 'never', not {check!r}")
+            raise ValueError(f"check must be 'always' or 'never', not {check!r}")
         self.place = place_of(path)
         self.path = self.place.path
         self.check = check
@@ -73,7 +73,7 @@ class Reader(PackAccess):
         self._checked_columns: dict[str, npt.NDArray[np.bool_]] = {}  # values present, of fields that were checked
         if len(self.table) != self.manifest.count:
             raise CorruptPackError(
-                f"the table has {len(self.table)} rows and the manifest counts {self.manifest.count}", self.path
+                f"the table has {len(self.table)} rows, but the manifest counts {self.manifest.count}", self.path
             )
 
     @property
@@ -110,7 +110,7 @@ class Reader(PackAccess):
         try:
             return range(len(self))[operator.index(index)]
         except TypeError:
-            raise TypeError(f"an index is an integer, not {index!r}") from None
+            raise TypeError(f"an index must be an integer, not {index!r}") from None
         except IndexError:
             raise NoSampleError(
                 f"index {index} is out of range: {printable(self.path)} has {len(self)} samples"
@@ -152,7 +152,9 @@ class Reader(PackAccess):
         except PackError as error:  # an error of the disk; the sample may be intact
             raise PackError(f"{error} (sample {row.number})") from error
         if self.check == "always" and not row.matches(data):
-            reason = "the checksum does not fit" if row.name is not None else "its name lies outside of the names"
+            reason = (
+                "the checksum does not match" if row.name is not None else "its name is outside of the list of names"
+            )
             raise self._damaged(row.number, reason)
         return data
 
@@ -441,7 +443,7 @@ class Reader(PackAccess):
             if self.check == "always":
                 name = self.names.encoded(position) if name is None else name
                 if value_checksum(blob, name) != expected:
-                    raise self._damaged(position, f"field {field!r}: the checksum does not fit")
+                    raise self._damaged(position, f"field {field!r}: the checksum does not match")
             yield blob
 
     def _fetch_together(self, offsets: Sequence[int], sizes: Sequence[int]) -> tuple[int, Buffer]:
@@ -473,8 +475,9 @@ class Reader(PackAccess):
         if self.manifest.identity() != state["identity"]:
             self.close()
             raise PackError(
-                f"{printable(self.path)}: another pack has replaced the opened one. Processes that read the old "
-                "one and processes that open the path now would read different samples: open the dataset again"
+                f"{printable(self.path)}: another pack has replaced the pack that was opened. Processes that read "
+                "the old pack and processes that open the path now would read different samples: open the dataset "
+                "again"
             )
 
 

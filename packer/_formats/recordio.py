@@ -80,8 +80,8 @@ class RecordIOWriter(ShardWriter):
             stored = float(np.float64(sample.label).astype(np.float32))
         if isinstance(sample.label, int) and stored != sample.label:
             raise DestinationError(
-                f"{printable(sample.name)}: a label of a .rec is a float32, which cannot hold {sample.label}. "
-                "Choose another format."
+                f"{printable(sample.name)}: labels are float32 in a .rec, which cannot hold {sample.label}. Choose "
+                "another format."
             )
         return stored
 

@@ -109,7 +109,7 @@ class WebDatasetWriter(ShardWriter):
         self._key = ""
         lowered = [one.name.lower() for one in contents.fields]
         if len(set(lowered)) < len(lowered):
-            raise DestinationError("two fields differ in the case of letters alone, which webdataset ignores")
+            raise DestinationError("two field names differ only in upper and lower case, which webdataset ignores")
         super().__init__(path, options, written, contents)
 
     @classmethod
@@ -185,6 +185,6 @@ def _image_extension(data: Buffer) -> str:
 
 def _same_key(one: str, other: str) -> DestinationError:
     return DestinationError(
-        f"{printable(one)} and {printable(other)} would be one sample to webdataset, which looks at no suffix. "
-        "Rename one, or choose another format."
+        f"{printable(one)} and {printable(other)} would be one sample in webdataset, which ignores the "
+        "suffix. Rename one of them, or choose another format."
     )

@@ -324,7 +324,7 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
         (
             [tree, tmp_path / "x.zip"],
             2,
-            "the suffix decides the format, and .zip is not one of .lmdb, .h5, .hdf5, .pth",
+            "the suffix determines the format, but .zip is not one of .lmdb, .h5, .hdf5, .pth",
         ),
         (
             [tree, tmp_path / "noslash"],

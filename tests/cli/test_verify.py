@@ -92,7 +92,7 @@ def test_a_damaged_column_comes_before_what_follows_of_it(tmp_path: Path) -> Non
     assert packer("verify", path).stderr.splitlines() == [
         f"packer: {path}: damaged in 6 places",
         "  the table's column 'names' does not match its checksum",
-        *(f"  sample {index} ({name}): damaged: the checksum does not fit" for index in (100, 101, 102)),
+        *(f"  sample {index} ({name}): damaged: the checksum does not match" for index in (100, 101, 102)),
         "  … and 2 more",
     ]
 

@@ -71,7 +71,7 @@ def test_readers_that_have_the_pack_open_go_on(drawn: Path, pack: Path) -> None:
     with open_pack(pack) as earlier:  # which has not opened any part
         pickled = pickle.dumps(earlier)
         append(pack, drawn / "more")
-        with pytest.raises(PackError, match="another pack has replaced the opened one"):
+        with pytest.raises(PackError, match="another pack has replaced the pack that was opened"):
             pickle.loads(pickled)  # in a process that is started now
         with open_pack(pack) as between:
             append(pack, drawn / "again")

@@ -244,7 +244,7 @@ def test_another_pack_in_the_place_of_one_that_is_open_is_no_silent_mixture(tree
     convert(imagefolder_source(tmp_path / "tree"), tmp_path / "other.lmdb")
     (tmp_path / "other.lmdb").rename(path)
     assert torch.equal(images_of(Loader(dataset, 8)), expected)
-    with pytest.raises(PackError, match="another pack has replaced the opened one"):
+    with pytest.raises(PackError, match="another pack has replaced the pack that was opened"):
         pickle.loads(pickled)
     with pytest.raises(PackError, match="another pack"), Loader(dataset, 8, threads=1, processes=1) as loader:
         images_of(loader)

@@ -654,8 +654,8 @@ def test_unchecked_reads_do_not_compare_checksums(packs: Packs, photo_tree: Path
     ("settings", "message"),
     [
         ({"output": "jax"}, "output is one of tensor, numpy, pil, bytes, not 'jax'"),
-        ({"decoder": "dali"}, "decoder is 'auto' or one of .*, not 'dali'"),
-        ({"check": "sometimes"}, "check is 'always' or 'never', not 'sometimes'"),
+        ({"decoder": "dali"}, "decoder must be 'auto' or one of .*, not 'dali'"),
+        ({"check": "sometimes"}, "check must be 'always' or 'never', not 'sometimes'"),
     ],
 )
 def test_refused_settings(settings: dict[str, str], message: str, name: str, packs: Packs, photo_tree: Path) -> None:

@@ -161,7 +161,7 @@ def test_a_shard_has_as_many_samples_as_its_head_has_room_for(tmp_path: Path) ->
 
 def test_shards_whose_places_have_more_than_32_bits_are_refused(tmp_path: Path) -> None:
     MDSWriter.check_options({"shard_size": 3 << 30})
-    with pytest.raises(DestinationError, match="a shard has 1 to 3221225472 bytes"):
+    with pytest.raises(DestinationError, match="a shard must have 1 to 3221225472 bytes"):
         MDSWriter.check_options({"shard_size": (3 << 30) + 1})
 
 

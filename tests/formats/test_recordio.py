@@ -106,5 +106,5 @@ def test_a_converted_tree(tmp_path: Path) -> None:
 
 def test_labels_that_a_float32_cannot_hold_are_refused(tmp_path: Path) -> None:
     samples = [replace(sample, label=2**24 + 1) for sample in draw_samples([3])]
-    with pytest.raises(DestinationError, match="a float32, which cannot hold 16777217"):
+    with pytest.raises(DestinationError, match=r"float32 in a \.rec, which cannot hold 16777217"):
         write_pack(ROW, tmp_path / "pack.rec", samples)

@@ -148,7 +148,7 @@ def test_two_names_that_differ_in_the_suffix_alone_are_refused_before_anything_i
     for name in ("c/x.jpg", "c/x-1.png", "c/x.png"):
         solid(tmp_path / "tree" / name)
     path = tmp_path / "pack.wds"
-    with pytest.raises(DestinationError, match=r"c/x\.jpg and c/x\.png would be one sample to webdataset"):
+    with pytest.raises(DestinationError, match=r"c/x\.jpg and c/x\.png would be one sample in webdataset"):
         convert(imagefolder_source(tmp_path / "tree"), path)
     assert list(tmp_path.iterdir()) == [tmp_path / "tree"]
     WebDatasetWriter.check_names(Names.of(["a.jpg", "b.jpg", "a.b.jpg"]))
@@ -216,5 +216,5 @@ def test_a_strangers_pack_reads_no_files_but_its_own(tmp_path: Path) -> None:
     for base in (str(elsewhere), "../../elsewhere", "."):
         forged = replace(manifest, layout={**manifest.layout, "base": base})
         (path / INDEX_DIRECTORY / "manifest.json").write_bytes(forged.to_json())
-        with pytest.raises(CorruptPackError, match="is not the pack, in which they lie"):
+        with pytest.raises(CorruptPackError, match="is not the pack, which contains them"):
             open_pack(path)

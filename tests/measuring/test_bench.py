@@ -157,7 +157,7 @@ def test_why_nothing_could_be_measured_is_said_once(root: Path, tmp_path: Path) 
     (tmp_path / "damaged.lmdb").write_bytes(content)
     with pytest.raises(CorruptPackError) as caught:
         bench(tmp_path / "damaged.lmdb", batch=4, threads=[1], seconds=0.1, recipe="rand")  # two processes, not four
-    assert str(caught.value).count("damaged: the checksum does not fit") == 1
+    assert str(caught.value).count("damaged: the checksum does not match") == 1
     assert "Error:" not in str(caught.value)
 
 

@@ -207,7 +207,7 @@ def test_what_writes_into_a_pack_refuses_a_url(pack: Path, served: Served, tree:
         open_dataset(pack, cache_dir=tmp_path)
     with pytest.raises(PackError, match="cache='ram'"):
         open_dataset(url, cache="ram")
-    with pytest.raises(PackNotFoundError, match="no object and no pack with this name"):
+    with pytest.raises(PackNotFoundError, match="no object and no pack of this name"):
         open_dataset(url + "x")
     for setting in ({"index": tmp_path / "x.index"}, {"keys": {"image": "jpg"}}):
         with pytest.raises(

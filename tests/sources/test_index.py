@@ -210,7 +210,7 @@ def test_a_stage_of_an_index_brings_the_files(tree: Path, tmp_path: Path) -> Non
         shutil.rmtree(tmp_path / place)
     assert held(staged) == expected
     assert packer.verify(staged) == []
-    with pytest.raises(DestinationError, match="has its files in itself"):
+    with pytest.raises(DestinationError, match="contains its files itself"):
         move_index(staged, tmp_path)
     with pytest.raises(packer.PackError, match="is missing"):
         packer.warm(index)

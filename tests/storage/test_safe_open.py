@@ -295,7 +295,7 @@ def test_a_manifest_that_says_another_format(tmp_path: Path, said: str) -> None:
     whole, forged = manifest.to_json(), replace(manifest, format=said.ljust(4)[:4]).to_json()
     assert len(whole) == len(forged)
     path.write_bytes(data.replace(whole, forged))
-    with pytest.raises(CorruptPackError, match="the manifest has the format"):
+    with pytest.raises(CorruptPackError, match="the manifest says"):
         open_pack(path)
 
 

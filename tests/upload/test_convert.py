@@ -197,7 +197,7 @@ def test_an_object_that_cannot_be_read_is_not_replaced(
 def test_what_does_not_fit_a_url_is_refused_in_a_line(photo_tree: Path, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="scratch= applies only if DST is a URL"):
         packer.convert(photo_tree, tmp_path / "t.lmdb", scratch=tmp_path)
-    with pytest.raises(DestinationError, match=r"s3://bucket/name: the suffix decides the format"):
+    with pytest.raises(DestinationError, match=r"s3://bucket/name: the suffix determines the format"):
         packer.convert(photo_tree, "s3://bucket/name")
     with pytest.raises(DestinationError, match="a server of HTTP is read only"):
         packer.convert(photo_tree, "http://host/t.lmdb")

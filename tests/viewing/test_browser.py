@@ -38,7 +38,7 @@ def test_the_grid_shows_samples_and_filters_them(browser: Any, server: Server) -
         assert "<b>dog</b>" in visit.texts(".class span:first-child")
         assert page.query_selector(".cell script, .class b, .cell i") is None
         assert len(visit.texts(".cell.damaged")) == 1
-        assert "checksum does not fit" in visit.texts(".cell.damaged .reason")[0]
+        assert "checksum does not match" in visit.texts(".cell.damaged .reason")[0]
         page.keyboard.press("/")
         page.keyboard.type("photo1")
         visit.until("document.getElementById('count').textContent.startsWith('10 of')")
@@ -67,7 +67,7 @@ def test_one_sample_is_looked_at_with_its_fields_and_crops(browser: Any, server:
         for _ in range(DAMAGED - 1):
             page.keyboard.press("ArrowRight")
         page.wait_for_selector("#damage:not([hidden])")
-        assert "checksum does not fit" in page.inner_text("#damage")
+        assert "checksum does not match" in page.inner_text("#damage")
         page.keyboard.press("Escape")
         page.wait_for_selector("#sample:not([open])", state="attached")
         assert page.get_attribute(".cell.selected", "data-place") == str(DAMAGED)

@@ -81,14 +81,14 @@ def test_pictures_are_the_samples_and_a_damaged_one_has_its_error(catalog: Catal
     for one in pictures:
         if one.index == DAMAGED:
             assert not one.jpeg
-            assert "checksum does not fit" in one.error
+            assert "checksum does not match" in one.error
             continue
         image = Image.open(io.BytesIO(one.jpeg))
         assert max(image.size) == 40
         whole = catalog.readers[0].read(one.index)
         expected = Image.open(io.BytesIO(whole)).convert("L").resize(image.size, Image.Resampling.BILINEAR)
         assert np.abs(np.asarray(image.convert("L"), int) - np.asarray(expected, int)).mean() < 8
-    assert "checksum does not fit" in Pictures(catalog).whole(DAMAGED, 100).error
+    assert "checksum does not match" in Pictures(catalog).whole(DAMAGED, 100).error
 
 
 @pytest.mark.parametrize("packs", [1, 2])

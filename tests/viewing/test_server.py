@@ -125,11 +125,11 @@ def test_one_sample_is_told_with_its_metadata(server: Server) -> None:
     assert (said["label"], said["type"], said["error"]) == ("<b>dog</b>", "jpeg", "")
     assert re.fullmatch("[0-9a-f]{8}", said["crc32c"])
     assert {field["name"] for field in said["fields"]} == {"mask", "boxes", "kind", "caption"}
-    assert "checksum does not fit" in json.loads(asked(server, f"sample?index={DAMAGED}"))["error"]
+    assert "checksum does not match" in json.loads(asked(server, f"sample?index={DAMAGED}"))["error"]
     (entry,), picture = sheet(asked(server, "image?index=4"))
     assert (entry["error"], picture[:3], entry["picture"]) == ("", b"\xff\xd8\xff", len(picture))
     (entry,), picture = sheet(asked(server, f"image?index={DAMAGED}"))
-    assert "checksum does not fit" in str(entry["error"])
+    assert "checksum does not match" in str(entry["error"])
     assert picture == b""
     assert asked(server, "field?index=4&name=mask&as=mask").startswith(b"\x89PNG")
     assert len(sheet(asked(server, "crops?index=4&seed=1&epochs=5&size=32"))[0]) == 5
