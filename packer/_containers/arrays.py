@@ -67,7 +67,7 @@ def may_be_one_image(shape: Sequence[int]) -> bool:
 
 def undecided(shape: Sequence[int]) -> str:
     """Return the end of the error message for an array of three axes that may be a single image."""
-    return f"which may be a single image with channels, or {shape[0]} grey images. Write grey images as N x H x W x 1"
+    return f"which may be a single image with channels or {shape[0]} grey images. Write grey images as N x H x W x 1"
 
 
 def matlab_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:
@@ -117,8 +117,8 @@ class NpyImages(Container):
         no_keys(cls.kind, keys)
         if archives := [path for path in paths if path.suffix == _ARCHIVE]:
             raise SourceError(
-                f"{printable(archives[0])}: is an archive of arrays. Unpack it, and name the .npy of the images: "
-                f"unzip {printable(archives[0].name)}"
+                f"{printable(archives[0])}: is an archive of arrays. Extract it, and pass the .npy file of the "
+                f"images: unzip {printable(archives[0].name)}"
             )
         sidecars, numbers, layouts, notes = list[Path](), list[int](), set[PixelLayout](), list[str]()
         likely = list[Path]()
@@ -129,17 +129,17 @@ class NpyImages(Container):
             if sidecar is not None:
                 numbers.append(len(paths) + len(sidecars))
                 sidecars.append(sidecar)
-                notes.append(f"{printable(path.name)}: its labels are those of {printable(sidecar.name)}")
+                notes.append(f"{printable(path.name)}: labels are read from {printable(sidecar.name)}")
             else:
                 numbers.append(-1)
                 likely += [name for name in _label_files(path) if name not in likely]
-                notes.append(f"{printable(path.name)}: no labels beside it")
+                notes.append(f"{printable(path.name)}: no label file next to it")
         if len(layouts) > 1:
-            raise SourceError(f"{printable(paths[0])}: some of the files are grey, and others of three channels")
+            raise SourceError(f"{printable(paths[0])}: some of the files are grey, others have three channels")
         container = cls.of_files(paths, sidecars, pixels=layouts.pop(), notes=notes[:5])
         container.labels = numbers
         for path in likely:
-            why = f"is taken where it is called {paths[0].stem}_labels.npy"
+            why = f"is used if it is renamed to {paths[0].stem}_labels.npy"
             container.account.looks_like_labels("file", path.name, "", why)
         return container
 
@@ -170,7 +170,7 @@ class NpyImages(Container):
                     yield np.frombuffer(data, dtype).reshape(-1, row)
 
             if shape[:1] != (count,) or (len(shape) > 2 and row > 1) or not row:
-                raise SourceError(f"{file.path}: {dtype} {shape} are no labels of {count} images")
+                raise SourceError(f"{file.path}: {dtype} {shape} cannot be labels of {count} images")
             if row > 1 and are_one_hot(blocks()):
                 yield from (int(index) for block in blocks() for index in block.argmax(axis=1))
             elif row == 1 and dtype.kind in "iub":
@@ -178,8 +178,8 @@ class NpyImages(Container):
             elif row == 1 and are_whole(blocks())[0]:
                 yield from (None if np.isnan(label) else int(label) for block in blocks() for label in block[:, 0])
             else:
-                what = "several numbers an image, not one-hot" if row > 1 else "numbers that are not whole"
-                raise SourceError(f"{file.path}: {dtype} {shape} are no class ids: {what}")
+                what = "several numbers for each image, not one-hot" if row > 1 else "some numbers are not integers"
+                raise SourceError(f"{file.path}: {dtype} {shape} are not class ids: {what}")
 
 
 def _images(file: ContainerFile) -> tuple[int, PixelLayout, tuple[int, int, int]]:
@@ -189,7 +189,7 @@ def _images(file: ContainerFile) -> tuple[int, PixelLayout, tuple[int, int, int]
     if found is None:
         if dtype == np.uint8 and may_be_one_image(shape):
             raise SourceError(f"{file.path}: an array of {dtype} {shape}, {undecided(shape)}")
-        raise SourceError(f"{file.path}: an array of {dtype} {shape}, and images are {WANTED}")
+        raise SourceError(f"{file.path}: an array of {dtype} {shape}; images must be {WANTED}")
     layout, height, width = found
     return begin, layout, (shape[0], height, width)
 
@@ -206,21 +206,23 @@ def _header(file: ContainerFile) -> tuple[int, np.dtype[np.generic], tuple[int, 
     start = 10 if major == 1 else 12
     length = int.from_bytes(file.read(8, start - 8), "little")
     if magic != _MAGIC or major not in (1, 2, 3) or length > _LONGEST_HEADER:
-        raise SourceError(f"{file.path}: no array of NumPy")
+        raise SourceError(f"{file.path}: not a NumPy array")
     match = _HEADER.fullmatch(file.read(start, length))
     try:
         dtype: np.dtype[np.generic] = np.dtype(match[1].decode() if match else "O")
     except TypeError:
         dtype = np.dtype("O")
     if match is None or dtype.kind not in "biuf":
-        raise SourceError(f"{file.path}: no array of numbers: packer reads no texts and objects of NumPy")
+        raise SourceError(f"{file.path}: not an array of numbers; packer reads no other NumPy arrays")
     shape = tuple(int(number) for number in re.findall(rb"[0-9]+", match[3]))
     if match[2] == b"True" and len(shape) > 1:
         raise SourceError(
-            f"{file.path}: lies in Fortran's order. Write it anew: np.save(path, np.ascontiguousarray(array))"
+            f"{file.path}: is in Fortran order. Write it in C order: np.save(path, np.ascontiguousarray(array))"
         )
     if math.prod(shape) * dtype.itemsize != file.size - start - length:
-        raise SourceError(f"{file.path}: {file.size} bytes hold no {dtype} {shape}: it was cut short, or is damaged")
+        raise SourceError(
+            f"{file.path}: {file.size} bytes are not the size of {dtype} {shape}: it was cut short, or is damaged"
+        )
     return start + length, dtype, shape
 
 
@@ -278,12 +280,12 @@ class CIFAR(Container):
         for path in paths:
             if not _bytes_of_labels(path.name):
                 raise SourceError(
-                    f"{printable(path)}: is a pickle, which can run any code. Get CIFAR's binary version: "
+                    f"{printable(path)}: is a pickle, which can run any code. Download the binary version of CIFAR: "
                     "cifar-10-binary.tar.gz, cifar-100-binary.tar.gz"
                 )
         labels = _bytes_of_labels(paths[0].name)
         if any(_bytes_of_labels(path.name) != labels for path in paths):
-            raise SourceError(f"{printable(paths[0])}: some of the files are CIFAR-10's, and others CIFAR-100's")
+            raise SourceError(f"{printable(paths[0])}: some of the files are from CIFAR-10, others from CIFAR-100")
         sidecar = [file for name in _NAMES[labels] if os.path.isfile(file := paths[0].parent / name)]
         container = cls.of_files(paths, sidecar, pixels=PixelLayout("CHW", "RGB"))
         names = {file.name: _lines(file) for file in sidecar}
@@ -291,7 +293,7 @@ class CIFAR(Container):
         if labels == 2:
             container.fields = (Field("coarse", "class", classes=tuple(names.get(_NAMES[2][1], ()))),)
         if container.classes is None:
-            container.notes.append(f"classes have no names, as there is no {_NAMES[labels][0]}")
+            container.notes.append(f"classes have no names, because there is no {_NAMES[labels][0]}")
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:
@@ -300,7 +302,9 @@ class CIFAR(Container):
         size = labels + _PIXELS
         with self.reading(unit) as file:
             if file.size % size:
-                raise SourceError(f"{file.path}: {file.size} bytes are no records of {size}: it was cut short")
+                raise SourceError(
+                    f"{file.path}: {file.size} bytes are not a multiple of a record's {size}: it was cut short"
+                )
             for first in range(0, file.size, _CIFAR_BLOCK * size):
                 block = file.read(first, min(_CIFAR_BLOCK * size, file.size - first))
                 for begin in range(0, len(block), size):
@@ -312,7 +316,7 @@ class CIFAR(Container):
     def _with_coarse(self, entry: Entry, number: int, start: int) -> Entry:
         """Add the coarse class to an entry; set the entry's `problem` if the class does not exist."""
         known = len(self.fields[0].classes)
-        wrong = f"byte {start}: the coarse class is {number}, and there are {known}" if number >= known > 0 else ""
+        wrong = f"byte {start}: the coarse class is {number}, but there are {known}" if number >= known > 0 else ""
         return entry._replace(values={"coarse": number}, problem=wrong)
 
 
@@ -368,11 +372,13 @@ class MNIST(Container):
             assert match is not None
             labels = path.with_name(f"{match[1]}labels{match[2]}idx1-ubyte")
             if not os.path.isfile(labels):
-                raise SourceError(f"{printable(path)}: its labels, {printable(labels.name)}, are not beside it")
+                raise SourceError(
+                    f"{printable(path)}: its labels, {printable(labels.name)}, are not in the same directory"
+                )
             sidecar.append(labels)
         container = cls.of_files(paths, sidecar, pixels=PixelLayout("HWC", "L"))
         if paths[0].name.startswith("emnist"):
-            container.notes.append("EMNIST's images lie on their side, and torchvision shows them so too")
+            container.notes.append("EMNIST stores its images transposed; torchvision does not correct this either")
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:
@@ -381,7 +387,7 @@ class MNIST(Container):
             count, height, width = _shape(images, 3)
             (labelled,) = _shape(labels, 1)
             if labelled != count:
-                raise SourceError(f"{images.path}: has {count} images, and {labels.path} has {labelled} labels")
+                raise SourceError(f"{images.path}: has {count} images, but {labels.path} has {labelled} labels")
             size, begin = height * width, 4 * (1 + 3)
             stem, digits = re.sub(r"[-.]idx3-ubyte$", "", name), len(str(count))
             for first in range(0, count, _IDX_BLOCK):
@@ -395,10 +401,11 @@ def _shape(file: ContainerFile, axes: int) -> tuple[int, ...]:
     """Return an array's shape from an IDX header; SourceError if the shape does not match the file's size."""
     zero, type, found = struct.unpack(">HBB", file.read(0, 4))
     if zero or type != _BYTES or found != axes:
-        raise SourceError(f"{file.path}: no IDX file of bytes with {axes} ax{'i' if axes == 1 else 'e'}s")
+        raise SourceError(f"{file.path}: not an IDX file of bytes with {axes} ax{'i' if axes == 1 else 'e'}s")
     shape: tuple[int, ...] = struct.unpack(f">{axes}I", file.read(4, 4 * axes))
     if file.size - 4 * (1 + axes) != math.prod(shape) or 0 in shape[1:]:
         raise SourceError(
-            f"{file.path}: {file.size} bytes hold no {' x '.join(map(str, shape))}: it was cut short, or is damaged"
+            f"{file.path}: {file.size} bytes are not the size of {' x '.join(map(str, shape))}: it was cut "
+            "short, or is damaged"
         )
     return shape

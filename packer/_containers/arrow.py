@@ -211,16 +211,16 @@ def _batch(header: FlatTable, message: _Message) -> ArrowBatch:
     nodes = header.pairs(1)
     buffers = [Buffered(body + offset, length) for offset, length in header.pairs(2)]
     if rows < 0 or any(length < 0 for length, _ in nodes):
-        raise ValueError(f"a batch of {rows} rows")
+        raise ValueError(f"a batch of {rows} rows has an invalid length")
     if any(buffer.offset < body or not 0 <= buffer.size <= body + size - buffer.offset for buffer in buffers):
-        raise ValueError("a buffer does not lie in its message")
+        raise ValueError("a buffer is outside of its message")
     if header.where(4):
-        raise ValueError("it has arrays of views, which packer does not know: write it with other types")
+        raise ValueError("it contains view arrays, which packer does not read: write it with other types")
     codec = ""
     if compression is not None:
         number = compression.number(0, "<b")
         if number not in _COMPRESSION:
-            raise ValueError(f"its compression {number} is none that packer knows")
+            raise ValueError(f"packer does not know its compression {number}")
         codec = _COMPRESSION[number]
     return ArrowBatch(rows, nodes, buffers, codec)
 
@@ -271,7 +271,7 @@ class ArrowFile:
         SourceError
             If the file has no schema.
         """
-        pa = pyarrow_for(f"{printable(self._file.path)}: its table of Arrow is read by pyarrow")
+        pa = pyarrow_for(f"{printable(self._file.path)}: reading its Arrow table needs pyarrow")
         metadata, _ = self._metadata(self._begin, self._file.size)
         kind, _, _ = self._header(self._begin, metadata)
         if kind != _SCHEMA:
@@ -320,9 +320,9 @@ class ArrowFile:
                 return
             kind, size, header = self._header(at, metadata)
             if not 0 <= size <= end - body:
-                raise damaged(self._file, at, f"a message of {size} bytes does not lie in it: it was cut short")
+                raise damaged(self._file, at, f"a message of {size} bytes extends beyond the file: it was cut short")
             if kind not in (_SCHEMA, _DICTIONARY, _RECORDS) or (kind == _RECORDS and header is None):
-                raise damaged(self._file, at, f"a message of the type {kind}")
+                raise damaged(self._file, at, f"a message has the unexpected type {kind}")
             yield _Message(at, kind, header, body, size)
             at = body + size
 
@@ -338,12 +338,12 @@ class ArrowFile:
             if number not in ids:  # only the values of another dictionary use it
                 return known
             if values is None:
-                raise ValueError(f"a dictionary {number} without values")
+                raise ValueError(f"dictionary {number} has no values")
             before = known.get(number) if delta else None
             if delta and before is None:
-                raise ValueError(f"more values of a dictionary {number} that it does not have")
+                raise ValueError(f"values are added to dictionary {number}, which does not exist")
             if not delta and number in known and not self._is_stream:
-                raise ValueError(f"a second dictionary {number}, as only a stream may have one")
+                raise ValueError(f"dictionary {number} is replaced, which is allowed only in a stream")
             return {**known, number: Dictionary(_batch(values, message), before)}
 
     def _end(self) -> int:
@@ -360,10 +360,14 @@ class ArrowFile:
     def _metadata(self, at: int, end: int) -> tuple[bytes, int]:
         """Return a message's metadata (empty at the end of the stream) and the offset of its body."""
         if end - at < 8 or self._file.read(at, 4) != _MARK:
-            raise damaged(self._file, at, "no message of Arrow's, as its end is one too: it was cut short")
+            raise damaged(self._file, at, "no Arrow message, not even an end marker: it was cut short")
         size = int.from_bytes(self._file.read(at + 4, 4), "little")
         if size > min(end - at - 8, _MOST_METADATA):
-            raise damaged(self._file, at, f"a message has {size} bytes of metadata: it was cut short")
+            raise damaged(
+                self._file,
+                at,
+                f"a message has {size} bytes of metadata, which extend beyond the file: it was cut short",
+            )
         return self._file.read(at + 8, size), at + 8 + size
 
     def _header(self, at: int, metadata: bytes) -> tuple[int, int, FlatTable | None]:
@@ -388,7 +392,7 @@ class ArrowFile:
             location, size = self._location(batch, buffer + 2)
             sizes = np.diff(offsets)
             if (sizes < 0).any() or offsets[0] < 0 or offsets[-1] > size:
-                raise ValueError(f"the images of the column {column!r} do not lie in their buffer")
+                raise ValueError(f"the images of the column {column!r} are outside of their buffer")
             pieces: list[Piece | Packed | None] = []
             for begin, length, present in zip(offsets.tolist(), sizes.tolist(), there.tolist(), strict=False):
                 if not present:
@@ -409,9 +413,9 @@ class ArrowFile:
             of, node, buffer = _position_among(members_of(kind), "path", node + 1, buffer + 1)
             found = _texts(self._array(batch, of, node, buffer)[0])
             if len(found) != batch.rows:
-                raise ValueError(f"{len(found)} paths of {batch.rows} images")
+                raise ValueError(f"{len(found)} paths for {batch.rows} images")
             if not all(path is None or isinstance(path, str) for path in found):
-                raise ValueError(f"the paths of the column {column!r} are {of}, and no texts")
+                raise ValueError(f"the paths of the column {column!r} are {of}, not texts")
             return found
 
     def rows(self, batch: ArrowBatch, columns: Sequence[str]) -> Iterator[RowValues]:
@@ -457,7 +461,7 @@ class ArrowFile:
             return Piece(self._unit, offset, size), size
         unpacked = int.from_bytes(self._file.read(offset, min(size, 8)), "little", signed=True)
         if size < 8 or unpacked < -1:
-            raise ValueError(f"a compressed buffer of {unpacked} bytes")
+            raise ValueError(f"a compressed buffer has an invalid size ({unpacked} bytes)")
         inner = Piece(self._unit, offset + 8, size - 8)
         if unpacked == -1:
             return inner, size - 8
@@ -480,12 +484,12 @@ class ArrowFile:
     def _valid(self, batch: ArrowBatch, node: int, number: int, rows: int) -> npt.NDArray[np.bool_]:
         length, nulls = batch.nodes[node]
         if length != rows or rows > 8 * self._file.size:
-            raise ValueError(f"an array of {length} values, and not of {rows}")
+            raise ValueError(f"an array has {length} values instead of {rows}")
         bits = self._bytes(batch, number) if nulls else b""
         if not nulls:
             return np.ones(rows, bool)
         if 8 * len(bits) < rows:
-            raise ValueError("which values are missing does not lie in its buffer")
+            raise ValueError("the bitmap of missing values is longer than its buffer")
         return np.unpackbits(np.frombuffer(bits, np.uint8), count=rows, bitorder="little").astype(bool)
 
     def _offsets(self, batch: ArrowBatch, number: int, dtype: str) -> npt.NDArray[np.int64]:
@@ -494,7 +498,7 @@ class ArrowFile:
         if not batch.rows and not data:
             return np.zeros(1, np.int64)
         if len(data) < size:
-            raise ValueError("where values begin does not lie in its buffer")
+            raise ValueError("the offsets of values are longer than their buffer")
         return np.frombuffer(data[:size], dtype).astype(np.int64)
 
     def _array(self, batch: ArrowBatch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
@@ -504,14 +508,14 @@ class ArrowFile:
         kind = getattr(kind, "storage_type", kind)
         if _REPEATING.match(str(kind)):  # a value that is stored once may be many times in the array
             where = printable(self._file.path)
-            raise SourceError(f"{where}: packer does not read columns of {kind}: name others with --key")
+            raise SourceError(f"{where}: packer does not read columns of {kind}: select other columns with --key")
         if pa.types.is_dictionary(kind):
             return self._of_dictionary(batch, kind, node, buffer)
         length, nulls = batch.nodes[node]
         count = kind.num_buffers * (not pa.types.is_null(kind))
         has_bytes = any(batch.buffers[number].size for number in range(buffer, buffer + count))
         if length > (8 if has_bytes else 1) * self._file.size:  # nulls and empty structures have no bytes
-            raise ValueError(f"an array of {length:,} values in a file of {self._file.size:,} bytes")
+            raise ValueError(f"an array has {length:,} values, too many for a file of {self._file.size:,} bytes")
         own = [
             None if not batch.buffers[number].size else pa.py_buffer(self._own(batch, number))
             for number in range(buffer, buffer + count)
@@ -540,7 +544,7 @@ class ArrowFile:
 
         if _has_dictionary(kind.value_type):
             where = printable(self._file.path)
-            raise SourceError(f"{where}: packer does not read columns of {kind}: name others with --key")
+            raise SourceError(f"{where}: packer does not read columns of {kind}: select other columns with --key")
         numbers, next_node, next_buffer = self._array(batch, kind.index_type, node, buffer)
         number = self._dictionaries[node] if node < len(self._dictionaries) else None
         if number is not None and number in batch.dictionaries:
@@ -548,7 +552,7 @@ class ArrowFile:
         elif numbers.null_count == len(numbers):  # its dictionary may follow, or be left out
             values = pa.array([], kind.value_type)
         else:
-            raise ValueError(f"it has no dictionary {number} for the numbers of a column")
+            raise ValueError(f"it has no dictionary {number}, which a column refers to")
         return pa.DictionaryArray.from_arrays(numbers, values, ordered=kind.ordered), next_node, next_buffer
 
     def _values_of(self, number: int, dictionary: Dictionary, kind: Any) -> Any:
@@ -583,7 +587,7 @@ def _ids(field: FlatTable, deepest: int) -> Iterator[int | None]:
     yield None if encoding is None else encoding.number(0, "<q")
     if encoding is None and (children := list(field.tables(5))):
         if not deepest:
-            raise ValueError(f"a column more than {_DEEPEST} deep")
+            raise ValueError(f"a column is nested more than {_DEEPEST} levels deep")
         for child in children:
             yield from _ids(child, deepest - 1)
 
@@ -737,7 +741,7 @@ def _saved(directory: Path) -> list[Path]:
     state = _object_in(directory / _STATE)
     if state.get("_indices_data_files"):
         raise SourceError(
-            f"{printable(directory)}: has its order in files of indices: save it again after flatten_indices()"
+            f"{printable(directory)}: stores its order in index files: call flatten_indices(), and save it again"
         )
     listed = state.get("_data_files")
     try:
@@ -745,7 +749,7 @@ def _saved(directory: Path) -> list[Path]:
         if not names or not all(isinstance(name, str) and name_problem(name) is None for name in names):
             raise ValueError
     except (KeyError, TypeError, ValueError):
-        raise SourceError(f"{printable(directory / _STATE)}: does not say which files there are") from None
+        raise SourceError(f"{printable(directory / _STATE)}: does not list the data files") from None
     return [directory / name for name in names]
 
 
@@ -758,5 +762,5 @@ def _features_beside(path: Path) -> dict[str, Any]:
 def _object_in(path: Path) -> dict[str, Any]:
     content = json_in(path)
     if not isinstance(content, dict):
-        raise SourceError(f"{printable(path)}: is no object of JSON")
+        raise SourceError(f"{printable(path)}: is not a JSON object")
     return content

@@ -84,9 +84,7 @@ class Beton(ColumnContainer):
         values = _first_values(paths[0], first)
         container.choose_roles(types, keys, printable(paths[0]), values)
         if any(first.kinds[name] == "image" for name in container.fields_of):
-            raise SourceError(
-                f"{printable(paths[0])}: has several images a sample: say with --key which fields are wanted"
-            )
+            raise SourceError(f"{printable(paths[0])}: has several images in each sample: select fields with --key")
         if first.kinds[container.image] == "image" and any(map(container._has_pixels, range(len(paths)))):
             container.pixels = PixelLayout("HWC", "RGB")
         return container
@@ -130,9 +128,9 @@ def _table(path: Path) -> _Table:
     with reading(path) as file:
         version, fields, _, count, allocations = _HEADER.unpack(file.read(0, _HEADER.size))
         if version != _VERSION:
-            raise SourceError(f"{file.path}: version {version} of .beton, and packer reads {_VERSION}")
+            raise SourceError(f"{file.path}: version {version} of .beton; packer reads version {_VERSION}")
         if not 0 < fields <= _MOST_FIELDS:
-            raise SourceError(f"{file.path}: {fields} fields: no .beton, or a damaged one")
+            raise SourceError(f"{file.path}: declares {fields} fields: it is not a .beton file, or is damaged")
         kinds: dict[str, str] = {}
         arrays: dict[str, tuple[str, tuple[int, ...]]] = {}
         stored: list[Any] = []
@@ -140,16 +138,18 @@ def _table(path: Path) -> _Table:
             type_id, raw, arguments = _FIELD.unpack(file.read(_HEADER.size + number * _FIELD.size, _FIELD.size))
             name = raw.rstrip(b"\0").decode("ascii", "backslashreplace")
             if not name or name in kinds:
-                raise SourceError(f"{file.path}: field {number} has no name of its own: {printable(name)!r}")
+                raise SourceError(
+                    f"{file.path}: field {number} has no name, or that of another field: {printable(name)!r}"
+                )
             kinds[name], dtype = _ROWS.get(type_id, (f"type {type_id}", None))
             stored.append(dtype)
             if kinds[name] == "array":
                 arrays[name] = _array(arguments, f"{file.path}: field {printable(name)}")
         begin = _HEADER.size + fields * _FIELD.size
         if count and allocations == 0:
-            raise SourceError(f"{file.path}: was not written to its end")
+            raise SourceError(f"{file.path}: was not completely written")
         if (file.size - allocations) % _ALLOCATION.itemsize or not begin <= allocations <= file.size:
-            raise SourceError(f"{file.path}: no .beton, or one that was cut short")
+            raise SourceError(f"{file.path}: is not a .beton file, or was cut short")
         table = _Table(count, allocations, begin, kinds, arrays, np.dtype([("", "u1")]))
         return _with_rows(file, table, stored)
 
@@ -160,7 +160,7 @@ def _with_rows(file: ContainerFile, table: _Table, stored: Sequence[Any]) -> _Ta
     images = [name for name, kind in table.kinds.items() if kind == "image"]
     is_known = None not in stored
     if not is_known and not images:
-        raise SourceError(f"{file.path}: has a field of a type of its own, and no images")
+        raise SourceError(f"{file.path}: has a field of a custom type, and no images")
     for guess in (None,) if is_known else _UNKNOWN:
         dtypes = [guess if dtype is None else dtype for dtype in stored]
         row = np.dtype(list(zip(names, dtypes, strict=True)), align=True)
@@ -169,7 +169,9 @@ def _with_rows(file: ContainerFile, table: _Table, stored: Sequence[Any]) -> _Ta
             is_known or _fits(file, found, images[0])
         ):
             return found
-    raise SourceError(f"{file.path}: its rows do not lie as expected: it is damaged, or has a field of an unknown type")
+    raise SourceError(
+        f"{file.path}: its rows do not have the expected layout: it is damaged, or has a field of an unknown type"
+    )
 
 
 def _fits(file: ContainerFile, table: _Table, image: str) -> bool:
@@ -193,7 +195,7 @@ def _allocations(file: ContainerFile, table: _Table) -> npt.NDArray[Any]:
     found = found[found["size"] > 0]
     found = found[np.argsort(found["begin"], kind="stable")]
     if (found["begin"][1:] == found["begin"][:-1]).any():
-        raise SourceError(f"{file.path}: damaged: two values begin at one byte")
+        raise SourceError(f"{file.path}: damaged: two values begin at the same byte")
     return found
 
 
@@ -235,9 +237,9 @@ class _Values:
         if kind == "image":
             mode, width, height, _ = stored
             if mode not in (_JPEG, _RAW) or (mode == _RAW and not 0 < 3 * width * height == size):
-                raise ValueError(f"{size} bytes are no image of {width} x {height} in mode {mode}")
+                raise ValueError(f"{size} bytes are not an image of {width} x {height} pixels in mode {mode}")
         elif stored[1] != size:
-            raise ValueError(f"{name} has {size} bytes, and its row says {stored[1]}")
+            raise ValueError(f"{name} has {size} bytes, but its row says {stored[1]}")
         if kind == "json":
             end = self.file.read(begin, size).find(b"\0")
             size = end if end >= 0 else size
@@ -248,13 +250,13 @@ class _Values:
         index = int(np.searchsorted(self.allocations["begin"], np.uint64(begin)))
         sample, found, size = self.allocations[index].item() if index < len(self.allocations) else (-1, -1, 0)
         if found != begin or sample != number:
-            raise ValueError(f"nothing of it was stored at byte {begin}, to which it points")
+            raise ValueError(f"it points to byte {begin}, where none of its data are stored")
         return int(size)
 
     def _array(self, name: str, begin: int, size: int) -> npt.NDArray[Any]:
         dtype, shape = self.table.arrays[name]
         if math.prod(shape) * np.dtype(dtype).itemsize != size:
-            raise ValueError(f"{size} bytes are no array of {dtype} {shape}")
+            raise ValueError(f"{size} bytes are not the size of an array of {dtype} {shape}")
         return np.frombuffer(self.file.read(begin, size), dtype).reshape(shape)
 
 
@@ -266,9 +268,9 @@ def _array(arguments: bytes, where: str) -> tuple[str, tuple[int, ...]]:
         ((_, dtype),) = json.loads(arguments[264 : 264 + lengths[32]] if lengths[32] < len(arguments) else b"")
         found = np.dtype(dtype) if isinstance(dtype, str) and len(dtype) < 5 else None
     except (ValueError, TypeError, RecursionError) as error:
-        raise SourceError(f"{where}: no arrays of a known type") from error
+        raise SourceError(f"{where}: its arrays have no known type") from error
     if found is None or found.kind not in "biuf" or math.prod(shape) >= 1 << 40:
-        raise SourceError(f"{where}: no arrays of a known type")
+        raise SourceError(f"{where}: its arrays have no known type")
     return found.str, shape
 
 

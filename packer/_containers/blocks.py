@@ -107,8 +107,8 @@ class ContainerFile:
         """Return a range of the file; SourceError if it ends beyond the file, or the disk fails."""
         if offset < 0 or size < 0 or offset + size > self.size:
             raise SourceError(
-                f"{self.path}: bytes {offset} to {offset + size} are wanted, and it has {self.size}: "
-                "it was cut short, or is damaged"
+                f"{self.path}: bytes {offset} to {offset + size} are needed, but it has {self.size}: it was cut "
+                "short, or is damaged"
             )
         with source_errors():
             return self._blocks.read(offset, size)
@@ -163,9 +163,9 @@ _LONGEST_REASON = 1000  # characters of an error in a message
 
 def text_in(path: str | os.PathLike[str], most: int = _MOST_TEXT) -> str:
     """Return the text of a small sidecar file; SourceError if it has more than `most` bytes, or is not UTF-8."""
-    with reading(path) as file, errors_in(f"{file.path}: is no text", UnicodeDecodeError):
+    with reading(path) as file, errors_in(f"{file.path}: is not a text file", UnicodeDecodeError):
         if file.size > most:
-            raise SourceError(f"{file.path}: {file.size:,} bytes are more than a description has")
+            raise SourceError(f"{file.path}: {file.size:,} bytes are too many for a metadata file")
         return file.read(0, file.size).decode("utf-8-sig")
 
 
@@ -189,16 +189,16 @@ def npy_array(data: Buffer) -> npt.NDArray[Any]:
         version = np.lib.format.read_magic(stream)
         read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}.get(version[0])
         if read is None:
-            raise ValueError(f"version {version[0]} of .npy")
+            raise ValueError(f"version {version[0]} of .npy is not supported")
         shape, transposed, dtype = read(stream, max_header_size=_MOST_OF_HEADER)
         if dtype.hasobject:
-            raise ValueError("it holds pickled objects, which packer runs never")
+            raise ValueError("it contains pickled objects, which packer never executes")
         if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
-            raise ValueError(f"its bytes are no {dtype} of shape {shape}")
+            raise ValueError(f"its size is not that of {dtype} of shape {shape}")
         elements = np.frombuffer(data, dtype, offset=stream.tell()) if math.prod(shape) else np.empty(0, dtype)
         return elements.reshape(shape, order="F" if transposed else "C")
     except Exception as error:  # NumPy parses the header as Python, which can raise many errors
-        raise ValueError(f"it is no .npy file of numbers: {error}") from error
+        raise ValueError(f"it is not a .npy file of numbers: {error}") from error
 
 
 PIECE = 256
@@ -256,7 +256,7 @@ class RangeReader:
     def skip(self, count: int) -> None:
         """Skip the next `count` bytes."""
         if not 0 <= count <= self.left:
-            raise ValueError(f"{count} bytes are announced, and {self.left} are there")
+            raise ValueError(f"{count} bytes are declared, but only {self.left} are left")
         self._at += count
         if self._at > len(self._data):
             self._start, self._data, self._at = self._start + self._at, b"", 0
@@ -267,7 +267,7 @@ class RangeReader:
         while found < 0:
             loaded = len(self._data) - self._at
             if loaded == self.left:
-                raise ValueError("a line has no end")
+                raise ValueError("a line does not end")
             self._read_on(min(self.left, 2 * loaded + PIECE))
             found = self._data.find(b"\n", self._at + loaded)
         line = self._data[self._at : found]
@@ -292,7 +292,7 @@ class RangeReader:
         """Make sure that at least the next `count` bytes are loaded."""
         left = self.left
         if not 0 <= count <= left:
-            raise ValueError(f"{count} bytes are announced, and {left} are there")
+            raise ValueError(f"{count} bytes are declared, but only {left} are left")
         if count > _LONGEST:
             raise ValueError(f"{count} bytes are too many for one value")
         self._start += self._at

@@ -47,10 +47,10 @@ def unpack(codec: str, data: bytes, size: int) -> bytes:
         If the codec needs pyarrow, which is not installed.
     """
     if not 0 <= size <= MOST_UNPACKED:
-        raise ValueError(f"{size} bytes are more than packer unpacks at once, {MOST_UNPACKED}")
+        raise ValueError(f"{size} bytes exceed the {MOST_UNPACKED} that packer decompresses at once")
     unpacked = _DECODERS[codec](codec, data, size)
     if len(unpacked) != size:
-        raise ValueError(f"its {codec} data give {len(unpacked)} bytes, and should give {size}")
+        raise ValueError(f"its {codec} data decompress to {len(unpacked)} bytes instead of {size}")
     return unpacked
 
 
@@ -93,7 +93,7 @@ def pyarrow_for(why: str) -> Any:
 
 
 def _arrow(codec: str, data: bytes, size: int) -> bytes:
-    pa = pyarrow_for(f"{codec} data are unpacked by pyarrow")
+    pa = pyarrow_for(f"decompressing {codec} data needs pyarrow")
     try:
         if codec in ("zstd", "lz4", "brotli"):  # as a stream, which knows its end
             with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
@@ -123,7 +123,7 @@ def _snappy_size(data: bytes, most: int) -> int:
         if byte < 0x80:
             break
     if size > most:
-        raise ValueError(f"they give {size} bytes, and should give {most}")
+        raise ValueError(f"they decompress to {size} bytes instead of {most}")
     return size
 
 
@@ -155,7 +155,7 @@ class PackedSpool:
         """Return the number of the range that holds a value. The caller adds all values of one range consecutively."""
         whole = packed.piece, packed.codec, packed.unpacked, packed.crc32
         if not (packed.offset >= 0 and 0 <= packed.size <= packed.unpacked - packed.offset):
-            raise AssertionError(f"{packed} does not lie in itself")
+            raise AssertionError(f"{packed} exceeds its bounds")
         if whole != self._last:
             row = (*packed.piece, CODECS.index(packed.codec), packed.unpacked, packed.crc32)
             self._rows.append(np.array([row], _COLUMNS).tobytes())
@@ -229,7 +229,7 @@ class PackedRanges:
         except ValueError as error:
             raise ImageError(f"{printable(file.path)}, byte {begin}: {error}") from error
         if crc32 not in (NO_CRC, zlib.crc32(data)):
-            raise ImageError(f"{printable(file.path)}, byte {begin}: the data do not fit their checksum")
+            raise ImageError(f"{printable(file.path)}, byte {begin}: the data do not match their checksum")
         return data
 
     def __getstate__(self) -> dict[str, object]:

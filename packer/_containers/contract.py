@@ -188,7 +188,7 @@ class PixelLayout:
 
     def __post_init__(self) -> None:
         if self.order not in ("HWC", "CHW", "CWH") or self.channels not in ("RGB", "BGR", "L"):
-            raise ValueError(f"pixels do not lie as {self.order} {self.channels}")
+            raise ValueError(f"{self.channels} channels in the order {self.order} are not supported")
 
     def size(self, height: int, width: int) -> int:
         """Return the size of an image in bytes."""
@@ -369,7 +369,7 @@ class Container(abc.ABC):
 def no_keys(kind: str, keys: Mapping[str, str]) -> None:
     """Raise OptionError if there are any keys, for containers that do not support them."""
     if keys:
-        raise OptionError(f"--key is for containers whose samples have keys, and {kind} has none")
+        raise OptionError(f"--key applies only to containers whose samples have keys; {kind} has no keys")
 
 
 _CLOSE, _TOGETHER = 1 << 12, 1 << 20  # bytes: the largest gap between samples that are read together, the largest read
@@ -499,9 +499,9 @@ class ChosenField(NamedTuple):
     def of_kind(self) -> Field:
         """Return the field that the kind describes; ValueError if the kind alone does not determine the field."""
         if self.kind == "scalar":
-            raise ValueError(f"say its dtype, such as --key {self.name}:int64={self.key}: {', '.join(OF_SCALARS)}")
+            raise ValueError(f"state its dtype, such as --key {self.name}:int64={self.key}: {', '.join(OF_SCALARS)}")
         if self.kind == "array":
-            raise ValueError("its values are no arrays")
+            raise ValueError("its values are not arrays")
         return declared_field(self.name, self.kind)
 
 
@@ -522,9 +522,9 @@ def parse_keys(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         name, sign, key = text.partition("=")
         if not (name and sign and key):
-            raise OptionError(f"--key {text}: say NAME=KEY or NAME:KIND=KEY, such as image=image/encoded")
+            raise OptionError(f"--key {text}: expected NAME=KEY or NAME:KIND=KEY, such as image=image/encoded")
         if name in keys:
-            raise OptionError("--key names one thing twice")
+            raise OptionError("--key gives one name twice")
         keys[name] = key
     return keys
 
@@ -559,9 +559,9 @@ class Chosen:
         fields = [ChosenField(*name.partition(":")[::2], key) for name, key in keys.items() if name not in roles]
         for number, field in enumerate(fields):
             if field.name in _ROLES:
-                raise OptionError(f"{field}: a kind is for fields, and the {field.name} is none")
+                raise OptionError(f"{field}: only fields have a kind, and the {field.name} is not a field")
             if field.kind and field.kind not in (*KINDS, *OF_SCALARS):
-                raise OptionError(f"{field}: a kind is one of {', '.join([*KINDS, *OF_SCALARS])}")
+                raise OptionError(f"{field}: a kind must be one of {', '.join([*KINDS, *OF_SCALARS])}")
             if field.name in [other.name for other in fields[:number]]:
                 raise OptionError(f"{field}: the field {field.name} is named twice")
             try:
@@ -580,5 +580,5 @@ class Chosen:
         found: dict[str, ChosenField] = {}
         for field in self.fields:
             if (other := found.setdefault(field.key, field)) is not field:
-                raise OptionError(f"{field}: {field.key} is the field {other.name} already")
+                raise OptionError(f"{field}: {field.key} is already the field {other.name}")
         return found

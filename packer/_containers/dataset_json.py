@@ -47,7 +47,7 @@ class DatasetLabels(NamedTuple):
         if self.labels.keys().isdisjoint(names) and self.problems.keys().isdisjoint(names):
             return False
         strays = sorted(self.labels.keys() - set(names))
-        account.left_out("label", f"{DATASET_JSON} has it for an image that is not there", strays)
+        account.left_out("label", f"{DATASET_JSON} lists it for an image that does not exist", strays)
         return True
 
 
@@ -76,18 +76,18 @@ def dataset_labels(data: bytes, where: str, above: str = "") -> DatasetLabels | 
             return None
         entries = [] if document["labels"] is None else list(document["labels"])
     except (ValueError, TypeError) as error:
-        raise SourceError(f"{where}: it has no labels of StyleGAN: {printable(error)}") from error
+        raise SourceError(f"{where}: it does not contain labels for StyleGAN: {printable(error)}") from error
     found = DatasetLabels({}, {})
     for number, entry in enumerate(entries):
         if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)):
-            why = f"entry {number} of labels, counted from 0, is no path with a label"
+            why = f"entry {number} of labels, counted from 0, is not a path and a label"
             found.problems[f"{above}{DATASET_JSON}, entry {number}"] = why
             continue
         name, label = above + entry[0].replace("\\", "/"), entry[1]
         if type(label) is not int and not (isinstance(label, list) and label):
             found.problems[name] = "its label is neither a number nor a list of numbers"
         elif found.labels.setdefault(name, label) != label:
-            found.problems[name] = f"{DATASET_JSON} has two labels for it"
+            found.problems[name] = f"{DATASET_JSON} lists two labels for it"
     for name in found.problems:
         found.labels.pop(name, None)
     return found
@@ -98,4 +98,4 @@ def label_vector(label: list[Any]) -> Any:
     try:
         return VECTOR.encode(np.array(label, np.float32))
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError("its label is no list of numbers") from error
+        raise ValueError("its label is not a list of numbers") from error

@@ -55,8 +55,8 @@ def find_container(paths: Sequence[Path]) -> Found | None:
     for path, (kind, _) in of_each.items() if len(paths) > 1 else ():
         if kind is None:
             raise SourceError(
-                f"{printable(path)}: no file of another tool, and only such files are read several at a time. "
-                f"Pass the directory that holds them all: {printable(_directory_of(paths))}"
+                f"{printable(path)}: not a file of another tool; only files of other tools can be passed several at "
+                f"a time. Pass the directory that contains all files: {printable(_directory_of(paths))}"
             )
         if first is not None and kind is not first:
             raise SourceError(
@@ -100,7 +100,7 @@ def named_paths(src: str | os.PathLike[str]) -> list[Path]:
         matches = sorted(map(Path, glob.glob(name)), key=natural) if glob.has_magic(name) else [Path(name)]
         if not matches or not os.path.lexists(matches[0]):
             if name != text:
-                raise SourceError(f"{printable(name)}: there is no such file, which {printable(text)} names")
+                raise SourceError(f"{printable(name)}: no such file; {printable(text)} names it")
             return []
         found += matches
     return found
@@ -115,7 +115,7 @@ def _without_braces(text: str) -> list[str]:
     if numbers:
         first, last = int(numbers[1]), int(numbers[2])
         if last - first > 10**6:
-            raise SourceError(f"{printable(text)}: names more than a million files")
+            raise SourceError(f"{printable(text)}: matches more than a million files")
         choices = [f"{number:0{len(numbers[1])}d}" for number in range(first, last + 1)]
     else:
         choices = match[1].split(",")
@@ -187,7 +187,7 @@ def _answer(row: ContainerDescriptor, ask: Callable[[type[Container]], _T]) -> _
     except PackerError:
         raise
     except Exception as error:
-        warn(f"the plug-in {row.name} ({row.plugin}) fails at recognising files: {type(error).__name__}: {error}")
+        warn(f"the plug-in {row.name} ({row.plugin}) failed while recognising files: {type(error).__name__}: {error}")
         return None
 
 
@@ -224,8 +224,8 @@ def one_of(path: Path, found: Sequence[Found]) -> Found | None:
                 f"{of.kind} ({printable(named[0].name)}, …)" for of, named in (found[0], (kind, files))
             )
             raise SourceError(
-                f"{printable(path)}: has files of several kinds: {kinds}. Name those that are meant, "
-                f"such as '{pattern_of(files)}'"
+                f"{printable(path)}: contains files of several kinds: {kinds}. Name the files to read, such as "
+                f"'{pattern_of(files)}'"
             )
     return found[0] if found else None
 
@@ -287,7 +287,7 @@ def files_to_name(directory: Path) -> str:
     """Return a hint for a message: the files of other tools in a directory, as patterns; empty if there are none."""
     patterns = containers_near(directory)
     shown = ", ".join(f"'{pattern}'" for pattern in patterns[:4]) + (", …" if len(patterns) > 4 else "")
-    return f". Files of other tools are read by their names: {shown}" if patterns else ""
+    return f". To read files of other tools, name them: {shown}" if patterns else ""
 
 
 def containers_near(path: Path) -> list[str]:
@@ -358,8 +358,8 @@ def numbered_classes(classes: Sequence[str]) -> list[str]:
     other = next((id for id, name in enumerate(classes) if name.lstrip("0") != str(id).lstrip("0")), None)
     if other is None:
         return []
-    why = "classes are called by numbers, and have their ids by the order of these as text, as ImageFolder has it"
-    zeros = "With leading zeros in their names, both orders are the same"
+    why = "class names are numbers, and ids follow their order as text, as in ImageFolder"
+    zeros = "With leading zeros in the names, both orders would be the same"
     return [f"{why}: class {printable(classes[other])} has the id {other}. {zeros}"]
 
 
@@ -444,14 +444,17 @@ def account_for_layout(account: Account, listed: Mapping[str, Sequence[str]], ab
     splits = [name for name in listed if name.lower() in SPLITS] or ([] if pairs else _domains(listed))
     if len(splits) > 1 or len(splits) == len(listed) > 0:
         each = f"{way} each directory, such as {above}{splits[0]}, with {option('unlabeled', True)}"
-        why = f"they are named like splits, and are classes as for ImageFolder; if the images have no classes, {each}"
+        why = (
+            "they are named like splits, but are read as classes, as ImageFolder does; if the images have no "
+            f"classes, {each}"
+        )
         account.taken("class", why, splits)
     for names, images, template in pairs:
         field = option("fields", f"'{template}'" if template else "NAME=TEMPLATE")
         alone = f"{above}{images} with" if images else "the source with"
         alone += "" if "{stem}" in template and not images else f" {option('no_classes', True)}"
         what = "other picture" if template.startswith("paired:") else "mask"
-        why = f"they are named like images and their {what}s, and are classes as for ImageFolder"
+        why = f"they are named like images and their {what}s, but are read as classes, as ImageFolder does"
         account.taken("class", f"{why}; to store each {what} with its image, {way} {alone} {field}", names)
     if (inner := _inner_directories(listed)) is not None:
         _account_for_inner(account, listed, *inner, way)
@@ -468,8 +471,9 @@ def _account_for_inner(
     alone = f"the source with {option('no_classes', True)}" if ids else "the source with"
     account.taken(
         "class",
-        f"each has directories of images and of masks, {printable(images)} and {printable(masks)}, and both are images "
-        f"of the class as for ImageFolder; to store each mask with its image, {join}{way} {alone} {field}",
+        f"each has a directory of images and one of masks, {printable(images)} and {printable(masks)}; the "
+        "files in both are read as images of the class, as ImageFolder does; to store each mask with its "
+        f"image, {join}{way} {alone} {field}",
         listed,
     )
 

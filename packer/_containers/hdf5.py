@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import h5py
 
 _DEFLATE, _SHUFFLE = 1, 2
-_REMEDY = "Write it anew: h5repack -f NONE -l CONTI FILE NEW"
+_REMEDY = "Rewrite the file: h5repack -f NONE -l CONTI FILE NEW"
 _VECTOR = struct.Struct("<IQI")
 _HEAP = struct.Struct("<4sB3xQ")
 _OBJECT = struct.Struct("<HH4xQ")
@@ -68,7 +68,7 @@ def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Pack
         If rows are in other files or in several chunks, have an unsupported compression, or most of them no data.
     """
     if dataset.external or dataset.is_virtual:
-        raise ValueError(f"its data lie in other files. {_REMEDY}")
+        raise ValueError(f"its data are in other files. {_REMEDY}")
     row = _VECTOR.size if is_text(dataset) else dataset.id.get_type().get_size()
     for length in dataset.shape[1:]:
         row *= length
@@ -77,7 +77,7 @@ def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Pack
         return
     begin = dataset.id.get_offset()
     if begin is None:
-        raise ValueError(f"its data have no place of their own in the file. {_REMEDY}")
+        raise ValueError(f"its data are not stored contiguously in the file. {_REMEDY}")
     if begin + len(dataset) * row > file.size:
         raise ValueError(f"its data end at byte {begin + len(dataset) * row} of {file.size}: the file was cut short")
     for number in range(len(dataset)):
@@ -87,7 +87,7 @@ def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Pack
 def _rows_of_chunks(dataset: h5py.Dataset, file: ContainerFile, row: int) -> Iterator[Piece | Packed | ValueError]:
     per_chunk, *whole = dataset.chunks
     if tuple(whole) != dataset.shape[1:]:
-        raise ValueError(f"chunks of {dataset.chunks} have parts of a sample. {_REMEDY}")
+        raise ValueError(f"chunks of {dataset.chunks} contain only parts of a sample. {_REMEDY}")
     properties = dataset.id.get_create_plist()
     filters = [properties.get_filter(number)[0] for number in range(properties.get_nfilters())]
     is_deflated = [number for number, code in enumerate(filters) if code == _DEFLATE]
@@ -120,8 +120,8 @@ def _chunk_problem(chunk: Any, size: int, end: int, *, is_packed: bool) -> str:
     if chunk.byte_offset + chunk.size > end:
         return f"its chunk ends at byte {chunk.byte_offset + chunk.size} of {end}: it was cut short"
     if is_packed and size > min(MOST_UNPACKED, chunk.size * _RATIO):
-        return f"{size} bytes are more than a chunk of {chunk.size} gives. {_REMEDY}"
-    return f"a chunk of {chunk.size} bytes, where {size} are expected" if not is_packed and chunk.size < size else ""
+        return f"{size} bytes are too many for a compressed chunk of {chunk.size}. {_REMEDY}"
+    return f"a chunk has {chunk.size} bytes instead of {size}" if not is_packed and chunk.size < size else ""
 
 
 def is_text(dataset: h5py.Dataset) -> bool:
@@ -142,13 +142,13 @@ class Heaps:
     def piece(self, vector: Piece | Packed) -> Piece:
         """Return the location of a vector's bytes; ValueError if the vector is empty or compressed."""
         if isinstance(vector, Packed) or vector.size != _VECTOR.size:
-            raise ValueError(f"its places are compressed. {_REMEDY}")
+            raise ValueError(f"its offsets are compressed. {_REMEDY}")
         length, address, number = _VECTOR.unpack(self._file.read(vector.offset, vector.size))
         if not length:
             return Piece(0, 0, 0)
         found = self._heap(address).get(number)
         if found is None or found.size < length:
-            raise ValueError(f"the heap at byte {address} has no {length} bytes of number {number}")
+            raise ValueError(f"the heap at byte {address} has no object {number} of {length} bytes")
         return Piece(0, found.offset, length)
 
     def _heap(self, address: int) -> dict[int, Piece]:
@@ -361,8 +361,8 @@ _BEGINNINGS = (0, 512, 1024, 2048)  # offsets of the signature: MATLAB writes a 
 _MOST_AT_ONCE = 1 << 26  # bytes that libhdf5 reads at once
 _MOST_OBJECTS, _DEEPEST = 1000, 4
 _ONE_EACH = (
-    "packer does not read that. Write each dataset to a file of its own, and convert the directory; or give the images "
-    "to packer.pack"
+    "packer does not read this layout. Write each dataset to its own image file, and convert the "
+    "directory; or pass the images to packer.pack"
 )
 
 
@@ -397,7 +397,7 @@ class HDF5Arrays(ColumnContainer):
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> HDF5Arrays:
         if len(paths) > 1:
-            raise SourceError(f"{printable(paths[1])}: a file of HDF5 is given alone")
+            raise SourceError(f"{printable(paths[1])}: convert HDF5 files one at a time")
         path, where = paths[0], printable(paths[0])
         with _opened(path) as file:
             datasets = dict(_datasets(file, "", 0, set()))
@@ -414,7 +414,7 @@ class HDF5Arrays(ColumnContainer):
             if not _is_vlen(datasets[image]):
                 container.pixels = container._layout(datasets, image, "image" in keys, where)
             if "split" in file.attrs:
-                container.notes.append("the attribute split is left out: samples of all splits are taken")
+                container.notes.append("the attribute split is ignored: samples of all splits are read")
         return container
 
     def _columns_beside(
@@ -434,7 +434,7 @@ class HDF5Arrays(ColumnContainer):
             elif has_label_name(name) and one.shape[0] == count and not keys:
                 self.account.looks_like_labels("dataset", name, f"--key label={name}")
             else:
-                self.account.not_looked_at("dataset", "it lies in another group than the images", [name])
+                self.account.not_looked_at("dataset", "it is in another group than the images", [name])
         return columns
 
     def _find_roles(self, image: str, keys: Mapping[str, str], where: str) -> None:
@@ -450,13 +450,13 @@ class HDF5Arrays(ColumnContainer):
                 self.account.left_out("dataset", item.why, item.names, chosen=item.chosen)
         if self.label is not None:
             self.account.candidates.clear()  # those in other groups
-            how = "the label, by the place of the 1" if self.columns[self.label].is_one_hot else "the label"
+            how = "the label: the index of the 1" if self.columns[self.label].is_one_hot else "the label"
             self.account.taken("dataset", how, [self.label])
             return
         for name, column in self.columns.items() if not keys else ():
             if has_label_name(name):
                 option = f"--key label={name}" if column.type.kind in ("scalar", "text") else ""
-                why = column.type.why or f"has {column.type.kind}s and no labels" * (not option)
+                why = column.type.why or f"contains {column.type.kind}s, not labels" * (not option)
                 self.account.looks_like_labels("dataset", name, option, why)
 
     def _layout(self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool, where: str) -> PixelLayout:
@@ -471,7 +471,7 @@ class HDF5Arrays(ColumnContainer):
         what = f"{printable(image)} is {described(dataset)}"
         if dataset.dtype == np.uint8 and may_be_one_image(dataset.shape):
             raise SourceError(f"{where}: {what}, {undecided(dataset.shape)}")
-        raise SourceError(f"{where}: {what}, and images are {WANTED}")
+        raise SourceError(f"{where}: {what}; images must be {WANTED}")
 
     def _counts_images(self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool) -> bool:
         """Tell whether other datasets of the same length, or the user's key, show that the first axis counts images."""
@@ -542,7 +542,9 @@ def _opened(path: Path) -> Iterator[h5py.File]:
     try:
         import h5py
     except ImportError as error:
-        raise MissingDependencyError(f"{printable(path)}: is read with h5py (pip install h5py): {error}") from error
+        raise MissingDependencyError(
+            f"{printable(path)}: reading HDF5 needs h5py (pip install h5py): {error}"
+        ) from error
     try:
         with PackFile(path) as file, h5py.File(file.stream(most=_MOST_AT_ONCE), "r") as found:
             yield found
@@ -584,17 +586,17 @@ def _image(datasets: Mapping[str, h5py.Dataset], where: str) -> str:
     if len(found) == 1 or len(likely) == 1:
         return (likely or found)[0]
     if not datasets:
-        raise SourceError(f"{where}: no dataset of images in it. Where it has one dataset for each image, {_ONE_EACH}")
+        raise SourceError(f"{where}: contains no dataset of images. If it has one dataset for each image, {_ONE_EACH}")
     if not found and (single := _one_an_image(datasets)):
         raise SourceError(f"{where}: has one dataset for each image, such as {printable(single)}: {_ONE_EACH}")
     unclear = [name for name, one in datasets.items() if one.dtype == np.uint8 and may_be_one_image(one.shape)]
     if not found and len(unclear) == 1:
         shape = datasets[unclear[0]].shape
         raise SourceError(f"{where}: {printable(unclear[0])} is {described(datasets[unclear[0]])}, {undecided(shape)}")
-    what = f"several datasets of images, {', '.join(map(printable, found[:8]))}" if found else "no dataset of images"
+    what = f"several datasets of images ({', '.join(map(printable, found[:8]))})" if found else "no dataset of images"
     there = ", ".join(f"{printable(name)} ({described(one)})" for name, one in list(datasets.items())[:8])
-    known = "" if found else f" ({WANTED}, or vectors of bytes), of {there}"
-    raise SourceError(f"{where}: {what}{known}: say which with --key image=DATASET")
+    known = "" if found else f" ({WANTED}, or vectors of bytes) among {there}"
+    raise SourceError(f"{where}: {what}{known}: choose one with --key image=DATASET")
 
 
 def _one_an_image(datasets: Mapping[str, h5py.Dataset]) -> str | None:
@@ -623,7 +625,7 @@ def _usable(value: Value | ValueError) -> Value:
 def _within(dataset: h5py.Dataset) -> h5py.Dataset:
     """Return a dataset; ValueError if its data are in other files, because it was changed after `open`."""
     if is_elsewhere(dataset):
-        raise ValueError(f"the data of {dataset.name} lie in other files")
+        raise ValueError(f"the data of {dataset.name} are in other files")
     return dataset
 
 
@@ -638,4 +640,4 @@ def is_packers(file: h5py.File) -> bool:
 def _require_same(dataset: h5py.Dataset, number: int, image: Piece | Packed, file: ContainerFile) -> None:
     """Raise ValueError if libhdf5 reads other bytes for an image, which means that its range was computed wrongly."""
     if isinstance(image, Piece) and file.read(image.offset, image.size) != np.asarray(dataset[number]).tobytes():
-        raise ValueError("libhdf5 reads other bytes than lie in its place")
+        raise ValueError("libhdf5 reads other bytes than those at its offset")

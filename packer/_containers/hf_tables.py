@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 FEATURES = b"huggingface"
 """The key in a schema's metadata under which the features are stored."""
 
-_EXIF = "datasets turns images as their EXIF orientation says, and packer as ImageFolder does not: say --exif apply"
+_EXIF = "datasets rotates images by their EXIF orientation, but packer, like ImageFolder, does not: pass --exif apply"
 _ROLES = NAMES["tables of datasets"]
 _BLOCK = 1 << 16  # labels
 _UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
@@ -81,7 +81,7 @@ def name_of(path: str | None, row: str, head: bytes) -> str:
 def own_name(name: Any, where: str, head: bytes) -> str:
     """Return the name of an image from the name column; SourceError if the name is invalid."""
     if not isinstance(name, (str, int)) or isinstance(name, bool):
-        raise SourceError(f"{where}: {printable(name)[:80]} is no name")
+        raise SourceError(f"{where}: {printable(name)[:80]} is not a valid name")
     return str(name) if "." in str(name).rpartition("/")[2][1:] else f"{name}{suffix_of(head)}"
 
 
@@ -178,7 +178,7 @@ def begin_with_image(heads: Iterable[bytes]) -> bool:
 
 def no_column(file: PackFile, column: str) -> SourceError:
     """Return the error for a file that lacks a column of the first file."""
-    return SourceError(f"{printable(file.path)}: has no column {printable(column)}, as the first file has")
+    return SourceError(f"{printable(file.path)}: has no column {printable(column)}, unlike the first file")
 
 
 class TableColumns(NamedTuple):
@@ -300,7 +300,11 @@ class TableImages(Container):
         """
         name = name_of(row.path, numbered, row.head)
         if row.image is None:
-            return Entry(name, b"", problem=f"{where}: its image is not in the file: embed it, or leave the row out")
+            return Entry(
+                name,
+                b"",
+                problem=(f"{where}: the file does not contain its image: embed the image, or leave the row out"),
+            )
         if isinstance(row.values, ValueError):
             return Entry(name, b"", problem=f"{where}: {row.values}")
         try:
@@ -326,7 +330,7 @@ class TableImages(Container):
         """Return the label of a row; SourceError if the label is invalid."""
         label = None if self.label is None else row[self.label]
         if label is not None and not isinstance(label, (int, float, str)):
-            raise SourceError(f"{where}: column {printable(self.label)}: {printable(label)[:80]} is no label")
+            raise SourceError(f"{where}: column {printable(self.label)}: {printable(label)[:80]} is not a label")
         if isinstance(label, float) and self.whole_labels:
             return None if math.isnan(label) else int(label)
         return None if isinstance(label, str) and not label.strip() else label
@@ -340,7 +344,7 @@ class TableImages(Container):
                 shown = ", ".join(map(printable, [*images, *others][:8]))
                 raise SourceError(f"{where}: has no column {printable(column)}: it has {shown}")
         if chosen.image is None and not images:
-            raise SourceError(f"{where}: has no column of images: name one with --key image=COLUMN")
+            raise SourceError(f"{where}: has no image column: name one with --key image=COLUMN")
         self.image, self.name = chosen.image or _image(images), chosen.name
         if self.image not in images:
             raise SourceError(f"{where}: column {printable(self.image)} has no images")
@@ -379,7 +383,7 @@ class TableImages(Container):
         if kind is None:
             self.pictures[of.key] = Field(of.name, of.kind or "image")
         elif kind == "null":
-            self.notes.append(f"the column {printable(of.key)} is left out, which has no values")
+            self.notes.append(f"the column {printable(of.key)} is left out: it has no values")
         else:
             natural = _field(of.name, kind, feature)
             self.others[of.key] = natural if of.kind in ("", natural.kind) else of.of_kind()
@@ -416,7 +420,7 @@ def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]] | V
             count = max(1, min(count, len(parts[0])) // 2)
             continue
         if expanded > _MOST_ROW:
-            yield ValueError(f"it has {expanded:,} values and bytes, and {_MOST_ROW:,} are the most")
+            yield ValueError(f"it has {expanded:,} values and bytes; the limit is {_MOST_ROW:,}")
         else:
             yield [_values(part) for part in parts]
         start += count

@@ -59,7 +59,10 @@ def numbered(names: Names, notes: list[str]) -> Names:
     if not len(again):
         return names
     suspect = np.isin(hashes, again)
-    notes.append(f"names occur again, such as {printable(names[int(suspect.argmax())])}: later ones end in ~2, ~3, ...")
+    notes.append(
+        f"several samples have the same name, such as {printable(names[int(suspect.argmax())])}: the names "
+        "of later ones end in ~2, ~3, ..."
+    )
     return Names.of(_with_numbers(names, suspect.tolist(), ordered))
 
 
@@ -176,7 +179,8 @@ def list_samples(
     """
     if not container.files:
         raise SourceError(
-            f"{printable(container.root)}: no file in it has data: {container.kind} that was copied in part?"
+            f"{printable(container.root)}: none of its files has data. It looks like {container.kind}; were all "
+            "files copied?"
         )
     require_distinct_files(container.root, container.files)
     rows = _Rows(container, in_place, bad or BadSamples())
@@ -322,12 +326,16 @@ class _Rows:
         container = self._container
         size = sum(filled(container.root / name) for name in container.files)
         if self._count > max(size, _FEW):
-            raise SourceError(f"{_shown(container)}: promises {self._count:,} samples and more in {size:,} bytes")
+            raise SourceError(
+                f"{_shown(container)}: lists {self._count:,} samples or more, although its files have only {size:,} "
+                "bytes"
+            )
         self._most_held = _SHARED[0] + _SHARED[1] * size
         if self._held > self._most_held:
             raise SourceError(
-                f"{_shown(container)}: its samples refer to the same bytes again and again: {self._count:,} have "
-                f"{self._held:,} bytes, more than {_SHARED[1]} times the {size:,} of the files. Write each image once"
+                f"{_shown(container)}: its samples share the same bytes: {self._count:,} samples have "
+                f"{self._held:,} bytes together, more than {_SHARED[1]} times the {size:,} bytes of the files. "
+                "Write each image once"
             )
         self._most = max(size, _FEW)
 
@@ -344,15 +352,15 @@ class _Rows:
             self._contradictory |= self._names_of_ids.setdefault(label, name) != name
         if self._container.label_type != "class":
             if isinstance(label, str) or not math.isfinite(label):
-                return self._refuse(entry, unit, f"its label is {printable(label)[:80]}, and no number")
+                return self._refuse(entry, unit, f"its label is {printable(label)[:80]}, not a number")
             return label
         if isinstance(label, str):
             if label[:1] in _JSON_BEGINS and _is_json(label):
                 return self._refuse(
                     entry,
                     unit,
-                    f"its label is JSON, {printable(label)[:40]}, and neither a class id nor the name of a class. Take "
-                    "it as a field: --key NAME:json=KEY beside --key image=KEY",
+                    f"its label is JSON, {printable(label)[:40]}, not a class id or a class name. Store it as a field: "
+                    "--key NAME:json=KEY and --key image=KEY",
                 )
             self._named = True
             return self._class_names.setdefault(label, len(self._class_names))
@@ -395,7 +403,7 @@ class _Rows:
             file, offset, _ = value.piece
             where = f"{printable(self._container.root / self._container.files[file])}, byte {offset}"
             raise SourceError(
-                f"{where}: is compressed ({value.codec}): convert it, as an index reads bytes as they lie"
+                f"{where}: is compressed ({value.codec}): convert it, because an index reads bytes in place"
             )
 
     def _meaning(
@@ -407,7 +415,7 @@ class _Rows:
         if container.label_type != "class":
             return labels, [], container.label_type, notes
         if self._named and self._numbered:
-            raise SourceError(f"{_shown(container)}: some labels are numbers, and others names of classes")
+            raise SourceError(f"{_shown(container)}: some labels are numbers, others are class names")
         if self._named:
             names = self._of_directories(samples, notes) if container.directories_are_classes else [*self._class_names]
             if known is None:
@@ -428,7 +436,7 @@ class _Rows:
         known = own if known is None else known
         if known is None:
             if most >= _SPREAD[0] + _SPREAD[1] * len(labels):
-                notes.append(f"labels are numbers without classes, as they reach {most:,}")
+                notes.append(f"labels are numbers without classes, because they reach {most:,}")
                 return labels, [], "int", notes
             known = list(map(str, range(most + 1)))
         return self._within(labels, samples, len(known)), list(known), "class", notes
@@ -442,7 +450,7 @@ class _Rows:
         ids, used = {name: number for number, name in enumerate(classes)}, np.unique(labels[labels >= 0]).tolist()
         self._leave_out_unknown(labels, samples, {number: own[number] for number in used if own[number] not in ids})
         moved = [own[number] for number in used if ids.get(own[number], number) != number]
-        self._container.account.renumbered("class", "their ids are those of the given classes", moved, chosen=True)
+        self._container.account.renumbered("class", "their ids are those in the given class list", moved, chosen=True)
         table = np.full(len(own) + 1, UNLABELED, np.int64)  # the last one is for -1
         table[used] = [ids.get(own[number], UNLABELED) for number in used]
         return table[labels]
@@ -450,15 +458,15 @@ class _Rows:
     def _within(self, labels: Labels, samples: Names, count: int) -> Labels:
         """Set ids beyond the number of classes to -1, and leave out the samples with such ids."""
         beyond = {
-            int(label): f"its label is {label}, and there are {count} classes" for label in labels[labels >= count]
+            int(label): f"its label is {label}, but there are {count} classes" for label in labels[labels >= count]
         }
-        self._leave_out(labels, samples, beyond, f"a label is {max(beyond, default=0)}, and there are {count} classes")
+        self._leave_out(labels, samples, beyond, f"a label is {max(beyond, default=0)}, but there are {count} classes")
         return np.where(labels >= count, UNLABELED, labels) if beyond else labels
 
     def _leave_out_unknown(self, labels: Labels, samples: Names, unknown: Mapping[int, str]) -> None:
         """Leave out the samples of classes that are not in the user's class list, or raise an error."""
         reasons = {
-            label: f"its class {printable(name)} is none of the given classes" for label, name in unknown.items()
+            label: f"its class {printable(name)} is not one of the given classes" for label, name in unknown.items()
         }
         self._leave_out(labels, samples, reasons, _unknown(sorted(set(unknown.values()))))
 
@@ -482,21 +490,21 @@ class _Rows:
         below = [f"{directory}/"[len(above) :] for directory in self._class_names]
         if splits := splits_among([directory.rstrip("/") for directory in below]):
             raise SourceError(
-                f"{_shown(self._container)}: has several splits: {', '.join(splits)}. Unpack it, and take one"
+                f"{_shown(self._container)}: has several splits: {', '.join(splits)}. Unpack it and convert one of them"
             )
         notes.append(f"classes are the directories{f' in {printable(above)}' if above else ''}")
         listed = by_class(samples, above)
         account_for_layout(self._container.account, listed, printable(above), "unpack it, and convert")
         names = [directory.partition("/")[0] for directory in below]
         hidden = sorted({name for name in names if name.startswith(".")})
-        self._container.account.taken("class", "a hidden directory is a class, as for ImageFolder", hidden)
+        self._container.account.taken("class", "a hidden directory is a class, as in ImageFolder", hidden)
         return names
 
     def _names_of_classes(self, most: int, notes: list[str]) -> list[str] | None:
         """Return the class names found in samples; an unnamed class is named by its id."""
         names = self._names_of_ids
         if self._contradictory or len(set(names.values())) < len(names) or most >= _SPREAD[0] + 2 * len(names):
-            notes.append("the names that samples say for their classes contradict each other, so classes are numbers")
+            notes.append("samples give different names to the same class, so classes are named by numbers")
             return None
         known = [names.get(number, str(number)) for number in range(most + 1)]
         return known if len(set(known)) == len(known) else None
@@ -528,7 +536,7 @@ def _distinct(container: Container, names: Names, files: Ints, notes: list[str])
         return names
     if container.units < 2 or not container.units_are_files:
         return numbered(names, notes)
-    notes.append("names occur in several files, so each begins with that of its file")
+    notes.append("several files have samples of the same name, so each name begins with that of its file")
     stems = [name.rpartition(".")[0] or name for name in container.files]
     if len(set(stems)) < len(stems):  # such as a.tfrecord-00000-of-00002 and a.tfrecord-00001-of-00002
         stems = list(container.files)
@@ -538,7 +546,7 @@ def _distinct(container: Container, names: Names, files: Ints, notes: list[str])
 
 def _unknown(names: Sequence[str]) -> str:
     shown = ", ".join(map(printable, names[:5])) + (", …" if len(names) > 5 else "")
-    return f"classes unknown to the given class list: {shown}"
+    return f"classes that are not in the given class list: {shown}"
 
 
 def _shown(container: Container, unit: int | None = None) -> str:

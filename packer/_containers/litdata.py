@@ -78,7 +78,7 @@ def arrow_section(file: ContainerFile) -> Section | None:
         return None
     size = int.from_bytes(file.read(file.size - _END, 4), "little")
     if not 0 < size <= file.size - _END:
-        raise SourceError(f"{file.path}: damaged: a table of Arrow of {size} bytes does not lie in it")
+        raise SourceError(f"{file.path}: damaged: an Arrow table of {size} bytes does not fit into it")
     return Section(file, file.size - _END - size, size)
 
 
@@ -98,7 +98,7 @@ def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[di
     schema = reader.schema
     columns = {name: name if schema.get_field_index(name) >= 0 else name.partition(".")[0] for name in names}
     if missing := [name for name, column in columns.items() if schema.get_field_index(column) < 0]:
-        raise SourceError(f"{section.path}: its table of Arrow has no column {missing[0]!r}")
+        raise SourceError(f"{section.path}: its Arrow table has no column {missing[0]!r}")
     binary = [name for name, column in columns.items() if _is_binary(schema.field(column).type, name, column)]
     others = [name for name in columns if name not in binary]
     read = [*dict.fromkeys(columns[name] for name in others)]
@@ -120,7 +120,7 @@ def _is_binary(kind: Any, name: str, column: str) -> bool:
 
 def _moved(piece: Piece | Packed | None, section: Section) -> Value:
     if isinstance(piece, Packed):
-        raise SourceError(f"{section.path}: its table of Arrow is compressed. Write it without compression")
+        raise SourceError(f"{section.path}: its Arrow table is compressed. Write it without compression")
     return None if piece is None else piece._replace(offset=section.begin + piece.offset)
 
 
@@ -189,7 +189,7 @@ class LitData(OffsetShards):
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> LitData:
         path, where = paths[0], printable(paths[0])
         if len(paths) > 1:
-            raise SourceError(f"{printable(paths[1])}: an index of LitData is given alone")
+            raise SourceError(f"{printable(paths[1])}: convert one LitData index at a time")
         index = json_in(path)
         found = index.get("config") if isinstance(index, dict) else None
         config: dict[str, Any] = found if isinstance(found, dict) else {}
@@ -212,7 +212,7 @@ class LitData(OffsetShards):
             yield values
             count += 1
         if count != self.counts[unit]:
-            raise SourceError(f"{file.path}: its table has {count} samples, and the index says {self.counts[unit]}")
+            raise SourceError(f"{file.path}: its table has {count} samples, but the index says {self.counts[unit]}")
 
 
 def _with_unnamed(keys: Mapping[str, str], parts: Sequence[ShardColumn]) -> Mapping[str, str]:
@@ -234,14 +234,14 @@ def _require_plain(config: Mapping[str, Any], where: str) -> None:
         raise SourceError(f"{where}: its chunks are encrypted. Write them without encryption")
     loader = config.get("item_loader", "PyTreeLoader")
     if loader != "PyTreeLoader":
-        raise SourceError(f"{where}: is for {printable(loader)}, and packer reads what PyTreeLoader reads")
+        raise SourceError(f"{where}: was written for {printable(loader)}; packer reads only data for PyTreeLoader")
 
 
 def _chunks(index: Any, where: str) -> Iterator[tuple[str, int]]:
     """Yield the name and the sample count of each chunk."""
     chunks = index.get("chunks") if isinstance(index, dict) else None
     if not isinstance(chunks, list) or not chunks:
-        raise SourceError(f"{where}: no index of LitData, or one without chunks")
+        raise SourceError(f"{where}: not a LitData index, or one without chunks")
     for number, chunk in enumerate(chunks):
         name = chunk.get("filename") if isinstance(chunk, dict) else None
         count = chunk.get("chunk_size") if isinstance(chunk, dict) else None
@@ -252,19 +252,19 @@ def _parts(config: Mapping[str, Any], where: str) -> list[_Leaf]:
     """Return the parts that make up a sample."""
     kinds, spec = config.get("data_format"), config.get("data_spec")
     if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
-        raise SourceError(f"{where}: names no types of the parts of a sample")
-    with errors_in(f"{where}: does not say how parts make a sample", ValueError, TypeError, KeyError):
+        raise SourceError(f"{where}: does not list the types of a sample's parts")
+    with errors_in(f"{where}: does not describe how a sample is built from its parts", ValueError, TypeError, KeyError):
         tree = parsed_json(spec) if isinstance(spec, str) else None
         names = list(_leaves(tree[1], "", 0)) if isinstance(tree, list) and len(tree) == 2 else []
     if len(names) != len(kinds) or len(set(names)) < len(names):
-        raise SourceError(f"{where}: {len(kinds)} types of parts, and {len(set(names))} names of them")
+        raise SourceError(f"{where}: {len(kinds)} types of parts, but {len(set(names))} different names")
     return [_Leaf(name, kind) for name, kind in zip(names, kinds, strict=True)]
 
 
 def _leaves(spec: Any, name: str, depth: int) -> Iterator[str]:
     """Yield the name of each leaf in a tree: the keys and indices that lead to the leaf, joined by dots."""
     if not isinstance(spec, dict) or depth > _DEEPEST:
-        raise ValueError("a tree of parts is expected")
+        raise ValueError("expected a tree of parts")
     kind, children = spec.get("type"), spec.get("children_spec")
     if kind is None:
         yield name or "0"
@@ -272,10 +272,10 @@ def _leaves(spec: Any, name: str, depth: int) -> Iterator[str]:
     context = spec.get("context")
     keys = parsed_json(context) if isinstance(context, str) else context
     if not isinstance(children, list):
-        raise ValueError("a tree of parts is expected")
+        raise ValueError("expected a tree of parts")
     if not isinstance(keys, list) or not str(kind).endswith("ict"):
         keys = range(len(children))
     if len(keys) != len(children):
-        raise ValueError(f"{len(keys)} keys have {len(children)} parts")
+        raise ValueError(f"{len(keys)} keys for {len(children)} parts")
     for key, child in zip(keys, children, strict=True):
         yield from _leaves(child, f"{name}.{key}" if name else str(key), depth + 1)

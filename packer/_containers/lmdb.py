@@ -249,13 +249,13 @@ class ImageLMDB(LMDBContainer):
         """Record in the account a key whose value is a text or a number; ValueError if the value may be an image."""
         key, data = text_of(value.key), value.head()
         if value.key in COUNTS:
-            self.account.not_looked_at("key", "it counts the samples", [key])
+            self.account.not_looked_at("key", "it holds the number of samples", [key])
             return
         if value.size > _LONGEST or not (data.isascii() or data.startswith(b"\x80")):  # a pickle of a number
-            raise ValueError("its value is no image, as those of the first keys are")
+            raise ValueError("its value is not an image, unlike those of the first keys")
         if not self.account.candidates:
             add_candidates(self.account, "key", {key: [0]}, "")
-        self.account.left_out("key", "their values are texts or numbers, and no images", [key])
+        self.account.left_out("key", "their values are texts or numbers, not images", [key])
 
 
 _DIRECTORY = re.compile(r"(?:(?P<name>.+?)_)??(?:(?P<split>train|val|test)_)?lmdb")
@@ -285,17 +285,20 @@ class LSUN(ImageLMDB):
         splits = {match["split"] or "" for match, _ in found if match}
         if len(splits) > 1 or not all(match for match, _ in found):
             raise SourceError(
-                f"{printable(paths[0].parent.parent)}: has the splits {', '.join(sorted(splits))}. Say which: "
+                f"{printable(paths[0].parent.parent)}: has the splits {', '.join(sorted(splits))}. Choose one: "
                 f"{printable(paths[0].parent.parent / '*_train_lmdb')}"
             )
         for path in paths:
             if not cls.recognise_file(path, head_of(path)):
-                raise SourceError(f"{printable(path)}: is no LMDB file of images, as {printable(paths[0])} is")
+                raise SourceError(f"{printable(path)}: is not an LMDB file of images, unlike {printable(paths[0])}")
         classes = sorted({match["name"] for match, _ in found if match and match["name"]})
         if len(paths) == 1 and not splits - {""}:
             classes = []  # one directory of images, which need not be a class
         if classes and len(classes) != len(paths):
-            raise SourceError(f"{printable(paths[0].parent.parent)}: a class has several directories, or one has none")
+            raise SourceError(
+                f"{printable(paths[0].parent.parent)}: several directories have the same class, or a directory has "
+                "no class"
+            )
         return cls.of_files(paths, classes=classes or None)
 
     def entry(self, value: LMDBValue) -> Entry | None:
@@ -335,14 +338,14 @@ class TextRecognition(LMDBContainer):
         digits = file.read(found[0], min(found[1], _DIGITS + 1)).strip() if found is not None else b""
         if not digits.isdigit() or len(digits) > _DIGITS or int(digits) > tree.entries:
             raise SourceError(
-                f"{printable(file.path)}: {text_of(_COUNT)} is {printable(text_of(digits))}, and no count of samples"
+                f"{printable(file.path)}: {text_of(_COUNT)} is {printable(text_of(digits))}, not a number of samples"
             )
         count, beyond = int(digits), list[str]()
         for key, _, _ in tree.walk():
             match = _OF_A_SAMPLE.fullmatch(key)
             if key != _COUNT and not (match and 1 <= int(match[1]) <= count):
                 beyond.append(text_of(key))
-        self.account.left_out("key", f"they are none of the {count:,} samples that {text_of(_COUNT)} counts", beyond)
+        self.account.left_out("key", f"they are not among the {count:,} samples that {text_of(_COUNT)} counts", beyond)
         for number in range(1, count + 1):
             key = b"image-%09d" % number
             found = tree.find(key)
@@ -376,12 +379,12 @@ class UnreadLMDB(LMDBContainer):
             value = first.values[0]
             raise SourceError(
                 f"{printable(paths[0])}: is an LMDB file, and the value of its {shown_key(value.key)} is "
-                f"{_guess(value.head())}. Of LMDB files packer reads those of {_READ}. Write the images to files, or "
-                "to such an LMDB, with the tool that made it"
+                f"{_guess(value.head())}. packer reads LMDB files of {_READ}. With the tool that wrote this file, "
+                "export the images to files or to such an LMDB"
             )
 
     def entry(self, value: LMDBValue) -> Entry:
-        raise AssertionError("an LMDB file without a reader is not opened")
+        raise AssertionError("an LMDB file that packer cannot read was opened")
 
 
 def _guess(head: bytes) -> str:
@@ -391,7 +394,7 @@ def _guess(head: bytes) -> str:
     if head[:1] in (b"{", b"["):
         return "text, perhaps JSON"
     if head[:1] in (b"(", b"]", b"}", b"c") and b"\n" in head:
-        return "perhaps a pickle of protocol 0, with Python objects that packer never makes"
+        return "perhaps a pickle of protocol 0, with Python objects that packer never creates"
     if 0x80 <= head[0] < 0xA0 or 0xDC <= head[0] < 0xE0:
         return "perhaps MessagePack"
     if head.isascii() and head.decode().isprintable():

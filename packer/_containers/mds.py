@@ -86,7 +86,7 @@ class MDSArray:
         """Parse ``DTYPE:SHAPE``; ValueError if it is malformed."""
         match = re.fullmatch(r"(\w*)(?::([0-9]{1,18}(?:,[0-9]{1,18})*))?", text, re.ASCII)
         if match is None or (match[1] and match[1] not in _DTYPES.values()):
-            raise ValueError(f"ndarray:{text} is no encoding of arrays")
+            raise ValueError(f"ndarray:{text} is not an encoding of arrays")
         return cls(match[1], tuple(map(int, match[2].split(","))) if match[2] else None)
 
     def decode(self, data: bytes) -> npt.NDArray[Any]:
@@ -121,7 +121,7 @@ class _Column(ShardColumn):
 
     def type(self) -> ColumnType:
         if self.base in _NUMBERS and self.size != struct.calcsize(_NUMBERS[self.base][0]):
-            raise ValueError(f"{self.size} bytes are no {self.base}")
+            raise ValueError(f"{self.size} bytes are not the size of {self.base}")
         return ColumnType("scalar", _TEXTS[self.base]) if self.base in _TEXTS else super().type()
 
     def value(self, file: ContainerFile, piece: Piece) -> Value:
@@ -130,7 +130,7 @@ class _Column(ShardColumn):
         if self.base not in _NUMBERS and self.base not in _TEXTS:
             return piece
         if piece.size > _LONGEST_NUMBER:
-            raise ValueError(f"column {self.name!r}: {piece.size} bytes are no number")
+            raise ValueError(f"column {self.name!r}: {piece.size} bytes are too many for a number")
         data = file.read(piece.offset, piece.size)
         if self.base in _TEXTS:
             return int(data) if self.base == "str_int" else float(data)
@@ -156,7 +156,7 @@ class MDS(OffsetShards):
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> MDS:
         if paths[0].name == cls.INDEX:
             if len(paths) > 1:
-                raise SourceError(f"{printable(paths[1])}: an index of MDS is given alone")
+                raise SourceError(f"{printable(paths[1])}: convert one MDS index at a time")
             shards = _shards(paths[0])
             container = cls(paths[0].parent, [*(shard.name for shard in shards), cls.INDEX], sidecars=1)
         else:
@@ -166,7 +166,7 @@ class MDS(OffsetShards):
         container.parts = shards[0].columns
         for number, shard in enumerate(shards):
             if shard.columns != container.parts:
-                raise SourceError(f"{printable(paths[0])}: shard {number} has other columns than the first")
+                raise SourceError(f"{printable(paths[0])}: shard {number} has other columns than the first shard")
         container._choose(keys, printable(paths[0]))
         return container
 
@@ -214,12 +214,12 @@ def _shards(path: Path) -> list[_Shard]:
     index = json_in(path)
     shards = index.get("shards") if isinstance(index, dict) else None
     if not isinstance(shards, list) or not shards or index.get("version", 2) != 2:
-        raise SourceError(f"{printable(path)}: no index of MDS shards, version 2")
+        raise SourceError(f"{printable(path)}: not an index of MDS shards of version 2")
     found = []
     for number, shard in enumerate(shards):
         where = f"{printable(path)}: shard {number}"
         if not isinstance(shard, dict) or shard.get("format") != "mds":
-            raise SourceError(f"{where} is of another format than mds, which alone packer reads")
+            raise SourceError(f"{where} is not in the format mds; packer reads no other shards")
         raw, count = shard.get("raw_data"), shard.get("samples")
         name = raw.get("basename") if isinstance(raw, dict) else None
         name, count = listed_shard(name, count, where)
@@ -243,7 +243,7 @@ def _stored(directory: Path, name: str, shard: Mapping[str, Any], where: str) ->
     return zipped, (codec, size)
 
 
-_REMEDY = "Decompress it first: `zstd -d FILE.mds.zstd`, and so on, leaves the shard beside it"
+_REMEDY = "Decompress it first, for example with `zstd -d FILE.mds.zstd`, which writes the shard next to it"
 
 
 def _columns_of_shard(path: Path) -> list[_Column]:
@@ -253,7 +253,7 @@ def _columns_of_shard(path: Path) -> list[_Column]:
     with reading(path) as file:
         begin = first_offset(file)
         end = next((start for _, start, _ in samples(file)), begin)
-        with errors_in(f"{file.path}: names no columns"):
+        with errors_in(f"{file.path}: lists no columns"):
             config = parsed_json(file.read(begin, end - begin).decode())
         return _columns(config, file.path)
 
@@ -262,7 +262,7 @@ def _columns(config: Any, where: str) -> list[_Column]:
     members: dict[str, Any] = config if isinstance(config, dict) else {}
     lists: list[Any] = [members.get(f"column_{what}") for what in ("names", "encodings", "sizes")]
     if not all(isinstance(one, list) for one in lists) or len(set(map(len, lists))) != 1:
-        raise SourceError(f"{where}: names no columns with an encoding and a size each")
+        raise SourceError(f"{where}: does not list columns with their encodings and sizes")
     found = []
     for name, encoding, size in zip(*lists, strict=True):
         is_size = size is None or (type(size) is int and size >= 0)
@@ -270,5 +270,5 @@ def _columns(config: Any, where: str) -> list[_Column]:
             raise SourceError(f"{where}: column {printable(name)!r} has no encoding, or no size")
         found.append(_Column(name, encoding, size))
     if len({column.name for column in found}) < len(found):
-        raise SourceError(f"{where}: two columns have one name")
+        raise SourceError(f"{where}: two columns have the same name")
     return found

@@ -53,18 +53,18 @@ from packer.errors import PackError, SourceError, printable
 def numbers_in(data: bytes, width: int, count: int) -> Ints:
     """Decode numbers of `width` bits in the RLE/bit-packing hybrid; ValueError if there are too few."""
     if width > 32:
-        raise ValueError(f"numbers of {width} bits")
+        raise ValueError(f"packed numbers have {width} bits")
     found, have, at, size = [np.empty(0, np.int64)], 0, 0, (width + 7) // 8
     while have < count:
         try:
             head, at = read_varint(data, at)
         except IndexError:
-            raise ValueError(f"{have} of {count} numbers are there") from None
+            raise ValueError(f"only {have} of {count} numbers are present") from None
         if head & 1:
             groups = min(head >> 1, (count - have + 7) // 8)
             packed = np.frombuffer(data[at : at + groups * width], np.uint8)
             if len(packed) < groups * width:
-                raise ValueError(f"{have} of {count} numbers are there")
+                raise ValueError(f"only {have} of {count} numbers are present")
             bits = np.unpackbits(packed, bitorder="little").reshape(-1, width) if width else np.zeros((8 * groups, 1))
             part = bits.astype(np.int64) @ (1 << np.arange(max(width, 1), dtype=np.int64))
             at += (head >> 1) * width
@@ -72,7 +72,7 @@ def numbers_in(data: bytes, width: int, count: int) -> Ints:
             part = np.full(min(head >> 1, count - have), int.from_bytes(data[at : at + size], "little"), np.int64)
             at += size
         if not len(part):
-            raise ValueError("a run of no numbers")
+            raise ValueError("a run of numbers is empty")
         found.append(part[: count - have])
         have += len(found[-1])
     numbers: Ints = np.concatenate(found)
@@ -114,7 +114,7 @@ class _Reader:
 
     def struct(self, shape: Shape, depth: int) -> dict[int, Any]:
         if depth > _DEEPEST:
-            raise ThriftError(f"structures lie in each other more than {_DEEPEST} deep")
+            raise ThriftError(f"structures are nested more than {_DEEPEST} deep")
         found: dict[int, Any] = {}
         number = 0
         while head := self._byte():
@@ -130,7 +130,7 @@ class _Reader:
         if isinstance(type_, list) and kind in (LIST, _SET):
             of, count = self._list_head()
             if count > _LONGEST_LIST:
-                raise ThriftError(f"a list of {count} elements")
+                raise ThriftError(f"a list has {count} elements, too many")
             return [self._value(of, type_[0], depth) for _ in range(count)]
         if isinstance(type_, Mapping) and kind == STRUCT:
             return self.struct(type_, depth + 1)
@@ -140,11 +140,11 @@ class _Reader:
             return self._zigzag()
         if type_ is bool and kind in (_TRUE, _FALSE):
             return kind == _TRUE
-        raise ThriftError("a field has another type than it should have")
+        raise ThriftError("a field has an unexpected type")
 
     def _skip(self, kind: int, depth: int) -> None:
         if depth > _DEEPEST:
-            raise ThriftError(f"structures lie in each other more than {_DEEPEST} deep")
+            raise ThriftError(f"structures are nested more than {_DEEPEST} deep")
         if kind in (_TRUE, _FALSE):
             return
         if kind in (_I16, I32, I64):
@@ -166,7 +166,7 @@ class _Reader:
                 for of in (kinds >> 4, kinds & 15):
                     self._skip(_BYTE if of in (_TRUE, _FALSE) else of, depth + 1)
         else:
-            raise ThriftError(f"{kind} is no type")
+            raise ThriftError(f"{kind} is not a type")
 
     def _list_head(self) -> tuple[int, int]:
         head = self._byte()
@@ -304,7 +304,7 @@ def _leaves(elements: Sequence[dict[int, Any]]) -> list[ParquetLeaf]:
         while above and not above[-1][0]:
             above.pop()
         if not above or len(above) > 64:
-            raise ValueError("its schema is no tree")
+            raise ValueError("its schema is not a tree")
         left, names, levels, repeated = above[-1]
         above[-1] = left - 1, names, levels, repeated
         path = (*names, element[4].decode("utf-8"))
@@ -346,11 +346,11 @@ class ParquetFile:
         self.file, self.unit = file, unit
         if file.size < 12 or file.read(file.size - 4, 4) != _MAGIC:
             end = file.read(max(0, file.size - 4), min(4, file.size))
-            why = "it is encrypted" if end == _ENCRYPTED else "it is no Parquet file, or was cut short"
+            why = "it is encrypted" if end == _ENCRYPTED else "it is not a Parquet file, or was cut short"
             raise SourceError(f"{printable(file.path)}: {why}")
         size = int.from_bytes(file.read(file.size - 8, 4), "little")
         if size > min(file.size - 12, _MOST_FOOTER):
-            raise damaged(file, file.size - 8, f"its footer should have {size} bytes")
+            raise damaged(file, file.size - 8, f"its footer has an impossible size of {size} bytes")
         begin = file.size - 8 - size
         with damage(file, begin, LookupError, ValueError):
             footer, _ = read_struct(file.read(begin, size), 0, _FOOTER)
@@ -360,7 +360,7 @@ class ParquetFile:
         if any(rows < 0 or len(columns) != len(self.leaves) for rows, columns in self.groups):
             raise damaged(file, begin, "a row group has other columns than the file")
         if self.count > file.size:
-            raise damaged(file, begin, "it should have more rows than bytes")
+            raise damaged(file, begin, "it declares more rows than it has bytes")
 
     @property
     def count(self) -> int:
@@ -452,7 +452,7 @@ class ParquetFile:
 
     @cached_property
     def _pyarrow(self) -> Any:
-        pa = pyarrow_for(f"{printable(self.file.path)}: its labels and fields are read by pyarrow")
+        pa = pyarrow_for(f"{printable(self.file.path)}: reading its labels and fields needs pyarrow")
         import pyarrow.parquet as pq
 
         with self._checked():
@@ -477,7 +477,7 @@ class ParquetFile:
 
     def _checked(self) -> AbstractContextManager[None]:
         """Turn the errors of pyarrow about a damaged file into SourceErrors."""
-        return errors_in(f"{printable(self.file.path)}: pyarrow does not read its labels and fields", *NOT_READ)
+        return errors_in(f"{printable(self.file.path)}: pyarrow cannot read its labels and fields", *NOT_READ)
 
 
 @dataclass(frozen=True)
@@ -501,20 +501,20 @@ class _Chunk:
         metadata = column.get(3)
         shown = printable(".".join(leaf.path))
         if metadata is None or 8 in column or 1 in column:
-            raise SourceError(f"{printable(file.path)}: column {shown} is encrypted, or lies in another file")
+            raise SourceError(f"{printable(file.path)}: column {shown} is encrypted, or is in another file")
         if leaf.kind != BYTE_ARRAY or leaf.repeated:
-            raise SourceError(f"{printable(file.path)}: column {shown} has no byte string a row")
+            raise SourceError(f"{printable(file.path)}: column {shown} does not have one byte string for each row")
         codec, count, size, data = (metadata.get(number, -1) for number in (4, 5, 7, 9))
         first = metadata.get(11, 0)
         if min(codec, count, size, data, first) < 0:
-            raise damaged(file, 0, f"column {shown} lies nowhere")
+            raise damaged(file, 0, f"column {shown} has no valid offset")
         if codec not in _CODECS:
             raise SourceError(f"{printable(file.path)}: column {shown}: {_rewrite('compression', codec)}")
         self._codec = _CODECS[codec]
         self._at = min(first, data) if first else data
         self._end = self._at + size
         if self._end > file.size or count != rows:
-            raise damaged(file, self._at, f"column {shown} does not lie in the file")
+            raise damaged(file, self._at, f"column {shown} is outside of the file, or has another number of rows")
         self._dictionary: list[ParquetValue] | None = None
 
     def values(self) -> Iterator[ParquetValue | None]:
@@ -523,20 +523,20 @@ class _Chunk:
             header, at = self._header()
             kind, size = header.get(1), header.get(3, -1)
             if not 0 <= size <= self._end - at:
-                raise damaged(self._file, at, "a page does not lie in its column")
+                raise damaged(self._file, at, "a page extends beyond its column")
             self._at = at + size
             if 4 in header and header[4] & 0xFFFFFFFF != self._file.crc32(at, size):
-                raise damaged(self._file, at, f"the checksum of a page of {size:,} bytes does not fit")
+                raise damaged(self._file, at, f"a page of {size:,} bytes does not match its checksum")
             if kind == _DICTIONARY_PAGE:
                 self._read_dictionary(header, at, size)
             elif kind in (_DATA, _DATA_2):
                 count = header.get(5 if kind == _DATA else 8, {}).get(1, -1)
                 if not 0 <= count <= min(left, _MOST_VALUES):
-                    raise damaged(self._file, at, f"a page has {count} of {left} values")
+                    raise damaged(self._file, at, f"a page has {count} values, but the column has {left} left")
                 left -= count
                 yield from self._page(header, at, size, count)
             elif kind != _INDEX:
-                raise damaged(self._file, at, f"a page of the type {kind}")
+                raise damaged(self._file, at, f"a page has the unexpected type {kind}")
 
     def _header(self) -> tuple[dict[int, Any], int]:
         """Return the page header at the current offset, and the offset where the header ends."""
@@ -547,7 +547,7 @@ class _Chunk:
                 return header, self._at + end
             except ThriftError as error:
                 if not error.ended or size < most or most == _MOST_HEADER:
-                    raise damaged(self._file, self._at, f"no header of a page: {error}") from error
+                    raise damaged(self._file, self._at, f"invalid page header: {error}") from error
         raise AssertionError
 
     def _page(self, header: dict[int, Any], at: int, size: int, count: int) -> Iterator[ParquetValue | None]:
@@ -562,7 +562,7 @@ class _Chunk:
                 page = header[8]
                 encoding, levels, others = page[4], page[5], page[6]
                 if levels < 0 or others or levels > size:
-                    raise ValueError("levels do not lie in their page")
+                    raise ValueError("levels extend beyond their page")
                 present = self._present(self._file.read(at, levels), count)
                 codec = self._codec if page.get(7, True) else ""
                 section = self._section(at + levels, size - levels, header[2] - levels, codec)
@@ -595,7 +595,7 @@ class _Chunk:
         size = int.from_bytes(self._read(section, section.begin, 4), "little")
         begin = section.begin + 4
         if size > section.end - begin:
-            raise ValueError("levels do not lie in their page")
+            raise ValueError("levels extend beyond their page")
         present = self._present(self._read(section, begin, size), count)
         return present, _Section(section.piece, section.codec, section.data, begin + size, section.end)
 
@@ -613,7 +613,7 @@ class _Chunk:
             size = int.from_bytes(window[at - begin : at - begin + 4], "little")
             at += 4
             if at > section.end or size > section.end - at:
-                raise ValueError(f"a value at byte {at} has {size} bytes, and does not lie in its page")
+                raise ValueError(f"a value at byte {at} has {size} bytes and extends beyond its page")
             head = window[at - begin : at - begin + min(size, self._head)]
             if section.codec:
                 piece = Packed(section.piece, section.codec, len(section.data), at, size)
@@ -630,7 +630,9 @@ class _Chunk:
             raise ValueError("a page has no values")
         numbers = numbers_in(data[1:], data[0], count) if count else np.empty(0, np.int64)
         if count and int(numbers.max()) >= len(self._dictionary):
-            raise ValueError(f"value {int(numbers.max())} of a dictionary of {len(self._dictionary)}")
+            raise ValueError(
+                f"a row refers to value {int(numbers.max())} of a dictionary of {len(self._dictionary)} values"
+            )
         return map(self._dictionary.__getitem__, numbers.tolist())
 
     def _read_dictionary(self, header: dict[int, Any], at: int, size: int) -> None:
@@ -640,14 +642,14 @@ class _Chunk:
                 raise ValueError(_rewrite("encoding", encoding))
             section = self._section(at, size, header[2], self._codec)
             if 4 * count > section.end - section.begin:
-                raise ValueError(f"a dictionary of {count} values does not lie in its page")
+                raise ValueError(f"a dictionary of {count} values does not fit into its page")
             if count > max(self._rows, _MOST_VALUES):
-                raise ValueError(f"a dictionary of {count} values, for {self._rows} rows")
+                raise ValueError(f"a dictionary has {count} values for {self._rows} rows")
             self._dictionary = list(self._plain(section, count))
 
 
 def _rewrite(what: str, number: Any) -> str:
-    return f"packer does not know the {what} {number}: write the file anew, with pyarrow's own settings"
+    return f"packer does not know the {what} {number}: write the file again with pyarrow's default settings"
 
 
 _FILE_MAGIC = b"PAR1"

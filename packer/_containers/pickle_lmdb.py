@@ -64,7 +64,7 @@ def _label(have: Mapping[str, Any], account: Account) -> str | None:
     """Return the member that is named like a label; without one, record the members that look like labels."""
     able = {key: [0] for key, value in have.items() if _is_label(value)}
     several = [key for key, value in have.items() if _ROLES.is_label(key) and _is_list(value)]
-    account.taken("member", "a field, as samples have several values", several)
+    account.taken("member", "a field, because samples have several values", several)
     label = _ROLES.choose_label("member", able, account, candidates=False)
     if label is not None or _PLACE in able:
         return label or _PLACE
@@ -105,7 +105,9 @@ def _chosen_fields(chosen: Chosen, have: Mapping[str, Any]) -> dict[Field, str]:
         if one.kind and one.kind != (field and field.kind):
             field = one.of_kind()
         if field is None:
-            raise ValueError(f"of what kind {one.key!r} is cannot be told. Say it: --key {one.name}:KIND={one.key}")
+            raise ValueError(
+                f"packer cannot determine the kind of {one.key!r}. State it: --key {one.name}:KIND={one.key}"
+            )
         fields[field] = one.key
     return fields
 
@@ -144,7 +146,7 @@ def _stored(field: Field, value: Any, unit: int, file: PackFile, budget: Budget)
     if field.kind in ("image", "mask", "bytes", "text") and isinstance(blob, Blob):
         return blob.piece(unit)
     if KINDS[field.kind].form == "pixels":
-        raise ValueError(f"{type(value).__name__} is no image")
+        raise ValueError(f"{type(value).__name__} is not an image")
     if field.kind == "array" and isinstance(value, Array):
         return field.encode(value.value(file))
     if isinstance(value, Array):
@@ -155,7 +157,7 @@ def _stored(field: Field, value: Any, unit: int, file: PackFile, budget: Budget)
 def _json(value: Any, file: PackFile, budget: Budget, depth: int = 0) -> Any:
     """Convert a value to JSON; ValueError if the value cannot be converted, or exceeds the budget."""
     if depth > _MOST_DEPTH:
-        raise ValueError(f"lists in lists, more than {_MOST_DEPTH} deep")
+        raise ValueError(f"lists are nested more than {_MOST_DEPTH} deep")
     if isinstance(value, Array):
         if value.elements.size > _MOST_TEXT:
             raise ValueError("a large array in a list")
@@ -187,7 +189,7 @@ def _bytes(value: Blob, file: PackFile, budget: Budget) -> bytes:
 def _one(value: Array, file: PackFile) -> int | float:
     """Return the only element of an array; ValueError if the array has several."""
     if any(side != 1 for side in value.shape):
-        raise ValueError(f"it is an array of {value.shape}, and no number")
+        raise ValueError(f"it is an array of shape {value.shape}, not a number")
     number: int | float = value.value(file).reshape(-1)[0].item()
     return number
 
@@ -257,7 +259,7 @@ class PickledLMDB(LMDBContainer):
         members = members_of(self.read(value))
         found = image_of(members.get(self.image))
         if found is None:
-            raise ValueError(f"its {self.image!r} is no encoded image")
+            raise ValueError(f"its {self.image!r} is not an encoded image")
         budget = Budget(value.size)
         budget.spend(found.size)
         name = image_name(self.names.get(value.key) or text_of(value.key), suffix_of(found.head))
@@ -271,7 +273,7 @@ class PickledLMDB(LMDBContainer):
         if is_pickle(head):
             return unpickled(value.file, value.offset, value.size, most, head)
         raise ValueError(
-            "its value is neither a pickle nor of pyarrow.serialize"
+            "its value was written neither by pickle nor by pyarrow.serialize"
             + (": msgpack, which packer does not read" if head[:1] in (b"\x92", b"\x93", b"\x82", b"\x83") else "")
         )
 
@@ -299,7 +301,7 @@ class PickledLMDB(LMDBContainer):
                     have[key] = value
         chosen = Chosen.of(keys)
         if chosen.name is not None:
-            raise OptionError("--key name=...: a sample in an LMDB file has the name that its key is")
+            raise OptionError("--key name=... does not apply to LMDB files: a sample's name is its key")
         for key in chosen.all_keys():
             if key not in have:
                 raise SourceError(f"{where}: its samples have no {key!r}, but {_listed(map(repr, have))}")
@@ -316,7 +318,7 @@ class PickledLMDB(LMDBContainer):
         except ValueError as error:
             raise OptionError(f"{where}: {error}") from error
         left = [key for key in rest if key not in fields.values()]
-        why = "--key does not name them" if keys else "they are of no kind that a field has"
+        why = "--key does not name them" if keys else "no kind of field fits their values"
         self.account.left_out("member", why, left, chosen=bool(keys))
         self.image, self.label, self.all_taken = image, label, not keys
         self.fields, self.keys_of_fields = tuple(fields), {of.name: key for of, key in fields.items()}
@@ -335,7 +337,7 @@ class PickledLMDB(LMDBContainer):
             return value
         if isinstance(value, float) and self.label_type == "float":
             return value
-        raise ValueError(f"its label is {type(value).__name__}, and no number or text")
+        raise ValueError(f"its label is {type(value).__name__}, not a number or a text")
 
     def _values_in(
         self, members: Mapping[str, Any], unit: int, file: PackFile, budget: Budget
@@ -352,12 +354,12 @@ class PickledLMDB(LMDBContainer):
             try:
                 values[field.name] = _stored(field, member, unit, file, budget)
             except (ValueError, TypeError) as error:
-                raise ValueError(f"its {key[:_SHOWN]!r} is no value of a field: {error}") from error
+                raise ValueError(f"its {key[:_SHOWN]!r} does not fit the field: {error}") from error
         if self.all_taken:
             known = {self.image, self.label, *self.keys_of_fields.values()}
             if unknown := [key for key, value in members.items() if key not in known and value is not None]:
                 raise ValueError(
-                    f"it has {unknown[0][:_SHOWN]!r}, which other samples do not have. Name the keys with --key"
+                    f"it has {unknown[0][:_SHOWN]!r}, which the first samples do not have. Name the keys with --key"
                 )
         return values
 
@@ -377,7 +379,7 @@ class _Order:
         meta = sum(tree.find(key) is not None for key in COUNTS)
         self.count = tree.entries - meta if self._keys is None else len(self._keys)
         if self.count < 1:
-            raise SourceError(f"{printable(file.path)}: no samples in it")
+            raise SourceError(f"{printable(file.path)}: contains no samples")
         self._layout = b"%d"
         if self._keys is None:
             first = next(tree.walk())[0]
@@ -391,7 +393,7 @@ class _Order:
         key = self._layout % number if self._keys is None else self._keys[number]
         found = self._tree.find(key)
         if found is None:
-            return LMDBValue(unit, self._file, key, problem=f"{shown_key(key)}: is not there, as sample {number}")
+            return LMDBValue(unit, self._file, key, problem=f"{shown_key(key)}: sample {number} is missing")
         return LMDBValue(unit, self._file, key, *found)
 
     def _listed(self, offset: int, size: int) -> list[bytes]:
@@ -402,7 +404,7 @@ class _Order:
         listed = listed if isinstance(listed, (list, tuple)) else [None]
         keys = [found for one in listed if (found := _key(one, self._file)) and len(found) <= MOST_KEY]
         if len(keys) < len(listed) or len(set(keys)) < len(keys):
-            raise SourceError(f"{printable(self._file.path)}: {shown_key(_KEYS)}: is no list of keys, each once")
+            raise SourceError(f"{printable(self._file.path)}: {shown_key(_KEYS)}: is not a list of distinct keys")
         return keys
 
 

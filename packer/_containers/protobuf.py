@@ -81,7 +81,7 @@ def field_at(window: BlockReader, at: int, end: int) -> tuple[int, int, int]:
     except IndexError:
         raise MessageError(f"a message is cut short, at byte {at}") from None
     if size < 0 or not tag >> 3 or q + shift + size > end:
-        raise MessageError(f"no message: its field at byte {at} is damaged")
+        raise MessageError(f"not a Protocol Buffers message: its field at byte {at} is damaged")
     return tag, q + shift, q + shift + size
 
 
@@ -143,7 +143,9 @@ def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[b
         if tag == _FEATURES:
             yield from _features(window, start, begin)
         elif tag == _FEATURE_LISTS and begin > start:
-            raise MessageError("it is a SequenceExample, whose lists of features are not read: write it as an Example")
+            raise MessageError(
+                "it is a SequenceExample, whose feature lists packer does not read: write it as an Example"
+            )
 
 
 def _features(window: BlockReader, at: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
@@ -197,7 +199,7 @@ def _any_feature(window: BlockReader, begin: int, end: int) -> tuple[bytes, int,
     for part, first, last in fields(window, begin, end):
         if part == 1:
             if last - first > _LONGEST_KEY:
-                raise MessageError(f"the key of a feature has {last - first} bytes, at byte {first}")
+                raise MessageError(f"the key of a feature is too long ({last - first} bytes), at byte {first}")
             key = window.read(first, last - first)
         elif part == 2:
             if value is not None:
@@ -296,7 +298,7 @@ def ints(window: BlockReader, begin: int, end: int) -> list[int]:
                 try:
                     value, at = read_varint(data, at)
                 except IndexError:
-                    raise MessageError(f"numbers end in the middle of one, at byte {stop}") from None
+                    raise MessageError(f"a list of numbers ends in the middle of a number, at byte {stop}") from None
                 values.append(_signed(value))
     return values
 
@@ -310,10 +312,10 @@ def floats(window: BlockReader, begin: int, end: int) -> bytes:
         if tag in (1 << 3 | SIZED, 1 << 3 | FOUR)
     ]
     if any(len(value) % 4 for value in values):
-        raise MessageError(f"floats end in the middle of one, at byte {end}")
+        raise MessageError(f"a list of floats ends in the middle of a float, at byte {end}")
     return b"".join(values)
 
 
 def _require_few(begin: int, end: int) -> None:
     if end - begin > _MANY:
-        raise MessageError(f"a feature has {end - begin:,} bytes of numbers, at byte {begin}")
+        raise MessageError(f"a feature has too many numbers ({end - begin:,} bytes), at byte {begin}")

@@ -56,7 +56,9 @@ class Keys:
                 keys.append(key)
                 offsets.append(offset)
             except (ValueError, OverflowError):
-                raise SourceError(f"{printable(path)}: line {number} is no key and place of a record{_MOVE}") from None
+                raise SourceError(
+                    f"{printable(path)}: line {number} is not a key and an offset of a record{_MOVE}"
+                ) from None
         self._offsets = np.frombuffer(offsets, np.int64)
         self._order = np.argsort(self._offsets, kind="stable")
         self._keys = np.frombuffer(keys, np.int64)
@@ -73,7 +75,10 @@ class Keys:
     def next(self, offset: int) -> int:
         """Return the key of the next record; SourceError if the record's offset in the index is not `offset`."""
         if self._next >= len(self._order) or self._offsets[self._order[self._next]] != offset:
-            raise SourceError(f"{printable(self._path)}: does not fit: a record is at byte {offset}{_MOVE}")
+            raise SourceError(
+                f"{printable(self._path)}: does not match the record file: no entry for the record at byte "
+                f"{offset}{_MOVE}"
+            )
         key = int(self._keys[self._order[self._next]])
         self._next += 1
         return key
@@ -82,8 +87,8 @@ class Keys:
         """Raise SourceError if the index lists more records than the file has."""
         if self._next < len(self._order):
             raise SourceError(
-                f"{printable(self._path)}: does not fit: it has {len(self._order)} records, and there are {self._next}"
-                f"{_MOVE}"
+                f"{printable(self._path)}: does not match the record file: it lists {len(self._order)} records, but "
+                f"the file has {self._next}{_MOVE}"
             )
 
 
@@ -117,9 +122,10 @@ class Paths:
         index = int(np.searchsorted(self._keys, key))
         row = int(self._order[index]) if index < len(self._keys) and self._keys[index] == key else None
         if row is None or self._labels[row] != np.float32(label):
-            what = "no such line" if row is None else f"label {self._labels[row]:g}"
+            what = "no line for it" if row is None else f"label {self._labels[row]:g}"
             raise SourceError(
-                f"{printable(self._path)}: does not fit: image {key} of label {label:g} has {what} in it{_MOVE}"
+                f"{printable(self._path)}: does not match the record file: image {key} has label {label:g}, but the "
+                f"list has {what}{_MOVE}"
             )
         return self._names[row]
 
@@ -163,7 +169,7 @@ def _listed(path: Path) -> Iterator[tuple[int, float, str]]:
             if not -(1 << 63) <= found[0] < 1 << 63:
                 raise ValueError
         except ValueError:
-            raise SourceError(f"{printable(path)}: line {number} is no key, label and path{_MOVE}") from None
+            raise SourceError(f"{printable(path)}: line {number} is not a key, a label and a path{_MOVE}") from None
         if problem := name_problem(found[2]):
             raise SourceError(f"{printable(path)}: line {number}: {problem}{_MOVE}")
         yield found
@@ -195,7 +201,7 @@ _FIRST_RECORDS = 256  # records of a file
 _AHEAD = 512
 _MOST_LABELS = 1 << 20
 _EXACT = 1 << 24  # from here on float32 leaves out whole numbers
-_ROUNDED = "labels reach 2^24, from which on float32, in which RecordIO keeps them, does not tell all ids apart"
+_ROUNDED = "labels reach 2^24: RecordIO stores them as float32, which cannot distinguish all ids from there on"
 _LABELS = Field("labels", "array", "float32", 1)
 _KEYS = {"label": ("class", "float"), "labels": ("all",)}
 
@@ -249,8 +255,8 @@ class RecordIO(Container):
         for name, key in keys.items():
             if key not in _KEYS.get(name, ()):
                 raise OptionError(
-                    f"--key {name}={key}: of RecordIO, label=class and label=float say what labels are, and labels=all "
-                    "that all labels of a sample become a field"
+                    f"--key {name}={key}: for RecordIO, pass label=class or label=float for the type of labels, and "
+                    "labels=all to store all labels of a sample as a field"
                 )
         container = cls.of_files(paths)
         whole, several = True, "labels" in keys
@@ -261,7 +267,9 @@ class RecordIO(Container):
             container.label_type = "float"
         if several:
             container.fields = (_LABELS,)
-            container.account.taken("label", "the first of each record; all of them are the field labels", count=1)
+            container.account.taken(
+                "label", "the first label of each record; the field labels contains all of them", count=1
+            )
         if container.label_type == "class":
             container.classes = class_names(paths) or property_classes(paths)
         return container
@@ -276,7 +284,9 @@ class RecordIO(Container):
                 of_faces = of_faces or (number == 0 and record.tells_of_faces)
                 name = f"{stem}/{key:08d}{suffix_of(record.head)}"
                 if of_faces and record.tells_of_faces:
-                    self.account.not_looked_at("record", "it is insightface's, of identities, and has no image", [name])
+                    self.account.not_looked_at(
+                        "record", "it describes identities for insightface, and has no image", [name]
+                    )
                     continue
                 try:
                     if record.problem or record.is_empty:
@@ -292,17 +302,19 @@ class RecordIO(Container):
         label = record.labels[0]
         if self.label_type == "class":
             if not _is_class(label):
-                raise ValueError(f"its label is {label}, and the first are whole: say --key label=float")
+                raise ValueError(f"its label is {label}, but the first labels are integers: pass --key label=float")
             label = UNLABELED if math.isnan(label) else int(label)
             if label >= _EXACT and _ROUNDED not in self.notes:
                 self.notes.append(_ROUNDED)
         elif math.isnan(label):
-            raise ValueError("its label is no number")
+            raise ValueError("its label is not a number")
         if self.fields:
             count = len(record.labels)
             return Entry(name, record.image, label, {"labels": struct.pack(f"<q{count}f", count, *record.labels)})
         if len(record.labels) > 1:
-            raise ValueError(f"it has {len(record.labels)} labels, and the first have one: say --key labels=all")
+            raise ValueError(
+                f"it has {len(record.labels)} labels, but the first records have one: pass --key labels=all"
+            )
         return Entry(name, record.image, label)
 
     def _first_labels(self, unit: int) -> Iterator[tuple[float, ...]]:
@@ -348,7 +360,7 @@ def _part(file: PackFile, window: BlockReader, offset: int) -> tuple[int, int, i
     magic, number = _HEADER.unpack_from(window.data, p)
     kind, size = number >> 29, number & (1 << 29) - 1
     if magic != MAGIC or kind > _LAST:
-        raise _damaged(file, offset, "no record begins here")
+        raise _damaged(file, offset, "it is not the beginning of a record")
     begin = offset + _HEADER.size
     end = begin + size + -size % 4
     if end > file.size:
@@ -364,7 +376,7 @@ def _joined(file: PackFile, window: BlockReader, offset: int) -> tuple[bytes, in
             raise _cut_short(file, first)
         kind, begin, size, end = _part(file, window, offset)
         if (kind == _FIRST) != (offset == first) or kind == _WHOLE:
-            raise _damaged(file, offset, "the parts of a record are in no order")
+            raise _damaged(file, offset, "the parts of a record are out of order")
         if len(data) + size > _LARGEST:
             raise _damaged(file, first, f"a record has more than {_LARGEST:,} bytes")
         if kind != _FIRST:
@@ -381,13 +393,13 @@ def _labels(file: PackFile, offset: int, data: bytes, at: int, size: int) -> tup
     Raise ValueError if the record is too short for its labels.
     """
     if size < _IMAGE_HEADER.size:
-        raise ValueError(f"a record of {size} bytes has no label")
+        raise ValueError(f"a record of {size} bytes is too short for a label")
     flag, label = _IMAGE_HEADER.unpack_from(data, at)
     if not flag:
         return 0, (label,), _IMAGE_HEADER.size
     start = _IMAGE_HEADER.size + 4 * flag
     if start > size or flag > _MOST_LABELS:
-        raise ValueError(f"a record of {size} bytes has {flag:,} labels")
+        raise ValueError(f"a record of {size} bytes is too short for its {flag:,} labels")
     if at + start > len(data):  # the labels are longer than the bytes that were read ahead
         data, at = file.read(offset + _HEADER.size, start), 0
     return flag, struct.unpack_from(f"<{flag}f", data, at + _IMAGE_HEADER.size), start
@@ -398,4 +410,6 @@ def _damaged(file: PackFile, offset: int, why: str) -> SourceError:
 
 
 def _cut_short(file: PackFile, offset: int) -> SourceError:
-    return SourceError(f"{printable(file.path)}: cut short: the record at byte {offset} goes on after the file's end")
+    return SourceError(
+        f"{printable(file.path)}: cut short: the record at byte {offset} extends beyond the end of the file"
+    )

@@ -96,7 +96,7 @@ class RoleNames:
         if label is not None:
             account.taken(what, "the label", [label])
             others = [key for key in able if key != label and self.is_label(key)]
-            account.taken(what, f"a field beside {printable(label)}, which is the label", others)
+            account.taken(what, f"a field, because {printable(label)} is the label", others)
         elif candidates:
             add_candidates(account, what, able)
         return label
@@ -293,16 +293,16 @@ class ColumnContainer(Container):
                 raise SourceError(f"{where}: column {printable(column)!r} {columns[column].why}")
         self.image = image = chosen.image or _image(columns, where)
         if columns[image].kind not in ("image", "bytes"):
-            raise OptionError(f"--key image={image}: the column holds {columns[image].kind}, and no images")
+            raise OptionError(f"--key image={image}: the column contains {columns[image].kind}, not images")
         if columns[image].why:
             raise SourceError(f"{where}: column {printable(image)!r} {columns[image].why}")
         self.name = name = chosen.name or name
         if name is not None and columns[name].kind not in ("text", "bytes"):
-            raise OptionError(f"--key name={name}: the column holds {columns[name].kind}, and no names")
+            raise OptionError(f"--key name={name}: the column contains {columns[name].kind}, not names")
         others = {column: type for column, type in columns.items() if column not in (image, name)}
         self.label = label = chosen.label if keys else label or _label(others, values, account)
         if label is not None and not _is_label(columns[label], values.get(label, ())):
-            raise OptionError(f"--key label={label}: the column holds {columns[label].kind}, which is no label")
+            raise OptionError(f"--key label={label}: the column contains {columns[label].kind}, which cannot be labels")
         if label is not None and columns[label].dtype.startswith("float"):
             self.label_type = "float"
         self.why_unlabeled = f"they have no {'column that is a label' if label is None else printable(label)}"
@@ -312,9 +312,7 @@ class ColumnContainer(Container):
         else:
             self.fields_of = self._all_fields(left, account)
         if len(self.fields_of) > MOST_FIELDS:
-            raise SourceError(
-                f"{where}: {len(self.fields_of)} columns are too many: say with --key which of them are wanted"
-            )
+            raise SourceError(f"{where}: {len(self.fields_of)} columns are too many: select columns with --key")
         self.fields = tuple(self.fields_of.values())
 
     def _chosen_fields(
@@ -335,7 +333,7 @@ class ColumnContainer(Container):
                 continue
             name = field_name(column, [field.name for field in fields.values()])
             if name != column:
-                self.notes.append(f"the column {printable(column)} is the field {name}")
+                self.notes.append(f"the column {printable(column)} becomes the field {name}")
             fields[column] = Field(name, type.kind, type.dtype, type.rank)
         return fields
 
@@ -394,10 +392,10 @@ def _image(columns: Mapping[str, ColumnType], where: str) -> str:
     if not found:
         able = {column: type for column, type in columns.items() if type.kind == "bytes"}
         if not able:
-            raise SourceError(f"{where}: no column of images: there are {_listed(columns)}")
+            raise SourceError(f"{where}: no image column: there are {_listed(columns)}")
         found = [column for column in able if able[column].why]
         if len(found) < len(able):
-            raise SourceError(f"{where}: no column of images: say which with --key image=COLUMN, of {_listed(able)}")
+            raise SourceError(f"{where}: no image column found: choose one with --key image=COLUMN, of {_listed(able)}")
     return found[0]
 
 
@@ -408,7 +406,7 @@ def _label(columns: Mapping[str, ColumnType], values: Mapping[str, Sequence[Any]
         column: values.get(column, ()) for column, type in columns.items() if _is_label(type, values.get(column, ()))
     }
     several = [column for column in columns if names.is_label(column) and columns[column].kind in ("array", "json")]
-    account.taken("column", "a field, as its values are no single labels", several)
+    account.taken("column", "a field, because its values are not single labels", several)
     label = names.choose_label("column", able, account, candidates=not several)
     if label is None and not several:
         for column in (column for column in columns if names.is_label(column) and not columns[column].kind):
@@ -429,7 +427,7 @@ def _field(chosen: ChosenField, type: ColumnType) -> Field:
     kind = kind or type.kind
     able = {"scalar": ("scalar", "class"), "array": ("array",)}.get(type.kind, _BLOBS)
     if kind not in able:
-        raise OptionError(f"{chosen}: the column can become {' or '.join(able)}, and no {kind}")
+        raise OptionError(f"{chosen}: the column can become {' or '.join(able)}, not {kind}")
     try:
         return Field(chosen.name, kind, "" if kind == "class" else dtype, type.rank)
     except ValueError as error:
@@ -451,11 +449,11 @@ def _text(value: Value, read: Callable[[int, int], bytes], column: str) -> str:
     if isinstance(value, Piece):
         value = read(value.offset, value.size) if value.size <= _LONGEST else None
     if not isinstance(value, bytes):
-        raise ValueError(f"no text of a modest length in column {column!r}")
+        raise ValueError(f"the value of column {column!r} is not a text, or is too long")
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"no UTF-8 in column {column!r}") from None
+        raise ValueError(f"the text in column {column!r} is not valid UTF-8") from None
 
 
 def short_text(data: bytes) -> str | None:

@@ -63,9 +63,9 @@ class Budget:
         self._things -= things
         self._bytes -= size
         if self._things < 0:
-            raise ValueError(f"its references make more than {self._most_things:,} things of {self._size:,} bytes")
+            raise ValueError(f"its {self._size:,} bytes expand to more than {self._most_things:,} objects")
         if self._bytes < 0:
-            raise ValueError(f"its references make more than {self._most_bytes:,} bytes of {self._size:,}")
+            raise ValueError(f"its {self._size:,} bytes expand to more than {self._most_bytes:,} bytes")
 
 
 HELD = 64
@@ -124,17 +124,17 @@ def array_of(dtype: str, shape: Any, elements: Any, fortran: bool) -> Array:
     Raise ValueError if the dtype is not numeric, or the size does not match.
     """
     if not _DTYPE.fullmatch(dtype):
-        raise ValueError("an array of something else than numbers")
+        raise ValueError("an array of values other than numbers")
     if (
         not isinstance(shape, tuple)
         or len(shape) > 8
         or not all(isinstance(side, int) and 0 <= side < 1 << 40 for side in shape)
     ):
-        raise ValueError("an array of a strange shape")
+        raise ValueError("an array with an invalid shape")
     if not isinstance(elements, Blob):
-        raise ValueError("an array whose elements are no bytes")
+        raise ValueError("an array whose elements are not bytes")
     if math.prod(shape) * int(dtype[-1]) != elements.size:
-        raise ValueError(f"an array whose elements have {elements.size} bytes, which do not fit its shape")
+        raise ValueError(f"an array whose elements have {elements.size} bytes, which do not match its shape")
     return Array(dtype, shape, elements, fortran)
 
 
@@ -204,7 +204,7 @@ def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, h
         raise ValueError("a damaged pickle") from error
     if value is None or isinstance(value, (bool, int, float, str, tuple, list, dict, Blob, Array)):
         return value
-    raise ValueError("a pickle of something else than numbers, texts, bytes, lists and dicts")
+    raise ValueError("a pickle of objects other than numbers, texts, bytes, lists and dicts")
 
 
 def _plain(value: Any) -> Any:
@@ -231,7 +231,7 @@ class _Machine:
             if action is None:
                 raise ValueError(f"a pickle with the opcode {_called(opcode)}, which packer does not read")
             action(self)
-        raise ValueError("a pickle of too many opcodes")
+        raise ValueError("a pickle with too many opcodes")
 
     # Each method executes one or several opcodes.
 
@@ -259,7 +259,7 @@ class _Machine:
     def push_blob(self, width: int) -> None:
         size, offset = self.number(width), self._window.tell()
         if size > self._window.left:
-            raise ValueError(f"{size} bytes are announced, and {self._window.left} are there")
+            raise ValueError(f"{size} bytes are declared, but only {self._window.left} are left")
         head = self._window.take(min(size, HELD))
         self._window.skip(size - len(head))
         self._stack.append(Blob(offset, size, head))
@@ -332,7 +332,7 @@ class _Machine:
                 self._budget.spend(key.size)
                 key = key.data(self._file).decode("utf-8", "replace")
             if not isinstance(key, (str, int)):  # a tuple in a tuple in a tuple ... would be hashed
-                raise ValueError("a pickle with a dict whose keys are no texts")
+                raise ValueError("a pickle with a dict whose keys are not texts")
             found[key] = value
         return found
 
@@ -344,7 +344,7 @@ class _Machine:
             classes = [one.text for one in arguments if isinstance(one, _Name)] if isinstance(arguments, tuple) else []
             self._refuse_instance(classes[0] if classes else "")
         if maker is None:
-            named = f"{function.text[:100]!r}" if isinstance(function, _Name) else "what is no name"
+            named = f"{function.text[:100]!r}" if isinstance(function, _Name) else "an object that is not a name"
             raise ValueError(f"a pickle that calls {named}, which packer does not do")
         if not isinstance(arguments, tuple) or len(arguments) > _MOST_ARGUMENTS:
             raise ValueError("a damaged pickle")
@@ -358,8 +358,8 @@ class _Machine:
     def _refuse_instance(self, name: str) -> NoReturn:
         shown = f", {printable(name[:100])}," if name else ""
         raise ValueError(
-            f"a pickle with an instance of a class{shown} which is a Python object that packer never makes. "
-            "Write the bytes of an image's file, and numbers and texts"
+            f"a pickle with an instance of a class{shown} which is a Python object that packer never creates. "
+            "Pickle only the bytes of image files, numbers and texts"
         )
 
     def build(self) -> None:
@@ -372,7 +372,7 @@ class _Machine:
             _, shape, dtype, fortran, elements = state
             made.array = _array(dtype, shape, elements, bool(fortran))
         else:
-            raise ValueError("a pickle with an object that packer does not know")
+            raise ValueError("a pickle with an object that packer does not read")
 
     def dtype(self, name: Any, *_: Any) -> _DType:
         return _DType(self._text(name))
@@ -383,7 +383,7 @@ class _Machine:
 
     def encoded(self, text: Any, encoding: Any) -> Blob:
         if (name := self._text(encoding)) not in ("latin1", "latin-1"):
-            raise ValueError(f"a pickle with bytes as {name[:100]}")
+            raise ValueError(f"a pickle with bytes encoded as {name[:100]}")
         if not isinstance(text, str):
             raise ValueError("a damaged pickle")
         self._budget.spend(len(text))
@@ -405,7 +405,7 @@ class _Machine:
         if isinstance(value, Blob) and value.size <= _LONGEST_NAME:
             value = value.data(self._file).decode("ascii", "replace")
         if not isinstance(value, str) or len(value) > _LONGEST_NAME:
-            raise ValueError("a pickle with a name that is no short text")
+            raise ValueError("a pickle with a name that is not a short text")
         return value
 
 

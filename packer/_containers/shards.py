@@ -51,31 +51,34 @@ def pil_pixels(
     mode, width, height, start = _head(read, piece)
     found = _LAYOUTS[mode]
     if found != layout:
-        raise ValueError(f"its pixels are of mode {mode.decode()}, and others are of another. {_REMEDY}")
+        raise ValueError(f"its pixels have the mode {mode.decode()}, others have another mode. {_REMEDY}")
     if found.size(height, width) != piece.size - start:
-        raise ValueError(f"{piece.size - start} bytes are no pixels of {width} x {height}")
+        raise ValueError(f"{piece.size - start} bytes are not the size of {width} x {height} pixels")
     return Piece(piece.file, piece.offset + start, piece.size - start), (height, width)
 
 
 def _head(read: Callable[[int, int], bytes], piece: Piece) -> tuple[bytes, int, int, int]:
     """Return mode, width, height and pixel offset of a stored Pillow image."""
     if piece.size < _HEAD.size:
-        raise ValueError(f"{piece.size} bytes are no image of Pillow's")
+        raise ValueError(f"{piece.size} bytes are too few for an image of Pillow")
     width, height, length = _HEAD.unpack(read(piece.offset, _HEAD.size))
     if length > _LONGEST_MODE or _HEAD.size + length > piece.size:
-        raise ValueError(f"a mode of {length} bytes is none of Pillow's")
+        raise ValueError(f"a mode with a name of {length} bytes does not exist in Pillow")
     mode = read(piece.offset + _HEAD.size, length)
     if mode not in _LAYOUTS:
-        raise ValueError(f"its pixels are of mode {mode.decode('ascii', 'replace')}. {_REMEDY}")
+        raise ValueError(f"its pixels have the mode {mode.decode('ascii', 'replace')}. {_REMEDY}")
     return mode, width, height, _HEAD.size + length
 
 
-_REMEDY = "packer reads them where all are RGB, or all L: write the images as png or jpeg with the library itself"
+_REMEDY = (
+    "packer reads them only if all are RGB, or all are L: write the images as png or jpeg with the "
+    "library that wrote them"
+)
 
 
 SEVERAL_IMAGES = dict.fromkeys(
     ("jpegarray", "jpeg_array", "list[jpeg]", "list[png]"),
-    ColumnType("bytes", why="has several images in each sample: write each of them as a sample"),
+    ColumnType("bytes", why="has several images in each sample: write each image as a sample"),
 )
 """The types of columns with several images in each sample, by encoding. They can be fields of bytes, not the image."""
 
@@ -87,7 +90,7 @@ def elements_of(data: bytes, start: int, dtype: str, shape: tuple[int, ...]) -> 
     """Return the array whose elements are the bytes after `start`; ValueError if they do not fit the shape."""
     of_elements = np.dtype(dtype).newbyteorder("<")
     if math.prod(shape) * of_elements.itemsize != len(data) - start:
-        raise ValueError(f"{len(data) - start} bytes are no array of {dtype} {shape}")
+        raise ValueError(f"{len(data) - start} bytes are not the size of an array of {dtype} {shape}")
     return np.frombuffer(data, of_elements, offset=start).reshape(shape)
 
 
@@ -228,7 +231,7 @@ class OffsetShards(ColumnContainer):
             self.choose_roles(types, keys, where, values)
             pil = {part.name for part in self.parts if part.base == "pil"}
             if pil & self.fields_of.keys():
-                raise SourceError(f"{where}: only the image may be a pil: name with --key what is wanted")
+                raise SourceError(f"{where}: only the image may have the type pil: select columns with --key")
             if self.image in pil:
                 self.pixels = self._first_layout(file)
 
@@ -275,7 +278,7 @@ class OffsetShards(ColumnContainer):
 def listed_shard(name: Any, count: Any, where: str) -> tuple[str, int]:
     """Return name and sample count of a shard from its entry in an index; SourceError if the entry is invalid."""
     if not isinstance(name, str) or type(count) is not int or count < 0:
-        raise SourceError(f"{where} has no name, or no count of samples")
+        raise SourceError(f"{where} has no name, or no number of samples")
     if problem := name_problem(name):
         raise SourceError(f"{where}, {printable(name)}: {problem}")
     return name, count
@@ -303,7 +306,7 @@ def samples(file: ContainerFile, count: int | None = None) -> Iterator[tuple[int
     """
     (found,) = _COUNT.unpack(file.read(0, 4))
     if count is not None and found != count:
-        raise SourceError(f"{file.path}: has {found} samples, and the index says {count}")
+        raise SourceError(f"{file.path}: has {found} samples, but the index says {count}")
     least = 4 * (found + 2)
     for first in range(0, found, _BLOCK):
         block = min(_BLOCK, found - first) + 1
@@ -311,8 +314,8 @@ def samples(file: ContainerFile, count: int | None = None) -> Iterator[tuple[int
         for number, (start, stop) in enumerate(itertools.pairwise(offsets), first):
             if not least <= start <= stop <= file.size:
                 raise SourceError(
-                    f"{file.path}: sample {number} lies at bytes {start} to {stop} of {file.size}: "
-                    "it was cut short, or is damaged"
+                    f"{file.path}: sample {number} should be at bytes {start} to {stop} of {file.size}: it was cut "
+                    "short, or is damaged"
                 )
             yield number, start, stop
 
@@ -329,5 +332,5 @@ def _ranges(file: ContainerFile, start: int, stop: int, known: Sequence[int | No
         parts.append((begin, length))
         begin += length
     if begin != stop:
-        raise ValueError(f"its parts have {begin - start} bytes, and it has {stop - start}")
+        raise ValueError(f"its parts have {begin - start} bytes together, but it has {stop - start}")
     return parts

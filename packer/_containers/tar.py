@@ -27,18 +27,18 @@ _BLANKS = sum(b" " * 8)
 _POSIX = b"ustar\0"  # GNU's own is "ustar ", and has times where POSIX has the prefix of a name
 _REGULAR = (b"0", b"\0", b"7")
 _WITHOUT_BYTES = (b"1", b"2", b"3", b"4", b"5", b"6")  # regardless of the size in their headers
-_NO_BYTES = "which has no bytes of its own. Extract the tar, and make it again with --dereference --hard-dereference"
-_SPARSE = "is sparse. Extract the tar, and make it again without --sparse"
+_NO_BYTES = "which has no data of its own. Extract the tar, and create it again with --dereference --hard-dereference"
+_SPARSE = "is sparse. Extract the tar, and create it again without --sparse"
 _PROBLEMS = {
     b"1": f"is a hard link, {_NO_BYTES}",
     b"2": f"is a symbolic link, {_NO_BYTES}",
     b"S": _SPARSE,
-    b"M": "began in another volume. Join the volumes to one tar",
+    b"M": "begins in another volume. Join the volumes into one tar",
 }
 _EXTENDED, _EXTENDED_AGAIN = 482, 504  # offsets of the flag for a further header, in a sparse file's headers
 _LONGEST = {b"L": 1 << 16, b"K": 1 << 16, b"x": 1 << 20, b"X": 1 << 20, b"g": 1 << 20}  # bytes
 _FARTHEST = 1 << 20  # bytes of zeros searched for a joined archive: tar pads archives to whole records
-_JOINED = "tars joined to one, of which other tools may read the first alone"
+_JOINED = "several tars joined into one, of which other tools may read only the first"
 _OF_A_MEMBER = re.compile(rb" (?:path|size|GNU\.sparse\.)")
 _RECORD = re.compile(rb"([1-9][0-9]{0,7}) ")
 
@@ -121,10 +121,10 @@ class TarWalk:
                 self._fail(position, "the file was cut short")
             name, octal, checksum, kind, magic, prefix = unpack(header)
             if not _is_header(header, checksum):
-                self._fail(position, "there is no header of a tar: the file is damaged, or is none")
+                self._fail(position, "there is no tar header: the file is damaged, or is not a tar")
             size = _number(octal)
             if size is None:
-                self._fail(position, f"the header has no size, but {printable(octal)}")
+                self._fail(position, f"the size in the header is not a number: {printable(octal)}")
             offset = position + BLOCK
             if kind in _REGULAR:
                 long = magic == _POSIX and prefix[0]
@@ -158,7 +158,7 @@ class TarWalk:
     def _read_extension(self, kind: bytes, position: int, size: int) -> None:
         """Read an extension header, which describes the next member or all members."""
         if size > _LONGEST[kind]:
-            self._fail(position, f"a header of {size:,} bytes is longer than any that packer reads")
+            self._fail(position, f"a header of {size:,} bytes is too long")
         self._require_whole(position, size, "a header")
         data = self._window.read(position + BLOCK, size)
         if kind == b"L":
@@ -197,12 +197,12 @@ class TarWalk:
         # GNU tar gives a sparse member a path of its own, such as `GNUSparseFile.5448/2.png`.
         path, size = records.get(b"GNU.sparse.name") or records.get(b"path"), records.get(b"size")
         if kind == b"g" and (path or size):
-            self._fail(position, "a header for all members has the path or the size of a single one")
+            self._fail(position, "a global header contains the path or the size of a single member")
         if path:
             self._name = self._name or _text(path)
         if size:
             if not size.isdigit() or len(size) > 19:
-                self._fail(position, f"a header says that a size is {printable(size)}")
+                self._fail(position, f"the size in a header is not a number: {printable(size)}")
             self._bytes = int(size) if self._bytes is None else self._bytes
 
     def _records(self, position: int, data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -227,19 +227,19 @@ class TarWalk:
                 if begins_tar(block):
                     self._remark(_JOINED)
                     return at
-                self._doubt(at, "what comes after the end of the tar is left out")
+                self._doubt(at, "the data after the end of the tar are left out")
                 return None
         if last < self._size - BLOCK:
-            self._remark("zeros after the end of the tar, and what may come after them, are left out")
+            self._remark("zeros after the end of the tar, and any data after these, are left out")
         return None
 
     def _ended_without_mark(self) -> None:
         self._require_nothing_pending(self._size)
-        self._doubt(self._size, "the file ends without the mark of a tar's end, so it may have been cut short")
+        self._doubt(self._size, "the file ends without a tar's end marker, so it may have been cut short")
 
     def _require_nothing_pending(self, position: int) -> None:
         if self._expects_member:
-            self._fail(position, "the tar ends after a header that speaks of the next one: it was cut short")
+            self._fail(position, "the tar ends after a header that describes the next member: it was cut short")
 
     def _doubt(self, position: int, why: str) -> None:
         self._remark(why)
@@ -251,7 +251,7 @@ class TarWalk:
 
     def _require_whole(self, position: int, size: int, name: str) -> None:
         if size > self._size - position - BLOCK:
-            why = f"{printable(name)} has {size:,} bytes, and the file ends before them: it was cut short"
+            why = f"{printable(name)} has {size:,} bytes, but the file ends before that: it was cut short"
             self._fail(position, why)
 
     def _fail(self, position: int, why: str) -> NoReturn:

@@ -173,7 +173,7 @@ def add_features(seen: dict[str, FeatureValues], window: BlockReader, begin: int
     for key, type_, _, _ in features:
         known = seen[key].type if key in seen else NOTHING
         if NOTHING not in (type_, known) and type_ != known:
-            raise MessageError(f"feature {key!r} has {TYPES[type_]} here, and had {TYPES[known]}")
+            raise MessageError(f"feature {key!r} has {TYPES[type_]} here, but {TYPES[known]} in earlier records")
     for key, type_, start, stop in features:
         feature = seen.setdefault(key, FeatureValues(several=is_of_objects(key)))
         feature.add(window, type_, start, stop)
@@ -189,7 +189,7 @@ def text_of(key: bytes, at: int) -> str:
     try:
         return key.decode()
     except UnicodeDecodeError:
-        raise MessageError(f"the key of a feature is no UTF-8, at byte {at}") from None
+        raise MessageError(f"the key of a feature is not valid UTF-8, at byte {at}") from None
 
 
 def _is_text(head: bytes, size: int) -> bool:
@@ -234,7 +234,7 @@ class FeatureColumn:
         """
         readers = _READERS[seen.type] | (_OF_SEVERAL if seen.type == BYTES and seen.several else {})
         if field.kind not in readers:
-            raise ValueError(f"it has {TYPES[seen.type]}, which are no {field.kind}")
+            raise ValueError(f"it has {TYPES[seen.type]}, from which no {field.kind} can be made")
         return cls(field.name, seen.type, readers[field.kind])
 
 
@@ -268,7 +268,7 @@ def field_of(
         return Field(name, kind, dtype, int(kind == "array"))
     if kind in OF_SCALARS:
         if kind != dtype:
-            raise ValueError(f"it has {TYPES[seen.type]}, and no {kind}")
+            raise ValueError(f"it has {TYPES[seen.type]}, not {kind}")
         return Field(name, "scalar", dtype)
     return Field(name, kind, classes=tuple(classes) if KINDS[kind].has_classes else ())
 
@@ -294,17 +294,17 @@ def _string(window: BlockReader, begin: int, end: int) -> str | None:
 
 def _strings(window: BlockReader, begin: int, end: int) -> Stored:
     if end - begin > _TEXTS:
-        raise MessageError(f"a list of texts has {end - begin:,} bytes, at byte {begin}")
+        raise MessageError(f"a list of texts has too many bytes ({end - begin:,}), at byte {begin}")
     return _JSON.encode([_decoded(window, *found) for found in byte_strings(window, begin, end)])
 
 
 def _decoded(window: BlockReader, offset: int, size: int) -> str:
     if size > _TEXT:
-        raise MessageError(f"a text has {size:,} bytes, at byte {offset}")
+        raise MessageError(f"a text has too many bytes ({size:,}), at byte {offset}")
     try:
         return window.read(offset, size).decode()
     except UnicodeDecodeError:
-        raise MessageError(f"a text is no UTF-8, at byte {offset}") from None
+        raise MessageError(f"a text is not valid UTF-8, at byte {offset}") from None
 
 
 def _float(window: BlockReader, begin: int, end: int) -> float | None:
@@ -315,7 +315,7 @@ def _float(window: BlockReader, begin: int, end: int) -> float | None:
 def _whole(window: BlockReader, begin: int, end: int) -> int | None:
     value = _float(window, begin, end)
     if value is not None and not value.is_integer():
-        raise MessageError(f"its label is {value}, and no class id, at byte {begin}")
+        raise MessageError(f"its label is {value}, not a class id, at byte {begin}")
     return None if value is None else int(value)
 
 
@@ -332,14 +332,14 @@ def _index_of_one(values: Sequence[float], begin: int) -> int | None:
     """Return the index of the only 1 among zeros; None for an empty list."""
     index = one_hot(values)
     if values and index is None:
-        raise MessageError(f"its label is no list of zeros and one 1, as those before are, at byte {begin}")
+        raise MessageError(f"its label is not one-hot, unlike the labels before it, at byte {begin}")
     return index
 
 
 def _ids(window: BlockReader, begin: int, end: int) -> bytes:
     values = ints(window, begin, end)
     if min(values, default=0) < 0:
-        raise MessageError(f"{min(values)} is no id of a class, at byte {begin}")
+        raise MessageError(f"{min(values)} is not a class id, at byte {begin}")
     return struct.pack(f"<{len(values)}q", *values)
 
 
@@ -389,9 +389,9 @@ class Boxes:
         """
         edges = [struct.unpack(f"<{len(data) // 4}f", data) for data in (values.pop(slot, b"") for slot in self.slots)]
         if any(len(edge) != len(edges[0]) for edge in edges):
-            raise MessageError("there are not as many of each edge of the boxes")
+            raise MessageError("the four edges of the boxes do not have the same number of values")
         if edges[0] and not (height and width):
-            raise MessageError(f"it has boxes, and no {_HEIGHT} and {_WIDTH}")
+            raise MessageError(f"it has boxes, but no {_HEIGHT} and {_WIDTH}")
         numbers = list[float]()
         for left, top, right, bottom in zip(*edges, strict=True):
             if not (left <= right and top <= bottom and height and width):
@@ -473,15 +473,17 @@ class _Chooser:
             if self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS):
                 self._add_boxes("boxes")
             else:
-                self._container.notes.append(f"{_BOXES} are arrays of floats, as there are no {_HEIGHT} and {_WIDTH}")
+                self._container.notes.append(
+                    f"{_BOXES} are arrays of floats, because there are no {_HEIGHT} and {_WIDTH}"
+                )
         for key, of_key in seen.items():
             if key.encode() not in self._container.columns and of_key.type:
                 ids = key in _SEVERAL_LABELS and of_key.type == INTS and of_key.ids and "labels" not in self._taken
                 self._add_field(key, *(("labels", "labels") if ids else ()))
         if len(self._container.fields) > MOST_FIELDS:
             raise SourceError(
-                f"there are {len(seen)} features, and a pack has {MOST_FIELDS} fields at most: name those that are "
-                "wanted, with --key NAME=KEY"
+                f"there are {len(seen)} features, but a pack has at most {MOST_FIELDS} fields: select features with "
+                "--key NAME=KEY"
             )
 
     def _take_label(self, keys: Sequence[str]) -> None:
@@ -492,12 +494,12 @@ class _Chooser:
         seen, account = self._seen, self._account
         able = {key: seen[key].values or [0] for key in keys if seen[key].is_label}
         several = [key for key in keys if key not in able and _ROLES.is_label(key) and seen[key].most > 1]
-        account.taken("feature", "a field, as samples have several values", several)
+        account.taken("feature", "a field, because samples have several values", several)
         self._label = _ROLES.choose_label("feature", able, account, candidates=not several)
         if self._label is not None:
             self._put(self._label, self._label_column(self._label))
         elif several:
-            self._container.why_unlabeled = f"they have several labels, which are the field {printable(several[0])}"
+            self._container.why_unlabeled = f"they have several labels each; see the field {printable(several[0])}"
 
     def _label_column(self, key: str) -> FeatureColumn:
         seen = self._seen[key]
@@ -522,10 +524,10 @@ class _Chooser:
         if chosen is None:
             if images:
                 which = printable(", ".join(images))
-                raise SourceError(f"several features are images: say which of {which} is, with --key image=KEY")
+                raise SourceError(f"several features are images: choose one of {which} with --key image=KEY")
             raise SourceError(
-                f"no feature is an encoded image, of {printable(', '.join(list(seen)[:20]))}: say which is, with "
-                "--key image=KEY. Features of pixels are not read: pass the images as arrays to packer.pack"
+                f"no feature is an encoded image, of {printable(', '.join(list(seen)[:20]))}: choose one with --key "
+                "image=KEY. Features that contain pixels are not read: pass the images as arrays to packer.pack"
             )
         return chosen
 
@@ -537,9 +539,9 @@ class _Chooser:
         seen = self._seen.get(key)
         if seen is None or not seen.type:
             known = ", ".join(map(printable, list(self._seen)[:20]))
-            raise SourceError(f"no feature is called {printable(key)}, which --key {name} names. There are {known}")
+            raise SourceError(f"--key {name}: no feature is called {printable(key)}. There are {known}")
         if name in ("image", "name") and seen.type != BYTES:
-            raise SourceError(f"feature {printable(key)} is no {name}: it has no bytes")
+            raise SourceError(f"feature {printable(key)} cannot be the {name}: it does not contain bytes")
         if name == "image":
             self._put(key, FeatureColumn("image", BYTES, one_bytes))
         elif name == "name":
@@ -559,7 +561,7 @@ class _Chooser:
 
     def _add_boxes(self, name: str, group: str = _BOXES) -> None:
         if not (self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS)):
-            raise SourceError(f"boxes need {_HEIGHT} and {_WIDTH}, and there are none: take their edges as arrays")
+            raise SourceError(f"boxes need {_HEIGHT} and {_WIDTH}, which are missing: take the edges as arrays")
         slots = [f"{name} {edge}" for edge in _EDGES]
         boxes = Boxes((slots[0], slots[1], slots[2], slots[3]), Field(name, "boxes"))
         self._taken.add(name)
@@ -639,8 +641,8 @@ class TFRecord(Container):
             if head and not _begins_record(head) and (how := _compression(head)):
                 unpack = {"gzip": "gzip -dc", "zlib": "pigz -dc"}[how]
                 raise SourceError(
-                    f"{printable(path)}: is compressed with {how} as a whole, so that no image lies in it as it is. "
-                    f"Unpack it: {unpack} < {printable(path.name)} > FILE"
+                    f"{printable(path)}: is compressed with {how} as a whole, so images cannot be read from it in "
+                    f"place. Decompress it: {unpack} < {printable(path.name)} > FILE"
                 )
         container = cls.of_files(paths)
         seen, problems = dict[str, FeatureValues](), list[SourceError]()
@@ -672,13 +674,14 @@ class TFRecord(Container):
         for key, type_, start, stop in feature_lists(window, begin, end):
             columns = self.columns.get(key)
             if columns is None and self.strict and type_ != NOTHING:
-                raise MessageError(f"feature {text_of(key, start)!r} was in none of the first records")
+                raise MessageError(f"feature {text_of(key, start)!r} is in none of the first records")
             for column in columns or ():
                 if type_ == NOTHING:
                     values.pop(column.slot, None)
                 elif column.type != type_:
                     raise MessageError(
-                        f"feature {text_of(key, start)!r} has {TYPES[type_]}, and had {TYPES[column.type]} before"
+                        f"feature {text_of(key, start)!r} has {TYPES[type_]}, "
+                        f"but {TYPES[column.type]} in earlier records"
                     )
                 else:
                     value = column.read(window, start, stop)
@@ -726,7 +729,7 @@ class TFRecord(Container):
 def _problem(number: int, begin: int, error: MessageError) -> str:
     remedy = ""
     if isinstance(error, SeveralError) or "feature" in str(error):
-        remedy = ". Name the keys of what is wanted with --key NAME:KIND=KEY"
+        remedy = ". Select features with --key NAME:KIND=KEY"
     return f"record {number}, at byte {begin - 12}: {error}{remedy}"
 
 
@@ -736,20 +739,20 @@ def _records(file: PackFile, window: BlockReader) -> Iterator[tuple[int, int]]:
     while offset < file.size:
         if file.size - offset < _FRAME:
             raise SourceError(
-                f"{printable(file.path)}: cut short: it ends {file.size - offset} bytes after record {number - 1}"
+                f"{printable(file.path)}: cut short: the file ends {file.size - offset} bytes after record {number - 1}"
             )
         p = window.at(offset, _HEADER.size)
         size, crc = _HEADER.unpack_from(window.data, p)
         if masked_crc32c(window.data[p : p + 8]) != crc:
             raise SourceError(
-                f"{printable(file.path)}: damaged: the size of record {number}, at byte {offset}, does not have its "
-                "checksum"
+                f"{printable(file.path)}: damaged: the size of record {number}, at byte {offset}, does not match "
+                "its checksum"
             )
         end = offset + _HEADER.size + size
         if end + 4 > file.size:
             raise SourceError(
                 f"{printable(file.path)}: cut short: record {number}, at byte {offset}, would end at byte {end + 4} "
-                f"of {file.size}. Fetch it anew"
+                f"of {file.size}. Download the file again"
             )
         yield offset + _HEADER.size, end
         offset, number = end + 4, number + 1

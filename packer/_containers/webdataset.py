@@ -66,9 +66,9 @@ _MOST_OF_KEY = 1 << 17  # members with the same key up to the first dot
 _MOST_DOTS = 100  # in the key of a sample
 _ODD = re.compile(r"\\|^\.?/|//|/\.\.?/|^\.\./")
 _REMEMBERED = 100_000  # keys without an image
-_HIDDEN = "their names begin with a dot, which makes no sample"
+_HIDDEN = "their names begin with a dot, so they have no sample key"
 _FIRST_DOT = "The key of a sample ends at the first dot of a file's name"
-_AGAIN = "Make the tar again with its members in the order of their names: `tar --sort=name`"
+_AGAIN = "Create the tar again with its members sorted by name: `tar --sort=name`"
 
 
 def last_part(extension: str) -> str:
@@ -191,7 +191,9 @@ class SampleReader:
                 samples.append(run)
             elif again:
                 member = run.members[again[0]]
-                twice = f"sample {printable(run.key)} has .{printable(again[0])} twice, and its members lie apart"
+                twice = (
+                    f"sample {printable(run.key)} has .{printable(again[0])} twice, and its members are not adjacent"
+                )
                 run.problem = f"byte {member.header}: {printable(member.name)}: {twice}. {_AGAIN}"
                 known.problem = known.problem or run.problem
                 if run.has_image:  # otherwise its members count as those of the first
@@ -220,7 +222,7 @@ class SampleReader:
         for number, keyed in enumerate(run):
             if number == _MOST_OF_KEY:
                 why = f"{_MOST_OF_KEY:,} members have the key {printable(key)}, which ends at the first dot of a name"
-                self._fail(keyed[-1], f"{why}. Give the files names without dots, but for the last one")
+                self._fail(keyed[-1], f"{why}. Use file names whose only dot is the one before the extension")
             yield keyed
 
     def _keyed(self) -> Iterator[tuple[str, int, str, TarMember]]:
@@ -232,7 +234,7 @@ class SampleReader:
             slash = name.rfind("/") + 1
             dot = name.find(".", slash)
             if name.startswith("__") and _META.match(name):
-                self._leave_out(member, name[slash:], "webdataset keeps names such as __NAME__ for itself")
+                self._leave_out(member, name[slash:], "webdataset reserves names such as __NAME__")
                 continue
             if dot <= slash:
                 self._leave_out(member, name[slash:], _HIDDEN if dot == slash else "their names have no extension")
@@ -242,13 +244,13 @@ class SampleReader:
     def _plain(self, name: str) -> str:
         """Normalise a name to a plain relative path, as GNU tar does; backslashes separate directories."""
         if "\\" in name:
-            self._note("names have backslashes, which are taken for slashes")
+            self._note("backslashes in names are read as slashes")
             name = name.replace("\\", "/")
         parts = name.split("/")
         if ".." in parts:
             parts = parts[len(parts) - parts[::-1].index("..") :]
         if name.startswith("/") or ".." in name.split("/"):
-            self._note("names begin with / or ../, which goes")
+            self._note("names begin with / or ../, which is removed")
         return "/".join(part for part in parts if part not in ("", "."))
 
     def _leave_out(self, member: TarMember, base: str, why: str) -> None:
@@ -318,7 +320,7 @@ def listed_shards(path: Path) -> list[Path]:
     if isinstance(splits, dict):
         if len(splits) != 1:
             names = ", ".join(map(printable, list(splits)[:5]))
-            remedy = "Name the shards of one by a pattern, such as 'train-*.tar'"
+            remedy = "Select the shards of one split with a pattern, such as 'train-*.tar'"
             raise SourceError(f"{printable(path)}: has the splits {names}. {remedy}")
         (split,) = splits.values()
         shards = [{"url": name} for name in _list(split, "filenames", path)]
@@ -330,24 +332,26 @@ def listed_shards(path: Path) -> list[Path]:
 def _shard(path: Path, number: int, shard: Any) -> Path:
     url = shard.get("url") if isinstance(shard, dict) else None
     if not isinstance(url, str):
-        raise SourceError(f"{printable(path)}: shard {number} has no name of a file")
+        raise SourceError(f"{printable(path)}: shard {number} has no file name")
     if "://" in url or name_problem(url.removeprefix("./")):
-        raise SourceError(f"{printable(path)}: shard {number} is {printable(url)}, which is no file below the list")
+        raise SourceError(
+            f"{printable(path)}: shard {number} is {printable(url)}, which is not a path below the list's directory"
+        )
     file = path.parent / url
     try:
         size = os.stat(file).st_size
     except OSError as error:
-        raise SourceError(f"{printable(file)}: {error.strerror}, and {printable(path)} names it") from error
+        raise SourceError(f"{printable(file)}: {error.strerror}; {printable(path)} lists it") from error
     if shard.get("filesize", size) != size:
-        listed = f"{printable(path)} says {printable(shard['filesize'])}"
-        raise SourceError(f"{printable(file)}: has {size} bytes, and {listed}: one of them was changed since")
+        listed = f"{printable(path)} lists {printable(shard['filesize'])}"
+        raise SourceError(f"{printable(file)}: has {size} bytes, but {listed}: one of the two files has changed")
     return file
 
 
 def _list(document: Any, name: str, path: Path) -> list[Any]:
     shards = document.get(name) if isinstance(document, dict) else None
     if not isinstance(shards, list) or not shards:
-        raise SourceError(f"{printable(path)}: is no list of shards, as it has no {name}")
+        raise SourceError(f"{printable(path)}: is not a list of shards: it has no {name}")
     return shards
 
 
@@ -368,7 +372,7 @@ def class_of(data: bytes) -> int | str:
     except UnicodeDecodeError:
         name = ""
     if not name or _FLOAT.fullmatch(name):
-        raise ValueError(f"{data[:20]!r} is neither a class id nor the name of a class")
+        raise ValueError(f"{data[:20]!r} is neither a class id nor a class name")
     return name
 
 
@@ -387,7 +391,7 @@ def stored_value(field: Field, data: bytes) -> Stored:
         if match:
             return field.encode(int(match[1]))
         if not field.dtype.startswith("float"):
-            raise ValueError(f"{data[:20]!r} is no whole number")
+            raise ValueError(f"{data[:20]!r} is not an integer")
         return field.encode(float(data))
     try:
         return field.encode(json.loads(data))
@@ -457,9 +461,9 @@ class TarLabel:
             try:
                 return float(label)
             except OverflowError:
-                raise ValueError("a whole number beyond all floats") from None
+                raise ValueError("an integer outside of the range of floats") from None
         if isinstance(label, float) or label < UNLABELED:
-            raise ValueError(f"{label} is no class id")
+            raise ValueError(f"{label} is not a class id")
         return label
 
 
@@ -475,14 +479,14 @@ def find_label(values: Values, account: Account) -> TarLabel | None:
             able[extension] = label
     key = NAMES["webdataset"].label_among(able) or next(iter(able), None)
     for extension, why in refused.items():
-        account.taken("member", f"a field and no label: {printable(why)}", [f".{extension}"])
+        account.taken("member", f"a field, not the label: {printable(why)}", [f".{extension}"])
     if key is None:
         for extension, why in refused.items():
             account.looks_like_labels("member", extension, f"--key label={extension}", printable(why))
         _add_candidates({name: of for name, of in values.items() if name not in refused}, account)
         return None
     account.taken("member", "the label", [f".{key}"])
-    account.taken("member", f"a field beside .{key}, which is the label", [f".{one}" for one in able if one != key])
+    account.taken("member", f"a field, because .{key} is the label", [f".{one}" for one in able if one != key])
     return able[key]
 
 
@@ -498,20 +502,22 @@ def label_of_key(key: str, values: Values) -> TarLabel:
     label = TarLabel(extension.lower(), member)
     of = values.get(label.extension, ())
     if member and last_part(label.extension) not in JSON:
-        raise OptionError(f"--key label={key}: .{label.extension} is no JSON, which has members: say {extension} alone")
+        raise OptionError(
+            f"--key label={key}: .{label.extension} is not JSON, so it has no members: use {extension} alone"
+        )
     judged, why = _judged(label, of)
     if judged is None and last_part(label.extension) in JSON:
         names = ", ".join(map(printable, list(_scalars(of))[:10])) or "none that can be labels"
         raise OptionError(
-            f"--key label={key}: {why}. Of JSON say which member is the label: "
-            f"--key label={label.extension}:MEMBER, of {names}"
+            f"--key label={key}: {why}. Name the JSON member that is the label: --key "
+            f"label={label.extension}:MEMBER, of {names}"
         )
     return judged or label  # reading a sample raises the error, with the offset in the file
 
 
 def _judged(label: TarLabel, values: Sequence[bytes]) -> tuple[TarLabel | None, str]:
     """Return a label with the type of its values; or None, and the reason why the values are not labels."""
-    found, why = list[int | float | str | None](), "it is larger than any label"
+    found, why = list[int | float | str | None](), "it is too large for a label"
     for data in values:
         try:
             found.append(replace(label, is_float=True).of(data))
@@ -544,7 +550,7 @@ def _of_text(data: bytes) -> int | float | str:
         numbers = [float(number) for number in re.findall(r"[^\s,;()\[\]]+", label)]
         index = one_hot(numbers)
         if index is None:
-            raise ValueError(f"{label[:40]!r} are several numbers, and no class")
+            raise ValueError(f"{label[:40]!r} contains several numbers, not one class")
         return index
     return label
 
@@ -558,7 +564,7 @@ def _of_values(values: Sequence[Any]) -> int | float:
         return whole(values[0])
     index = one_hot(values)
     if index is None:
-        raise ValueError(f"{len(values)} numbers are no class")
+        raise ValueError(f"{len(values)} numbers are not a class")
     return index
 
 
@@ -576,7 +582,7 @@ def _of_json(document: Any, member: str) -> int | float | str | None:
         return str(document[0])
     if isinstance(document, (int, float)):
         return whole(document)
-    raise ValueError(f"{printable(json.dumps(document))[:40]} is neither a class id nor the name of a class")
+    raise ValueError(f"{printable(json.dumps(document))[:40]} is neither a class id nor a class name")
 
 
 def _scalars(values: Sequence[bytes]) -> dict[str, list[Any]]:
@@ -689,11 +695,11 @@ def find_roles(tar: Tar, first: FirstSamples, keys: Mapping[str, str]) -> None:
     """
     where, there = first.where, list(first.members)
     if not there:
-        raise SourceError(f"{where}: no samples in it")
+        raise SourceError(f"{where}: contains no samples")
     if (archive := next((one for one in there if one in _ARCHIVES), None)) and not set(there) & set(IMAGES):
         raise SourceError(
-            f"{where}: has archives in it, .{archive}, and packer reads none within another. Extract it, and each of "
-            "these into a directory of its own name; then convert the directory that these lie in"
+            f"{where}: contains archives (.{archive}), and packer does not read nested archives. Extract it, "
+            "extract each inner archive into a directory of its name, and convert the directory above these"
         )
     chosen = Chosen.of({name: _as_extension(name, key) for name, key in keys.items()})
     if chosen.image is None:
@@ -708,7 +714,7 @@ def find_roles(tar: Tar, first: FirstSamples, keys: Mapping[str, str]) -> None:
     with_image = [sample.members for sample in first.samples if set(tar.images) & sample.members.keys()]
     rest = list(dict.fromkeys(one for members in with_image for one in members if one not in tar.images))
     if pickles := [extension for extension in rest if last_part(extension) in _PICKLES]:
-        shown = f"has pickles, .{printable(pickles[0])}, which packer runs never"
+        shown = f"has pickles, .{printable(pickles[0])}, which packer never executes"
         raise SourceError(f"{where}: {shown}. {_example(rest, tar.images)}")
     others = [extension for extension in there if extension not in tar.images]  # of samples without an image, too
     tar.label = find_label(first.values(others), tar.account)
@@ -760,7 +766,7 @@ def _images(first: FirstSamples) -> tuple[tuple[str, ...], str]:
         shown = ", ".join(f".{one}" for one in others)
         if not common:
             raise SourceError(f"{where}: samples have several images: {shown}. Name one: --key image={others[0]}")
-        note = f".{common[0]} is the image, and {shown} is beside it; --key image={others[0]} says otherwise"
+        note = f"the image is .{common[0]} (fields: {shown}); --key image={others[0]} chooses another"
         return (common[0],), note
     if of_each:
         return IMAGES, ""
@@ -771,7 +777,7 @@ def _images(first: FirstSamples) -> tuple[tuple[str, ...], str]:
         raise SourceError(f"{where}: samples have several images: {shown}. Name one: --key image={printable(long[0])}")
     small = [one for one, member in first.members.items() if member.size <= _LARGEST_LOOKED_AT]
     likely = [one for one in small if suffix_of(first.content(one)[:IMAGE_HEAD])]
-    way = f". Say which is the image: --key image={printable(likely[0])}" if likely else ""
+    way = f". Choose the image: --key image={printable(likely[0])}" if likely else ""
     raise SourceError(f"{where}: no images in it: the first samples have {first.printable_extensions()}{way}")
 
 
@@ -779,7 +785,7 @@ def _roles_by_keys(tar: Tar, first: FirstSamples, chosen: Chosen) -> None:
     """Set the roles in a container as the user's keys specify."""
     there, images = first.members, tar.images
     if chosen.name is not None:
-        raise OptionError("--key name=...: a sample in a tar has the name of its image's file")
+        raise OptionError("--key name=... does not apply to tars: a sample is named after its image file")
     directories = chosen.label == _DIRECTORIES and _DIRECTORIES not in there
     for key in chosen.all_keys():
         extensions = [key.partition(":")[0]] if key == chosen.label else key.split(";")
@@ -791,13 +797,13 @@ def _roles_by_keys(tar: Tar, first: FirstSamples, chosen: Chosen) -> None:
     if chosen.label is not None and not directories:
         extension = chosen.label.partition(":")[0]
         if extension in images:
-            raise OptionError(f"--key label={extension}: .{extension} is taken for something else already")
+            raise OptionError(f"--key label={extension}: .{extension} is already in use")
         tar.label = label_of_key(chosen.label, first.values([extension]))
     label = tar.label
     of_label = None if label is None or label.member else label.extension
     for key, one in chosen.by_key().items():
         if key in (*images, of_label):
-            raise OptionError(f"{one}: .{key} is taken for something else already")
+            raise OptionError(f"{one}: .{key} is already in use")
         tar.fields_of[key] = _field_of_key(one, first)
     taken = {*images, label.extension if label else None, *tar.fields_of}
     left = [f".{one}" for one in there if one not in taken]
@@ -807,8 +813,8 @@ def _roles_by_keys(tar: Tar, first: FirstSamples, chosen: Chosen) -> None:
 def _field_of_key(chosen: ChosenField, first: FirstSamples) -> Field:
     key = chosen.key
     if last_part(key) in _PICKLES and chosen.kind != "bytes":
-        instead = f"--key {chosen.name}:bytes={key} takes it as it is"
-        raise OptionError(f"{chosen}: is a pickle, which packer runs never; {instead}")
+        instead = f"--key {chosen.name}:bytes={key} stores its bytes unchanged"
+        raise OptionError(f"{chosen}: is a pickle, which packer never executes; {instead}")
     kind = chosen.kind or _kind(key)
     if kind == "scalar" and _kind(key) in OF_SCALARS:
         kind = _kind(key)
@@ -847,7 +853,7 @@ def _example(extensions: Sequence[str], images: tuple[str, ...]) -> str:
             keys.append(f"label={extension}")
         elif last_part(extension) not in _PICKLES:
             keys.append(f"{field_name(extension, ())}={extension}")
-    return f"Name what is to be taken: {' '.join(f'--key {printable(key)}' for key in keys[:5])}"
+    return f"Select members: {' '.join(f'--key {printable(key)}' for key in keys[:5])}"
 
 
 _COMPRESSED = {
@@ -915,7 +921,7 @@ class Tar(Container):
         container.label_type = "float" if label is not None and label.is_float else "class"
         container.why_unlabeled = f"they have no {label or 'member that is a label'}"
         if container.directories_are_classes:
-            container.why_unlabeled = "they lie in no directory"
+            container.why_unlabeled = "they are not in a directory"
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:
@@ -928,7 +934,7 @@ class Tar(Container):
                     yield entry
             for sample in SampleReader(file, first_dot=self.first_dot).following() if reader.apart else ():
                 if (member := reader.apart.get(sample.identity)) is not None:
-                    why = f"byte {member.header}: {printable(member.name)}: lies apart from the image of its sample"
+                    why = f"byte {member.header}: {printable(member.name)}: is not next to the image of its sample"
                     self.retracted[unit, maker.name(sample)] = f"{why}. {_AGAIN}"
             for remark in [*reader.members.remarks, *reader.notes]:
                 self._remark(remark, unit, 1)
@@ -947,7 +953,7 @@ class Tar(Container):
                 self.lacking[role][key] = unit, image
             return ""
         files = " and in ".join(printable(self.files[one]) for one in (there, unit))
-        why = f"the members of sample {printable(key)} lie in {files}: have all members of a sample in one tar"
+        why = f"the members of sample {printable(key)} are in {files}: put all members of a sample into one tar"
         if name:
             self.retracted[there, name] = why
         return why
@@ -968,7 +974,7 @@ class Tar(Container):
             gathered = {unit: self._gathered(unit) for unit in units}
             if any(gathered.values()):
                 self.scattered = True
-                self.notes.append("members of one sample lie apart; they are joined by their names")
+                self.notes.append("the members of a sample are not adjacent; they are grouped by name")
                 first = {unit: samples or first[unit] for unit, samples in gathered.items()}
         unit_of = {id(one): unit for unit, of in first.items() for sample in of for one in sample.members.values()}
 
@@ -1017,7 +1023,7 @@ class _Entries:
                 self._leave_out(sample)
                 return None
             if len(images) > 1:
-                also = f"is another image beside {printable(images[0].name)}"
+                also = f"is a second image of the sample, after {printable(images[0].name)}"
                 raise self._error(images[1], f"{also}. {self._advice()}")
             image = images[0]
             label, values = self._label(sample, image), self._values(sample.members)
@@ -1055,7 +1061,7 @@ class _Entries:
                 raise self._error(sample.first, why)
             return None
         if member.size > label.longest:
-            raise self._error(member, f"has {member.size:,} bytes, which are no label")
+            raise self._error(member, f"has {member.size:,} bytes, too many for a label")
         try:
             return label.of(bytes(self._window.read(member.offset, member.size)))
         except ValueError as error:
@@ -1088,12 +1094,12 @@ class _Entries:
         except ValueError as error:
             extension = member.name.rpartition("/")[2].partition(".")[2].lower()
             raise self._error(
-                member, f"{error}. --key {field.name}:bytes={printable(extension)} takes it as it is"
+                member, f"{error}. --key {field.name}:bytes={printable(extension)} stores its bytes unchanged"
             ) from error
 
     def _advice(self) -> str:
         image = "jpg" if self._container.images == IMAGES else self._container.images[0]
-        return f"Name with --key what is to be taken, such as --key image={image} --key label=cls"
+        return f"Select members with --key, such as --key image={image} --key label=cls"
 
     def _error(self, member: TarMember, why: str) -> _MemberError:
         return _MemberError(f"byte {member.header}: {printable(member.name)}: {why}")
@@ -1104,7 +1110,7 @@ class _MemberError(ValueError):
 
 
 def _note(remark: str, first: str, count: int) -> str:
-    return f"{remark}: {count}, at first in {printable(first)}"
+    return f"{remark}: {count}, first in {printable(first)}"
 
 
 def _require_plain(path: Path) -> None:
@@ -1112,5 +1118,5 @@ def _require_plain(path: Path) -> None:
     head = head_of(path)
     program = next((program for magic, program in _COMPRESSED.items() if head.startswith(magic)), None)
     if program is not None:
-        why = "is compressed, so that no member can be read by itself"
+        why = "is compressed, so single members cannot be read"
         raise SourceError(f"{printable(path)}: {why}. Unpack it to a .tar first: {program} {printable(path.name)}")

@@ -121,7 +121,9 @@ def members_of(file: PackFile) -> Iterator[ZipMember]:
         count += 1
         yield member
     if count & 0xFFFF != directory.members & 0xFFFF:
-        raise _damaged(file, directory.begin, f"{directory.members} members are announced, and {count} are listed")
+        raise _damaged(
+            file, directory.begin, f"its end record counts {directory.members} members, but the directory lists {count}"
+        )
 
 
 def data_of(file: PackFile, member: ZipMember) -> int:
@@ -130,12 +132,12 @@ def data_of(file: PackFile, member: ZipMember) -> int:
     try:
         header = file.read(member.offset, _LOCAL.size + len(raw))
     except PackError as error:
-        raise _misplaced(member, "does not lie in the file") from error
+        raise _misplaced(member, "is not within the file") from error
     signature, _, flags, method, *_, name_size, extra = _LOCAL.unpack_from(header)
     if signature != b"PK\3\4" or name_size != len(raw) or header[_LOCAL.size :] != raw:
-        raise _misplaced(member, "is listed there, and something else lies there")
+        raise _misplaced(member, "is listed at this offset, but its header is not there")
     if method != member.method or (flags ^ member.flags) & ENCRYPTED:
-        raise _misplaced(member, "is compressed otherwise than is listed")
+        raise _misplaced(member, "has another compression method or encryption than is listed")
     return int(member.offset + _LOCAL.size + name_size + extra)
 
 
@@ -151,16 +153,20 @@ def _directory(file: PackFile) -> _Directory:
     while at >= 0 and (len(tail) - at < _END.size or _END.unpack_from(tail, at)[-1] > len(tail) - at - _END.size):
         at = tail.rfind(b"PK\5\6", 0, at + 3)
     if at < 0:
-        raise SourceError(f"{printable(file.path)}: a zip archive without its directory: it was cut short, or is none")
+        raise SourceError(
+            f"{printable(file.path)}: no zip directory: the archive was cut short, or is not a zip archive"
+        )
     _, disk, first_disk, here, count, size, offset, _ = _END.unpack_from(tail, at)
     end = tail_at + at
     if here != count or (disk, first_disk) not in ((0, 0), (0xFFFF, 0xFFFF)):
-        raise SourceError(f"{printable(file.path)}: an archive in several files: join them with zip -s 0")
+        raise SourceError(f"{printable(file.path)}: a split archive: join its files with zip -s 0")
     if found := _directory_64(file, end):
         end, count, size, offset = found
     begin = end - size
     if begin < 0 or begin < offset:
-        raise _damaged(file, end, f"a directory of {size} bytes at byte {offset} is announced, and does not lie there")
+        raise _damaged(
+            file, end, f"its directory of {size} bytes is not at byte {offset}, where the end record places it"
+        )
     return _Directory(begin, end, count, begin - offset)
 
 
@@ -175,9 +181,9 @@ def _directory_64(file: PackFile, end: int) -> tuple[int, int, int, int] | None:
             signature, _, _, _, disk, first, here, count, size, offset = _END_64.unpack(file.read(begin, _END_64.size))
             if signature == b"PK\6\6":
                 if disk or first or here != count:
-                    raise SourceError(f"{printable(file.path)}: an archive in several files: join them with zip -s 0")
+                    raise SourceError(f"{printable(file.path)}: a split archive: join its files with zip -s 0")
                 return begin, count, size, offset
-    raise _damaged(file, at, "the record of a large archive's end is not where it should be")
+    raise _damaged(file, at, "the ZIP64 end record is not where its locator points")
 
 
 def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Directory) -> tuple[ZipMember, int]:
@@ -187,14 +193,14 @@ def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Direc
     """
     name_at = begin + _LISTED.size
     if name_at > len(block) or not block.startswith(b"PK\1\2", begin):
-        raise _damaged(file, at + begin, "its directory has something else than a member")
+        raise _damaged(file, at + begin, "an entry of its directory is not a member")
     record = _LISTED.unpack_from(block, begin)
     _, _, host, _, flags, method, _, _, crc32, packed, size, name_size, extra_size, comment_size, disk = record[:15]
     attributes, offset = record[16:]
     extra_at = name_at + name_size
     end = extra_at + extra_size + comment_size
     if end > len(block):
-        raise _damaged(file, at + begin, "its directory ends within a member")
+        raise _damaged(file, at + begin, "its directory ends in the middle of an entry")
     raw = block[name_at:extra_at]
     if _IN_ZIP64 in (packed, size, offset) or disk == 0xFFFF:
         extra = block[extra_at : extra_at + extra_size]
@@ -207,7 +213,7 @@ def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Direc
         name = "/".join(part for part in name.split("/") if part not in ("", ".")) + "/" * name.endswith("/")
     offset += directory.shift
     if disk or offset + _LOCAL.size + name_size + packed > directory.begin:
-        raise _damaged(file, at + begin, f"{printable(name)} does not lie in the file")
+        raise _damaged(file, at + begin, f"{printable(name)} is not within the file")
     is_link = host == _UNIX and (attributes >> 16) & 0o170000 == _LINK
     size = packed if size == packed else size  # one object: there may be millions
     return ZipMember(
@@ -226,7 +232,7 @@ def _large(extra: bytes, numbers: list[int], disk: int) -> list[int]:
             for which, number in enumerate(numbers):
                 if number == _IN_ZIP64:
                     if position + 8 > end:
-                        raise ValueError("the numbers of a large member are missing")
+                        raise ValueError("the ZIP64 sizes of a member are missing")
                     numbers[which] = int.from_bytes(extra[position : position + 8], "little")
                     position += 8
             if disk == 0xFFFF:
@@ -288,7 +294,7 @@ class Zip(Container):
         labels = [archive.labels for archive in made.archives]
         if all(of_one is None for of_one in labels):
             made.classes = sorted(set[str]().union(*(archive.classes for archive in made.archives)))
-            made.why_unlabeled = "they lie in no class directory"
+            made.why_unlabeled = "they are not in a class directory"
         elif any(isinstance(label, list) for of_one in labels for label in (of_one or {}).values()):
             made.fields = (VECTOR,)
         return made
@@ -384,20 +390,21 @@ class _Archive:
                 archives += [member.name] * (suffix in _ARCHIVES)
                 _pass_over(member.name, base, suffix, account)
             elif member.is_link:
-                account.left_out("image", "they are links: make the archive again without zip -y", [member.name])
+                account.left_out("image", "they are links: create the archive again without zip -y", [member.name])
             elif not suffix:
                 account.left_out("image", "their names have no suffix", [member.name])
             elif problem := name_problem(member.name):
                 self.bad[member.name] = problem
             elif images.setdefault(member.name, member) is not member:
-                self.bad[member.name] = "is in it twice"
+                self.bad[member.name] = "the archive contains this name twice"
         if backslashes:
             called = printable(Path(file.path).name)
-            self._notes.append(f"{called}: names have backslashes, which are taken for slashes")
+            self._notes.append(f"{called}: backslashes in names are read as slashes")
         if archives and not images:
             raise SourceError(
-                f"{printable(file.path)}: has no images, but {counted(len(archives), 'archive')} in it, such as "
-                f"{printable(archives[0])}, and packer reads none within another. Extract it, and convert these"
+                f"{printable(file.path)}: contains no images, but {counted(len(archives), 'archive')}, such as "
+                f"{printable(archives[0])}, and packer does not read nested archives. Extract it, and convert the "
+                "inner archives"
             )
         return [member for name, member in images.items() if name not in self.bad], folders, texts
 
@@ -411,11 +418,11 @@ class _Archive:
                 continue
             problem = ""
             if not tab or not label.isascii() or not label.isdigit() or len(label) > 18:
-                problem = "a path, a tab and the id of a class are expected"
+                problem = "expected a path, a tab and a class id"
             elif name not in by_name:
                 problem = f"the archive has no image {printable(name)}"
             elif name in labels:
-                problem = f"{printable(name)} is named a second time"
+                problem = f"{printable(name)} is listed a second time"
             if problem:
                 self.bad[name] = f"{where}, line {number}: {problem}"
             else:
@@ -434,7 +441,7 @@ class _Archive:
         found = dataset_labels(_text_of(self._file, text), where, above)
         names = [member.name for member in self.images]
         if found is None or not found.are_of_images(names, self._account):
-            self._account.not_looked_at("file", "it has no labels of images", [text.name])
+            self._account.not_looked_at("file", "it has no labels for these images", [text.name])
             return False
         self.bad |= found.problems
         self.images = sorted(member for member in self.images if member.name not in self.bad)
@@ -455,10 +462,14 @@ class _Archive:
         tops = {name.partition("/")[0] for name in below.values() if "/" in name}
         if splits := splits_among([name.rpartition("/")[0] for name in below.values()]):
             shown = ", ".join(map(printable, splits))
-            raise SourceError(f"{printable(file.path)}: has several splits: {shown}. Unpack it, and take one.")
+            raise SourceError(
+                f"{printable(file.path)}: has several splits: {shown}. Unpack it and convert one of them."
+            )
         if tops:
             outside = [name for name, inner in below.items() if "/" not in inner]
-            account.left_out("image", "they lie outside of any class, where ImageFolder has none", outside)
+            account.left_out(
+                "image", "they are outside of the class directories, where ImageFolder reads no images", outside
+            )
             self.images = [member for member in self.images if "/" in below[member.name]]
         self.images.sort(key=lambda member: _in_tree(below[member.name]))
         if not tops:
@@ -469,7 +480,7 @@ class _Archive:
             notes.append(f"classes without images, which keep their ids: {', '.join(map(printable, empty[:5]))}")
         self.classes = tops | of_folders
         hidden = sorted(name for name in self.classes if name.startswith("."))
-        account.taken("class", "a hidden directory is a class, as for ImageFolder", hidden)
+        account.taken("class", "a hidden directory is a class, as in ImageFolder", hidden)
         notes += numbered_classes(sorted(self.classes))
         listed = by_class(Names.of(member.name for member in self.images), above)
         account_for_layout(account, listed, printable(above), "unpack it, and convert")
@@ -479,7 +490,7 @@ def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
     """Record in `account` a file that is not an image, and whether it may be a table of labels."""
     account.not_looked_at("file", f"its suffix is {suffix}" if suffix else "it has no suffix", [name])
     if suffix in LABEL_SUFFIXES and (base.startswith("metadata.") or is_label_name(base.partition(".")[0])):
-        account.looks_like_labels("file", name, "", f"once the archive is unpacked, {option('labels', base)} takes it")
+        account.looks_like_labels("file", name, "", f"unpack the archive to use it with {option('labels', base)}")
 
 
 def _is_of_system(file: PackFile, member: ZipMember, base: str) -> bool:
@@ -505,7 +516,9 @@ def _only(file: PackFile, texts: Sequence[ZipMember]) -> ZipMember | None:
     texts = sorted(texts, key=lambda member: member.name.count("/"))
     if len(texts) > 1 and texts[0].name.count("/") == texts[1].name.count("/"):
         names = f"{printable(texts[0].name)} and {printable(texts[1].name)}"
-        raise SourceError(f"{printable(file.path)}: has {names}, and one of them can have the labels: unpack it")
+        raise SourceError(
+            f"{printable(file.path)}: contains {names}, but only one file can hold the labels: unpack the archive"
+        )
     return texts[0] if texts else None
 
 
@@ -524,15 +537,20 @@ def _image(file: PackFile, unit: int, member: ZipMember) -> Piece | Packed:
         raise ValueError("is encrypted: unpack the archive")
     piece = Piece(unit, data_of(file, member), member.packed)
     if piece.offset + piece.size > file.size:
-        raise ValueError(f"its data at byte {piece.offset} do not lie in the file: it was cut short")
+        raise ValueError(f"its data at byte {piece.offset} extend beyond the file: it was cut short")
     if member.method == _STORED:
         if member.packed != member.size:
-            raise ValueError(f"is stored, and has {member.size} bytes in {member.packed}: it is damaged")
+            raise ValueError(
+                f"is stored uncompressed, but its two sizes differ ({member.size} and {member.packed} bytes): it is "
+                "damaged"
+            )
         return piece
     if member.method not in _CODECS:
-        raise ValueError(f"is compressed by method {member.method}: pack it again with zip -0")
+        raise ValueError(
+            f"is compressed by method {member.method}, which packer does not read: pack it again with zip -0"
+        )
     if member.size > MOST_UNPACKED:
-        raise ValueError(f"has {member.size:,} bytes, more than any image")
+        raise ValueError(f"has {member.size:,} bytes, too many for an image")
     return Packed.whole(piece, _CODECS[member.method], member.size, member.crc32)
 
 
@@ -544,11 +562,13 @@ def _text_of(file: PackFile, member: ZipMember) -> bytes:
         if isinstance(piece, Piece):
             return file.read(piece.offset, piece.size)
         if piece.unpacked > _FEW + _RATIO * member.packed:
-            raise ValueError(f"{member.packed:,} bytes of it give {member.size:,}: store it with zip -0")
+            raise ValueError(
+                f"{member.packed:,} bytes decompress to {member.size:,}, too many for labels: store it with zip -0"
+            )
         return unpack(piece.codec, file.read(piece.piece.offset, piece.piece.size), piece.unpacked)
 
 
 def _few(file: PackFile, name: str, size: int) -> int:
     if size > _MOST_TEXT:
-        raise SourceError(f"{printable(file.path)}: {printable(name)}: {size:,} bytes are more than labels have")
+        raise SourceError(f"{printable(file.path)}: {printable(name)}: {size:,} bytes are too many for labels")
     return size

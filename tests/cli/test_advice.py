@@ -45,7 +45,7 @@ IMPOSSIBLE = ["empty", "noise.lmdb"]
 """Sources without images, for which no advice leads anywhere."""
 
 _LINE = re.compile(r"`packer ((?:convert|index) [^`\n]+)`|^ +packer (\w+ .+)$", re.MULTILINE)
-_PLACE = re.compile(r"Pass (?:one of them|the directory that holds them all): (.+)$", re.MULTILINE)
+_PLACE = re.compile(r"Pass (?:one of them|the directory that contains all files): (.+)$", re.MULTILINE)
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
 _OWN_LINE = re.compile(r"`packer [^`]*`|^ +packer .*$|Try `.*", re.MULTILINE)
 _STEPS = 4  # from the first command to images
@@ -139,9 +139,9 @@ def test_a_container_is_named_for_its_commands(sources: Path) -> None:
     for other in ("photos.h5", "photos_lmdb"):
         result = run_packer("verify", sources / other)
         assert result.returncode == 1
-        assert "It may be another tool's" in result.stderr
+        assert "It may be a file of another tool" in result.stderr
     result = run_packer("info", sources / "noise.lmdb")
-    assert "no file of another tool that packer reads" in result.stderr
+    assert "not a file of another tool that packer reads" in result.stderr
     assert "packer index" not in result.stderr
 
 

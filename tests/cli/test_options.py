@@ -127,7 +127,7 @@ NEEDS = {
         "--yolo d.yaml --classes-from x.lmdb": "--classes-from says labels",
         "--masks": "say which with --coco",
         "--key image=jpg": "--key is for containers",
-        "--key image": "say NAME=KEY",
+        "--key image": "expected NAME=KEY",
     },
     "index": {
         **OF_SOURCES,

@@ -147,7 +147,7 @@ CASES: dict[str, tuple[str, Prepare, str]] = {
     "objects": (
         "--field d=../beside/{stem}.npy",
         arrays(np.array([{}, 1], object)),
-        f"a/1.png: field 'd': ../beside/1.npy: it is no .npy file of numbers: .* {FILE}",
+        f"a/1.png: field 'd': ../beside/1.npy: it is not a .npy file of numbers: .* {FILE}",
     ),
     "column": (
         CSV + "age:int8",

@@ -138,19 +138,21 @@ def test_arrays_of_numpy_are_read_where_they_lie(tmp_path: Path, array: np.ndarr
     pixels = pixels if pixels.shape[-1] == 3 else np.repeat(pixels.reshape(len(array), 28, 20, 1), 3, 3)
     assert seen.data == [image.tobytes() for image in pixels]
     assert seen.labels == LABELS[: len(array)]
-    assert seen.notes[0] == "x_train.npy: its labels are those of y_train.npy"
+    assert seen.notes[0] == "x_train.npy: labels are read from y_train.npy"
 
 
 def test_images_without_labels_are_unlabeled_and_a_note_says_so(tmp_path: Path) -> None:
     np.save(tmp_path / "pictures.npy", RGB)
     np.save(tmp_path / "y.npy", np.array(LABELS))
-    with pytest.raises(SourceError, match=r"'y\.npy' \(is taken where .* pictures_labels\.npy\) looks like labels"):
+    with pytest.raises(
+        SourceError, match=r"'y\.npy' \(is used if it is renamed to pictures_labels\.npy\) looks like labels"
+    ):
         packer.convert(tmp_path / "pictures.npy", tmp_path / "made.lmdb")
     seen = everywhere(tmp_path / "pictures.npy", tmp_path, pixels=True, unlabeled=True)
     assert seen.labels == [-1] * 7
     assert seen.notes == [
         "unlabeled: 7 images (pictures/0.png, pictures/1.png, pictures/2.png, …): they have no label",
-        "pictures.npy: no labels beside it",
+        "pictures.npy: no label file next to it",
     ]
 
 
@@ -175,13 +177,13 @@ def test_labels_of_numpy_may_be_one_hot(tmp_path: Path, dtype: type) -> None:
 )
 def test_other_arrays_are_refused(tmp_path: Path, array: np.ndarray) -> None:
     np.save(tmp_path / "x.npy", array)
-    with pytest.raises(SourceError, match=r"x\.npy: (an array of|lies in Fortran's order|no array of numbers)"):
+    with pytest.raises(SourceError, match=r"x\.npy: (an array of|is in Fortran order|not an array of numbers)"):
         listed(tmp_path / "x.npy")
 
 
 def test_what_would_have_to_be_unpickled_or_decompressed_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps({"data": b""}))
-    with pytest.raises(SourceError, match=r"is a pickle.*Get CIFAR's binary version"):
+    with pytest.raises(SourceError, match=r"is a pickle.*Download the binary version of CIFAR"):
         listed(tmp_path / "data_batch_1")
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(GREY)))
     with pytest.raises(SourceError, match="gunzip"):
@@ -203,32 +205,32 @@ def _other_labels(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "name", "damage", "message"),
     [
-        (cifar10, "data_batch_2.bin", _cut, r"data_batch_2\.bin: 9218 bytes are no records of 3073"),
-        (cifar100, "train.bin", _cut, "are no records of 3074"),
+        (cifar10, "data_batch_2.bin", _cut, r"data_batch_2\.bin: 9218 bytes are not a multiple of a record's 3073"),
+        (cifar100, "train.bin", _cut, "are not a multiple of a record's 3074"),
         (
             cifar100,
             "coarse_label_names.txt",
             lambda path: path.write_text("one"),
-            "the coarse class is 1, and there are 1",
+            "the coarse class is 1, but there are 1",
         ),
-        (cifar100, "fine_label_names.txt", lambda path: path.write_bytes(b"\xff"), "is no text"),
+        (cifar100, "fine_label_names.txt", lambda path: path.write_bytes(b"\xff"), "is not a text file"),
         (
             cifar100,
             "fine_label_names.txt",
             lambda path: path.write_text("one"),
-            "a label is 9, and there are 1 classes",
+            "a label is 9, but there are 1 classes",
         ),
-        (mnist, "train-images-idx3-ubyte", _cut, "hold no 7 x 28 x 20"),
-        (mnist, "train-labels-idx1-ubyte", _cut, "hold no 7"),
-        (mnist, "train-images-idx3-ubyte", _without_labels, "are not beside it"),
-        (mnist, "train-images-idx3-ubyte", _other_labels, "has 7 images, and .* has 3 labels"),
+        (mnist, "train-images-idx3-ubyte", _cut, "are not the size of 7 x 28 x 20"),
+        (mnist, "train-labels-idx1-ubyte", _cut, "are not the size of 7"),
+        (mnist, "train-images-idx3-ubyte", _without_labels, "are not in the same directory"),
+        (mnist, "train-images-idx3-ubyte", _other_labels, "has 7 images, but .* has 3 labels"),
         (npy, "images.npy", _cut, "it was cut short"),
         (npy, "labels.npy", _cut, r"labels\.npy: .* it was cut short"),
         (
             npy,
             "labels.npy",
             lambda path: np.save(path, np.full(7, 0.5)),
-            "are no class ids: numbers .* not whole",
+            "are not class ids: some numbers are not integers",
         ),
     ],
 )
@@ -252,7 +254,7 @@ def test_changed_labels_make_a_kept_index_another(tmp_path: Path) -> None:
 
 def test_an_archive_of_arrays_is_refused_with_what_to_do(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=np.zeros((2, 8, 8, 3), np.uint8))
-    with pytest.raises(SourceError, match=r"a.npz: is an archive of arrays. Unpack it.*unzip a.npz"):
+    with pytest.raises(SourceError, match=r"a.npz: is an archive of arrays. Extract it.*unzip a.npz"):
         packer.index(tmp_path / "a.npz", tmp_path / "a.index")
-    with pytest.raises(packer.NotAPackError, match=r"a.npz: is an archive of arrays. Unpack it"):
+    with pytest.raises(packer.NotAPackError, match=r"a.npz: is an archive of arrays. Extract it"):
         packer.info(tmp_path / "a.npz")

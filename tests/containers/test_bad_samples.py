@@ -230,47 +230,50 @@ def coarse(path: Path) -> Path:
 
 CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "tar, a member twice": (tar_with(("1.CLS", b"2")), r"1\.jpg: byte \d+: sample 1 has \.cls twice"),
-    "tar, another image": (tar_of_many("49.png"), r"49\.png: is another image beside 49\.jpg"),
+    "tar, another image": (tar_of_many("49.png"), r"49\.png: is a second image of the sample, after 49\.jpg"),
     "tar, a member of an unknown kind": (tar_of_many("49.x"), r"49\.x: the first samples have no \.x"),
     "tar, a symbolic link": (
         lambda path: tar(path / "a.tar", [*TAR[:2], ("1.jpg", b""), *TAR[4:]], {"1.jpg": tarfile.SYMTYPE}),
         r"1\.jpg is a symbolic link",
     ),
     "tar, a sparse member": (sparse_tar, r"1\.jpg is sparse"),
-    "tar, members apart, one twice": (tar_apart, r"sample 1 has \.cls twice, and its members lie apart"),
-    "tar, the label in a later shard": (two_shards(3), r"1\.jpg: the members of sample 1 lie in 0\.tar and in 1\.tar"),
-    "tar, the image in a later shard": (two_shards(2), r"1\.jpg: the members of sample 1 lie in 0\.tar and in 1\.tar"),
-    "tar, a member apart from its image": (tar_of_many("07.cls"), r"07\.cls: lies apart from the image of its sample"),
+    "tar, members apart, one twice": (tar_apart, r"sample 1 has \.cls twice, and its members are not adjacent"),
+    "tar, the label in a later shard": (two_shards(3), r"1\.jpg: the members of sample 1 are in 0\.tar and in 1\.tar"),
+    "tar, the image in a later shard": (two_shards(2), r"1\.jpg: the members of sample 1 are in 0\.tar and in 1\.tar"),
+    "tar, a member apart from its image": (tar_of_many("07.cls"), r"07\.cls: is not next to the image of its sample"),
     "zip, a damaged header": (damaged_zip, r"1/1\.jpg: byte \d+: a damaged zip archive"),
-    "zip, an image twice": (repeated_in_zip, r"1/1\.jpg: is in it twice"),
+    "zip, an image twice": (repeated_in_zip, r"1/1\.jpg: the archive contains this name twice"),
     "zip, a name that leads out": (zip_with(("../3.jpg", IMAGES[0])), r"\.\./3\.jpg: its name is not a plain"),
     "zip, a label of StyleGAN": (
         lambda path: zipped(path / "a.zip", [*stylegan(["cat"]).items()]),
-        r"1/1\.jpg: its label is no list of numbers",
+        r"1/1\.jpg: its label is not a list of numbers",
     ),
     "zip, a map with an image that is missing": (swin("no.jpg\t1"), r"line 2: the archive has no image no\.jpg"),
-    "zip, a map with an image twice": (swin("0/0.jpg\t1"), r"line 2: 0/0\.jpg is named a second time"),
-    "zip, a map with a malformed line": (swin("1/1.jpg 1"), "line 2: a path, a tab and the id"),
+    "zip, a map with an image twice": (swin("0/0.jpg\t1"), r"line 2: 0/0\.jpg is listed a second time"),
+    "zip, a map with a malformed line": (swin("1/1.jpg 1"), "line 2: expected a path, a tab and a class id"),
     "tfrecord, a feature of another type": (
         records(example({"image": bytes_list(IMAGES[1]), "label": bytes_list(b"x")})),
-        "record 1, at byte .* had ints before",
+        "record 1, at byte .* but ints in earlier records",
     ),
-    "tfrecord, no Example": (records(sized(1, b"\xff")), "record 1, at byte .* no message"),
-    "tfrecord, no Example at first": (records(sized(1, b"\xff"), 0), "record 0, at byte .* no message"),
-    "recordio, no label": (mxnet(b"x" * 23), r"the record at byte \d+: a record of 23 bytes has no label"),
+    "tfrecord, no Example": (records(sized(1, b"\xff")), "record 1, at byte .* not a Protocol Buffers message"),
+    "tfrecord, no Example at first": (
+        records(sized(1, b"\xff"), 0),
+        "record 0, at byte .* not a Protocol Buffers message",
+    ),
+    "recordio, no label": (mxnet(b"x" * 23), r"the record at byte \d+: a record of 23 bytes is too short for a label"),
     "mds, no number": (shards(1), "sample 1: invalid literal"),
     "mds, no number at first": (shards(0), "sample 0: invalid literal"),
-    "lmdb, no pickle": (lmdb_of(pickles(b"none")), "its value is neither a pickle"),
-    "lmdb, a missing key": (lmdb_of(pickles(None)), "key '1': is not there, as sample 1"),
-    "lmdb of PySODToolBox, a missing key": (pysodtoolbox, r"key '1': is not there, and meta_info\.pkl lists it"),
+    "lmdb, no pickle": (lmdb_of(pickles(b"none")), "its value was written neither by pickle"),
+    "lmdb, a missing key": (lmdb_of(pickles(None)), "key '1': sample 1 is missing"),
+    "lmdb of PySODToolBox, a missing key": (pysodtoolbox, r"key '1': is missing, although meta_info\.pkl lists it"),
     "hdf5, a long text": (hdf5, "sample 1: a text of 20,000 bytes is too long"),
     "hdf5, a chunk that is missing": (hdf5_of_chunks, "sample 1: it was never written"),
-    "datadings, a key twice": (datadings, "sample 1: the key 'label' is there twice"),
-    "n5, a damaged block": (n5, "no block of an N5 array"),
+    "datadings, a key twice": (datadings, "sample 1: the key 'label' occurs twice"),
+    "n5, a damaged block": (n5, "is not a block of an N5 array"),
     "parquet, a number that is too large": (parquet, "row 1: column numbers: .*(too large|out of bounds)"),
-    "parquet, a long row": (long_parquet, "row 1: it has 67,108,8.. values and bytes, and 67,108,864 are the most"),
-    "arrow, a long row": (long_arrow, "row 1: it has 67,108,8.. values and bytes, and 67,108,864 are the most"),
-    "cifar, a coarse class": (coarse, r"byte 3074: the coarse class is 99, and there are \d+"),
+    "parquet, a long row": (long_parquet, "row 1: it has 67,108,8.. values and bytes; the limit is 67,108,864"),
+    "arrow, a long row": (long_arrow, "row 1: it has 67,108,8.. values and bytes; the limit is 67,108,864"),
+    "cifar, a coarse class": (coarse, r"byte 3074: the coarse class is 99, but there are \d+"),
 }
 
 
@@ -303,13 +306,17 @@ def test_samples_whose_names_cannot_be_used_are_left_out(tmp_path: Path, key: st
 
 
 LABELS = {
-    "texts": (stylegan(["cat", "dog"]), "1/1.jpg", "its label is no list of numbers"),
+    "texts": (stylegan(["cat", "dog"]), "1/1.jpg", "its label is not a list of numbers"),
     "a text": (stylegan("cat"), "1/1.jpg", "its label is neither a number nor a list of numbers"),
     "null": (stylegan(None), "1/1.jpg", "its label is neither a number nor a list of numbers"),
     "below -1": (stylegan(-5), "1/1.jpg", "its label is -5"),
     "beyond 64 bits": (stylegan(1 << 64), "1/1.jpg", f"its label is {1 << 64}"),
-    "two labels": (stylegan([0.0, 1.0], ["1\\1.jpg", [1.0, 0.0]]), "1/1.jpg", "dataset.json has two labels for it"),
-    "no path": (stylegan([1.0, 1.0], [7, 0]), "dataset.json, entry 3", "entry 3 of labels, .* is no path with a label"),
+    "two labels": (stylegan([0.0, 1.0], ["1\\1.jpg", [1.0, 0.0]]), "1/1.jpg", "dataset.json lists two labels for it"),
+    "no path": (
+        stylegan([1.0, 1.0], [7, 0]),
+        "dataset.json, entry 3",
+        "entry 3 of labels, .* is not a path and a label",
+    ),
 }
 
 

@@ -129,13 +129,13 @@ def test_fields_of_unknown_types_are_left_out(tmp_path: Path) -> None:
         (0, b"\1", "version 1 of"),
         (2, b"\0", "0 fields"),
         (2, b"\xff\xff", "65535 fields"),
-        (8, b"\xff" * 6, "rows do not lie as expected"),
-        (16, b"\0" * 8, "not written to its end"),
+        (8, b"\xff" * 6, "rows do not have the expected layout"),
+        (16, b"\0" * 8, "not completely written"),
         (16, b"\xff" * 8, "cut short"),
         (25, b"\0" * 16, "field 0 has no name"),
-        (24 + 1041 * 2, b"\2", "bytes are no image of 16 x 12 in mode 2"),
-        (24 + 1041 * 2, b"\1", "664 bytes are no image of 16 x 12 in mode 1"),
-        (24 + 1041 * 2 + 5, b"\1", "sample 0: nothing of it was stored at byte"),
+        (24 + 1041 * 2, b"\2", "bytes are not an image of 16 x 12 pixels in mode 2"),
+        (24 + 1041 * 2, b"\1", "664 bytes are not an image of 16 x 12 pixels in mode 1"),
+        (24 + 1041 * 2 + 5, b"\1", "sample 0: it points to byte"),
         (-8, b"\xff" * 8, "sample 0: image ends at byte"),
     ],
 )
@@ -153,5 +153,5 @@ def test_values_of_two_samples_at_one_place_are_refused(tmp_path: Path) -> None:
     path = jpegs(tmp_path / "x.beton")
     data = path.read_bytes()
     path.write_bytes(data[:-24] + data[-48:-40] + data[-40:-32] + data[-8:])
-    with pytest.raises(SourceError, match="two values begin at one byte"):
+    with pytest.raises(SourceError, match="two values begin at the same byte"):
         listed(path)

@@ -71,5 +71,5 @@ def test_values_lie_in_compressed_ranges_as_in_files(tmp_path: Path) -> None:
     assert files.read(1, 9, 9) == DATA[9:18]
     assert files.read(2, 0, len(DATA)) == DATA[::-1]
     assert files.packed.origins(np.array([~0, 0, 1, 3])).tolist() == [0, 0, 0, 0]
-    with pytest.raises(ImageError, match=r"a, byte .* do not fit their checksum"):
+    with pytest.raises(ImageError, match=r"a, byte .* do not match their checksum"):
         files.read(3, 0, 5)

@@ -68,7 +68,7 @@ def test_images_in_no_class_are_never_passed_over_for_a_file_beside_them(tree: P
     tar(flat / "x.tar", photo(tree))
     (flat / "b.jpg").write_bytes(photo(tree))
     for attempt in (packer.open_dataset, lambda path: packer.index(path, tmp_path / "x.index")):
-        with pytest.raises(SourceError, match=r"read by their names: '.*flat/x\.tar'"):
+        with pytest.raises(SourceError, match=r"To read files of other tools, name them: '.*flat/x\.tar'"):
             attempt(flat)
     assert len(packer.open_dataset(flat / "x.tar")) == 1
 
@@ -92,7 +92,7 @@ def test_shards_in_directories_are_told_with_what_names_them(tree: Path, tmp_pat
     (root / beside).parent.mkdir(exist_ok=True)
     (root / beside).write_bytes(shard.read_bytes() if beside.endswith("tar") else b"")
     for attempt in (packer.open_dataset, lambda path: packer.convert(path, tmp_path / "x.lmdb")):
-        with pytest.raises(SourceError, match=rf"read by their names: '{shard}'"):
+        with pytest.raises(SourceError, match=rf"To read files of other tools, name them: '{shard}'"):
             attempt(root)
 
 
@@ -107,10 +107,10 @@ def test_what_a_container_leaves_out_is_warned_of(tree: Path, tmp_path: Path) ->
     whole = tar(tmp_path / "0.tar", photo(tree)).read_bytes()
     for number, data in enumerate((whole, whole[: whole.index(b"0.cls")], b"")):
         (tmp_path / f"{number}.tar").write_bytes(data)
-    with pytest.warns(UserWarning, match=r"may have been cut short: 2, at first in 1\.tar"):
+    with pytest.warns(UserWarning, match=r"may have been cut short: 2, first in 1\.tar"):
         assert len(packer.open_dataset(str(tmp_path / "*.tar"))) == 2
     np.save(tmp_path / "pixels.npy", np.zeros((2, 4, 4, 3), np.uint8))
-    with pytest.warns(UserWarning, match="no labels beside it"):
+    with pytest.warns(UserWarning, match="no label file next to it"):
         assert list(packer.open_dataset(tmp_path / "pixels.npy").targets) == [-1, -1]
 
 
@@ -124,7 +124,7 @@ def test_an_array_without_any_block_is_no_container(tmp_path: Path) -> None:
     shape = {"dimensions": [3, 8, 8, 3], "blockSize": [3, 8, 8, 1], "dataType": "uint8", "compression": {"type": "raw"}}
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "attributes.json").write_text(json.dumps(shape))
-    with pytest.raises(SourceError, match="no file in it has data"):
+    with pytest.raises(SourceError, match="none of its files has data"):
         packer.open_dataset(tmp_path / "images")
 
 

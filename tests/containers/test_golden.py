@@ -53,7 +53,7 @@ def test_commands_for_packs_name_the_tool_and_the_commands_that_read_it(name: st
     path = GOLDEN / name
     with pytest.raises(NotAPackError) as refused:
         look(path)
-    assert "It may be another tool's, " in str(refused.value)
+    assert "It may be a file of another tool (" in str(refused.value)
     assert f"`packer convert {path} NAME.lmdb`" in str(refused.value)
 
 

@@ -31,7 +31,7 @@ def test_roles_and_fields_are_told_apart() -> None:
     assert chosen.all_keys() == ["a:b", "c", "d", "e", "d"]
     assert list(map(str, fields)) == ["--key x=d", "--key y:mask=e", "--key z:int8=d"]
     assert Chosen.of({}) == Chosen()
-    with pytest.raises(OptionError, match="--key z:int8=d: d is the field x already"):
+    with pytest.raises(OptionError, match="--key z:int8=d: d is already the field x"):
         chosen.by_key()
 
 
@@ -39,9 +39,9 @@ def test_roles_and_fields_are_told_apart() -> None:
     ("keys", "message"),
     [
         ({"x": "a", "x:text": "b"}, "--key x:text=b: the field x is named twice"),
-        ({"x:mesh": "a"}, "--key x:mesh=a: a kind is one of scalar, class"),
-        ({"image:mask": "a"}, "--key image:mask=a: a kind is for fields, and the image is none"),
-        ({"label": "a", "label:float32": "a"}, "--key label:float32=a: a kind is for fields"),
+        ({"x:mesh": "a"}, "--key x:mesh=a: a kind must be one of scalar, class"),
+        ({"image:mask": "a"}, "--key image:mask=a: only fields have a kind, and the image is not a field"),
+        ({"label": "a", "label:float32": "a"}, "--key label:float32=a: only fields have a kind"),
         ({"index": "a"}, "--key index=a: a field cannot have the name 'index'"),
         ({"": "a"}, "a field cannot have the name ''"),
     ],
@@ -108,11 +108,13 @@ def test_a_scalar_without_a_dtype_has_the_natural_one_or_it_is_asked_for(tmp_pat
     for name, write in CONTAINERS.items():
         write(tmp_path / name)
         for kind in ("scalar", "array"):
-            with pytest.raises(PackerError, match=r"txt: (say its dtype|.* no )"):
+            with pytest.raises(PackerError, match=r"txt: (state its dtype|.* no[t ])"):
                 opened(tmp_path / name, {f"a:{kind}": "txt"})
         if name != "a.tar":  # in which only the extensions say what there is
             assert [field.dtype for field in opened(tmp_path / name, {"a:scalar": "label"}).fields] == ["int64"]
-    with pytest.raises(OptionError, match=r"--key a:scalar=label: say its dtype, such as --key a:int64=label: bool, "):
+    with pytest.raises(
+        OptionError, match=r"--key a:scalar=label: state its dtype, such as --key a:int64=label: bool, "
+    ):
         opened(tmp_path / "a.tar", {"a:scalar": "label"})
     with tarfile.open(tmp_path / "b.tar", "w") as file:
         for name, data in (("0.jpg", IMAGE), ("0.cls", b"1")):

@@ -96,15 +96,15 @@ def test_chunks_that_are_no_plain_samples_say_what_to_do() -> None:
     ("config", "message"),
     [
         ({"encryption": {"algorithm": "fernet"}}, "encrypted"),
-        ({"item_loader": "TokensLoader"}, "is for TokensLoader"),
-        ({"data_format": ["bytes"]}, "1 types of parts, and 2 names"),
-        ({"data_format": "bytes"}, "names no types"),
-        ({"data_format": ["pickle", "int"]}, "no column of images"),
+        ({"item_loader": "TokensLoader"}, "was written for TokensLoader"),
+        ({"data_format": ["bytes"]}, "1 types of parts, but 2 different names"),
+        ({"data_format": "bytes"}, "does not list the types"),
+        ({"data_format": ["pickle", "int"]}, "no image column"),
         ({"data_format": ["bytes", "no_header_numpy:14"]}, "sample 0: an array has the dtype '14'"),
         ({"data_format": ["bytes", "bool"]}, "sample 0: .* requires a buffer of 1 byte"),
-        ({"data_spec": "[1, 2]"}, "a tree of parts is expected"),
+        ({"data_spec": "[1, 2]"}, "expected a tree of parts"),
         ({"data_spec": "[" * 200 + "]" * 200}, "nested too deeply"),
-        ({"data_spec": None}, "0 names"),
+        ({"data_spec": None}, "0 different names"),
     ],
 )
 def test_an_index_is_not_believed(tmp_path: Path, config: dict[str, Any], message: str) -> None:
@@ -180,7 +180,7 @@ def test_structures_in_a_table_of_arrow_have_joined_names(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data[:-12] + b"\xff\xff\xff\x7f" + data[-8:], "does not lie in it"),
+        (lambda data: data[:-12] + b"\xff\xff\xff\x7f" + data[-8:], "does not fit into it"),
         (lambda data: data[:-8] + b"LDARW02\0", "too short for the sizes of its parts"),
         (lambda data: data[:40] + b"\xff" * 200 + data[240:], "damaged|too large|cut short"),
     ],

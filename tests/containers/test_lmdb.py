@@ -61,7 +61,7 @@ def test_directories_of_lsun_are_classes(tmp_path: Path, src: str) -> None:
 
 def test_splits_of_lsun_are_not_mixed(tmp_path: Path) -> None:
     root = lsun(tmp_path / "lsun", "tower_train", "tower_val")
-    with pytest.raises(SourceError, match=r"has the splits train, val. Say which: .*_train_lmdb"):
+    with pytest.raises(SourceError, match=r"has the splits train, val. Choose one: .*_train_lmdb"):
         packer.index(root, tmp_path / "out.index")
     assert listed(f"{root}/*_val_lmdb")[1] == [0, 0, 0]
 
@@ -101,7 +101,7 @@ def test_keys_that_are_no_text_and_keys_with_suffixes(tmp_path: Path) -> None:
 
 def test_a_value_that_is_no_image_is_named(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "images", [*zip(KEYS, WEBP, strict=True), (b"zzz", bytes(range(256)))])
-    with pytest.raises(SourceError, match="images: zzz: its value is no image"):
+    with pytest.raises(SourceError, match="images: zzz: its value is not an image"):
         packer.index(path, tmp_path / "out.index")
     packer.index(path, tmp_path / "out.index", on_error="skip")
     with open_pack(tmp_path / "out.index") as reader:
@@ -151,8 +151,8 @@ def test_pixels_of_pysodtoolbox_of_one_size(tmp_path: Path) -> None:
         ({"a.png": np.zeros((4, 6, 3), np.uint16)}, {}, "a.png: 144 bytes for 6 x 4 are pixels of 16 bits"),
         ({"a.png": np.zeros((4, 6, 4), np.uint8)}, {}, "has images of 4 channels"),
         ({"a.png": np.zeros((4, 6, 3), np.uint8), "b.png": np.zeros((4, 6), np.uint8)}, {}, "of 1, 3 channels"),
-        ({"a.png": np.zeros((4, 6, 3), np.uint8)}, {"resolution": ["3_4_7"]}, "not so many pixels"),
-        ({"a.png": np.zeros((4, 6, 3), np.uint8)}, {"keys": ["b.png"]}, "key 'b.png': is not there"),
+        ({"a.png": np.zeros((4, 6, 3), np.uint8)}, {"resolution": ["3_4_7"]}, "are the wrong number"),
+        ({"a.png": np.zeros((4, 6, 3), np.uint8)}, {"keys": ["b.png"]}, "key 'b.png': is missing"),
     ],
 )
 def test_what_pysodtoolbox_does_not_say_is_refused(
@@ -264,7 +264,7 @@ def test_samples_that_are_not_counted_or_not_there_are_said(tmp_path: Path) -> N
     assert packer.index(path, tmp_path / "b.index", on_error="skip").manifest.count == 4
     for said in (b"", b"x", b"99", b"-1"):
         path = write_lmdb(tmp_path / f"odd{said.decode()}", words(2, said))
-        with pytest.raises(SourceError, match=r"num-samples is .*no count of samples"):
+        with pytest.raises(SourceError, match=r"num-samples is .*, not a number of samples"):
             packer.index(path, tmp_path / "c.index")
 
 
@@ -301,8 +301,8 @@ def test_texts_beside_images_are_said_and_labels_asked_for(tmp_path: Path) -> No
     counts = [(b"__len__", b"9"), (b"length", pickle.dumps(9)), (b"num-samples", b"9")]
     path = write_lmdb(tmp_path / "noted", [*images, *counts, (b"note", b"by me")])
     assert packer.index(path, tmp_path / "a.index").notes[1:] == [
-        "left out: 1 key (note): their values are texts or numbers, and no images",
-        "not looked at: 3 keys (__len__, length, num-samples): it counts the samples",
+        "left out: 1 key (note): their values are texts or numbers, not images",
+        "not looked at: 3 keys (__len__, length, num-samples): it holds the number of samples",
     ]
     path = write_lmdb(tmp_path / "labelled", [*images, *((b"label%d" % number, b"1") for number in range(9))])
     with pytest.raises(SourceError, match=r"key 'label0' looks like labels.*unlabeled"):

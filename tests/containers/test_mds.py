@@ -99,7 +99,7 @@ def test_grey_pixels_of_pillow_are_repeated_and_other_modes_refused(tmp_path: Pa
     assert everywhere(directory, tmp_path, pixels=True).data == [grey.convert("RGB").tobytes()]
     for images in ([grey, grey.convert("RGB")], [grey.convert("RGBA")], [grey.convert("I;16")]):
         one(tmp_path, {"image": ("pil", None)}, [[pil(image)] for image in images])
-        with pytest.raises(SourceError, match=r"shard\.00000\.mds: .*sample [01]: its pixels are of mode"):
+        with pytest.raises(SourceError, match=r"shard\.00000\.mds: .*sample [01]: its pixels have the mode"):
             listed(directory)
 
 
@@ -126,7 +126,7 @@ def test_keys_choose_columns(tmp_path: Path) -> None:
     columns = {"a": ("bytes", None), "b": ("str", None), "c": ("bytes", None), "d": ("int64", 8)}
     rows = [[DATA[0], b"x/one.JPEG", DATA[1], struct.pack("<q", 5)], [DATA[1], b"two", DATA[1], struct.pack("<q", 0)]]
     directory = one(tmp_path, columns, rows)
-    with pytest.raises(SourceError, match=r"no column of images: say which with --key image=COLUMN, of a, c$"):
+    with pytest.raises(SourceError, match=r"no image column found: choose one with --key image=COLUMN, of a, c$"):
         listed(directory)
     keys = {"image": "a", "name": "b", "depth:bytes": "c", "count": "d"}
     seen = everywhere(directory, tmp_path, keys=keys)
@@ -175,7 +175,7 @@ def test_columns_have_names_that_fields_may_have(tmp_path: Path) -> None:
     columns = {"image": ("bytes", None), "width": ("uint8", 1), "a b": ("uint8", 1), "a-b": ("uint8", 1)}
     seen = everywhere(one(tmp_path, columns, [[DATA[0], b"\1", b"\2", b"\3"]]), tmp_path)
     assert seen.fields == {"a_b": [2], "a_b_2": [3], "width_": [1]}
-    assert "the column width is the field width_" in seen.notes
+    assert "the column width becomes the field width_" in seen.notes
 
 
 def test_floats_as_labels_are_numbers(tmp_path: Path) -> None:
@@ -190,15 +190,15 @@ def test_floats_as_labels_are_numbers(tmp_path: Path) -> None:
     [
         ({"raw_data": {"basename": "../out.mds"}}, "not a plain relative path"),
         ({"raw_data": {"basename": "gone.mds"}}, r"gone\.mds.*missing"),
-        ({"samples": 7}, "has 2 samples, and the index says 7"),
-        ({"samples": "2"}, "no count of samples"),
-        ({"format": "json"}, "another format than mds"),
-        ({"column_sizes": [8]}, "names no columns"),
+        ({"samples": 7}, "has 2 samples, but the index says 7"),
+        ({"samples": "2"}, "no number of samples"),
+        ({"format": "json"}, "not in the format mds"),
+        ({"column_sizes": [8]}, "(lists no|does not list) columns"),
         ({"column_sizes": [4, 4]}, "sample 0"),
-        ({"column_encodings": ["ndarray:object", "int"]}, "no encoding of arrays"),
-        ({"column_encodings": ["bytes", "int8"]}, "8 bytes are no int8"),
-        ({"column_names": ["a", "a"]}, "two columns have one name"),
-        ({"column_encodings": ["pkl", "int"]}, "no column of images"),
+        ({"column_encodings": ["ndarray:object", "int"]}, "not an encoding of arrays"),
+        ({"column_encodings": ["bytes", "int8"]}, "8 bytes are not the size of int8"),
+        ({"column_names": ["a", "a"]}, "two columns have the same name"),
+        ({"column_encodings": ["pkl", "int"]}, "no image column"),
     ],
 )
 def test_an_index_is_not_believed(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -226,7 +226,7 @@ def test_changed_shards_are_named(tmp_path: Path) -> None:
     assert dataset[0][1] == 2
     with pytest.raises(packer.PackerError, match=r"shard\.00001/000000\.jpg.*changed"):
         dataset[2]
-    with pytest.raises(SourceError, match=r"shard\.00001\.mds: sample 0 lies at bytes"):
+    with pytest.raises(SourceError, match=r"shard\.00001\.mds: sample 0 should be at bytes"):
         listed(tmp_path / "mds")
 
 
@@ -267,7 +267,7 @@ def test_a_column_of_several_labels_is_a_field_and_one_that_is_not_read_is_said(
     assert [field.name for field in listing.container.fields] == ["labels"]
     assert [item.line() for item in listing.container.account] == [
         "left out: 1 column (class): it holds pickles, which can run any code",
-        "taken: 1 column (labels): a field, as its values are no single labels",
+        "taken: 1 column (labels): a field, because its values are not single labels",
     ]
 
 

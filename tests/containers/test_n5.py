@@ -358,9 +358,9 @@ def test_keys_name_arrays_and_what_they_become(tmp_path: Path) -> None:
         ({"image": "c"}, SourceError, r"--key image=c: there is no such array"),
         ({"image": "../k.n5/a"}, SourceError, r"there is no such array"),
         ({"image": "kind"}, SourceError, r"no array of images that packer can read"),
-        ({"image": "a", "label": "box"}, SourceError, r"box: labels are numbers"),
+        ({"image": "a", "label": "box"}, SourceError, r"box: labels must have 1 dimension"),
         ({"image": "a", "name": "kind"}, OptionError, r"whose arrays contain no text"),
-        ({"image": "a", "age:text": "kind"}, OptionError, r"the rows of kind can be scalar, class"),
+        ({"image": "a", "age:text": "kind"}, OptionError, r"the kind of kind must be one of scalar, class"),
         ({"image": "a", "size": "kind"}, OptionError, r"--key size=kind: a field cannot have the name 'size'"),
     ]:
         with pytest.raises(error, match=message):

@@ -135,7 +135,7 @@ def test_without_keys_the_order_is_that_of_the_numbers(tmp_path: Path) -> None:
 def test_a_key_that_is_listed_and_not_there_is_named(tmp_path: Path) -> None:
     values = [(b"0", pickle.dumps((IMAGES[0], 0))), (b"2", pickle.dumps((IMAGES[1], 1)))]
     path = write_lmdb(tmp_path / "train.lmdb", [*values, (b"__keys__", pickle.dumps([b"0", b"1", b"2"]))])
-    with pytest.raises(SourceError, match=r"train.lmdb: 1: key '1': is not there"):
+    with pytest.raises(SourceError, match=r"train.lmdb: 1: key '1': sample 1 is missing"):
         packer.index(path, tmp_path / "out.index")
 
 
@@ -228,7 +228,7 @@ def test_what_turns_up_later_is_named(tmp_path: Path) -> None:
 def test_a_label_that_is_no_number_among_numbers_is_refused(tmp_path: Path, label: object) -> None:
     labels = [0.5] * (COUNT - 2) + [label, 0.5]
     path = folder2lmdb(tmp_path / "train.lmdb", [(image, labels[n]) for n, image in enumerate(IMAGES)])
-    with pytest.raises(SourceError, match=rf"its label is {label}, and no number"):
+    with pytest.raises(SourceError, match=rf"its label is {label}, not a number"):
         packer.index(path, tmp_path / "out.index")
 
 
@@ -380,7 +380,7 @@ def test_arrays_as_numpy_pickles_them(tmp_path: Path, protocol: int, dtype: str)
     ],
 )
 def test_damaged_pickles(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"pickle|bytes are announced"):
+    with pytest.raises(ValueError, match=r"pickle|bytes are declared"):
         read(data, tmp_path)
 
 
@@ -476,7 +476,7 @@ def test_files_of_pyarrow_11(tmp_path: Path) -> None:
 def test_values_of_msgpack_are_refused_by_name(tmp_path: Path) -> None:
     items = [(b"0", pickle.dumps((IMAGES[0], 0))), (b"1", b"\x92\xc4\x03abc\x00")]
     path = write_lmdb(tmp_path / "train.lmdb", items)
-    with pytest.raises(SourceError, match=r"train.lmdb: 1: its value is neither a pickle nor .*: msgpack"):
+    with pytest.raises(SourceError, match=r"train.lmdb: 1: its value was written neither by pickle nor .*: msgpack"):
         packer.index(path, tmp_path / "out.index")
 
 
@@ -495,5 +495,5 @@ def test_what_a_pickle_says_does_not_steer_the_terminal(tmp_path: Path) -> None:
     data = pickle.dumps((TINY, 3), 2).replace(b"latin1", b"\x1b[2J\n1")
     assert b"\x1b" in data
     path = write_lmdb(tmp_path / "a", [(b"0", data)])
-    with pytest.raises(SourceError, match=r"key '0': a pickle with bytes as \\x1b\[2J\\n1"):
+    with pytest.raises(SourceError, match=r"key '0': a pickle with bytes encoded as \\x1b\[2J\\n1"):
         packer.index(path, tmp_path / "a.index")

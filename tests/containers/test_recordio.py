@@ -99,18 +99,20 @@ def test_labels_that_are_not_whole_are_numbers(tmp_path: Path) -> None:
     listing = listed(tmp_path / "a.rec")
     assert (listing.label_type, listing.labels.tolist()) == ("float", [2.0, 0.5])
     (tmp_path / "a.rec").write_bytes(whole * 256 + half)
-    with pytest.raises(SourceError, match=r"its label is 0.5, and the first are whole: say --key label=float"):
+    with pytest.raises(
+        SourceError, match=r"its label is 0.5, but the first labels are integers: pass --key label=float"
+    ):
         listed(tmp_path / "a.rec")
     assert listed(tmp_path / "a.rec", keys={"label": "float"}).labels[-1] == 0.5
     with pytest.raises(SourceError, match=r"its label is 0.5"):
         listed(tmp_path / "a.rec", keys={"label": "class"})
-    with pytest.raises(OptionError, match="label=class and label=float"):
+    with pytest.raises(OptionError, match="label=class or label=float"):
         listed(tmp_path / "a.rec", keys={"image": "x"})
     (tmp_path / "a.rec").write_bytes(half + rec(image_record(photo(0), float("nan"))))
-    with pytest.raises(SourceError, match="its label is no number"):
+    with pytest.raises(SourceError, match="its label is not a number"):
         listed(tmp_path / "a.rec")
     (tmp_path / "a.rec").write_bytes(whole * 256 + rec(image_record(photo(0), [1, 2])))
-    with pytest.raises(SourceError, match=r"it has 2 labels, and the first have one: say --key labels=all"):
+    with pytest.raises(SourceError, match=r"it has 2 labels, but the first records have one: pass --key labels=all"):
         listed(tmp_path / "a.rec")
     assert arrays(listed(tmp_path / "a.rec", keys={"labels": "all"}), "labels")[255:] == [[2], [1, 2]]
 
@@ -158,11 +160,14 @@ def test_a_list_gives_names_and_classes(tmp_path: Path) -> None:
     assert list(listing.names) == ["cat/0.jpg", "dog/1.jpg", "cat/2.jpg", "dog/3.jpg"]
     assert listing.classes == ["cat", "dog"]
     for wrong, said in [
-        (lines[:3], "a.lst: does not fit: image 4 of label 1 has no such line in it"),
-        ([*lines[:3], "4\t0\tcat/3.jpg\n"], "a.lst: does not fit: image 4 of label 1 has label 0 in it"),
-        ([*lines, "x\n"], "a.lst: line 5 is no key, label and path"),
+        (lines[:3], "a.lst: does not match the record file: image 4 has label 1, but the list has no line for it"),
+        (
+            [*lines[:3], "4\t0\tcat/3.jpg\n"],
+            "a.lst: does not match the record file: image 4 has label 1, but the list has label 0",
+        ),
+        ([*lines, "x\n"], "a.lst: line 5 is not a key, a label and a path"),
         ([*lines, "9\t1\t../x.jpg\n"], "a.lst: line 5: its name is not a plain relative path"),
-        ([*lines, f"{1 << 70}\t1\tx.jpg\n"], "a.lst: line 5 is no key, label and path"),
+        ([*lines, f"{1 << 70}\t1\tx.jpg\n"], "a.lst: line 5 is not a key, a label and a path"),
     ]:
         (tmp_path / "a.lst").write_text("".join(wrong))
         with pytest.raises(SourceError) as raised:
@@ -175,13 +180,16 @@ def test_a_list_gives_names_and_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("idx", "said"),
     [
-        ("0\t0\n1\t{second}\n2\t{end}\n", "a.idx: does not fit: it has 3 records, and there are 2"),
-        ("0\t0\n", "a.idx: does not fit: a record is at byte {second}"),
-        ("0\t0\n1\t4\n", "a.idx: does not fit: a record is at byte {second}"),
+        (
+            "0\t0\n1\t{second}\n2\t{end}\n",
+            "a.idx: does not match the record file: it lists 3 records, but the file has 2",
+        ),
+        ("0\t0\n", "a.idx: does not match the record file: no entry for the record at byte {second}"),
+        ("0\t0\n1\t4\n", "a.idx: does not match the record file: no entry for the record at byte {second}"),
         ("0\t0\n0\t{second}\n", "a.idx: two records have one key"),
         ("-1\t0\n0\t{second}\n", "a.idx: two records have one key, or one has a negative key"),
-        ("0 0\n", "a.idx: line 1 is no key and place of a record"),
-        ("0\t99999999999999999999\n", "a.idx: line 1 is no key and place of a record"),
+        ("0 0\n", "a.idx: line 1 is not a key and an offset of a record"),
+        ("0\t99999999999999999999\n", "a.idx: line 1 is not a key and an offset of a record"),
     ],
 )
 def test_an_index_that_does_not_fit_is_named(tmp_path: Path, idx: str, said: str) -> None:
@@ -235,16 +243,22 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     usual = rec(image_record(photo(0), 0))
     at = len(usual)
     for data, said in [
-        (usual + usual[:-1], f"cut short: the record at byte {at} goes on after the file's end"),
+        (usual + usual[:-1], f"cut short: the record at byte {at} extends beyond the end of the file"),
         (usual + MAGIC, f"cut short: the record at byte {at}"),
-        (usual + b"\0" * 8, f"the record at byte {at}: no record begins here"),
-        (usual + part(4, b""), f"the record at byte {at}: no record begins here"),
+        (usual + b"\0" * 8, f"the record at byte {at}: it is not the beginning of a record"),
+        (usual + part(4, b""), f"the record at byte {at}: it is not the beginning of a record"),
         (usual + part(2, b"x"), f"the record at byte {at}: a record does not begin with its first part"),
-        (usual + part(1, b"x"), f"cut short: the record at byte {at} goes on"),
-        (usual + part(1, b"x") + usual, f"the record at byte {at + 12}: the parts of a record are in no order"),
-        (usual + part(1, b"x") + part(1, b"x"), f"the record at byte {at + 12}: the parts of a record are in no order"),
-        (usual + part(0, b"x" * 23), f"the record at byte {at}: a record of 23 bytes has no label"),
-        (usual + part(0, struct.pack("<IfQQ", 9, 0, 0, 0)), f"at byte {at}: a record of 24 bytes has 9 labels"),
+        (usual + part(1, b"x"), f"cut short: the record at byte {at} extends beyond"),
+        (usual + part(1, b"x") + usual, f"the record at byte {at + 12}: the parts of a record are out of order"),
+        (
+            usual + part(1, b"x") + part(1, b"x"),
+            f"the record at byte {at + 12}: the parts of a record are out of order",
+        ),
+        (usual + part(0, b"x" * 23), f"the record at byte {at}: a record of 23 bytes is too short for a label"),
+        (
+            usual + part(0, struct.pack("<IfQQ", 9, 0, 0, 0)),
+            f"at byte {at}: a record of 24 bytes is too short for its 9 labels",
+        ),
         (usual + rec(image_record(b"", 0)), f"the record at byte {at}: it has no image"),
     ]:
         (tmp_path / "a.rec").write_bytes(data)

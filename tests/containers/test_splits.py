@@ -92,4 +92,4 @@ def test_splits_of_files_are_named_where_directories_are_wanted(tmp_path: Path) 
     )
     assert (all_files.returncode, directory.returncode) == (2, 2)
     assert "names files: convert the files of each split to their own pack" in all_files.stderr
-    assert f"by their names: '{tmp_path}/train-*.bag', '{tmp_path}/val-0.bag'" in directory.stderr
+    assert f"name them: '{tmp_path}/train-*.bag', '{tmp_path}/val-0.bag'" in directory.stderr

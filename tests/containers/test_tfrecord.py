@@ -291,7 +291,7 @@ def test_keys_name_what_is_wanted(tmp_path: Path) -> None:
         }
     )
     path = written(tmp_path / "a.tfrecord", [record])
-    with pytest.raises(SourceError, match=r"several features are images: say which of a, b is, with --key image=KEY"):
+    with pytest.raises(SourceError, match=r"several features are images: choose one of a, b with --key image=KEY"):
         listed(path)
     keys = {"image": "b", "label": "class", "name": "id", "caption:text": "text", "other": "a", "number:class": "n"}
     listing = listed(path, keys=keys)
@@ -308,12 +308,16 @@ def test_keys_name_what_is_wanted(tmp_path: Path) -> None:
         True,
     )
     for wrong, error, said in [
-        ({"image": "c"}, SourceError, "no feature is called c, which --key image names. There are a, b, class"),
-        ({"image": "n"}, SourceError, "feature n is no image"),
-        ({"image": "a", "x:mesh": "b"}, OptionError, "--key x:mesh=b: a kind is one of"),
-        ({"image": "a", "x:array": "text"}, SourceError, "feature text: it has byte strings, which are no array"),
+        ({"image": "c"}, SourceError, "--key image: no feature is called c. There are a, b, class"),
+        ({"image": "n"}, SourceError, "feature n cannot be the image"),
+        ({"image": "a", "x:mesh": "b"}, OptionError, "--key x:mesh=b: a kind must be one of"),
+        (
+            {"image": "a", "x:array": "text"},
+            SourceError,
+            "feature text: it has byte strings, from which no array can be made",
+        ),
         ({"image": "a", "x": "n", "x:class": "n"}, OptionError, "twice"),
-        ({"image": "a", "x:boxes": "n"}, SourceError, "feature n: it has ints, which are no boxes"),
+        ({"image": "a", "x:boxes": "n"}, SourceError, "feature n: it has ints, from which no boxes can be made"),
     ]:
         with pytest.raises(error) as raised:
             listed(path, keys=wrong)
@@ -359,7 +363,7 @@ def test_ids_of_imagenet_keep_their_numbers_and_have_the_names_of_their_synsets(
     for other in (record(1, 3, b"n01"), record(1, 1, b"n03")):
         listing = listed(written(path, [record(0, 3, b"n03"), other]))
         assert listing.classes == ["0", "1", "2", "3"][: max(listing.labels) + 1]
-        assert "contradict each other" in listing.notes[0]
+        assert "samples give different names to the same class" in listing.notes[0]
 
 
 def test_pairs_of_img2dataset_have_captions_and_an_open_container_is_pickled(tmp_path: Path) -> None:
@@ -391,11 +395,14 @@ def test_labels_may_be_floats_or_several(tmp_path: Path) -> None:
 def test_what_turns_up_late_is_named(tmp_path: Path) -> None:
     usual = imagenet(0)
     for late, said in [
-        (imagenet(1, extra=int_list(1)), "feature 'extra' was in none of the first records"),
-        (imagenet(1, image__filename=int_list(1)), "feature 'image/filename' has ints, and had byte strings before"),
+        (imagenet(1, extra=int_list(1)), "feature 'extra' is in none of the first records"),
+        (
+            imagenet(1, image__filename=int_list(1)),
+            "feature 'image/filename' has ints, but byte strings in earlier records",
+        ),
         (imagenet(1, image__class__label=int_list(1, 2)), "a feature has 2 values"),
         (example({"image/class/label": int_list(1)}), "it has no image"),
-        (imagenet(1, image__filename=bytes_list(b"\xff")), "a text is no UTF-8"),
+        (imagenet(1, image__filename=bytes_list(b"\xff")), "a text is not valid UTF-8"),
     ]:
         path = written(tmp_path / "a.tfrecord", [usual] * 64 + [late])
         at = 64 * (len(usual) + 16)
@@ -421,17 +428,23 @@ def test_damaged_and_compressed_files_are_named(tmp_path: Path) -> None:
     second = len(tfrecord([imagenet(0)]))
     for changed, said in [
         (data[:-1], f"would end at byte {len(data)} of {len(data) - 1}"),
-        (data + b"\0\0", "cut short: it ends 2 bytes after record 2"),
-        (data[:second] + b"\1" + data[second + 1 :], f"the size of record 1, at byte {second}, does not have its"),
+        (data + b"\0\0", "cut short: the file ends 2 bytes after record 2"),
+        (data[:second] + b"\1" + data[second + 1 :], f"the size of record 1, at byte {second}, does not match its"),
         (gzip.compress(data), "is compressed with gzip as a whole"),
         (zlib.compress(data), "is compressed with zlib as a whole"),
         (tfrecord([b""]), "no record has a feature"),
-        (tfrecord([b"\x0a\xff"]), "record 0, at byte 0: no message: its field at byte 12 is damaged"),
-        (tfrecord([b"\x0a\x02\x0a"]), "record 0, at byte 0: no message: its field at byte 12 is damaged"),
+        (
+            tfrecord([b"\x0a\xff"]),
+            "record 0, at byte 0: not a Protocol Buffers message: its field at byte 12 is damaged",
+        ),
+        (
+            tfrecord([b"\x0a\x02\x0a"]),
+            "record 0, at byte 0: not a Protocol Buffers message: its field at byte 12 is damaged",
+        ),
         (tfrecord([imagenet(0) + sized(2, sized(1, b"x"))]), "it is a SequenceExample"),
         (
             tfrecord([example({"a": int_list(1)})]),
-            "no feature is an encoded image, of a: say which is, with --key image=KEY. Features of pixels are not read",
+            "no feature is an encoded image, of a: choose one with --key image=KEY. Features that contain pixels",
         ),
     ]:
         path = tmp_path / "a.tfrecord"
@@ -442,7 +455,7 @@ def test_damaged_and_compressed_files_are_named(tmp_path: Path) -> None:
         assert "a.tfrecord" in str(raised.value)
     (tmp_path / "a.tfrecord").rename(tmp_path / "a.tfrecord.gz")
     (tmp_path / "a.tfrecord.gz").write_bytes(gzip.compress(data))
-    with pytest.raises(SourceError, match=r"Unpack it: gzip -dc < a.tfrecord.gz > FILE"):
+    with pytest.raises(SourceError, match=r"Decompress it: gzip -dc < a.tfrecord.gz > FILE"):
         listed(tmp_path)
 
 
@@ -471,7 +484,7 @@ def test_names_that_occur_twice_begin_with_their_files_or_are_numbered(tmp_path:
         written(path, [imagenet(0), imagenet(1)])
     listing = listed(*paths)
     assert list(listing.names) == [f"{path.name}/n0{number}.JPEG" for path in paths for number in range(2)]
-    assert "in several files" in listing.notes[0]
+    assert "several files have samples" in listing.notes[0]
     written(paths[0], [imagenet(0), imagenet(0)])
     listing = listed(*paths)
     first, second = (path.name for path in paths)
@@ -486,7 +499,7 @@ def test_names_that_occur_twice_begin_with_their_files_or_are_numbered(tmp_path:
 def test_more_features_than_a_pack_has_fields_are_named(tmp_path: Path) -> None:
     image = {"image": bytes_list(photo(0))}
     path = written(tmp_path / "a.tfrecord", [example({**image, **{f"f{n}": int_list(n) for n in range(201)}})])
-    with pytest.raises(SourceError, match="there are 202 features, and a pack has 200 fields at most: name those"):
+    with pytest.raises(SourceError, match="there are 202 features, but a pack has at most 200 fields: select features"):
         listed(path)
     assert values(listed(path, keys={"x": "f7"}), "x") == [7]
     path = written(tmp_path / "a.tfrecord", [example({**image, **{f"f{n}": int_list(n) for n in range(5000)}})])
@@ -562,8 +575,8 @@ def test_several_labels_of_a_sample_are_a_field_and_that_is_said(tmp_path: Path)
     listing = listed(of_feature(tmp_path / "a.tfrecord", "labels", int_list(1, 2), int_list(3)))
     assert [field.name for field in listing.container.fields] == ["labels"]
     (item,) = listing.container.account
-    assert item.line() == "taken: 1 feature (labels): a field, as samples have several values"
-    assert listing.container.why_unlabeled == "they have several labels, which are the field labels"
+    assert item.line() == "taken: 1 feature (labels): a field, because samples have several values"
+    assert listing.container.why_unlabeled == "they have several labels each; see the field labels"
 
 
 @pytest.mark.parametrize(

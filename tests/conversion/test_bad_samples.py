@@ -135,11 +135,11 @@ def test_a_label_of_no_given_class_is_left_out(tree: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("own", "labels", "classes", "problem"),
     [
-        (None, ["cat", "dog", "cat"], ["cat"], "classes unknown to the given class list: dog"),
-        (["dog", "cat"], [1, 0, 1], ["cat"], "classes unknown to the given class list: dog"),
-        (["0", "1"], [0, 1, 0], ["0"], "a label is 1, and there are 1 classes"),
-        (None, [0, 1, 0], ["cat"], "a label is 1, and there are 1 classes"),
-        (["cat"], [0, 1, 0], None, "a label is 1, and there are 1 classes"),
+        (None, ["cat", "dog", "cat"], ["cat"], "classes that are not in the given class list: dog"),
+        (["dog", "cat"], [1, 0, 1], ["cat"], "classes that are not in the given class list: dog"),
+        (["0", "1"], [0, 1, 0], ["0"], "a label is 1, but there are 1 classes"),
+        (None, [0, 1, 0], ["cat"], "a label is 1, but there are 1 classes"),
+        (["cat"], [0, 1, 0], None, "a label is 1, but there are 1 classes"),
     ],
     ids=["names", "named ids", "numbers", "ids", "own classes"],
 )
@@ -311,7 +311,7 @@ def test_a_label_of_stylegan_that_is_no_vector_is_left_out(tree: Path, tmp_path:
     (tree / "text.png").unlink()
     labels = [["0.png", [1.0]], ["1.png", ["x"]], ["2.png", [3.0]]]
     (tree / "dataset.json").write_text(json.dumps({"labels": labels}))
-    with pytest.raises(SourceError, match=r"1\.png: its label is no list of numbers.*on_error='skip'"):
+    with pytest.raises(SourceError, match=r"1\.png: its label is not a list of numbers.*on_error='skip'"):
         packer.convert(tree, tmp_path / "out.lmdb")
     packer.convert(tree, tmp_path / "out.lmdb", on_error="skip")
     assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]

@@ -154,7 +154,7 @@ def test_a_container_that_fails_at_recognising_is_passed_over(site: Path, toy: P
     (site / "toypack" / "container.py").write_text(code.replace("return head.startswith(MAGIC)", "return head.nothing"))
     result = packer_of(site, "convert", toy, tmp_path / "made.lmdb")
     assert result.returncode != 0
-    assert "the plug-in toy (toypack 1.0) fails at recognising files: AttributeError" in result.stderr
+    assert "the plug-in toy (toypack 1.0) failed while recognising files: AttributeError" in result.stderr
 
 
 def test_packs_whose_package_is_missing_are_refused_by_the_name_of_the_format(

@@ -86,7 +86,7 @@ def test_coco(changes: dict[str, Any], tmp_path: Path) -> None:
 )
 def test_headers_of_npy(header: bytes) -> None:
     data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
-    with pytest.raises(ValueError, match=r"no \.npy file"):
+    with pytest.raises(ValueError, match=r"not a \.npy file"):
         npy_array(memoryview(data))
 
 

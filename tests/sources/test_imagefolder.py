@@ -293,7 +293,7 @@ def test_classes_called_by_numbers_that_are_not_their_ids_are_said(
 ) -> None:
     for name in classes:
         solid(tmp_path / name / "a.png")
-    notes = [note for note in imagefolder_source(tmp_path).notes if "called by numbers" in note]
+    notes = [note for note in imagefolder_source(tmp_path).notes if "class names are numbers" in note]
     assert [said in note for note in notes] == ([True] if said else [])
     given = imagefolder_source(tmp_path, classes).notes
-    assert not any("called by numbers" in note for note in given)
+    assert not any("class names are numbers" in note for note in given)

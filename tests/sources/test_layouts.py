@@ -141,7 +141,7 @@ def test_several_masks_of_an_image_are_to_be_joined(tmp_path: Path) -> None:
         for nucleus in range(2):
             solid(tmp_path / f"{number:03d}" / "masks" / f"{nucleus}{number}f.png", size=(40, 36))
     way = "join the masks of each image to one file, convert the source with --no-classes --field NAME=TEMPLATE"
-    assert "each has directories of images and of masks, images and masks" in remarks(tmp_path)
+    assert "each has a directory of images and one of masks, images and masks" in remarks(tmp_path)
     assert way in remarks(tmp_path)
 
 

@@ -204,7 +204,7 @@ def test_times_that_another_mount_rounds_are_the_same(tmp_path: Path) -> None:
     [
         (".txt", b"\xff\xfe", "no UTF-8"),
         (".json", b"{", r"field 'f': \.\./b\.json"),
-        (".npy", b"PK\3\4", "no .npy file of numbers"),
+        (".npy", b"PK\3\4", "not a .npy file of numbers"),
     ],
 )
 def test_a_file_that_is_no_value_is_named_with_its_field(

@@ -88,7 +88,7 @@ def test_labels_that_lack_or_have_no_image(tmp_path: Path) -> None:
     root = stylegan(tmp_path, [[NAMES[0], 1], [NAMES[1], 0], ["gone.png", 1]])
     summary = packer.convert(root, tmp_path / "out.lmdb")
     assert summary.notes[:2] == [
-        "left out: 1 label (gone.png): dataset.json has it for an image that is not there",
+        "left out: 1 label (gone.png): dataset.json lists it for an image that does not exist",
         "unlabeled: 4 images (00000/img00000002.png, 00001/img00000003.png, 00001/img00000004.png, …): "
         "they have no label",
     ]
