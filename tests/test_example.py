@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +15,12 @@ import torch
 from packer._conversion.convert import convert
 from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
+from tests.command import python
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "train.py"
 
 pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="needs the repository's examples")
+needs_forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
 
 
 @pytest.fixture(scope="module")
@@ -38,32 +42,52 @@ def say():
 runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
 """
 
+RUNS = f"""
+import json, os, runpy, sys
+import torch._dynamo  # optimizers import it, which takes longer than a run
 
-def run(
-    packs: list[str],
-    checkpoint: Path,
-    *options: str,
-    launcher: tuple[str, ...] = (),
-    script: Path = SCRIPT,
-    status: int = 0,
-    device: str = "cpu",
-) -> str:
-    command = [sys.executable, *launcher, str(script), *packs, "--arch", "tiny", "--size", "32", "--batch-size", "4"]
-    command += ["--threads", "1", "--lr", "0.05", "--checkpoint", str(checkpoint), *options]
-    devices = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
-    environment = os.environ | devices
-    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environment)
-    assert result.returncode == status, result.stderr
-    return result.stdout if status == 0 else result.stderr
+def start(words, variables):
+    child = os.fork()
+    if child == 0:
+        sys.argv[1:] = words
+        os.environ.update(variables)
+        runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
+        sys.exit()
+    return child
+
+for ranks in json.loads(sys.argv[1]):
+    children = [start(*rank) for rank in ranks]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(ranks)
+    print("---", flush=True)
+"""
+"""Starts the script several times, one after the other, each time a process for each rank."""
+
+Rank = tuple[list[str], dict[str, str]]
+CPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
+def line(packs: list[str], checkpoint: Path, *options: str) -> list[str]:
+    tiny = ["--arch", "tiny", "--size", "32", "--batch-size", "4", "--threads", "1", "--lr", "0.05"]
+    return [*packs, *tiny, "--checkpoint", str(checkpoint), *options]
+
+
+def outputs(*runs: list[Rank]) -> list[str]:
+    """Run the script several times; return the output of each run, of all its ranks together."""
+    return python(RUNS, json.dumps(runs)).stdout.split("---\n")[:-1]
+
+
+@needs_forks
 def test_continuing_equals_running_through(packs: list[str], tmp_path: Path) -> None:
-    whole = run(packs, tmp_path / "whole.pt", "--epochs", "2")
+    parts = line(packs, tmp_path / "parts.pt", "--epochs", "2")
+    lines = [
+        line(packs, tmp_path / "whole.pt", "--epochs", "2"),
+        *([*parts, "--save-every", stop, "--stop-after", stop] for stop in ("5", "17")),
+        parts,
+        parts,
+    ]
+    whole, *_, again = outputs(*([(one, CPU)] for one in lines))
     assert "epoch 1, step 24" in whole
-    for stop in ("5", "17"):
-        run(packs, tmp_path / "parts.pt", "--epochs", "2", "--save-every", stop, "--stop-after", stop)
-    run(packs, tmp_path / "parts.pt", "--epochs", "2")
-    assert run(packs, tmp_path / "parts.pt", "--epochs", "2").startswith("all 2 epochs are done; remove ")
+    assert again.startswith("all 2 epochs are done; remove ")
     whole_state, state = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("whole", "parts"))
     assert state["step"] == whole_state["step"] == 24
     for name, values in whole_state["model"].items():
@@ -74,24 +98,46 @@ def test_continuing_equals_running_through(packs: list[str], tmp_path: Path) -> 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_a_gpu_trains_and_goes_on(packs: list[str], tmp_path: Path) -> None:
     checkpoint = tmp_path / "gpu.pt"
-    run(packs, checkpoint, "--epochs", "2", "--save-every", "5", "--stop-after", "5", device="cuda")
-    assert "epoch 1, step 24" in run(packs, checkpoint, "--epochs", "2", device="cuda")
+    whole = line(packs, checkpoint, "--epochs", "2")
+    _, output = outputs([([*whole, "--save-every", "5", "--stop-after", "5"], {})], [(whole, {})])
+    assert "epoch 1, step 24" in output
     assert torch.load(checkpoint, weights_only=True)["step"] == 24
 
 
+@needs_forks
 def test_two_ranks(packs: list[str], tmp_path: Path) -> None:
-    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "--standalone")
-    output = run(packs, tmp_path / "two.pt", "--epochs", "2", "--stop-after", "4", launcher=launcher)
+    whole = line(packs, tmp_path / "two.pt", "--epochs", "2")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    shared = CPU | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    ranks = [([*whole, "--stop-after", "4"], shared | {"RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
+    (output,) = outputs(ranks)
     assert output.count("epoch 0, step 4") == 1
     watched = tmp_path / "watched.py"
     watched.write_text(WATCHED)
-    output = run(packs, tmp_path / "two.pt", "--epochs", "2", launcher=launcher, script=watched)
-    assert "epoch 0, step 6" in output
-    assert "epoch 1, step 12" in output
-    assert "gloo" not in output, "a thread of gloo that outlives Python may abort the process"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    result = subprocess.run(
+        [*torchrun, str(watched), *whole],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env=os.environ | CPU,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "epoch 0, step 6" in result.stdout
+    assert "epoch 1, step 12" in result.stdout
+    assert "gloo" not in result.stdout, "a thread of gloo that outlives Python may abort the process"
+
+
+REFUSED = f"import runpy; runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
 
 
 def test_a_pack_that_fills_no_batch_is_refused(packs: list[str], tmp_path: Path) -> None:
-    error = run(packs, tmp_path / "none.pt", "--batch-size", "49", status=1)
-    assert error == f"{packs[0]}: 48 samples do not fill a batch of 49 on each rank; say a smaller --batch-size\n"
+    words = line(packs, tmp_path / "none.pt", "--batch-size", "49")
+    result = python(REFUSED, *words, environment=os.environ | CPU, check=False)
+    assert result.returncode == 1
+    assert (
+        result.stderr == f"{packs[0]}: 48 samples do not fill a batch of 49 on each rank; say a smaller --batch-size\n"
+    )
     assert not list(tmp_path.iterdir())
