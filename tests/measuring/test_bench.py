@@ -29,6 +29,7 @@ from packer._measuring.loaders import SIDES, RecipeSteps, RepeatedEpochs, read_r
 from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from tests.command import packer
+from tests.measuring.conftest import packer_with_torch
 from tests.remote.fileserver import FilesOfThisMachine, Served
 from tests.samples import write_pack
 from tests.storage.remote.objects import serving
@@ -87,9 +88,10 @@ def test_every_way_reads_the_same_samples_again_and_again(root: Path, name: str,
     assert seconds >= 0.01
 
 
-def test_the_command_measures_a_tree_and_draws_it(root: Path) -> None:
+def test_the_command_measures_a_tree_and_draws_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
     options = ["--batch", "4", "--images", "12", "--threads", "1", "--seconds", "0.1", "--plot", "rates", "--json"]
-    result = packer("bench", "tree", *options, "--recipe", "mine.py", cwd=root, timeout=280)
+    result = packer_with_torch("bench", "tree", *options, "--recipe", "mine.py")
     assert result.returncode == 0, result.stderr
     measured = json.loads(result.stdout)
     sides = {"tree: ImageFolder, DataLoader", "tree: Loader, in place", "tree: mine.py"}
@@ -149,6 +151,7 @@ def test_the_fastest_way_is_one_that_training_can_take() -> None:
     assert "p: Loader is 4.0 times as fast as p: slow" in repr(measured)
 
 
+@pytest.mark.usefixtures("prepared_processes")
 def test_why_nothing_could_be_measured_is_said_once(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("packer.testing.reference").torchvision()
     content = bytearray((root / "pack.lmdb").read_bytes())
@@ -222,6 +225,7 @@ def test_a_recipe_that_ends_python_is_refused_and_named(tmp_path: Path) -> None:
         read_recipe(tmp_path / "training.py")
 
 
+@pytest.mark.usefixtures("prepared_processes")
 def test_a_recipe_that_has_a_name_is_measured_step_by_step(root: Path) -> None:
     pytest.importorskip("packer.testing.reference").torchvision()
     steps = ["crop and flip", "+ RandAugment", "+ normalise", "+ MixUp or CutMix"]
@@ -245,6 +249,7 @@ def test_every_step_of_a_recipe_reads_by_both_sides(root: Path, recipe: str) -> 
             assert images >= 12
 
 
+@pytest.mark.usefixtures("prepared_processes")
 def test_a_pack_at_a_url_is_fetched_in_both_orders_and_read_from_the_cache(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ import pytest
 import torch
 
 import packer
+from tests.command import python
 from tests.conftest import Trees
 
 ROOT = Path(packer.__file__).parents[1]
@@ -36,22 +36,14 @@ def photos(trees: Trees) -> Path:
     return trees(classes=3, per_class=4, size=(270, 300))
 
 
-def measure(photos: Path, work: Path, *arguments: str) -> dict[str, Any]:
-    """Run the program, and return its report."""
-    line = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--photos", str(photos), "--images", "12"]
-    line += [
-        "--batch",
-        "8",
-        "--epoch",
-        "64",
-        "--window",
-        "0.3",
-        "--json",
-        str(work / "one.json"),
-        "--markdown",
-        str(work / "one.md"),
-    ]
-    subprocess.run([*line, *arguments], check=True, capture_output=True)
+def line(photos: Path, work: Path, *arguments: str) -> list[str]:
+    """Return the arguments of the program."""
+    sizes = ["--images", "12", "--batch", "8", "--epoch", "64", "--window", "0.3"]
+    files = ["--json", str(work / "one.json"), "--markdown", str(work / "one.md")]
+    return ["--photos", str(photos), *sizes, *files, *arguments]
+
+
+def report_in(work: Path) -> dict[str, Any]:
     report: dict[str, Any] = json.loads((work / "one.json").read_text())
     assert (work / "one.md").read_text() == report["table"] + "\n"
     return report
@@ -81,22 +73,17 @@ def test_rows_cover_threads_processes_numbers_images_and_recipes(module: Any) ->
         assert peer.REQUIRES
 
 
+@pytest.mark.usefixtures("prepared_processes")
 @pytest.mark.parametrize("device", DEVICES)
-def test_rows_are_measured_one_after_the_other(photos: Path, tmp_path: Path, device: str) -> None:
-    only = ["packer.Loader, 256 px, tiled, float16, 1 thread", "RandAugment, MixUp or CutMix on the device, 256 px"]
-    report = measure(
-        photos,
-        tmp_path,
-        "--device",
-        device,
-        "--minutes",
-        "3",
-        "--threads",
-        "1",
-        "--only",
-        *only,
-        "Prefetcher, photos, tiled, float16",
-    )
+def test_rows_are_measured_one_after_the_other(
+    module: Any, photos: Path, tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--device", device, "--minutes", "3", "--threads", "1", "--only"]
+    words += ["packer.Loader, 256 px, tiled, float16, 1 thread", "RandAugment, MixUp or CutMix on the device, 256 px"]
+    words += ["Prefetcher, photos, tiled, float16"]
+    monkeypatch.setattr(sys, "argv", ["gpu.py", *line(photos, tmp_path, *words)])
+    module.main()
+    report = report_in(tmp_path)
     assert [row["loader"].partition(",")[0] for row in report["rows"]] == [
         "packer.Loader",
         "packer.Loader",
@@ -112,13 +99,23 @@ def test_rows_are_measured_one_after_the_other(photos: Path, tmp_path: Path, dev
     assert report["table"].count("\n| packer.") == 3
 
 
+PROGRAM = f"""
+import runpy, sys
+sys.path[0] = {str(ROOT / "benchmarks")!r}
+runpy.run_path({str(ROOT / "benchmarks" / "gpu.py")!r}, run_name="__main__")
+"""
+
+
 def test_rows_that_were_not_reached_are_named(photos: Path, tmp_path: Path) -> None:
-    report = measure(photos, tmp_path, "--device", "cpu", "--minutes", "0", "--threads", "1", "--only", "Prefetcher")
+    words = ["--device", "cpu", "--minutes", "0", "--threads", "1", "--only", "Prefetcher"]
+    python(PROGRAM, *line(photos, tmp_path, *words))
+    report = report_in(tmp_path)
     assert report["rows"] == []
     assert len(report["not_reached"]) == 4
     assert "- not reached: packer.CUDAPrefetcher, photos, tiled, float16, 1 thread" in report["table"]
 
 
+@pytest.mark.usefixtures("prepared_processes")
 def test_a_row_that_fails_is_named_and_the_next_one_is_measured(module: Any, photos: Path, tmp_path: Path) -> None:
     packs = module.converted(photos, tmp_path, 12) | {module.TILED: tmp_path / "none.lmdb"}
     rows = [row for row in module.chosen("cpu", [1]) if row.loader == "packer.Loader" and row.numbers == "uint8"][:2]

@@ -25,7 +25,7 @@ from packer._sources.imagefolder import imagefolder_source
 from packer._storage.system import available_cpus
 from packer.crops import CenterCrop
 from packer.testing.photos import draw_imagefolder
-from tests.command import packer
+from tests.measuring.conftest import packer_with_torch
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short(monkeypatch: pytest.MonkeyPatch, prepared_processes: None) -> None:
     monkeypatch.setattr(module, "_SECONDS", 0.01)
 
 
@@ -110,13 +110,13 @@ def test_the_order_of_blocks_is_a_line_of_python(pack: Path) -> None:
 
 def test_the_command_prints_the_line_and_takes_a_recipe(pack: Path) -> None:
     words = ["--batch", "2", "--step-ms", "60000", "--seconds", "1", "--recipe", pack.with_name("crop.py")]
-    result = packer("tune", pack, *words, timeout=280)
+    result = packer_with_torch("tune", pack, *words)
     assert result.returncode == 0, result.stderr
     assert "keeps up with steps of 60000 ms" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("loader = packer.Loader(dataset, 2, shuffle=True, threads=")
-    result = packer("tune", pack, "--json", "--batch", "2", "--seconds", "0.1", timeout=280)
+    result = packer_with_torch("tune", pack, "--json", "--batch", "2", "--seconds", "0.1")
     assert json.loads(result.stdout)["line"].startswith("loader = ")
-    assert packer("tune", pack.with_name("no.lmdb")).returncode == EXIT_STATUS["error"]
+    assert packer_with_torch("tune", pack.with_name("no.lmdb")).returncode == EXIT_STATUS["error"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
@@ -133,7 +133,7 @@ def test_a_mistake_in_a_recipe_is_a_line_that_names_its_place(
 ) -> None:
     recipe = tmp_path / "recipe.py"
     recipe.write_text(code)
-    result = packer("tune", pack, "--seconds", "1", "--recipe", recipe)
+    result = packer_with_torch("tune", pack, "--seconds", "1", "--recipe", recipe)
     assert result.returncode == EXIT_STATUS["usage"], result
     assert f"{recipe}{reason}\nTry `packer tune --help`.\n" in result.stderr
     assert "Traceback" not in result.stderr

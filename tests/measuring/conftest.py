@@ -1,0 +1,52 @@
+"""Processes for what is measured in processes of its own: importing torch takes longer than most tests measure."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from multiprocessing import context
+from typing import Any
+
+import pytest
+
+from tests.command import python
+
+COMMAND = "import runpy, sys; sys.argv[0] = 'packer'; runpy.run_module('packer', run_name='__main__', alter_sys=True)"
+
+
+def packer_with_torch(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a command of `packer` that needs torch, in a process that has imported it."""
+    return python(COMMAND, *arguments, check=False)
+
+
+if "forkserver" in multiprocessing.get_all_start_methods():
+    multiprocessing.set_forkserver_preload(["__main__", "torch", "packer", "torchvision"])
+
+    class _Process(context.ForkServerProcess):
+        """A fork of a server that has imported torch; it gets what a spawned process gets: also the environment."""
+
+        def __init__(self, target: Callable[..., None], args: tuple[Any, ...], **options: Any) -> None:
+            super().__init__(target=_run, args=(dict(os.environ), target, args), **options)
+
+    class _Context(context.ForkServerContext):
+        Process = _Process  # type: ignore[assignment]
+
+
+def _run(environment: Mapping[str, str], target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    target(*arguments)
+
+
+@pytest.fixture
+def prepared_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes that this one would spawn be forks of a server that has imported torch."""
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        own, prepared = multiprocessing.get_context, _Context()
+
+        def chosen(method: str | None = None) -> context.BaseContext:
+            return prepared if method == "spawn" else own(method)
+
+        monkeypatch.setattr(multiprocessing, "get_context", chosen)
