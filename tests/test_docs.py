@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pickle
@@ -271,15 +272,21 @@ def names_of_files(page: Path) -> set[str]:
     return {name for name in named - keys if "NAME" not in name and "/results/" not in name}
 
 
-@pytest.mark.parametrize("page", NAMING, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_file_and_test_that_a_page_names_is_there(page: Path) -> None:
-    """A file may be named without its folder."""
+@functools.cache
+def bare_names() -> set[str]:
+    """Return the names of files of code, of tests and of their modules."""
     bare = {path.name for folder in ("packer", "tests", "benchmarks") for path in (ROOT / folder).rglob("*")}
     for path in (ROOT / "tests").rglob("test_*.py"):
         bare |= {path.stem, *re.findall(r"^def (test_\w+)", path.read_text("utf-8"), re.MULTILINE)}
+    return bare
+
+
+@pytest.mark.parametrize("page", NAMING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_and_test_that_a_page_names_is_there(page: Path) -> None:
+    """A file may be named without its folder."""
     for name in names_of_files(page):
         there = any((start / name).exists() for start in [*STARTS, page.parent])
-        assert there or name.rstrip("/") in bare, name
+        assert there or name.rstrip("/") in bare_names(), name
 
 
 @pytest.mark.parametrize("page", NAMING, ids=lambda page: str(page.relative_to(ROOT)))
