@@ -24,8 +24,10 @@ from packer.errors import MissingDependencyError
 from packer.plugins import CONTAINER_GROUP, ContainerDescriptor, Format, PluginDescriptor, Registry
 from packer.testing.conformance import ContainerConformance
 from packer.testing.photos import draw_imagefolder
+from tests import command
 from tests.containers.records import image_record, rec
 from tests.containers.test_datadings import packed
+from tests.elsewhere import python_with
 
 ROOT = Path(packer.__file__).parents[1]
 PAGE = ROOT / "docs" / "extending.md"
@@ -69,6 +71,13 @@ def packer_of(site: Path | None, *arguments: str | os.PathLike[str]) -> subproce
     return python(site, "-m", "packer", *arguments)
 
 
+def packer_of_many(site: Path, commands: Sequence[Sequence[object]]) -> list[tuple[int, str, str]]:
+    """Run several commands in one process; return the status, the output and the errors of each."""
+    code = "import json; from tests.commandserver import run_many; run_many(json.loads(sys.argv[1]))"
+    lines = [[str(argument) for argument in arguments] for arguments in commands]
+    return [json.loads(line) for line in python_with(site, code, json.dumps(lines)).stdout.splitlines()]
+
+
 @pytest.fixture
 def toy(site: Path, tmp_path: Path) -> Path:
     """A file of the container, with three samples."""
@@ -80,33 +89,34 @@ def toy(site: Path, tmp_path: Path) -> Path:
         "records = (RECORD.pack(label, len(image)) + image for label, image in enumerate(images))\n"
         "Path(sys.argv[1]).write_bytes(MAGIC + b''.join(records))"
     )
-    assert python(site, "-c", code, tmp_path / "drawings.toy", *images).returncode == 0
+    python_with(site, code, tmp_path / "drawings.toy", *images)
     return tmp_path / "drawings.toy"
 
 
 def test_the_package_of_the_page_reads_and_writes(site: Path, toy: Path, tmp_path: Path) -> None:
     index, converted, written = (tmp_path / name for name in ("made.index", "made.lmdb", "made.toys"))
-    for arguments in (["index", toy, index], ["convert", toy, converted], ["convert", toy, written]):
-        result = packer_of(site, *arguments)
-        assert result.returncode == 0, result.stderr
+    commands = [["index", toy, index], ["convert", toy, converted], ["convert", toy, written], ["verify", written]]
+    *results, (_, said, _) = packer_of_many(site, [*commands, ["info", "--json", written]])
+    assert [status for status, *_ in results] == [0] * len(commands), results
     assert (written / "00000.toy").read_bytes() == toy.read_bytes()
-    result = packer_of(site, "verify", written)
-    assert result.returncode == 0, result.stderr
-    assert json.loads(packer_of(site, "info", "--json", written).stdout)["format"] == "toys"
+    assert json.loads(said)["format"] == "toys"
     for path in (index, converted):  # which say where the bytes lie
         assert len(packer.open_dataset(path)) == 3
     assert packer.info(converted).source["kind"] == "toy"
 
 
-@pytest.mark.parametrize("command", ["convert", "index"])
-def test_help_lists_what_packages_give(site: Path, command: str) -> None:
-    shown = " ".join(packer_of(site, command, "--help").stdout.split())
-    assert "toy (.toy) read by toypack 1.0: labels and images one after the other" in shown
-    assert "toypack" not in packer_of(None, command, "--help").stdout
+def test_help_lists_what_packages_give(site: Path) -> None:
+    commands = [["convert", "--help"], ["index", "--help"]]
+    for arguments, (_, said, _) in zip(commands, packer_of_many(site, commands), strict=True):
+        shown = " ".join(said.split())
+        assert "toy (.toy) read by toypack 1.0: labels and images one after the other" in shown, arguments
+        assert "toypack" not in command.packer(*arguments).stdout
 
 
 def test_the_package_of_the_page_conforms(site: Path) -> None:
-    result = python(site, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", site / "test_toypack.py")
+    code = "import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    words = ["-q", "-p", "no:cacheprovider", "--noconftest", site / "test_toypack.py"]
+    result = python_with(site, code, *words, check=False)
     assert result.returncode == 0, result.stdout[-4000:]
     passed = re.search(r"([0-9]+) passed", result.stdout)
     assert passed is not None
