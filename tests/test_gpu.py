@@ -44,11 +44,24 @@ def missing(*arguments: str, python: str = sys.executable, **environment: str) -
 
 
 @needs_no_cuda
-@pytest.mark.parametrize("part", [[], ["--only", "tests"], ["--only", "kernels"], ["--only", "rates"]])
-def test_a_machine_without_a_device_is_reported(part: list[str], tmp_path: Path) -> None:
-    line = missing(*part, "--output", str(tmp_path))
+def test_a_machine_without_a_device_is_reported(
+    gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = missing("--only", "tests", "--output", str(tmp_path))
     assert "a CUDA device" in line
     assert f"torch {torch.__version__}" in line
+    answers, ask = dict[str, tuple[int, str, str]](), gpu.asked
+
+    def asked(code: str, environment: dict[str, str]) -> tuple[int, str, str]:
+        return answers[code] if code in answers else answers.setdefault(code, ask(code, environment))
+
+    monkeypatch.setattr(gpu, "asked", asked)
+    for part in ([], ["--only", "kernels"], ["--only", "rates"]):
+        monkeypatch.setattr(sys, "argv", ["gpu.py", *part, "--output", str(tmp_path)])
+        with pytest.raises(SystemExit) as ended:
+            gpu.main()
+        assert ended.value.code == 3
+        assert "a CUDA device" in capsys.readouterr().err
 
 
 def test_a_missing_and_an_old_python_are_reported() -> None:
@@ -136,7 +149,7 @@ def test_tests_pass_fail_crash_or_do_not_end(gpu: Any) -> None:
     }
     for name, text in more.items():
         (gpu.ROOT / "tests" / f"test_{name}.py").write_text(MARKED + text)
-    found = part(gpu, "tests", 30)
+    found = part(gpu, "tests", 20)
     assert found["passed"] == 3
     assert found["tests_failed"] == ["tests/test_bad.py::test_bad"]
     crashed, slow = found["unfinished"]

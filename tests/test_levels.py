@@ -55,8 +55,11 @@ class Environment:
 
     def __init__(self, root: Path) -> None:
         self.root, self.wheels = root, root / "wheels"
-        subprocess.run([sys.executable, "-m", "venv", str(root / "venv")], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(root / "venv")], check=True)
         (self.packages,) = (root / "venv").glob("lib/*/site-packages")
+        pip = importlib.metadata.distribution("pip")
+        for name in {file.parts[0] for file in pip.files or () if file.parts[0] != ".."}:
+            (self.packages / name).symlink_to(pip.locate_file(name))
         (root / "scripts").mkdir()
         (root / "scripts" / "constraints.txt").write_text("tiny==1.0\n")
         (root / "pyproject.toml").write_text("")

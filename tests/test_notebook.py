@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 import packer
+from packer.testing import photos
 from packer.testing.photos import draw_imagefolder
 
 ROOT = Path(packer.__file__).parents[1]
@@ -113,8 +115,14 @@ def test_the_example_is_committed_with_its_output() -> None:
 
 
 @needs_example
-def test_the_example_runs(tmp_path: Path) -> None:
-    assert_shows(executed(json.loads(EXAMPLE.read_text("utf-8")), tmp_path))
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = json.loads(EXAMPLE.read_text("utf-8"))
+    drawing = next(joined(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
+    with monkeypatch.context() as smaller:  # photos that the example finds, and does not draw again
+        smaller.chdir(tmp_path)
+        smaller.setattr(photos, "draw_imagefolder", functools.partial(draw_imagefolder, size=(75, 100)))
+        exec(drawing, {})
+    assert_shows(executed(notebook, tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cells.ipynb", "first_look"]
 
 
@@ -142,12 +150,36 @@ packer.open_dataset("photos.lmdb", transform)[0]
 """
 
 
-def test_a_mistake_is_one_readable_error_and_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
-    draw_imagefolder(tmp_path / "tree", classes=2, per_class=4, size=(48, 64))
-    begin = 'import packer\n_ = packer.convert("tree", "photos.lmdb")\ndataset = packer.open_dataset("photos.lmdb")'
-    notebook = executed(of_cells([begin, *MISTAKES.values(), BUG]), tmp_path, "--allow-errors")
-    first, *mistakes, bug = outputs(notebook)
+VIEW = """
+import urllib.request
+
+viewer = packer.view("photos.lmdb")
+with urllib.request.urlopen(viewer.url) as page:
+    print(page.headers["Content-Security-Policy"])
+"""
+VIEWER = [VIEW, "viewer", "viewer.close()\nviewer"]
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
+    """Return the outputs of mistakes, a bug and a viewer, in one kernel, which takes long to start."""
+    directory = tmp_path_factory.mktemp("cells")
+    draw_imagefolder(directory / "tree", classes=2, per_class=4, size=(48, 64))
+    browser = directory / "browser.py"
+    browser.write_text(f"open({str(directory / 'seen')!r}, 'w')")
+    begin = f'import os, packer\nos.environ["BROWSER"] = "{sys.executable} {browser} %s"\n'
+    begin += '_ = packer.convert("tree", "photos.lmdb")\ndataset = packer.open_dataset("photos.lmdb")'
+    sources = [begin, *MISTAKES.values(), BUG, *VIEWER, SEEN]
+    first, *others = outputs(executed(of_cells(sources), directory, "--allow-errors"))
     assert first == []
+    return others
+
+
+SEEN = 'print("a browser was opened:", os.path.exists("seen"))'
+
+
+def test_a_mistake_is_one_readable_error_and_a_bug_keeps_its_traceback(cells: list[list[Any]]) -> None:
+    *mistakes, bug = cells[: len(MISTAKES) + 1]
     for (name, line), (error,) in zip(MISTAKES.items(), mistakes, strict=True):
         text = re.sub(r"\x1b\[[\d;]*m", "", shown(error))
         assert error["output_type"] == "error", name
@@ -159,27 +191,12 @@ def test_a_mistake_is_one_readable_error_and_a_bug_keeps_its_traceback(tmp_path:
     assert "division by zero" in shown(bug[0])
 
 
-VIEW = """
-import urllib.request
-
-viewer = packer.view("photos.lmdb")
-with urllib.request.urlopen(viewer.url) as page:
-    print(page.headers["Content-Security-Policy"])
-"""
-
-
-def test_a_viewer_of_a_notebook_may_be_shown_within_it_and_opens_no_browser(tmp_path: Path) -> None:
-    draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(48, 64))
-    browser = tmp_path / "browser.py"
-    browser.write_text(f"open({str(tmp_path / 'seen')!r}, 'w')")
-    begin = f'import os, packer\nos.environ["BROWSER"] = "{sys.executable} {browser} %s"'
-    convert = 'packer.convert("tree", "photos.lmdb").manifest.count'
-    notebook = executed(of_cells([begin, convert, VIEW, "viewer", "viewer.close()\nviewer"]), tmp_path)
-    _, _, (policy,), (shown_one,), (closed,) = outputs(notebook)
+def test_a_viewer_of_a_notebook_may_be_shown_within_it_and_opens_no_browser(cells: list[list[Any]]) -> None:
+    (policy,), (shown_one,), (closed,), (seen,) = cells[len(MISTAKES) + 1 :]
     assert "frame-ancestors http://127.0.0.1:* http://localhost:*" in shown(policy)
     assert "<iframe" in joined(shown_one["data"]["text/html"])
     assert "closed" in joined(closed["data"]["text/html"])
-    assert not (tmp_path / "seen").exists()
+    assert "a browser was opened: False" in shown(seen)
 
 
 def write_example() -> None:

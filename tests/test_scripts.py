@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import packer
+from tests.command import python
 
 ROOT = Path(packer.__file__).parents[1]
 
@@ -27,8 +28,9 @@ PROGRAMS = [
 ]
 
 HELP = """
-import contextlib, io, runpy, sys, traceback
+import contextlib, io, runpy, sys, traceback, warnings
 
+warnings.simplefilter("ignore")
 failed = []
 for path in sys.argv[1:]:
     sys.argv, sys.path[:1] = [path, "--help"], [path.rpartition("/")[0]]
@@ -48,8 +50,7 @@ sys.exit("no help: " + ", ".join(failed) if failed else 0)
 
 def test_every_benchmark_imports_what_it_needs_and_says_how_it_is_used() -> None:
     """In one process, whose imports serve all of them."""
-    line = [sys.executable, "-W", "ignore", "-c", HELP, *map(str, PROGRAMS)]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=250)
+    done = python(HELP, *PROGRAMS, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,10 +12,17 @@ import torch
 from benchmarks.kernels import compare_stages
 from device.batch import batch_of
 from device.twin import Twin
+from tests.command import python
 from tests.device.crops import LEVELS, mutation, random_box, table_of, tiled
 from tests.images.samples import SUBSAMPLINGS
 
 ROOT = Path(__file__).parents[2]
+MEASUREMENT = f"""
+import os, runpy, sys
+os.chdir({str(ROOT)!r})
+sys.path.insert(0, os.getcwd())
+runpy.run_module("benchmarks.kernels", run_name="__main__", alter_sys=True)
+"""
 
 
 @pytest.mark.cuda
@@ -38,10 +42,9 @@ def test_a_device_equals_the_twin(twin: Twin, kind: str) -> None:
 
 
 def test_the_measurement_runs_with_the_twin_as_the_device(twin: Twin, tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "benchmarks.kernels", "--device", "cpu", "--batches", "2,4", "--rounds", "1"]
-    line += ["--equal", "6", "--damaged", "20", "--most", "4", "--json", str(tmp_path / "made.json")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    words = ["--device", "cpu", "--batches", "2,4", "--rounds", "1"]
+    words += ["--equal", "6", "--damaged", "20", "--most", "4", "--json", str(tmp_path / "made.json")]
+    done = python(MEASUREMENT, *words, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     made = json.loads((tmp_path / "made.json").read_text())
     assert [row["batch"] for row in made["batches"]] == [2, 4]
@@ -52,8 +55,6 @@ def test_the_measurement_runs_with_the_twin_as_the_device(twin: Twin, tmp_path: 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA GPU")
 def test_without_a_device_one_line_says_so() -> None:
-    line = [sys.executable, "-m", "benchmarks.kernels", "--small"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = python(MEASUREMENT, "--small", check=False)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == f"kernels: torch {torch.__version__} finds no CUDA device"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +14,7 @@ import torch
 from torch.utils.data import DistributedSampler
 
 import packer
+from tests.command import python
 from tests.conftest import Packs, Trees
 
 COUNT = 10
@@ -192,13 +191,14 @@ if __name__ == "__main__":
 """
 
 
+SCRIPT = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+
+
 def test_two_ranks_of_lightning_see_every_sample_once(pack: Path, tmp_path: Path) -> None:
     of("pytorch_lightning")
     script = tmp_path / "ranks.py"
     script.write_text(RANKS)
-    command = [sys.executable, str(script), str(pack), str(tmp_path)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-3000:]
+    python(SCRIPT, script, pack, tmp_path)
     for kind in ("DataLoader", "Loader"):
         said = [json.loads((tmp_path / f"{kind}{rank}.json").read_text()) for rank in range(2)]
         for epoch in range(2):
