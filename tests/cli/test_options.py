@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from packer._conversion.resume import setting_differences
 from packer._images.resize import ResizeSpec
 from packer.errors import recorded
 from packer.testing.photos import draw_imagefolder
-from tests.command import command, every_command, packer_many
+from tests.command import every_command, packer_many, python
 
 
 def test_choices_and_defaults_are_the_librarys() -> None:
@@ -240,6 +239,18 @@ def test_a_time_without_an_end_is_refused() -> None:
         assert "is not a number above 0" in result.stderr, (line, result.stderr)
 
 
+ON_TERMINAL = """
+import os, runpy, sys
+terminal = os.open(sys.argv.pop(1), os.O_RDWR | os.O_NOCTTY)
+for stream in 1, 2:
+    os.dup2(terminal, stream)
+sys.stdout, sys.stderr = (open(stream, "w", buffering=1, closefd=False) for stream in (1, 2))
+os.close(terminal)
+sys.argv[0] = "packer"
+runpy.run_module("packer", run_name="__main__", alter_sys=True)
+"""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal that can be read")
 @pytest.mark.parametrize(
     "arguments",
@@ -255,21 +266,25 @@ def test_a_time_without_an_end_is_refused() -> None:
         ["{bad}"],
     ],
 )
-def test_words_of_the_command_line_never_steer_the_terminal(tmp_path: Path, arguments: list[str]) -> None:
+def test_words_of_the_command_line_never_steer_the_terminal(
+    tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The output is a terminal here: elsewhere click itself drops the sequences that terminals obey."""
     import pty
 
     (tmp_path / "tree" / "a").mkdir(parents=True)
     words = [word.format(tree=tmp_path / "tree", bad="\x1b[2J\x07") for word in arguments]
     master, terminal = pty.openpty()
-    with subprocess.Popen(command(*words), stdout=terminal, stderr=terminal, cwd=tmp_path) as process:
-        os.close(terminal)
-        shown = b""
-        with contextlib.suppress(OSError):  # Linux says so that nobody has the terminal open any more
-            while piece := os.read(master, 1 << 16):
-                shown += piece
-        os.close(master)
-    assert process.returncode != 0
+    monkeypatch.chdir(tmp_path)
+    status = python(ON_TERMINAL, os.ttyname(terminal), *words, check=False).returncode
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux says so that nobody has the terminal open any more
+        while piece := os.read(master, 1 << 16):
+            shown += piece
+    os.close(master)
+    assert status != 0
+    assert b"packer" in shown
     assert b"\x1b" not in shown
     assert b"\x07" not in shown
     assert b"Traceback" not in shown

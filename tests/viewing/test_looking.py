@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shlex
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from packer._viewing.finder import ORDERS, Finder, Query
 from packer._viewing.histograms import Histogram, draw, histograms, plot
 from packer._viewing.pictures import Pictures, annotations_of, mask_picture
 from packer._viewing.report import write_report
-from tests.command import command, packer as run
+from tests.command import packer as run, python
 from tests.viewing.conftest import CLASSES, COUNT, DAMAGED, SCRIPT, TWICE
 
 
@@ -231,12 +230,18 @@ def test_plots_are_written_as_svg_without_any_library(catalog: Catalog, tmp_path
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, "what is wrong is said at once"
 
 
+LIMITED = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+sys.argv[0], sys.dont_write_bytecode = "packer", True  # else Python would keep halves of what it compiles
+runpy.run_module("packer", run_name="__main__", alter_sys=True)
+"""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="has no limit on the size of files")
 def test_a_plot_that_cannot_be_written_leaves_the_one_that_was_there(pack: Path, tmp_path: Path) -> None:
     (tmp_path / "plot.svg").write_text("<svg>the one before</svg>")
-    line = shlex.join([*command("info", pack, "--plot", tmp_path / "plot.svg")])
-    limited = f"export PYTHONDONTWRITEBYTECODE=1; ulimit -f 1; {line}"  # else Python keeps halves of what it compiles
-    result = subprocess.run(["bash", "-c", limited], check=False, capture_output=True, text=True)
+    result = python(LIMITED, "info", pack, "--plot", tmp_path / "plot.svg", check=False)
     assert result.returncode == 1
     assert "plot.svg: cannot be written: File too large." in result.stderr
     assert (tmp_path / "plot.svg").read_text() == "<svg>the one before</svg>"

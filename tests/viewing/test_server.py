@@ -24,7 +24,7 @@ import packer
 from packer._cli import cli
 from packer._viewing.catalog import open_catalog
 from packer._viewing.server import Server
-from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT, serving
+from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT, serving, started
 
 
 def answer(
@@ -245,38 +245,33 @@ def test_a_browser_that_is_waited_for_is_answered_meanwhile(pack: Path, tmp_path
         "with urllib.request.urlopen(sys.argv[1], timeout=20) as page:\n"
         f"    pathlib.Path({str(seen)!r}).write_bytes(sys.argv[1].encode() + page.url.encode() + page.read())\n"
     )
-    environment = {**os.environ, "BROWSER": f"{sys.executable} {browser} %s"}
-    command = [sys.executable, "-m", "packer", "view", str(pack), "--quiet"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as viewer:
+    told = {"BROWSER": f"{sys.executable} {browser} %s"}
+    with started(tmp_path / "pipe", "view", pack, "--quiet", **told) as viewer:
         until = time.monotonic() + 30
         while not seen.exists() and time.monotonic() < until:
             time.sleep(0.05)
-        viewer.send_signal(signal.SIGINT)
-        assert viewer.stdout is not None
-        address = viewer.stdout.readline().strip()
-    given, _, page = seen.read_bytes().partition(address)
+        os.kill(viewer.pid, signal.SIGINT)
+        address = viewer.output.readline().strip()
+        viewer.ended.result(60)
+    given, _, page = seen.read_bytes().partition(address.encode())
     assert given.startswith(b"http://127.0.0.1:"), "not the address that shows the secret to all users"
     assert b"<html" in page
 
 
-def test_the_command_prints_an_address_serves_it_and_ends_by_ctrl_c(pack: Path) -> None:
-    command = [sys.executable, "-m", "packer", "view", str(pack), "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as viewer:
-        assert viewer.stdout is not None
-        address = urlsplit(viewer.stdout.readline().strip())
+def test_the_command_prints_an_address_serves_it_and_ends_by_ctrl_c(pack: Path, tmp_path: Path) -> None:
+    with started(tmp_path / "pipe", "view", pack, "--no-browser") as viewer:
+        address = urlsplit(viewer.output.readline().strip())
         connection = http.client.HTTPConnection("127.0.0.1", address.port or 0, timeout=20)
         connection.request("GET", f"{address.path}ask/packs")
         assert json.loads(connection.getresponse().read())["count"] == COUNT
-        viewer.send_signal(signal.SIGINT)
-        _, error = viewer.communicate(timeout=20)
+        os.kill(viewer.pid, signal.SIGINT)
+        done = viewer.ended.result(60)
         connection.close()
-    assert viewer.returncode == 0
-    assert error.endswith("packer: press Ctrl-C to stop the server\n")
+    assert done.returncode == 0
+    assert done.stderr.endswith("packer: press Ctrl-C to stop the server\n")
 
 
-def test_ctrl_c_ends_it_in_order_while_pictures_are_made(pack: Path) -> None:
-    command = [sys.executable, "-m", "packer", "view", str(pack), "--no-browser", "--quiet"]
-
+def test_ctrl_c_ends_it_in_order_while_pictures_are_made(pack: Path, tmp_path: Path) -> None:
     def look(port: int, path: str) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         with contextlib.suppress(Exception), contextlib.closing(connection):
@@ -284,20 +279,19 @@ def test_ctrl_c_ends_it_in_order_while_pictures_are_made(pack: Path) -> None:
                 connection.request("GET", path)
                 connection.getresponse().read()
 
-    for _ in range(2):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as viewer:
-            assert viewer.stdout is not None
-            address = urlsplit(viewer.stdout.readline().strip())
+    for attempt in range(2):
+        with started(tmp_path / f"pipe{attempt}", "view", pack, "--no-browser", "--quiet") as viewer:
+            address = urlsplit(viewer.output.readline().strip())
             asked_for = address.port or 0, f"{address.path}ask/crops?index=1&size=1024&epochs=16"
             threads = [threading.Thread(target=look, args=asked_for) for _ in range(4)]
             for thread in threads:
                 thread.start()
             time.sleep(0.5)
-            viewer.send_signal(signal.SIGINT)
-            _, error = viewer.communicate(timeout=60)
+            os.kill(viewer.pid, signal.SIGINT)
+            done = viewer.ended.result(60)
         for thread in threads:
             thread.join()
-        assert (viewer.returncode, error) == (0, "")
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_port_that_is_taken_is_refused_and_another_viewer_takes_another(server: Server, pack: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 import urllib.error
@@ -17,6 +16,7 @@ import pytest
 
 import packer
 from packer._viewing.catalog import open_catalog
+from tests.command import python
 from tests.viewing.conftest import COUNT
 
 
@@ -56,10 +56,8 @@ def test_a_browser_is_opened_with_an_address_that_leads_to_the_page_once(pack: P
         "while not (seen.exists() and seen.read_text()) and time.monotonic() < until: time.sleep(0.05)\n"
         "print(viewer.url)"
     )
-    environment = os.environ | {"BROWSER": f"{sys.executable} {opener} %s"}
-    line = [sys.executable, "-c", code]
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=100, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = python(code, environment=os.environ | {"BROWSER": f"{sys.executable} {opener} %s"})
+    assert done.stderr == ""
     door, page = seen.read_text().split()
     assert page == done.stdout.strip() != door
 
