@@ -22,16 +22,12 @@ def packer_with_torch(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 if "forkserver" in multiprocessing.get_all_start_methods():
-    multiprocessing.set_forkserver_preload(["__main__", "torch", "packer", "torchvision"])
 
     class _Process(context.ForkServerProcess):
         """A fork of a server that has imported torch; it gets what a spawned process gets: also the environment."""
 
         def __init__(self, target: Callable[..., None], args: tuple[Any, ...], **options: Any) -> None:
             super().__init__(target=_run, args=(dict(os.environ), target, args), **options)
-
-    class _Context(context.ForkServerContext):
-        Process = _Process  # type: ignore[assignment]
 
 
 def _run(environment: Mapping[str, str], target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
@@ -41,12 +37,7 @@ def _run(environment: Mapping[str, str], target: Callable[..., None], arguments:
 
 
 @pytest.fixture
-def prepared_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def prepared_processes(quick_spawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let processes that this one would spawn be forks of a server that has imported torch."""
     if "forkserver" in multiprocessing.get_all_start_methods():
-        own, prepared = multiprocessing.get_context, _Context()
-
-        def chosen(method: str | None = None) -> context.BaseContext:
-            return prepared if method == "spawn" else own(method)
-
-        monkeypatch.setattr(multiprocessing, "get_context", chosen)
+        monkeypatch.setattr(context.ForkServerContext, "Process", _Process)
