@@ -126,6 +126,9 @@ DAMAGES: Mapping[str, Callable[[Path, Path], None]] = {
 
 
 FEW_DAMAGES = ("cut in the middle", "overwritten", "removed")
+ROUNDS = (*((damage, False) for damage in FEW_DAMAGES), ("cut to nothing", True), ("overwritten", True))
+"""Damages, and whether the same was asked before."""
+FEW_ROUNDS = (("cut in the middle", False), ("overwritten", True))
 
 
 def looked_at(value: Any) -> Any:  # noqa: PLR0911
@@ -248,6 +251,7 @@ SUBJECTS: dict[str, tuple[Call, dict[str, Call]]] = {
     "two packs": (lambda path: packer.open_dataset([path, path]), BOTH),
 }
 FEW = ("dataset", "loader", "reader")
+Round = tuple[str, bool]
 
 
 def asked_for(columns: Mapping[str, Any], name: str) -> Any:
@@ -320,28 +324,30 @@ def outcome(ask: Call, value: Any) -> Any:
         return error
 
 
-def ask_all(
-    kind: str, pack: tuple[Path, Path], work: Path, *, subjects: Collection[str], all_ways: bool = False
-) -> Iterator[str]:
-    """Damage open packs in every way, and ask; yield what is about to be asked, and what is wrong."""
+def ask_all(kind: str, pack: tuple[Path, Path], work: Path, rounds: Mapping[str, Collection[Round]]) -> Iterator[str]:
+    """Damage open packs, and ask; yield what is about to be asked, and what is wrong.
+
+    `rounds` has, for each subject, the damages.
+    """
     whole, other = pack
     inside = {"index": "x.index", "base": "files"}.get(kind, "")
     path = work / "x.index" if inside else work
-    restored(whole, work)
-    everything = list(asked(path, subjects))
-    expected = {name: outcome(ask, open_it(path)) for name, open_it, ask in everything}
-    rounds = [(damage, False) for damage in (DAMAGES if all_ways else FEW_DAMAGES)]
-    for damage, warm in [*rounds, ("cut to nothing", True), ("overwritten", True)]:
-        for name, open_it, ask in everything:
+    for subject in rounds:
+        restored(whole, work)
+        everything = list(asked(path, [subject]))
+        expected = {name: outcome(ask, open_it(path)) for name, open_it, ask in everything}
+        for damage, warm in rounds[subject]:
             restored(whole, work)
-            value = open_it(path)
-            if warm and not name.endswith(".close"):
-                outcome(ask, value)
+            opened = [open_it(path) for _, open_it, _ in everything]  # one for each question: the first one asked of it
+            for value, (name, _, ask) in zip(opened, everything, strict=True):
+                if warm and not name.endswith(".close"):
+                    outcome(ask, value)
             DAMAGES[damage](work / inside if inside else work, other / inside if inside else other)
-            yield f"{damage}, {name}{', asked before' * warm}"
-            found = outcome(ask, value)
-            if not isinstance(found, PackerError) and repr(found) != repr(expected[name]):
-                yield f"WRONG: {repr(found)[:300]} and not {repr(expected[name])[:300]}"
+            for value, (name, _, ask) in zip(opened, everything, strict=True):
+                yield f"{damage}, {name}{', asked before' * warm}"
+                found = outcome(ask, value)
+                if not isinstance(found, PackerError) and repr(found) != repr(expected[name]):
+                    yield f"WRONG: {repr(found)[:300]} and not {repr(expected[name])[:300]}"
 
 
 def in_a_fork(lines: Callable[[], Iterator[str]]) -> tuple[int, list[str]]:
@@ -382,10 +388,13 @@ def test_damage_to_an_open_pack_is_an_error_and_no_signal(
         monkeypatch.setattr("packer._storage.packfile.MOST_HELD", -1)
     monkeypatch.setattr("packer._table._SHARED_FROM", 1)  # as tables of thousands
     pack, work = made(kind), tmp_path / "work"
-    all_ways = kind == "lmdb" and held
-    # Datasets and Loaders of the layouts of other tools read through one base of their readers.
-    subjects = SUBJECTS if all_ways else ("reader",) if kind in LAYOUTS else FEW
-    status, seen = in_a_fork(lambda: ask_all(kind, pack, work, subjects=subjects, all_ways=all_ways))
+    if kind == "lmdb" and held:
+        more = [(damage, False) for damage in DAMAGES if damage not in FEW_DAMAGES]
+        rounds = {subject: [*ROUNDS, *more] if subject in FEW else ROUNDS for subject in SUBJECTS}
+    else:
+        # Datasets and Loaders ask readers. Those of the layouts of other tools have one base.
+        rounds = {"reader": ROUNDS} | ({} if kind in LAYOUTS else dict.fromkeys(("dataset", "loader"), FEW_ROUNDS))
+    status, seen = in_a_fork(lambda: ask_all(kind, pack, work, rounds))
     wrong = [seen[number - 1 : number + 1] for number, line in enumerate(seen) if line.startswith("WRONG")]
     assert not wrong
     assert status == 0, f"ended by signal {os.WTERMSIG(status)} at: {seen[-1:]}"
