@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from packer._packs.info import digest
 from packer._sources.imagefolder import imagefolder_source
 from packer.errors import ClusterError, ResumeError
 from packer.testing.photos import draw_imagefolder
-from tests.command import command, packer, packer_many
+from tests.command import command, packer, packer_many, python
 from tests.samples import solid
 
 distributed = pytest.importorskip("distributed", reason="needs Dask: pip install dask-jobqueue")
@@ -210,7 +209,7 @@ def test_dask_is_asked_for_in_words_that_install_it(tmp_path: Path) -> None:
     solid(tmp_path / "tree" / "a" / "1.png")
     code = "import sys; sys.modules['distributed'] = None; import packer._cli; packer._cli.main()"
     line = ["convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster", "local:1"]
-    result = subprocess.run([sys.executable, "-c", code, *map(str, line)], capture_output=True, text=True, check=False)
+    result = python(code, *line, check=False)
     assert result.returncode == 1
     assert "--cluster needs Dask: pip install 'packer-images[cluster]' (" in result.stderr
 

@@ -54,7 +54,7 @@ def boxes_by_torchvision(boxes: Numbers, size: tuple[int, int], box: Box) -> Num
     return np.asarray(moved)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), size=SIZES, seed=st.integers(0, 1000))
 def test_boxes_lie_where_torchvision_puts_them(data: st.DataObject, size: tuple[int, int], seed: int) -> None:
     box = data.draw(records(size))._replace(padding=0)
@@ -95,7 +95,7 @@ def test_boxes_are_dropped_below_the_visible_share_that_one_sets() -> None:
     assert (none.boxes.shape, none.kept.shape) == ((0, 4), (0,))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), size=SIZES, seed=st.integers(0, 1000))
 def test_keypoints_lie_where_torchvision_puts_them(data: st.DataObject, size: tuple[int, int], seed: int) -> None:
     box = data.draw(records(size))._replace(padding=0)

@@ -100,7 +100,7 @@ def test_random_resized_crops_of_masks_are_torchvisions(dtype: type) -> None:
         assert np.array_equal(found, expected)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), size=st.tuples(st.integers(1, 70), st.integers(1, 70)), fill=st.sampled_from([0, 255]))
 def test_windows_of_masks_are_torchvisions(data: st.DataObject, size: tuple[int, int], fill: int) -> None:
     pixels, box = ids(*size), data.draw(boxes(size))
@@ -116,7 +116,7 @@ def test_windows_of_masks_are_torchvisions(data: st.DataObject, size: tuple[int,
         assert np.array_equal(nearest(pixels, box, fill), by_torchvision(pixels, box, fill))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     data=st.data(), size=st.tuples(st.integers(1, 40), st.integers(1, 40)), channels=st.sampled_from([0, 1, 2, 3, 4])
 )

@@ -36,6 +36,7 @@ X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 Both = Callable[[Callable[[], Pixels | None]], bool]
 many = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+some = settings(many, max_examples=100)
 
 
 def test_the_module_says_which_vectors_it_has(other: ModuleType, request: pytest.FixtureRequest) -> None:
@@ -106,7 +107,7 @@ def test_views_of_images_that_end_too_early(by_both: Both) -> None:
     assert by_both(lambda: made(images))
 
 
-@many
+@some
 @given(
     image=st.builds(
         noise, st.integers(0, 2**32), st.sampled_from(SAMPLINGS), st.sampled_from([0, 1, 15, 20]), st.booleans()
@@ -224,7 +225,7 @@ def test_parts_of_tiles(by_both: Both) -> None:
             assert by_both(lambda data=data, found=found: decoded(data, (650, 800), found))  # type: ignore[misc]
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@some
 @given(size=st.tuples(st.integers(1, 90), st.integers(1, 90)), level=st.sampled_from([0, 6]), data=st.data())
 def test_pngs(by_both: Both, size: tuple[int, int], level: int, data: st.DataObject) -> None:
     """Their filters are undone, and their checksums are computed, with vectors too."""
