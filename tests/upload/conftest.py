@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -25,10 +26,22 @@ def moto() -> Iterator[Moto]:
     server.close()
 
 
+@functools.cache
+def shared_loader(*paths: str | None) -> Any:
+    """Return botocore's loader of its descriptions of services; it keeps what it has read."""
+    from botocore.loaders import create_loader
+
+    return create_loader(*paths)
+
+
 @pytest.fixture
 def s3(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return boto3's client of the server, which the environment names to packer too."""
     import boto3
+    import botocore.session
+
+    # Reading the descriptions takes most of the time of a short upload, and each session has a loader of its own.
+    monkeypatch.setattr(botocore.session, "create_loader", shared_loader)
 
     for name, value in {
         "AWS_ACCESS_KEY_ID": "testing",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,10 @@ import pytest
 
 import packer
 from packer.errors import DestinationError, OptionError, RemoteError, ResumeError
+from tests.command import command, packer as run_packer
 from tests.containers.lmdbs import write_lmdb
 from tests.samples import content
 from tests.upload.stores import CutError, Proxy
-
-
-def convert(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "packer", "convert", *map(str, words)]
-    return subprocess.run(line, capture_output=True, text=True, check=False)
 
 
 def stored(s3: Any, bucket: str, key: str) -> dict[str, bytes]:
@@ -76,14 +71,13 @@ def test_a_killed_upload_is_finished_by_the_same_command(  # noqa: PLR0917
 
     proxied(watch)
     words = [large_tree, f"s3://{bucket}/t.lmdb", "--scratch", tmp_path / "scratch"]
-    line = [sys.executable, "-m", "packer", "convert", *map(str, words)]
-    killed = subprocess.Popen(line, stderr=subprocess.DEVNULL)
+    killed = subprocess.Popen(command("convert", *words), stderr=subprocess.DEVNULL)
     running.append(killed)
     assert killed.wait(120) == -9
     left = b"".join(path.read_bytes() for path in (tmp_path / "scratch").rglob("*.json*"))
     assert b"upload" in left or b"before" in left
     assert b"a-secret-that-nobody-sees" not in left
-    again = convert(*words)
+    again = run_packer("convert", *words)
     assert again.returncode == 0, again.stderr
     assert "its upload goes on" in again.stderr
     packer.convert(large_tree, tmp_path / "local.lmdb")
