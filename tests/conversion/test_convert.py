@@ -63,11 +63,11 @@ def convert_tree(tree: Path, destination: Path, **options: Any) -> Any:
 def test_the_number_of_workers_changes_no_byte(tree: Path, tmp_path: Path, format: str, codec: str) -> None:
     recipe = Recipe(codec=codec)
     packs = []
-    for workers in (1, 2, 7):
+    for workers in (1, 2, 7) if codec == "keep" else (1, 7):
         path = tmp_path / f"{workers}{SUFFIXES[format]}"
         convert_tree(tree, path, recipe=recipe, workers=workers)
         packs.append(content(path))
-    assert packs[0] == packs[1] == packs[2]
+    assert all(pack == packs[0] for pack in packs)
     assert not list(tmp_path.glob("*.partial"))
 
 

@@ -7,8 +7,6 @@ import re
 import shutil
 import socket
 import stat
-import subprocess
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -26,7 +24,7 @@ from packer._formats.reader import read_manifest, write_manifest
 from packer._storage.place import place_of
 from packer._table import Sample
 from packer.errors import DestinationError
-from tests.command import packer_many, without_root_powers
+from tests.command import packer as run, packer_many, without_root_powers
 from tests.containers.lmdbs import write_lmdb
 from tests.samples import content, noise, write_pack
 
@@ -280,10 +278,7 @@ def test_a_file_that_cannot_be_read_is_not_replaced(room: Path) -> None:
     dst = room / "x.lmdb"
     dst.write_text("notes")
     dst.chmod(0)
-    line = [sys.executable, "-m", "packer", "convert", str(room / "tree"), str(dst), "--overwrite"]
-    if os.geteuid() == 0:
-        line = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *line]
-    refused = subprocess.run(line, capture_output=True, text=True, check=False)
+    refused = run("convert", room / "tree", dst, "--overwrite", powerless=True)
     assert refused.returncode == 1
     assert "x.lmdb: exists, and cannot be recognised as a pack" in refused.stderr
     assert "Permission denied" in refused.stderr

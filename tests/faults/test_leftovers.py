@@ -14,6 +14,7 @@ import torch
 
 import packer
 from packer.errors import CorruptPackError, ImageChangedError, ResumeError
+from tests.command import packer as run
 from tests.golden.leftovers import IMAGES, KEPT, LARGE, MADE_IN, SERVER, VERSION, draw, put
 from tests.golden.leftovers.states import BATCH, LOADERS, SAMPLERS, dataset_at, followed
 from tests.samples import content
@@ -85,8 +86,7 @@ def test_a_conversion_in_parts_goes_on(work: Path) -> None:
 def test_tasks_of_a_conversion_in_parts_go_on_with_its_list(work: Path) -> None:
     path = put("half", work) / "pack.lmdb"
     for number in (2, 1):
-        convert = ["convert", "--quiet", str(work / "tree"), str(path), "--parts", "3", "--part", str(number)]
-        subprocess.run([sys.executable, "-m", "packer", *convert], check=True)
+        assert run("convert", "--quiet", work / "tree", path, "--parts", 3, "--part", number).returncode == 0
     assert_as_fresh(path, work, parts=3)
 
 
@@ -165,8 +165,8 @@ def test_an_upload_goes_on(work: Path, store: Store) -> None:
 @same_version
 def test_a_conversion_in_parts_in_a_store_goes_on(work: Path, store: Store) -> None:
     store.put(files_in(put("objects", work)))
-    line = ["convert", "--quiet", str(work / "tree"), "s3://leftovers/pack.lmdb", "--parts", "2", "--part", "1"]
-    subprocess.run([sys.executable, "-m", "packer", *line, "--scratch", str(work / "scratch")], check=True)
+    line = ["convert", "--quiet", work / "tree", "s3://leftovers/pack.lmdb", "--parts", 2, "--part", 1]
+    assert run(*line, "--scratch", work / "scratch").returncode == 0
     packer.convert(work / "tree", work / "fresh.lmdb", parts=2)
     assert "pack.lmdb/part-00000.lmdb" not in store.sent()
     assert store.objects() == {f"pack.lmdb/{name}": data for name, data in files_in(work / "fresh.lmdb").items()}

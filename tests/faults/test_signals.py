@@ -20,14 +20,14 @@ from tests.samples import SUFFIXES, content
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 
 
-def line(many: Path, path: Path) -> list[str]:
-    return command("convert", many, path, "--codec", "png", *(["--shard-size", "3MB"] if path.suffix == ".pth" else []))
+def words(many: Path, path: Path) -> list[object]:
+    return ["convert", many, path, "--codec", "png", *(["--shard-size", "3MB"] if path.suffix == ".pth" else [])]
 
 
 def begin(many: Path, path: Path, **options: Any) -> subprocess.Popen[str]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     # A shell's background jobs ignore SIGINT, and so would this one, when the tests run in such a job.
-    return subprocess.Popen(line(many, path), preexec_fn=listen, **{**pipes, **options})  # noqa: PLW1509
+    return subprocess.Popen(command(*words(many, path)), preexec_fn=listen, **{**pipes, **options})  # noqa: PLW1509
 
 
 def listen() -> None:
@@ -58,7 +58,7 @@ def test_stopped_by_a_signal(many: Path, tmp_path: Path, format: str, name: str,
     assert "Traceback" not in errors
     assert not any(child.is_running() for child in children)
     assert not path.exists()
-    result = subprocess.run(line(many, path), capture_output=True, text=True, check=False)
+    result = packer(*words(many, path))
     assert result.returncode == 0
     assert "continued after" in result.stdout
     assert verify(path) == []
@@ -94,7 +94,7 @@ def test_a_terminal_that_is_closed(many: Path, tmp_path: Path) -> None:
             signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
 
         files = dict.fromkeys(("stdin", "stdout", "stderr"), side)
-        process = subprocess.Popen(line(many, path), preexec_fn=take, **files, text=True)  # noqa: PLW1509
+        process = subprocess.Popen(command(*words(many, path)), preexec_fn=take, **files, text=True)  # noqa: PLW1509
         os.close(side)
         wait_for_samples(process, path)
         os.close(terminal)

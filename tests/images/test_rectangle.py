@@ -173,7 +173,7 @@ def test_mirroring_before_resizing_changes_nothing(size: tuple[int, int], output
 
 
 @pytest.mark.skipif(jpeg_tiles._native is None, reason="needs a C compiler when packer is installed")
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_compiled_and_in_python_the_rows_are_the_same(data: st.DataObject) -> None:
     image = bytearray(IMAGES[data.draw(st.sampled_from(sorted(IMAGES)))])
