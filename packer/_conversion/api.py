@@ -283,7 +283,7 @@ def convert(
             return conversion.upload(conversion.made or _converted(conversion.request, request.dst, progress))
     if scratch is not None:
         raise OptionError(
-            f"{option('scratch')} applies only if DST is a URL; otherwise the pack is made at its destination"
+            f"{option('scratch')} applies only if DST is a URL; otherwise packer makes the pack at its destination"
         )
     if request.parts is None:
         request.require_destination()

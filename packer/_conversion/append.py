@@ -105,7 +105,7 @@ def _values(options: Mapping[str, Any]) -> dict[str, Any]:
     for name in options:
         if name not in known or name in OF_THE_PACK:
             decided = name in (*OF_THE_PACK, "src", "dst")
-            why = "the pack decides it" if decided else "packer.convert has no such argument"
+            why = "the pack determines it" if decided else "packer.convert has no such argument"
             raise OptionTypeError(f"append takes no {name!r}: {why}")
     return values_of(ConversionRequest, options)
 
@@ -115,16 +115,16 @@ def _require_parts(pack: Path) -> Manifest:
         manifest = reader.manifest
     name = printable(pack)
     if manifest.format == INDEX.name:
-        raise DestinationError(f"{name}: an index cannot be appended to. Index all images again")
+        raise DestinationError(f"{name}: an index cannot be appended to. Make a new index of all images")
     if not manifest.parts:
         if manifest.format in FORMATS and not FORMATS[manifest.format].parts:
             raise DestinationError(
-                f"{name}: a pack in the layout of another tool cannot be changed. Convert the new images to a pack "
-                f"of their own, and open both together: open_dataset([a, b])"
+                f"{name}: a pack in the layout of another tool cannot be changed. Convert the new images to a pack of "
+                "their own, and open both packs together: open_dataset([a, b])"
             )
         raise DestinationError(
-            f"{name}: a pack without parts cannot be changed. Convert it to a pack with parts, and append to that one: "
-            f"`packer convert {name} {printable(pack.with_name(f'{pack.stem}-parts{pack.suffix}'))} --parts 1`"
+            f"{name}: a pack without parts cannot be changed. Convert it to a pack with parts, and append to the new "
+            f"pack: `packer convert {name} {printable(pack.with_name(f'{pack.stem}-parts{pack.suffix}'))} --parts 1`"
         )
     return manifest
 
@@ -150,10 +150,10 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
         if not new:
             raise
         raise SourceError(
-            f"{shown} has no class {_joined(new)}, and its classes are fixed. Convert {printable(request.src)} to a "
-            f"pack OTHER of its own, and then both to a new pack: `packer merge {shown} OTHER NEW --classes union`"
+            f"{shown} has no class {_joined(new)}, and append cannot add classes. Convert {printable(request.src)} to "
+            f"a pack OTHER, and then merge both into a new pack: `packer merge {shown} OTHER NEW --classes union`"
         ) from None
-    remedy = "The classes of a field never change: convert both again, with all classes, to a new pack."
+    remedy = "append cannot add classes to a field: convert all images again, with all classes, to a new pack."
     source = with_given_classes(source, whole.fields, pack, request.bad_samples(), request.labels, remedy=remedy)
     would = provenance(source, request.recipe)
     differences = setting_differences(
@@ -161,7 +161,8 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
     )
     if differences:
         raise OptionError(
-            f"{shown} was made with other settings: {'; '.join(differences)}. Pass the options with which it was made."
+            f"{shown} was made with other settings: {'; '.join(differences)}. Pass the options that the pack was made "
+            "with."
         )
     for what, here, there in (
         ("label type", whole.label_type, source.label_type),
@@ -169,8 +170,8 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
     ):
         if here != there:
             raise SourceError(
-                f"{shown} has the {what} {here}, and {printable(request.src)} has {there}. A part has what the pack "
-                "has: convert others to a pack of their own, and open_dataset([a, b]) reads both"
+                f"{shown} has the {what} {here}, and {printable(request.src)} has {there}. They must be the same. "
+                "Convert the new images to a pack of their own, and open both packs together: open_dataset([a, b])"
             )
     _require_same_fields(pack, whole.fields, request.src, source.fields)
     return source
@@ -193,9 +194,8 @@ def _require_same_fields(pack: Path, whole: Sequence[Field], src: Path, own: Seq
 
 def _other_fields(problem: str) -> SourceError:
     return SourceError(
-        f"{problem}. A part has the pack's fields, in the same order: say the {option('fields')} and "
-        f"{option('columns')} that the pack was "
-        "made with, or convert others to a pack of their own"
+        f"{problem}. New images must have the pack's fields, in the same order: pass the {option('fields')} and "
+        f"{option('columns')} that the pack was made with, or convert the new images to a pack of their own"
     )
 
 
@@ -235,8 +235,8 @@ def _part(request: ConversionRequest, source: Source, progress: Callable[[Conver
         return request.convert(source, progress)
     if os.path.islink(path) or not looks_like_pack(path) or not _is_made(path, source, request):
         raise DestinationError(
-            f"{printable(path)}: contains an unfinished part of other images. Append those first, or pass "
-            f"{option('fresh', True)} to delete this part."
+            f"{printable(path)}: contains an unfinished part of other images. Run the command for these images again "
+            f"first, or pass {option('fresh', True)} to delete this part."
         )
     remove(WorkspacePaths(path).directory)
     with open_pack(path) as reader:

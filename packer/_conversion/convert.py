@@ -250,7 +250,7 @@ def convert(
 def _check_arguments(on_error: str, workers: int | None, report: str | os.PathLike[str] | None) -> None:
     require_policy(on_error)
     if workers is not None and workers < 1:
-        raise OptionError(f"workers is 1 or more, not {workers}")
+        raise OptionError(f"workers must be 1 or more, not {workers}")
     if report is not None:
         check_report(report)
 
@@ -269,8 +269,8 @@ def _refuse_gaps(workspace: Workspace, record: ConversionRecord) -> None:
     """Raise ResumeError if an earlier run left images out, and this run must not leave any out."""
     if record.skipped:
         raise ResumeError(
-            f"{printable(workspace.directory)} holds an unfinished conversion that left files out. "
-            f"Pass {option('on_error', 'skip')} as before, or {option('fresh', True)} to start over."
+            f"{printable(workspace.directory)} contains an unfinished conversion that left out files. Pass "
+            f"{option('on_error', 'skip')} as before, or {option('fresh', True)} to start over."
         )
 
 
@@ -337,7 +337,7 @@ def _complete(
         names = table.sample_names()
         described["sha256"] = listing_digest(source.classes, names, table.label, source.label_type)
         if account is not None and source.label_type == "class":
-            account.unlabeled("they were given without a label", count=int((table.label == UNLABELED).sum()))
+            account.unlabeled("they have no label", count=int((table.label == UNLABELED).sum()))
     manifest = Manifest(
         format=format,
         count=len(table),
@@ -371,22 +371,22 @@ def require_format(name: str) -> Format:
     for row in FORMATS.values():
         if name == row.name or f".{name}" in row.suffixes:
             return row
-    raise OptionError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
+    raise OptionError(f"format must be one of {', '.join(FORMATS)}, not {name!r}")
 
 
 def require_parts(format: Format) -> None:
     """Raise OptionError if packs of a format cannot be parts."""
     if not format.parts:
         raise OptionError(
-            f"{option('parts')} would make a directory of packs, which other tools cannot read: "
-            f"{format.suffixes[0]} has no parts. Leave {option('parts')} out."
+            f"{option('parts')} makes a directory of packs, which other tools cannot read as {format.suffixes[0]}. "
+            f"Leave out {option('parts')}."
         )
 
 
 def require_policy(on_error: str) -> None:
     """Raise ValueError if `on_error` is neither "fail" nor "skip"."""
     if on_error not in ERROR_POLICIES:
-        raise OptionError(f"on_error is 'fail' or 'skip', not {on_error!r}")
+        raise OptionError(f"on_error must be 'fail' or 'skip', not {on_error!r}")
 
 
 def require_space(source: Source, recipe: Recipe, destination: Path, done: int = 0) -> None:
@@ -415,9 +415,10 @@ def require_space(source: Source, recipe: Recipe, destination: Path, done: int =
     free = _free(destination.parent)
     if free is not None and needed > free:
         raise DestinationError(
-            f"{printable(destination)}: its images take {needed / 1e6:,.1f} MB, and the disk has {free / 1e6:,.1f} MB "
-            f"left. Free some space, choose another disk, make the images smaller with {option('resize')}, or, where "
-            f"the disk compresses or says too little, {option('ignore_free_space', True)}."
+            f"{printable(destination)}: the images need {needed / 1e6:,.1f} MB, but the disk has only "
+            f"{free / 1e6:,.1f} MB left. Free some space, choose another disk, or make the images smaller with "
+            f"{option('resize')}. If the disk compresses files or reports too little free space, pass "
+            f"{option('ignore_free_space', True)}."
         )
 
 
@@ -477,6 +478,6 @@ def note_on_overhead(format: str, count: int, data: float, taken: float) -> str 
     if format != "lmdb" or data <= 0 or overhead < _MUCH * data or overhead - least < _WORTH_A_WORD:
         return None
     return (
-        f"small images: .lmdb takes {in_units(overhead)} ({overhead / data:.0%}) beside them, and .h5 would take "
+        f"small images: .lmdb adds {in_units(overhead)} ({overhead / data:.0%}) to their size, .h5 would add "
         f"{in_units(least)} ({least / data:.0%})"
     )

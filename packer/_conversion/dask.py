@@ -100,7 +100,9 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             advice = ""
             if where in JOB_QUEUES:
-                advice = ". Say in ~/.config/dask/jobqueue.yaml what a job is, as scripts/slurm/jobqueue.yaml does"
+                advice = (
+                    ". Describe the jobs in ~/.config/dask/jobqueue.yaml; scripts/slurm/jobqueue.yaml is an example"
+                )
             raise ClusterError(f"--cluster {printable(where)}: {error}{advice}") from error
         yield opened.enter_context(client)
 
@@ -175,7 +177,9 @@ def convert_on(
         finally:
             run.cancel()
     except OSError as error:
-        raise ClusterError(f"the scheduler was lost: {error}. The same command continues.") from error
+        raise ClusterError(
+            f"the connection to the scheduler was lost: {error}. Run the same command to continue."
+        ) from error
     finally:
         client.unsubscribe_topic(_TOPIC)
     if run.failed:
@@ -183,8 +187,8 @@ def convert_on(
             f"  part {number}: {printable(reasons[-1])}" for number, reasons in sorted(run.failed.items())
         )
         raise ClusterError(
-            f"{len(run.failed)} of {partition.parts} parts failed {_ATTEMPTS} times, the others are made:\n{causes}\n"
-            "Mend the cause; the same command makes what is missing."
+            f"{len(run.failed)} of {partition.parts} parts failed {_ATTEMPTS} times, the other parts are "
+            f"complete:\n{causes}\nFix the cause, and run the same command to make the missing parts."
         )
     return run.parts
 
@@ -257,7 +261,7 @@ class _Run:
         elif future.status == "error":
             self._fail(future, str(future.exception()))
         else:
-            self._fail(future, f"it was {future.status}")
+            self._fail(future, f"its Dask task was {future.status}")
 
     def _fail(self, future: Any, reason: str) -> None:
         number, address = self._running.pop(future)

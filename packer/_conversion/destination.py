@@ -291,7 +291,7 @@ class Destination(ABC):
 
     def gone(self) -> DestinationError:
         """Return the error for a job that is no longer in progress."""
-        return DestinationError(f"{printable(self.path)}: another process finished it, or dropped it")
+        return DestinationError(f"{printable(self.path)}: another process finished this conversion or deleted it")
 
     def complete_parts(self, job: Job) -> list[str]:
         """Return the names of all parts; raise DestinationError if some are missing."""
@@ -304,17 +304,19 @@ class Destination(ABC):
     def require_samples(self, job: Job, manifest: Manifest) -> None:
         """Raise SourceError if the joined pack has no sample."""
         if not manifest.count:
-            raise SourceError(f"{printable(self.path)}: not one of {job['images']} images can be read")
+            raise SourceError(f"{printable(self.path)}: none of the {job['images']} images can be read")
 
     def finished(self) -> Manifest:
         """Return the manifest of a finished pack with parts; raise DestinationError if there is no such pack."""
         if not self.is_present():
             raise DestinationError(
-                f"{printable(self.path)}: no conversion in parts was begun. Begin one with {self.command}."
+                f"{printable(self.path)}: no conversion in parts was started here. Start one with {self.command}."
             )
         with open_pack(self.path) as reader:
             if not reader.manifest.parts:
-                raise DestinationError(f"{printable(self.path)}: a pack without parts, which is finished")
+                raise DestinationError(
+                    f"{printable(self.path)}: is a complete pack without parts, so there is nothing to finish"
+                )
             return reader.manifest
 
 
@@ -463,7 +465,7 @@ class LocalDestination(Destination):
         except DestinationError as error:
             if isinstance(error, PackLockedError) or os.path.exists(path):
                 raise
-            return PartCounts.of(task.convert(path), f"not made on scratch: {error}")
+            return PartCounts.of(task.convert(path), f"made at the destination, not in the scratch directory: {error}")
 
     def _make_on_scratch(self, task: PartTask, path: Path, room: Path) -> PartCounts:
         with writing_to(room):
@@ -572,7 +574,7 @@ class StoreDestination(Destination):
             if self.job() is not None:
                 return None
             raise DestinationError(
-                f"{printable(self.path)}/: holds objects, and neither a pack nor a conversion in parts. Look at "
+                f"{printable(self.path)}/: contains objects that are neither a pack nor a conversion in parts. Check "
                 "them and delete them, or choose another name."
             )
         with self._upload_directory() as (directory, log):
@@ -646,8 +648,8 @@ class StoreDestination(Destination):
         path = self.part(task.name)
         if not task.is_at(path):
             raise DestinationError(
-                f"{printable(path)}: is a part of another conversion. Look at what is there and delete "
-                f"it, or choose another name than {printable(self.path)}."
+                f"{printable(path)}: is a part of another conversion. Check what it is and delete it, or choose "
+                f"another name than {printable(self.path)}."
             )
         return PartCounts.at(path)
 
@@ -671,7 +673,9 @@ class StoreDestination(Destination):
 
         def refuse() -> None:
             if time.monotonic() >= deadline:
-                raise PackLockedError(f"{printable(room)}: another process is making part {task.number} in it")
+                raise PackLockedError(
+                    f"{printable(room)}: another process is making part {task.number} in this directory"
+                )
 
         with held(room.with_name(f"{name}.lock"), refuse):
             with writing_to(room):
@@ -714,8 +718,8 @@ class StoreDestination(Destination):
 
     def _exists_already(self) -> DestinationError:
         return DestinationError(
-            f"{printable(self.path)}: exists already. Choose another name, or delete it first: parts of a new "
-            "pack would replace those of the old one under its readers."
+            f"{printable(self.path)}: exists already. Choose another name, or delete it first: otherwise parts of the "
+            "new pack would replace parts of the old one while programs read it."
         )
 
 
@@ -737,22 +741,22 @@ def _parsed_job(text: bytes, path: Path, directory: Path) -> dict[str, Any]:
     try:
         job = json.loads(text.decode("ascii"))
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, directory, "it is no JSON text") from error
+        raise _damaged(path, directory, "it is not JSON") from error
     for where, members in ((job, _MEMBERS), (job.get("settings") if isinstance(job, dict) else None, _SETTINGS)):
         if not isinstance(where, dict):
-            raise _damaged(path, directory, "it is not the JSON object that it was")
+            raise _damaged(path, directory, "it is not the expected JSON object")
         for name, kind in members.items():
             if type(where.get(name)) is not kind:
-                raise _damaged(path, directory, f"{name!r} is missing, or not what it was")
+                raise _damaged(path, directory, f"{name!r} is missing or has the wrong type")
     if job["settings"]["format"] not in FORMATS or job["settings"]["parts"] < 1:
-        raise _damaged(path, directory, "its format or its number of parts is none")
+        raise _damaged(path, directory, "its format or its number of parts is invalid")
     return dict(job)
 
 
 def _damaged(path: Path, directory: Path, problem: str) -> DestinationError:
     return DestinationError(
-        f"{printable(path)}: damaged: {problem}. "
-        f"Remove {printable(directory)}, and convert again: that makes all parts anew."
+        f"{printable(path)}: damaged: {problem}. Remove {printable(directory)}, and convert again, which makes all "
+        "parts again."
     )
 
 
@@ -816,6 +820,6 @@ def make_own_directory(directory: Path) -> None:
     own = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & stat.S_IWOTH)
     if not own or not stat.S_ISDIR(status.st_mode):
         raise DestinationError(
-            f"{printable(directory)}: is no directory that is yours alone. Remove it, or say another "
-            f"{option('scratch')}."
+            f"{printable(directory)}: must be a directory that belongs to you and that nobody else may write to. "
+            f"Remove it, or pass another {option('scratch')}."
         )

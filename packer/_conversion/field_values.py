@@ -63,7 +63,7 @@ def prepare_values(
 def _mask(field: Field, data: Buffer, change: Change, recipe: Recipe) -> Buffer:
     info = inspect(data, recipe.max_pixels)
     if info.kind in _LOSSY:
-        raise ImageError(f"a mask is never lossy, and this one is {info.kind.upper()}: save it as PNG")
+        raise ImageError(f"the mask is a {info.kind.upper()}, but masks must be stored without loss: save it as PNG")
     _require_size("mask", (info.height, info.width), change.size)
     if change.orientation == 1 and change.box is None:
         decode_mask(data, max_pixels=recipe.max_pixels)  # raises an error if the mask is invalid
@@ -104,9 +104,9 @@ def _moved_boxes(boxes: npt.NDArray[np.float32], change: Change) -> npt.NDArray[
     moved = crop_boxes(boxes, change.box, min_size=0.0)
     if not moved.kept.all():
         raise ImageError(
-            f"box {int(np.flatnonzero(~moved.kept)[0])} has no area, or lies outside of what "
-            f"{option('resize')} leaves. "
-            f"Say {option('resize_mode', 'short')}, which leaves all of the image, and leave such boxes out"
+            f"box {int(np.flatnonzero(~moved.kept)[0])} has no area, or lies outside the part of the image that "
+            f"{option('resize')} keeps. Pass {option('resize_mode', 'short')}, which keeps the whole image, and "
+            "remove boxes without area"
         )
     return moved.boxes
 
@@ -145,9 +145,9 @@ _PREPARED: Mapping[str, Callable[[Field, Any, Change, Recipe], Stored]] = {
 
 def _require_size(what: str, found: tuple[int, int], size: tuple[int, int]) -> None:
     if found != size:
-        advice = "" if what == "mask" else ". Images of other sizes can be stored as bytes"
+        advice = "" if what == "mask" else ". Images of other sizes can be stored as a field of the kind bytes"
         raise ImageError(
-            f"the {what} has {found[1]} x {found[0]} pixels, and its image has {size[1]} x {size[0]}{advice}"
+            f"the {what} has {found[1]} x {found[0]} pixels, but its image has {size[1]} x {size[0]}{advice}"
         )
 
 
@@ -158,8 +158,8 @@ def _require_inside(what: str, points: npt.NDArray[np.float32], size: tuple[int,
     for row in np.flatnonzero(outside)[:1].tolist():
         thing = points[row // each * each : row // each * each + each].ravel().tolist()
         raise ImageError(
-            f"{what} {row // each} at {', '.join(f'{number:g}' for number in thing)} lies outside of the image of "
-            f"{width} x {height} pixels: mend it, or leave it out"
+            f"{what} {row // each} at {', '.join(f'{number:g}' for number in thing)} lies outside the image of "
+            f"{width} x {height} pixels: correct it, or leave it out"
         )
 
 
@@ -168,8 +168,8 @@ def _png(pixels: npt.NDArray[Any], like: Buffer | None) -> bytes:
     array = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     if array.dtype.kind == "f" or array.dtype.itemsize > 2:
         raise ImageError(
-            f"pixels of {array.dtype} cannot be resized or turned: PNG has 8 or 16 bits. "
-            "Store such fields as arrays or as bytes, or keep the size of the images"
+            f"pixels of {array.dtype} cannot be resized or rotated: PNG has 8 or 16 bits. Store such fields as arrays "
+            "or as bytes, or keep the size and the orientation of the images"
         )
     if array.ndim == 3 and array.dtype == np.uint16:
         return encode_deep(array)
@@ -191,8 +191,8 @@ def require_size_of_runs(segmentations: Sequence[Any], size: tuple[int, int]) ->
         if isinstance(one, dict) and tuple(one["size"]) != size:
             height, width = one["size"]
             raise ImageError(
-                f"the run lengths of segmentation {number} are of {width} x {height} pixels, and its image has "
-                f"{size[1]} x {size[0]}: they belong to another image, or to this one at another size"
+                f"the run lengths of segmentation {number} are for {width} x {height} pixels, but its image has "
+                f"{size[1]} x {size[0]}: they belong to another image, or to this image at another size"
             )
 
 

@@ -73,7 +73,7 @@ def merge(
     if not packs:
         raise OptionError("packs is empty: pass one path or more")
     if classes not in CLASS_MAPS:
-        raise OptionError(f"classes is {' or '.join(map(repr, CLASS_MAPS))}, not {classes!r}")
+        raise OptionError(f"classes must be {' or '.join(map(repr, CLASS_MAPS))}, not {classes!r}")
     _require_prefixes(prefixes, len(packs))
     require_count("workers", workers)
     destination = user_path(dst)
@@ -95,10 +95,10 @@ def merge(
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
     """Raise an error unless there are no prefixes, or one for each pack: empty, or a valid directory name."""
     if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
-        raise OptionTypeError(f"prefixes is a sequence of strings, not {prefixes!r}")
+        raise OptionTypeError(f"prefixes must be a sequence of strings, not {prefixes!r}")
     for prefix in prefixes:
         if not isinstance(prefix, str):
-            raise OptionTypeError(f"prefixes are strings, one for each of packs, not {prefix!r}")
+            raise OptionTypeError(f"prefixes must be strings, one for each of packs, not {prefix!r}")
     if prefixes and len(prefixes) != packs:
         raise OptionError(
             f"{option('prefixes')} is required once for each pack, but there are {len(prefixes)} for {packs} packs"

@@ -151,7 +151,7 @@ def require_choices(options: Any, kind: type) -> None:
         if option.choices and value is not None and value not in option.choices:
             two = len(option.choices) == 2
             allowed = " or ".join(map(repr, option.choices)) if two else f"one of {', '.join(option.choices)}"
-            raise OptionError(f"{name} is {allowed}, not {value!r}")
+            raise OptionError(f"{name} must be {allowed}, not {value!r}")
 
 
 def values_of(

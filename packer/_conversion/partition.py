@@ -106,7 +106,7 @@ class Partition:
         require_parts(require_format(self.format))
         require_policy(self.on_error)
         if self.parts < 1:
-            raise OptionError(f"parts are 1 or more, not {self.parts}")
+            raise OptionError(f"parts must be 1 or more, not {self.parts}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Return only the fields, without the cached `files`, whose connections cannot be pickled."""
@@ -131,7 +131,7 @@ class Partition:
     def rows(self, number: int, count: int) -> range:
         """Return the range of images that belong to a part, if the source has `count` images."""
         if not 0 <= number < self.parts:
-            raise OptionError(f"parts are counted from 0 to {self.parts - 1}; there is none of number {number}")
+            raise OptionError(f"parts are numbered from 0 to {self.parts - 1}; there is no part {number}")
         return range(number * count // self.parts, (number + 1) * count // self.parts)
 
     def missing(self) -> list[int]:
@@ -273,7 +273,9 @@ class Partition:
         """
         made_of = provenance(source, self.recipe)
         if len(source) < self.parts:
-            raise SourceError(f"{printable(source.root)}: {len(source)} images cannot be {self.parts} parts")
+            raise SourceError(
+                f"{printable(source.root)}: {len(source)} images cannot be divided into {self.parts} parts"
+            )
         self.files.check_source(source, self.recipe, ignore_free_space=self.ignore_free_space)
         return {
             "settings": dict(self.settings),
@@ -372,7 +374,7 @@ class SharedSource:
         """Open the source, in constant time; raise SourceError if it is a pack that has been replaced."""
         source = listed_source(self.path) if is_url(self.path) or is_listing(self.path) else self._pack()
         if self.identities is not None and source.identities() != self.identities:
-            raise SourceError(f"{printable(self.path)}: another pack is there than when the conversion began")
+            raise SourceError(f"{printable(self.path)}: the pack was replaced after the conversion began")
         return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
 
     def _pack(self) -> Source:

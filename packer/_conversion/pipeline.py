@@ -260,11 +260,11 @@ def _require_size(found: tuple[int, int], expected: tuple[int, int] | None) -> N
     """Raise ImageError if the annotations of an image state another height or width than its file."""
     if expected is None or expected == found:
         return
-    remedy = "Take the file that was annotated, or correct height and width"
+    remedy = "Use the file that was annotated, or correct height and width in the annotations"
     if expected == found[::-1]:
-        remedy += "; where EXIF turns the file, save it upright"
+        remedy += "; if the file has an EXIF rotation, save it upright"
     raise ImageError(
-        f"it has {found[1]} x {found[0]} pixels, and its annotations are of {expected[1]} x {expected[0]}. {remedy}"
+        f"it has {found[1]} x {found[0]} pixels, but its annotations say {expected[1]} x {expected[0]}. {remedy}"
     )
 
 

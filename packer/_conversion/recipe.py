@@ -89,22 +89,25 @@ class Recipe:
         for name in ("codec", "exif", "audit", "to_8_bit"):
             value, choices = getattr(self, name), _OPTIONS[name].choices
             if value not in choices and (name, value) != ("to_8_bit", None):
-                raise OptionError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+                raise OptionError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
         if not 1 <= self.quality <= 100:
-            raise OptionError(f"quality is 1 to 100, not {self.quality}")
+            raise OptionError(f"quality must be 1 to 100, not {self.quality}")
         if self.codec == "keep" and self.resize is not None:
             raise OptionError(
                 f"{option('codec', 'keep')} stores the files' own bytes, which cannot be resized; use jpeg, "
                 "png, webp, bmp or raw"
             )
         if self.to_8_bit is not None and self.codec == "keep":
-            raise OptionError(f"{option('to_8_bit')} is for pixels that are encoded, and files keep their own bytes")
+            raise OptionError(
+                f"{option('to_8_bit')} applies only to images that are encoded, but {option('codec', 'keep')} stores "
+                "the files' own bytes"
+            )
         if self.tiles and self.codec not in ("keep", "jpeg"):
-            raise OptionError(f"{option('tiles', True)} makes parts of JPEGs; {option('codec', self.codec)} has none")
+            raise OptionError(f"{option('tiles', True)} applies only to JPEGs, not to {option('codec', self.codec)}")
         if self.recode and self.codec not in _ENCODED:
             raise OptionError(
-                f"{option('recode', True)} encodes files anew, as {', '.join(_ENCODED)}; "
-                f"{option('codec', self.codec)} does not"
+                f"{option('recode', True)} encodes all files again, as {', '.join(_ENCODED)}; "
+                f"{option('codec', self.codec)} does not encode"
             )
 
     def settings(self) -> dict[str, Any]:
@@ -122,7 +125,7 @@ class Recipe:
                 values["resize"] = ResizeSpec(**values["resize"])
             return cls(**values)
         except TypeError as error:
-            raise ValueError(f"these are not the settings of a conversion: {error}") from error
+            raise ValueError(f"invalid settings of a conversion: {error}") from error
 
     def carries(self, codec: str, exif: str) -> bool:
         """Tell whether samples of a pack are carried over, that is, stored unchanged or tiled without loss.
@@ -249,8 +252,8 @@ def provenance(source: Source, recipe: Recipe) -> Provenance:
     if recipe.tiles:
         if origin.codec not in ("keep", "jpeg"):
             raise SourceError(
-                f"{printable(source.root)}: its samples are {origin.codec}, and tiles are parts of JPEGs. "
-                f"Say {option('codec', 'jpeg')}, or leave {option('tiles', True)} out."
+                f"{printable(source.root)}: its samples are stored as {origin.codec}, but only JPEGs can have tiles. "
+                f"Pass {option('codec', 'jpeg')}, or leave out {option('tiles', True)}."
             )
         settings = {**settings, "tiles": True}
         findings = {name: number for name, number in findings.items() if TILED not in name}  # recounted

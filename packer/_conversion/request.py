@@ -76,7 +76,7 @@ _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _OF_A_DISK = ("fields", "coco", "voc", "yolo", "any_image", "keys", "no_metadata", "allow_empty", "on_missing")
 """Options that apply only to files on a disk."""
 
-REMEDY_OF_CLASSES = "Correct them, or convert the images of that pack again."
+REMEDY_OF_CLASSES = "Correct these names, or convert the images of that pack again."
 """The end of messages about class names of a field that the pack `classes_from` does not have."""
 
 
@@ -100,16 +100,16 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
         return None
     if refused := next(request.given(_OF_A_DISK), None):
         raise OptionError(
-            f"{request.mention(refused)} is for files on a disk, and {_printable_source(request.src)} is or names "
-            "objects at URLs"
+            f"{request.mention(refused)} applies only to files on a disk, but {_printable_source(request.src)} is a "
+            "URL or a table of URLs"
         )
     if request.in_place:
-        raise OptionError(f"{_printable_source(request.src)}: objects at URLs are converted, and not indexed")
+        raise OptionError(f"{_printable_source(request.src)}: objects at URLs cannot be indexed: convert them")
     if at_url and request.labels is None:
         if parse(request.src).scheme in ("http", "https"):
             raise SourceError(
-                f"{redacted(request.src)}: a server of HTTP does not list what it has. Convert a table of URLs: "
-                "`packer convert urls.csv DST`, with a column `url`"
+                f"{redacted(request.src)}: an HTTP server does not list its files. Convert a table of URLs: `packer "
+                "convert urls.csv DST`, with a column `url`"
             )
         return prefix_source(
             str(parse(request.src)),
@@ -137,9 +137,9 @@ def refuse_of_container(src: Path, mention: str, error: SourceError | None = Non
     """
     found = find_container(named_paths(src)) if mention else None
     if found is not None:
-        what = f"{mention} is for a directory of images, and {printable(src)} is {found[0].kind}"
+        what = f"{mention} applies only to a directory of images, but {printable(src)} is {found[0].kind}"
         more = "" if error is None else f" {error}"
-        raise OptionError(f"{what}: leave it out, or say with --key what its samples have.{more}") from error
+        raise OptionError(f"{what}: leave it out, or describe the samples with --key.{more}") from error
 
 
 _READING = ("path_column", "label_column", "delimiter", "label_type", "suffix")
@@ -161,7 +161,7 @@ _OF_FILES = {
 
 _OPTIONS = dict(options_of(SourceOptions, ImageOptions, OutputOptions))
 
-_NO_FIELDS = f"{option('on_missing')} is for fields: say which with {option('fields')} or {option('columns')}"
+_NO_FIELDS = f"{option('on_missing')} applies only to fields: add fields with {option('fields')} or {option('columns')}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,22 +185,23 @@ class SourceRequest(SourceOptions):
         require_counts(self)
         if self.limit and self.sample:
             raise OptionError(
-                f"{option('limit')} takes the first images, {option('sample')} images from everywhere: say one of them"
+                f"{option('limit')} takes the first images, {option('sample')} takes images from the whole list: pass "
+                "only one of them"
             )
         for name in self.given((*_READING, "no_header")):
             if not self._names_table:
                 raise OptionError(
-                    f"{self.mention(name)} says how to read a file of labels: say which with {option('labels')}"
+                    f"{self.mention(name)} applies only to a table: pass the table with {option('labels')}"
                 )
             if name != "no_header" and not isinstance(getattr(self, name), str):
-                raise OptionTypeError(f"{name} is text, not {getattr(self, name)!r}")
+                raise OptionTypeError(f"{name} must be text, not {getattr(self, name)!r}")
         require_choices(self, SourceOptions)
         if problem := next(itertools.chain(self._contradictions(), self._annotation_problems()), None):
             raise OptionError(problem)
         if self.where is not None:
             Condition(self.where)  # raises an error if it is invalid
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
-            raise OptionError(f"delimiter is one character, not {self.delimiter!r}")
+            raise OptionError(f"delimiter must be one character, not {self.delimiter!r}")
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
         """Yield those of the options `names` whose values differ from their defaults."""
@@ -283,8 +284,8 @@ class SourceRequest(SourceOptions):
         with open_pack(self.classes_from) as reader:
             if reader.manifest.label_type != "class":
                 raise OptionError(
-                    f"{printable(self.classes_from)}: its labels are numbers, and {option('classes_from')} "
-                    "wants classes"
+                    f"{printable(self.classes_from)}: its labels are numbers, but {option('classes_from')} needs a "
+                    "pack with classes"
                 )
             return reader.manifest.classes
 
@@ -293,27 +294,33 @@ class SourceRequest(SourceOptions):
         rule, kinds = self.rule, [KINDS[spec.kind] for spec in self.table_columns]
         numbers = option("label_type", self.label_type) if self.label_type in ("int", "float") else None
         if numbers and self.unlabeled:
-            yield f"{option('unlabeled', True)} is for class ids: no number of {numbers} means that there is no label"
+            yield (
+                f"{option('unlabeled', True)} applies only to class ids: with {numbers}, no number can mean that "
+                "there is no label"
+            )
         none = numbers or (option("no_classes", True) if self.no_classes else None)
         none = none or (option("unlabeled", True) if self.unlabeled and self.labels is None else None)
         if self.classes_from is not None and none and not any(kind.has_classes for kind in kinds):
-            yield f"{option('classes_from')} is for class ids: with {none} there are no classes"
+            yield f"{option('classes_from')} applies only to class ids: with {none} there are no classes"
         if self.no_classes and (self.label_type or self.label_column):
             others = f"{option('label_type')} and {option('label_column')}"
-            yield f"{option('no_classes', True)} leaves no labels: leave out {others}"
+            yield f"{option('no_classes', True)} ignores all labels: leave out {others}"
         if kinds and not self._names_table:
-            yield f"{option('columns')} says what a column of a table becomes: say which file with {option('labels')}"
+            yield f"{option('columns')} applies only to a table: pass the table with {option('labels')}"
         if self.on_missing in ("null", "skip") and not self.annotations and not self.file_fields:
             if self._names_table and not any(kind.form == "pixels" for kind in kinds):
                 yield _NO_FIELDS
             if not self._names_table and self.no_metadata:
                 yield _NO_FIELDS
         if self.allow_empty and (self.labels or self.unlabeled or self.no_classes or self.annotations):
-            yield f"{option('allow_empty', True)} is for directories that are classes, which these options leave out"
+            yield (
+                f"{option('allow_empty', True)} applies only if directories are classes, but with these options they "
+                "are not"
+            )
         if rule != ImageRule() and self._names_table:
             own = next(self.given(("any_image", "extensions", "skip_hidden")))
             table = f"the file of {option('labels')}" if self.labels is not None else printable(self.src)
-            yield f"{self.mention(own)} is for directories: {table} names the images"
+            yield f"{self.mention(own)} applies only to directories: {table} names the images"
 
     def _annotation_problems(self) -> Iterator[str]:
         """Yield contradictions between options for annotations, and options without effect."""
@@ -321,21 +328,24 @@ class SourceRequest(SourceOptions):
             return
         coco, voc, yolo, split = map(option, ("coco", "voc", "yolo", "split"))
         if sum(map(bool, (self.coco, self.voc, self.yolo))) > 1:
-            yield f"{coco}, {voc} and {yolo} each say all annotations: say one of them"
+            yield f"{coco}, {voc} and {yolo} cannot be combined: pass only one of them"
         if self.masks and not self.coco:
-            yield f"{option('masks', True)} draws the annotations of {coco}: say which with {coco}"
+            yield f"{option('masks', True)} draws the annotations of {coco}: pass {coco} too"
         if self.split is not None and not (self.voc or self.yolo):
-            yield f"{split} names a split of {voc} or {yolo}"
+            yield f"{split} applies only with {voc} or {yolo}"
         others = list(self.given(("labels", "classes_from")))  # `unlabeled` is allowed, because it changes nothing here
         if self.annotations and others:
             named = option(self.annotations)
-            yield f"{option(others[0])} says labels, and images with {named} have fields instead: leave out one"
+            yield (
+                f"{option(others[0])} and {named} cannot be combined, because images with {named} have fields instead "
+                "of labels: leave out one of them"
+            )
         if self.annotations and not self.file_fields:
             if self.on_missing == "null":
                 yield _NO_FIELDS
             if self.on_missing == "skip" and not (self.coco or self.split):
                 skip = option("on_missing", "skip")
-                yield f"{skip} leaves out images that {split} names and that are not there: say which split"
+                yield f"{skip} leaves out the missing images of a split: pass {split} too"
 
     @property
     def allows_empty(self) -> bool:
@@ -387,8 +397,8 @@ class SourceRequest(SourceOptions):
         """Raise OptionError if ``strict`` is combined with ``on_error="skip"``, which leaves out bad images."""
         if self.strict and on_error == "skip":
             raise OptionError(
-                f"{option('on_error', 'skip')} leaves out bad images, and {option('strict', True)} refuses "
-                "to: say one of them"
+                f"{option('on_error', 'skip')} leaves out bad images, but {option('strict', True)} forbids this: pass "
+                "only one of them"
             )
 
     def _require_no_losses(self, source: Source) -> None:
@@ -396,9 +406,8 @@ class SourceRequest(SourceOptions):
             return
         if source.account is None:
             raise SourceError(
-                f"{printable(self.src)}: {option('strict', True)}, and this list of an older packer does not "
-                "say what was left out. "
-                "Run `packer scan` again."
+                f"{printable(self.src)}: {option('strict', True)} cannot check this list, because an older packer "
+                "wrote it without the files that were left out. Run `packer scan` again."
             )
         source.account.require_no_losses(str(self.src))
 
@@ -420,16 +429,19 @@ class SourceRequest(SourceOptions):
         refused = next(self.given(_OF_FILES), None)
         if refused is not None and (listed or looks_like_pack(self.src)):
             kind = "containers of other tools" if refused == "keys" else "a directory of images"
-            own = f"{printable(self.src)} says its own {_OF_FILES[refused]}"
-            raise OptionError(f"{self.mention(refused)} is for {kind}: {own}")
+            own = f"{printable(self.src)} already determines the {_OF_FILES[refused]}"
+            raise OptionError(f"{self.mention(refused)} applies only to {kind}: {own}")
         if self.where is not None and (listed or not looks_like_pack(self.src)):
             raise OptionError(
-                f"{option('where')} chooses samples of a pack, and {printable(self.src)} is none: convert it, "
-                "and then the pack"
+                f"{option('where')} selects samples of a pack, but {printable(self.src)} is not a pack: convert it, "
+                f"and then convert the pack with {option('where')}"
             )
         if listed:
             if classes is not None or self.classes_from is not None:
-                raise OptionError(f"{option('classes_from')} is for `packer scan`, which made the list that SRC is")
+                raise OptionError(
+                    f"{option('classes_from')} cannot change the list SRC: pass it to `packer scan`, which makes the "
+                    "list"
+                )
             return listed_source(self.src)
         if looks_like_pack(self.src):
             source = pack_source(self.src, classes=classes, bad=self.bad_samples())
@@ -466,7 +478,9 @@ class SourceRequest(SourceOptions):
         if source is None and keys and not paths:
             raise SourceError(f"{printable(self.src)}: no such file or directory")
         if source is None and keys:
-            raise OptionError(f"--key is for containers, and {printable(self.src)} is none that packer reads")
+            raise OptionError(
+                f"--key applies only to containers, but {printable(self.src)} is not a container that packer reads"
+            )
         return without_labels(source) if source is not None and self.no_classes else source
 
     def _of_annotations(self) -> Source:
@@ -579,7 +593,7 @@ def texts_of(name: str, values: Sequence[str] | Mapping[str, str]) -> Iterator[s
     if isinstance(values, Mapping):
         values = [f"{key}{_SIGNS[name]}{value}" for key, value in values.items()]
     if isinstance(values, str) or not all(isinstance(text, str) for text in values):
-        raise OptionTypeError(f"{name} are texts, or texts by names, not {values!r}")
+        raise OptionTypeError(f"{name} must be a sequence of strings, or a mapping of names to strings, not {values!r}")
     yield from values
 
 
@@ -599,7 +613,8 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
             require_parts(self.format_row)
         if self.parts and self.report:
             raise OptionError(
-                f"{option('report')} is for packs without parts; `packer info --json` lists what was left out"
+                f"{option('report')} cannot be combined with {option('parts')}; `packer info --json` lists the files "
+                "that were left out"
             )
 
     @cached_property
@@ -625,7 +640,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
     @cached_property
     def format_row(self) -> Format:
         """The format of the pack; DestinationOptionError if neither `format` nor the suffix of `dst` names one."""
-        advice = f"Change the name, or say {option('format')}."
+        advice = f"Change the name, or pass {option('format')}."
         name = redacted(self.dst) if is_url(self.dst) else self.dst
         return format_for(name, advice) if self.format is None else require_format(self.format)
 
@@ -684,13 +699,13 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
     def _refuse_without_effect(self, recipe: Recipe) -> None:
         """Raise OptionError if an option cannot have an effect; options that repeat the default are allowed."""
-        kept = f"files keep their own bytes, unless {option('codec')} or {option('resize')} is said"
-        why = kept if recipe.codec == "keep" else f"{option('codec', recipe.codec)} has none"
+        kept = f"without {option('codec')} or {option('resize')}, packer stores the files' own bytes"
+        why = kept if recipe.codec == "keep" else f"{option('codec', recipe.codec)} has no quality"
         if self.quality is not None and recipe.codec not in LOSSY:
-            raise OptionError(f"{option('quality')} is for {' and '.join(LOSSY)}: {why}")
+            raise OptionError(f"{option('quality')} applies only to {' and '.join(LOSSY)}: {why}")
         resizing = next(map(self.mention, self.given(("interpolation", "resize_mode", "upscale"))), "")
         if recipe.resize is None and resizing:
-            raise OptionError(f"{resizing} says how to resize: say to which size with {option('resize')}")
+            raise OptionError(f"{resizing} applies only if images are resized: pass the size with {option('resize')}")
 
 
 def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
@@ -700,5 +715,5 @@ def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
         return {}
     if not format.shards:
         known = ", ".join(row.suffixes[0] for row in FORMATS.values() if row.shards)
-        raise OptionError(f"{option('shard_size')} is for packs of several files: {known}")
+        raise OptionError(f"{option('shard_size')} applies only to formats with several files: {known}")
     return {"shard_size": shard_size}

@@ -54,9 +54,9 @@ _NO_OPTIONS = {"format": "the format", "src": "SRC"}
 def started_differently(directory: Path, differences: Sequence[str]) -> ResumeError:
     """Return the error for an unfinished conversion in `directory` with other settings or another source."""
     return ResumeError(
-        f"{printable(directory)} holds an unfinished conversion that was started differently:\n  "
+        f"{printable(directory)} contains an unfinished conversion that was started differently:\n  "
         + "\n  ".join(differences)
-        + f"\nGo back to what was, or say {option('fresh', True)} to start over."
+        + f"\nUse the earlier settings and files, or pass {option('fresh', True)} to start over."
     )
 
 
@@ -71,9 +71,9 @@ def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> li
     settings = [one for one in found if one[0][0] != _LIBRARIES and not _follows(one, found)]
     libraries = [one for one in found if one[0][0] == _LIBRARIES and (not settings or None not in one[1:])]
     settings.sort(key=lambda one: one[0][-1] in _NO_OPTIONS)
-    lines = [f"{_name(path)} was {_value(then)} and is {_value(present)}" for path, then, present in settings]
+    lines = [f"{_name(path)} was {_value(then)} and is now {_value(present)}" for path, then, present in settings]
     return lines + [
-        f"{path[-1]} {_version(then, 'was')} and {_version(present, 'is')}" for path, then, present in libraries
+        f"{path[-1]} {_version(then, 'was')} and {_version(present, 'is now')}" for path, then, present in libraries
     ]
 
 
@@ -141,14 +141,16 @@ def compare_source(
     recorded = _recorded(listing, every_image=files or not same)
     then, present = before["source"].get("where"), source.describe().get("where")
     if then != present:
-        return source, [f"{option('where')} was {_value(then)} and is {_value(present)}"]
+        return source, [f"{option('where')} was {_value(then)} and is now {_value(present)}"]
     if not same:
         named = [] if recorded is None else _listing_differences(recorded, source)
         return source, named or ["the source's list of images or classes changed"]
     if source.origin is not None:
         return source, _pack_differences(before["packs"], source.identities())
     if recorded is None or recorded.stamps is None:
-        return source, [f"what its images were is not known: {printable(listing)} is missing or damaged"]
+        return source, [
+            f"packer cannot tell whether the images changed, because {printable(listing)} is missing or damaged"
+        ]
     differences = _file_differences(recorded.stamps, source.present_stamps(), done, source) if files else []
     return replace(source, stamps=recorded.stamps), differences
 
@@ -166,9 +168,9 @@ def _recorded(path: Path, *, every_image: bool) -> ListedSource | None:
 
 def _listing_differences(before: ListedSource, now: Source) -> list[str]:
     if before.kind != now.kind:
-        return [f"the source was of the kind {before.kind} and is of {now.kind}"]
+        return [f"the kind of the source was {before.kind} and is now {now.kind}"]
     if before.label_type != now.label_type:
-        return [f"{option('label_type')} was {before.label_type} and is {now.label_type}"]
+        return [f"{option('label_type')} was {before.label_type} and is now {now.label_type}"]
     labels, present = _meanings(before), _meanings(now)
     moved = [name for name in labels.keys() & present.keys() if labels[name] != present[name]]
     what = "class" if now.label_type == "class" else "label"
@@ -191,13 +193,13 @@ def _field_differences(before: ListedSource, now: Source) -> list[str]:
         lines = [
             _line("field was removed", "fields were removed", then.keys() - present.keys()),
             _line("field was added", "fields were added", present.keys() - then.keys()),
-            _line("field is another than it was", "fields are others than they were", changed),
+            _line("field has another definition", "fields have other definitions", changed),
         ]
         return [line for line in lines if line]
     if len(before) != len(now):
         return []
     if before.about != now.about:
-        return ["what the annotations say of no image is another"]
+        return ["the part of the annotations that belongs to no image changed"]
     return [
         f"the field {one.field.name!r} has other values"
         for one, other in zip(before.columns, now.columns, strict=True)
@@ -213,7 +215,7 @@ def _meanings(source: Source) -> dict[str, str | int | float]:
 
 def _pack_differences(before: Sequence[str], now: Sequence[str]) -> list[str]:
     return [
-        f"pack {number} of the source was {then} and is {present}, with samples of the same names"
+        f"pack {number} of the source was {then} and is now {present}, and its samples have the same names"
         for number, (then, present) in enumerate(itertools.zip_longest(before, now))
         if then != present
     ]
@@ -305,7 +307,7 @@ def _are_as_packed(reader: Reader, source: Source) -> bool:
         images, first = counted(len(younger), "image"), printable(source.names[int(rows[younger[0]])])
         warn(
             f"{printable(reader.path)}: {images} of the source ({first}, …) changed after the pack was made, or only "
-            "their times did: --overwrite converts again"
+            "their modification times did: --overwrite converts them again"
         )
     return True
 

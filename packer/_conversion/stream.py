@@ -62,9 +62,9 @@ def stream_source(
 ) -> StreamSource:
     """Return the source of a stream of samples; raise ValueError if the declarations are invalid."""
     if label_type not in LABEL_TYPES:
-        raise OptionError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {label_type!r}")
+        raise OptionError(f"label_type must be one of {', '.join(LABEL_TYPES)}, not {label_type!r}")
     if classes and label_type != "class":
-        raise OptionError(f"label_type={label_type!r} is of labels without classes")
+        raise OptionError(f"label_type={label_type!r} has no classes: leave out classes=")
     labels = np.empty(0, LABEL_TYPES[label_type])
     return StreamSource(
         "samples",
@@ -87,7 +87,9 @@ def _declared_fields(fields: Mapping[str, str | Field] | None) -> Iterator[Field
     for name, declaration in (fields or {}).items():
         if isinstance(declaration, Field):
             if declaration.name != name:
-                raise OptionError(f"the field {declaration.name!r} is declared as {name!r}")
+                raise OptionError(
+                    f"fields= has the key {name!r} for a field with the name {declaration.name!r}: use the same name"
+                )
             yield declaration
             continue
         kind, *more = declaration.split(":")
@@ -97,8 +99,8 @@ def _declared_fields(fields: Mapping[str, str | Field] | None) -> Iterator[Field
             yield declared_field(name, kind)
         else:
             raise OptionError(
-                f"field {name!r}: {declaration!r} is no kind: kinds are {', '.join(known)}, and array:DTYPE[:AXES], "
-                "such as 'array:float32:2'"
+                f"field {name!r}: {declaration!r} is not a kind: kinds are {', '.join(known)}, and "
+                "array:DTYPE[:AXES], such as 'array:float32:2'"
             )
 
 
@@ -179,14 +181,14 @@ class Stream:
             drawn = self._drawn(1)
             if not drawn:
                 raise ResumeError(
-                    f"fewer samples come than an earlier run packed. Say {option('fresh', True)} to start over."
+                    f"there are fewer samples than an earlier run packed. Pass {option('fresh', True)} to start over."
                 )
             (index, sample), *_ = drawn
             own = StreamSample(index, sample, self._source, self._ids)
             if own.stamp() != tuple(entry.stamp):
                 raise ResumeError(
-                    f"sample {index} ({printable(entry.name)}) is another one than an earlier run packed. Samples must "
-                    f"come in the same order in each run. Say {option('fresh', True)} to start over."
+                    f"sample {index} ({printable(entry.name)}) is not the sample that an earlier run packed here. "
+                    f"Samples must come in the same order in each run. Pass {option('fresh', True)} to start over."
                 )
             self._require_new(entry.name)
 
@@ -220,12 +222,14 @@ class StreamSample:
 
     def __init__(self, index: int, sample: Mapping[str, Any], source: Source, ids: Mapping[str, int]) -> None:
         if not isinstance(sample, Mapping):
-            raise OptionTypeError(f"sample {index}: a sample is a dict with an 'image', not {type(sample).__name__}")
+            raise OptionTypeError(
+                f"sample {index}: a sample must be a dict with an 'image', not {type(sample).__name__}"
+            )
         known = [*_OWN, *(field.name for field in source.fields)]
         if unknown := [key for key in sample if key not in known]:
             raise SourceError(
-                f"sample {index}: no field {unknown[0]!r} is known. Say fields={{{unknown[0]!r}: ...}}, or leave it "
-                f"out; known are {', '.join(known)}"
+                f"sample {index}: unknown field {unknown[0]!r}. Declare it with fields={{{unknown[0]!r}: ...}}, or "
+                f"leave it out; known fields are {', '.join(known)}"
             )
         self._index = index
         self._sample = sample
@@ -261,7 +265,7 @@ class StreamSample:
         if label_type == "class":
             return UNLABELED if label is None else self._class_id(label)
         if label is None:
-            raise ImageError(f"it has no label, and label_type is {label_type!r}", self.display_name())
+            raise ImageError(f"it has no label, which label_type={label_type!r} requires", self.display_name())
         try:
             stored = Field("label_", "scalar", "int64" if label_type == "int" else "float64").encode(label)
         except ValueError as error:
@@ -274,20 +278,20 @@ class StreamSample:
         if isinstance(label, str):
             self._require_classes(f"{label!r} names a class")
             if (known := self._ids.get(label)) is None:
-                raise self._no_label(f" {label!r} is none of the classes: add it to classes=[...]")
+                raise self._no_label(f" {label!r} is not one of the classes: add it to classes=[...]")
             return known
         try:
             number = operator.index(label)
         except TypeError:
             of_numbers = isinstance(label, (float, np.floating))
-            kind = "label_type='float' is for numbers" if of_numbers else "Labels are ids or names of classes"
-            raise self._no_label(f" {short(label)} is no class. {kind}; other values are fields=") from None
+            kind = "Numbers need label_type='float'" if of_numbers else "Labels are class ids or class names"
+            raise self._no_label(f" {short(label)} is not a class. {kind}; other values must be fields") from None
         if number != UNLABELED:
             self._require_classes(f"{number} is a class id")
         if not UNLABELED <= number < len(classes):
-            ids = f"ids are 0 to {len(classes) - 1}, and -1 is an unlabeled sample"
+            ids = f"ids are 0 to {len(classes) - 1}, and -1 means unlabeled"
             raise self._no_label(
-                f": {number} is not an id of the {len(classes)} classes: {ids}; label_type='int' is for other numbers"
+                f": {number} is not an id of the {len(classes)} classes: {ids}; for other numbers pass label_type='int'"
             )
         return number
 
@@ -295,8 +299,8 @@ class StreamSample:
         """Raise SourceError if there are no classes, because then no sample with a class label can be used."""
         if not self._source.classes:
             raise SourceError(
-                f"sample {self._index}: its label {what}, and there are no classes. Say classes=[...], names of "
-                "classes in the order of their ids; or label_type='int' for numbers that have no names"
+                f"sample {self._index}: its label {what}, but there are no classes. Pass classes=[...], the class "
+                "names in the order of their ids; or label_type='int' for numbers without class names"
             )
 
     def _no_label(self, reason: str) -> ImageError:
@@ -360,13 +364,15 @@ def _encoded_image(value: Any, what: str) -> Buffer:
     if isinstance(value, np.ndarray):
         value = _image_of(value, what)
     if not isinstance(value, Image.Image):
-        raise ImageError(f"{what!r}: {type(value).__name__} is no image; give bytes, a path, a PIL image or an array")
+        raise ImageError(
+            f"{what!r}: {type(value).__name__} is not an image; pass bytes, a path, a PIL image or an array"
+        )
     if value.mode == "I":  # Pillow would clip the numbers to 16 bits
         value = _image_of(np.asarray(value), what)
     try:
         return encode_png(value)
     except OSError as error:
-        raise ImageError(f"{what!r}: an image of the mode {value.mode} cannot become a PNG: {error}") from error
+        raise ImageError(f"{what!r}: an image of the mode {value.mode} cannot be stored as PNG: {error}") from error
 
 
 def _image_of(array: npt.NDArray[Any], what: str) -> Image.Image:
@@ -374,20 +380,21 @@ def _image_of(array: npt.NDArray[Any], what: str) -> Image.Image:
     grey, kind = array.ndim == 2, array.dtype.kind
     if not array.size or not (grey or (array.ndim == 3 and array.shape[2] in (3, 4) and array.dtype == np.uint8)):
         raise ImageError(
-            f"{what!r}: an array of {array.dtype} {array.shape} is no image: images are (height, width), or "
-            "(height, width, 3 or 4) of uint8. Declare a field of the kind array for other numbers"
+            f"{what!r}: an array of {array.dtype} {array.shape} is not an image: images are (height, width), or "
+            "(height, width, 3 or 4) of uint8. For other arrays declare a field of the kind array"
         )
     if array.dtype in (np.bool_, np.uint8, np.uint16):
         return Image.fromarray(np.ascontiguousarray(array))
     if kind not in "iu":
         raise ImageError(
-            f"{what!r}: an array of {array.dtype} is no image: PNG has whole numbers of 8 or 16 bits. Declare a field "
-            "of the kind array"
+            f"{what!r}: an array of {array.dtype} is not an image: PNG stores whole numbers of 8 or 16 bits. Declare "
+            "a field of the kind array"
         )
     low, high = int(array.min()), int(array.max())
     if low < 0 or high > np.iinfo(np.uint16).max:
         raise ImageError(
-            f"{what!r}: an array of {array.dtype} from {low} to {high} is no image: PNG has numbers from 0 to 65535. "
-            f"Give others in place of those outside, such as 255 for -1, or declare a field array:{array.dtype}:2"
+            f"{what!r}: an array of {array.dtype} from {low} to {high} is not an image: PNG stores numbers from 0 to "
+            "65535. Replace the numbers outside this range, such as -1 by 255, or declare a field "
+            f"array:{array.dtype}:2"
         )
     return Image.fromarray(array.astype(np.uint8 if high <= np.iinfo(np.uint8).max else np.uint16))

@@ -154,7 +154,9 @@ class UploadedConversion:
             require_pack(self._url, names)
 
     def _refuse_to_wait(self) -> None:
-        raise PackLockedError(f"{parse(self._url).redacted()}: another process is making it in {printable(self.room)}")
+        raise PackLockedError(
+            f"{parse(self._url).redacted()}: another process is making this pack in {printable(self.room)}"
+        )
 
     def _start_over(self) -> None:
         """Drop the work of an earlier run."""
@@ -203,6 +205,6 @@ class UploadedConversion:
             manifest = reader.manifest
         when = datetime.fromtimestamp(max(files.modified.values()) / 1e9, timezone.utc)
         self.notes.append(
-            f"the pack is complete since {when:%Y-%m-%d %H:%M:%S} UTC, and its upload goes on; --fresh converts anew"
+            f"the pack is complete since {when:%Y-%m-%d %H:%M:%S} UTC, and the upload continues; --fresh converts again"
         )
         return summary_of_made(self.request.dst, manifest, files.size)

@@ -75,7 +75,7 @@ def _size(summary: Summary) -> str:
     manifest = summary.manifest
     held = f"{counted(manifest.count, 'sample')}, {labels(manifest.label_type, len(manifest.classes))}"
     if manifest.format == "index":
-        return f"{held}, read where they lie"
+        return f"{held}, read from their own files"
     if manifest.parts:
         return f"{held}, {counted(len(manifest.parts), 'part')}, {in_units(summary.bytes_out)} out"
     return f"{held}, {in_units(summary.bytes_in)} in, {in_units(summary.bytes_out)} out"
@@ -93,7 +93,8 @@ def kept(number: int, codec: str) -> str:
     """Return a note on files that were not re-encoded because they already had the codec's type."""
     recode = spelled(option("recode", True))
     return (
-        f"{count(number)} x kept as it was, being {codec.upper()} already and not resized; {recode} encodes such files"
+        f"{count(number)} x stored unchanged, because it was {codec.upper()} already and needed no resizing; {recode} "
+        "encodes such files again"
     )
 
 
@@ -111,7 +112,7 @@ def outcome(destination: Path | str, manifest: Manifest, notes: Iterable[str] = 
         yield from (f"    {printable(entry['name'])}: {printable(entry['reason'])}" for entry in manifest.skipped[:10])
         if len(manifest.skipped) > 10:
             report = spelled(option("report", "FILE"))
-            yield f"    … and {len(manifest.skipped) - 10} more; {report} lists all, as does the pack's manifest"
+            yield f"    … and {len(manifest.skipped) - 10} more; {report} lists all, and so does the pack's manifest"
     yield ""
     yield Code(example(destination, manifest))
 
@@ -123,7 +124,7 @@ def account(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
     if recorded is not None:
         return Account.from_json(recorded).lines() or ["nothing was left out, unlabeled or renumbered"]
     known = f"; {counted(unlabeled, 'sample')} without a label" if unlabeled else ""
-    return [f"not recorded, as an older packer made the pack: what its source had beyond this{known}"]
+    return [f"unknown whether anything was left out: the older packer that made the pack did not record it{known}"]
 
 
 def losses(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
@@ -148,13 +149,13 @@ def findings(found: Mapping[str, int], codec: str, settings: Mapping[str, Any]) 
 
     exif = settings.get("exif")
     keep, upright = spelled(option("codec", "keep")), spelled(option("exif", "apply"))
-    remedy = 'mode="unchanged" reads them as they are' if codec == "keep" else f"{keep} stores the files' own bytes"
-    turned = {"ignore": f": not turned, as with ImageFolder; {upright} turns them", "apply": ": turned upright"}
+    remedy = 'mode="unchanged" reads all bits' if codec == "keep" else f"{keep} stores the files' own bytes"
+    turned = {"ignore": f": not rotated, as with ImageFolder; {upright} rotates them", "apply": ": rotated upright"}
     lines = []
     for finding, number in found.items():
         if finding == CLIPPED:
             have = "1 image has" if number == 1 else f"{count(number)} images have"
-            what = "16 bits or floats a pixel; read as 8-bit RGB, such images turn white or black"
+            what = "16 bits or floats per pixel; read as 8-bit RGB, such images turn white or black"
             lines.append(f"{have} {what}; {remedy}")
         elif finding == ROTATED:
             lines.append(f"{count(number)} x {ROTATED}{turned.get(str(exif), '')}")
@@ -176,10 +177,13 @@ _TOLD = {
     ("exif", "apply"): "EXIF orientation applied",
     ("check", "structure"): "images were checked by type, header, size and end",
     ("check", "decode"): "images were checked by decoding every pixel",
-    ("recode", True): "every file encoded anew",
-    ("to_8_bit", "clip"): "more than 8 bits a channel cut to 8 as Pillow cuts them",
-    ("to_8_bit", "type"): "more than 8 bits a channel scaled to 8 by the range of the type",
-    ("to_8_bit", "file"): "more than 8 bits a channel scaled to 8 by the lowest and the highest value of each file",
+    ("recode", True): "every file encoded again",
+    ("to_8_bit", "clip"): "more than 8 bits per channel clipped to 8 bits, as in Pillow",
+    ("to_8_bit", "type"): "more than 8 bits per channel scaled to 8 bits by the range of the data type",
+    (
+        "to_8_bit",
+        "file",
+    ): "more than 8 bits per channel scaled to 8 bits by the lowest and the highest value of each file",
 }
 
 

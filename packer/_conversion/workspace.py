@@ -113,15 +113,15 @@ class WorkspacePaths:
             links = [entry.path for entry in entries if entry.is_symlink() and entry.name != self.replaced.name]
         if links:
             raise DestinationError(
-                f"{printable(min(links))}: is a symbolic link, and packer makes none there. "
-                "Look where it leads, and remove it."
+                f"{printable(min(links))}: is a symbolic link, which packer did not make. Check where it leads, and "
+                "remove it."
             )
 
     def _require_directory(self) -> None:
         if not stat.S_ISDIR(os.lstat(self.directory).st_mode):
             raise DestinationError(
-                f"{printable(self.directory)}: is where packer makes the pack, and no directory. "
-                "Look what it is, and remove it."
+                f"{printable(self.directory)}: is not a directory, but packer needs this path for the unfinished "
+                "pack. Check what it is, and remove it."
             )
 
 
@@ -154,10 +154,10 @@ class Workspace(WorkspacePaths):
         """Raise ResumeError if the unfinished conversion is not of the expected kind: in parts, or in one piece."""
         if os.path.exists(self.journal if in_parts else self.job):
             parts = option("parts")
-            kind, advice = ("without parts", f"Leave {parts} out") if in_parts else ("in parts", f"Say {parts}")
+            kind, advice = ("without parts", f"Leave out {parts}") if in_parts else ("in parts", f"Pass {parts}")
             raise ResumeError(
-                f"{printable(self.directory)} holds an unfinished conversion {kind}. "
-                f"{advice} as before, or say {option('fresh', True)} to start over."
+                f"{printable(self.directory)} contains an unfinished conversion {kind}. {advice} as before, or pass "
+                f"{option('fresh', True)} to start over."
             )
 
     def commit(self, *, overwrite: bool) -> None:
@@ -617,7 +617,7 @@ def check_free(destination: Path, *, overwrite: bool) -> None:
         _require_file_or_directory(destination)
         if not overwrite:
             raise DestinationError(
-                f"{printable(destination)}: exists already. Choose another name, or say {option('overwrite', True)}."
+                f"{printable(destination)}: exists already. Choose another name, or pass {option('overwrite', True)}."
             )
 
 
@@ -654,13 +654,13 @@ def require_pack(destination: str | os.PathLike[str], files: Iterable[str]) -> N
         others = files_of_others(destination, found) if found else []
     except PackError as error:
         raise DestinationError(
-            f"{urls.redacted(destination)}: is damaged, and its files cannot be told apart from others in its "
+            f"{urls.redacted(destination)}: is damaged, and packer cannot tell its files from other files in its "
             f"directory ({message_of(error)}), so {option('overwrite', True)} does not replace it. Choose another "
             "name, or delete it yourself first."
         ) from error
     if others:
         raise DestinationError(
-            f"{urls.redacted(destination)}: holds files that do not belong to the pack, and "
+            f"{urls.redacted(destination)}: contains files that do not belong to the pack, and "
             f"{option('overwrite', True)} would delete them: {some(others)}. Move them away, or choose another name."
         )
 
@@ -671,7 +671,7 @@ def _require_mark(destination: str | os.PathLike[str]) -> None:
     try:
         if shows_mark(destination):
             return
-        problem = "is no pack"
+        problem = "is not a pack"
     except CorruptPackError as error:
         problem, cause = f"is too damaged to be recognised as a pack ({error.reason})", error
     except (PackError, MissingDependencyError) as error:
@@ -691,20 +691,20 @@ def _require_file_or_directory(destination: Path) -> None:
     if stat.S_ISLNK(mode):
         target = printable(os.path.realpath(destination))
         raise DestinationError(
-            f"{shown}: is a symbolic link to {target}, and links are not replaced. Write to {target}, or remove the "
-            "link."
+            f"{shown}: is a symbolic link to {target}, and packer does not replace links. Write to {target}, or "
+            "remove the link."
         )
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         kind = KINDS.get(stat.S_IFMT(mode), "something special")
-        raise DestinationError(f"{shown}: is {kind}, which is not replaced. Choose another name.")
+        raise DestinationError(f"{shown}: is {kind}, which packer does not replace. Choose another name.")
 
 
 def check_place(destination: Path) -> None:
     """Raise DestinationError if no pack can be created at a path."""
     if urls.is_url(destination):
         raise DestinationOptionError(
-            f"{urls.redacted(destination)}: is written by `packer convert` alone, without {option('split')}, "
-            "--part and --cluster. Make the pack on a disk, and then convert that to the URL."
+            f"{urls.redacted(destination)}: only `packer convert` writes to a URL, without {option('split')}, --part "
+            "and --cluster. Make the pack on a disk, and then convert that pack to the URL."
         )
     shown, parent = printable(destination), destination.parent
     require_directory(parent, destination)
@@ -716,7 +716,7 @@ def check_outside(destination: Path, source: Path | None) -> None:
     """Raise DestinationError if a pack would be inside the directory `source`."""
     if source is not None and Path(os.path.realpath(destination.parent)).is_relative_to(os.path.realpath(source)):
         raise DestinationError(
-            f"{printable(destination)}: lies inside of {printable(source)}, and would become a part of it. "
+            f"{printable(destination)}: is inside {printable(source)}, so it would become a part of the source. "
             "Choose another place."
         )
 
@@ -754,7 +754,7 @@ def _replaces(destination: Path, path: str | os.PathLike[str]) -> DestinationErr
     replaced, read = (
         urls.redacted(one) if urls.is_url(one) else printable(os.fspath(one)) for one in (destination, path)
     )
-    problem = f"would replace {read}, which is read"
+    problem = f"would replace {read}, which this command reads"
     if os.path.abspath(destination) == os.path.abspath(path):
         problem = "cannot be both read and replaced"
     return DestinationError(f"{replaced}: {problem}. Choose another name for the result.")

@@ -106,9 +106,9 @@ def test_what_does_not_agree_is_refused_and_nothing_changes(drawn: Path, pack: P
     alone = drawn / "tree-alone.lmdb"
     before = content(pack)
     for target, src, options, problem in [
-        (pack, drawn / "more", {"resize": 8}, "resize= was not given and is 8"),
-        (pack, drawn / "more", {"exif": "apply"}, "exif= was ignore and is apply"),
-        (pack, tmp_path / "three", {}, "has no class class_2, and its classes are fixed.* --classes union"),
+        (pack, drawn / "more", {"resize": 8}, "resize= was not given and is now 8"),
+        (pack, drawn / "more", {"exif": "apply"}, "exif= was ignore and is now apply"),
+        (pack, tmp_path / "three", {}, "has no class class_2, and append cannot add classes.* --classes union"),
         (pack, drawn / "tree", {}, "has a sample class_0/000.png already"),
         (pack, drawn / "more", {"unlabeled": True}, "the classes class_0, class_1"),
         (alone, drawn / "more", {}, "packer convert .*tree-alone.lmdb .*tree-alone-parts.lmdb --parts 1`"),
@@ -121,7 +121,7 @@ def test_what_does_not_agree_is_refused_and_nothing_changes(drawn: Path, pack: P
 
 def test_arguments_are_those_of_convert_but_what_the_pack_decides(drawn: Path, pack: Path, tmp_path: Path) -> None:
     for options, problem in [
-        ({"format": "lmdb"}, "takes no 'format': the pack decides it"),
+        ({"format": "lmdb"}, "takes no 'format': the pack determines it"),
         ({"sizes": 8}, "takes no 'sizes': packer.convert has no such argument"),
     ]:
         with pytest.raises(TypeError, match=problem):
@@ -175,5 +175,6 @@ def test_the_command_says_what_became_of_the_pack(drawn: Path, pack: Path, tmp_p
     assert again.stdout == ""
     assert "--parts 1" in single.stderr
     assert re.fullmatch(
-        "packer: class_1/051.png: empty file. Put an image in its place, or say --on-error skip, .*\n", broken.stderr
+        "packer: class_1/051.png: empty file. Replace the file with an image, or pass --on-error skip, .*\n",
+        broken.stderr,
     )

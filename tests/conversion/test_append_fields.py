@@ -97,12 +97,12 @@ def test_other_fields_are_refused_by_name_with_the_remedy(drawn: Path, pack: Pat
     without = {**asked(drawn, "more"), "fields": ()}
     for src, options, problem in [
         ("more", {"no_metadata": True}, "the fields caption, age, kind, tags, mask, and .*more none"),
-        ("more", without, "more caption, age, kind, tags. A part has the pack's fields"),
+        ("more", without, "more caption, age, kind, tags. New images must have the pack's fields"),
         ("more", asked_otherwise, "the field 'age' with the dtype float32, and .* has float64.*columns= that"),
         (
             "other",
             asked(drawn, "other"),
-            r"other.jsonl, line 2: field 'kind': black is no class .*both again",
+            r"other.jsonl, line 2: field 'kind': black is not a class.*convert all images again",
         ),
     ]:
         with pytest.raises(SourceError, match=problem):

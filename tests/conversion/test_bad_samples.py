@@ -74,7 +74,7 @@ ROWS = {
     "no label": "1.png,",
     "too many cells": "1.png,0,1,2,3",
     "a field that is no number": "1.png,0,x",
-    "a row that stands twice": "0.png,0,1",
+    "a row that occurs twice": "0.png,0,1",
     "a file that is not there": "gone.png,0",
     "a file that is no image": "text.png,0",
 }
@@ -204,7 +204,7 @@ def test_an_estimate_with_skip_does_not_advise_it(tree: Path, tmp_path: Path) ->
     assert len(lines) == 2
     assert not any("--on-error" in line for line in lines)
     plain = run_packer("estimate", tree, tmp_path / "out.lmdb", "--unlabeled", "--seconds", "0.1")
-    assert "unless it has --on-error skip" in plain.stdout
+    assert "unless you pass --on-error skip" in plain.stdout
 
 
 def test_a_bad_row_of_metadata_leaves_its_image_out(tree: Path, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_bad_first_array_is_one_bad_sample(tree: Path, tmp_path: Path) -> None
         np.save(tree / f"{number}.npy", np.zeros(3, np.float32))
     (tree / "0.npy").write_bytes(b"no array")
     options: dict[str, Any] = {"fields": {"flow:array": "{stem}.npy"}, "no_classes": True}
-    with pytest.raises(SourceError, match=r"0\.npy.*keeps any file"):
+    with pytest.raises(SourceError, match=r"0\.npy.*stores any file"):
         packer.convert(tree, tmp_path / "out.lmdb", **options)
     packer.convert(tree, tmp_path / "out.lmdb", on_error="skip", **options)
     assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["0.png"]
@@ -284,7 +284,7 @@ def test_a_row_outside_of_the_directories_of_classes_is_left_out(tree: Path, tmp
         solid(tree / name / "0.png")
     (tmp_path / "t.csv").write_text("path,age\ncat/0.png,1\n1.png,2\ndog/0.png,3\n")
     options: dict[str, Any] = {"labels": tmp_path / "t.csv", "columns": {"age": "int64"}}
-    with pytest.raises(SourceError, match=r"line 3: 1\.png lies in no directory of a class.*on_error='skip'"):
+    with pytest.raises(SourceError, match=r"line 3: 1\.png is not in a class.*on_error='skip'"):
         packer.convert(tree, tmp_path / "out.lmdb", **options)
     packer.convert(tree, tmp_path / "out.lmdb", on_error="skip", **options)
     assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]

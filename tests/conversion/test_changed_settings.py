@@ -15,13 +15,13 @@ from packer.errors import recorded
 from tests.sourcekinds import SOURCES
 
 CASES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
-    ({}, {"resize": 16}, ["resize= was not given and is 16"]),
-    ({"resize": 16}, {}, ["resize= was 16 and is not given"]),
-    ({}, {"codec": "png"}, ["codec= was keep and is png"]),
-    ({}, {"codec": "jpeg"}, ["codec= was keep and is jpeg"]),
-    ({"codec": "jpeg"}, {"resize": 20}, ["resize= was not given and is 20"]),
-    ({"resize": 16}, {"codec": "raw"}, ["codec= was jpeg and is raw", "resize= was 16 and is not given"]),
-    ({"resize": 16}, {"resize": 24, "resize_mode": "pad"}, ["resize_mode= was short", "resize= was 16 and is 24"]),
+    ({}, {"resize": 16}, ["resize= was not given and is now 16"]),
+    ({"resize": 16}, {}, ["resize= was 16 and is now not given"]),
+    ({}, {"codec": "png"}, ["codec= was keep and is now png"]),
+    ({}, {"codec": "jpeg"}, ["codec= was keep and is now jpeg"]),
+    ({"codec": "jpeg"}, {"resize": 20}, ["resize= was not given and is now 20"]),
+    ({"resize": 16}, {"codec": "raw"}, ["codec= was jpeg and is now raw", "resize= was 16 and is now not given"]),
+    ({"resize": 16}, {"resize": 24, "resize_mode": "pad"}, ["resize_mode= was short", "resize= was 16 and is now 24"]),
     ({"resize": 16}, {"resize": 16, "format": "hdf5", "exif": "apply"}, ["exif= was ignore", "the format was lmdb"]),
 ]
 
@@ -51,4 +51,4 @@ def test_a_library_is_listed_where_it_is_the_cause() -> None:
     without = {**settings, "versions": {"packer": settings["versions"]["packer"]}}
     assert all(" was not used and is version " in line for line in setting_differences(without, settings))
     options = {**without, "recipe": Recipe("jpeg", exif="apply").settings()}
-    assert list(map(recorded, setting_differences(options, settings))) == ["--exif was apply and is ignore"]
+    assert list(map(recorded, setting_differences(options, settings))) == ["--exif was apply and is now ignore"]

@@ -240,7 +240,7 @@ def test_a_queue_whose_jobs_nobody_described(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("DASK_JOBQUEUE__SLURM__MEMORY", "None")
     result = packer("convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster", "slurm")
     assert result.returncode == 1
-    assert "as scripts/slurm/jobqueue.yaml does" in result.stderr
+    assert "; scripts/slurm/jobqueue.yaml is an example" in result.stderr
     assert "Traceback" not in result.stderr
 
 

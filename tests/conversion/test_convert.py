@@ -262,7 +262,7 @@ def test_a_source_of_bad_files_only(tmp_path: Path) -> None:
     (tmp_path / "root" / "a").mkdir(parents=True)
     for name in ("x.jpg", "y.jpg"):
         (tmp_path / "root" / "a" / name).write_text("text")
-    with pytest.raises(SourceError, match="not one of its 2 images"):
+    with pytest.raises(SourceError, match="none of its 2 images"):
         convert_tree(tmp_path / "root", tmp_path / "x.lmdb", on_error="skip")
     with pytest.raises(ImageError, match=r"a/x\.jpg"):
         convert_tree(tmp_path / "root", tmp_path / "x.lmdb")
@@ -330,7 +330,7 @@ def test_a_directory_that_is_no_pack_is_never_replaced(tree: Path, tmp_path: Pat
     path = tmp_path / "pack"
     solid(path / "precious.png")
     before = content(path)
-    with pytest.raises(DestinationError, match="is no pack"):
+    with pytest.raises(DestinationError, match="is not a pack"):
         convert_tree(tree, path, format=format, overwrite=True)
     assert content(path) == before
     link = tmp_path / "link"
@@ -366,10 +366,13 @@ def test_destinations_that_cannot_be(tree: Path, tmp_path: Path) -> None:
         with pytest.raises(DestinationError, match=r"none of|is not one of \.lmdb, \.h5, \.hdf5, \.pth"):
             convert_tree(tree, tmp_path / name)
     for options, message in [
-        ({"on_error": "ignore"}, "on_error is 'fail' or 'skip', not 'ignore'"),
-        ({"format": "x"}, "format is one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'x'"),
-        ({"workers": 0}, "workers is 1 or more, not 0"),
-        ({"workers": -2}, "workers is 1 or more, not -2"),
+        ({"on_error": "ignore"}, "on_error must be 'fail' or 'skip', not 'ignore'"),
+        (
+            {"format": "x"},
+            "format must be one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'x'",
+        ),
+        ({"workers": 0}, "workers must be 1 or more, not 0"),
+        ({"workers": -2}, "workers must be 1 or more, not -2"),
     ]:
         with pytest.raises(ValueError, match=message):
             convert_tree(tree, tmp_path / "x.lmdb", **options)

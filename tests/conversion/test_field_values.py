@@ -134,11 +134,15 @@ def test_a_pack_that_is_resized_changes_its_values_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "options", "problem"),
     [
-        ({"mask": MASK[1:]}, {}, r"field 'mask': the mask has 41 x 29 pixels, and its image has 41 x 30"),
-        ({"mask": encoded(Image.fromarray(MASK), format="JPEG")}, {}, r"field 'mask': a mask is never lossy"),
+        ({"mask": MASK[1:]}, {}, r"field 'mask': the mask has 41 x 29 pixels, but its image has 41 x 30"),
+        (
+            {"mask": encoded(Image.fromarray(MASK), format="JPEG")},
+            {},
+            r"field 'mask': the mask is a JPEG, but masks must be stored without loss",
+        ),
         ({"mask": PIXELS}, {}, r"field 'mask': a mask has one id for each pixel"),
         ({"depth": DEPTH[:, 1:]}, {}, r"field 'depth': the image has 40 x 30 pixels"),
-        ({"boxes": [*BOXES, [0, 0, 50, 9]]}, {}, r"field 'boxes': box 2 at 0, 0, 50, 9 lies outside of the image"),
+        ({"boxes": [*BOXES, [0, 0, 50, 9]]}, {}, r"field 'boxes': box 2 at 0, 0, 50, 9 lies outside the image"),
         ({"points": [[[50, 6, 2]]]}, {}, r"field 'points': keypoint 0 at 50, 6 lies outside"),
         ({"boxes": [[0, 0, 1, 9]]}, {"resize": 20, "resize_mode": "crop"}, r"field 'boxes': box 0 .* lies outside"),
     ],

@@ -82,17 +82,17 @@ def test_the_command_says_what_can_be_done(tree: Path, tmp_path: Path) -> None:
             ]
         )
     )
-    ruined = "2 images have 16 bits or floats a pixel; read as 8-bit RGB, such images turn white or black; "
+    ruined = "2 images have 16 bits or floats per pixel; read as 8-bit RGB, such images turn white or black; "
     for told in (kept, info):
-        assert f'  {ruined}mode="unchanged" reads them as they are\n' in f"{told}\n"
+        assert f'  {ruined}mode="unchanged" reads all bits\n' in f"{told}\n"
         assert "1 x more than 8 bits a channel, read as 8" in told
-        assert "1 x EXIF-rotated: not turned, as with ImageFolder; --exif apply turns them" in told
+        assert "1 x EXIF-rotated: not rotated, as with ImageFolder; --exif apply rotates them" in told
     for told in (made, info_of_made):
         assert "3 x more than 8 bits a channel: cut to 8 bits as Pillow cuts them" in told
         assert "white or black" not in told
         assert "x tiled" not in told
     assert "  5 of 5 samples are tiled JPEGs" in made
-    assert "1 x EXIF-rotated: turned upright" in turned
+    assert "1 x EXIF-rotated: rotated upright" in turned
 
 
 def test_the_stored_bytes_have_the_values(tree: Path, tmp_path: Path) -> None:

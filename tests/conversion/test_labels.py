@@ -127,9 +127,9 @@ def test_exported_numbers_come_back(tree: Path, tmp_path: Path, label_type: str)
 def test_types_of_labels_do_not_mix(tree: Path, tmp_path: Path) -> None:
     converted(tree, tmp_path / "a.lmdb", "float")
     converted(tree, tmp_path / "b.lmdb", "int")
-    with pytest.raises(SourceError, match=r"a\.lmdb has the label type float, and .*b\.lmdb has int"):
+    with pytest.raises(SourceError, match=r"a\.lmdb has the label type float, but .*b\.lmdb has int"):
         packer.merge([tmp_path / "a.lmdb", tmp_path / "b.lmdb"], tmp_path / "c.lmdb")
-    with pytest.raises(OptionError, match=r"its labels are numbers, and classes_from= wants classes"):
+    with pytest.raises(OptionError, match=r"its labels are numbers, but classes_from= needs a pack with classes"):
         packer.convert(tree / "flat", tmp_path / "c.lmdb", labels=tree / "some.csv", classes_from=tmp_path / "a.lmdb")
 
 
@@ -140,7 +140,7 @@ def test_a_continued_conversion_is_that_of_the_same_labels(tree: Path, tmp_path:
     options: dict[str, Any] = {"labels": tmp_path / "list.csv", "label_type": "float"}
     with pytest.raises(packer.ImageError):
         packer.convert(tmp_path / "src", tmp_path / "pack.h5", **options)
-    with pytest.raises(packer.ResumeError, match="label_type= was float and is class"):
+    with pytest.raises(packer.ResumeError, match="label_type= was float and is now class"):
         packer.convert(tmp_path / "src", tmp_path / "pack.h5", **{**options, "label_type": "class"})
     noise(tmp_path / "src" / "2.png", 2)
     packer.convert(tmp_path / "src", tmp_path / "pack.h5", **options)
@@ -208,7 +208,7 @@ def test_a_manifest_with_other_labels_is_refused(change: dict[str, Any]) -> None
     document = json.loads(Manifest("lmdb", 0, ["a"], schema=2).to_json()) | change
     del document["crc32c"]
     body = json.dumps({k: v for k, v in document.items() if v is not None}, separators=(",", ":"))[:-1].encode()
-    with pytest.raises(packer.CorruptPackError, match=r"label_type|labels of the type"):
+    with pytest.raises(packer.CorruptPackError, match=r"label_type|label type"):
         Manifest.from_json(body + b',"crc32c":"%08x"}' % google_crc32c.value(body), "pack")
 
 
@@ -243,18 +243,18 @@ def test_what_does_not_fit_together_is_refused(tree: Path, tmp_path: Path) -> No
     flat, labels = tree / "flat", tree / "float.csv"
     packer.convert(flat, tmp_path / "p.lmdb", unlabeled=True)
     for options, said in [
-        ({"label_type": "float"}, "label_type= says how to read a file of labels"),
-        ({"labels": labels, "label_type": "float", "unlabeled": True}, "unlabeled=True is for class ids"),
-        ({"classes_from": tmp_path / "p.lmdb", "unlabeled": True}, "classes_from= is for class ids"),
-        ({"labels": labels, "any_image": True}, "any_image=True is for directories"),
-        ({"labels": labels, "extensions": [".png"]}, "extensions= is for directories"),
+        ({"label_type": "float"}, "label_type= applies only to a table"),
+        ({"labels": labels, "label_type": "float", "unlabeled": True}, "unlabeled=True applies only to class ids"),
+        ({"classes_from": tmp_path / "p.lmdb", "unlabeled": True}, "classes_from= applies only to class ids"),
+        ({"labels": labels, "any_image": True}, "any_image=True applies only to directories"),
+        ({"labels": labels, "extensions": [".png"]}, "extensions= applies only to directories"),
     ]:
         with pytest.raises(OptionError, match=said):
             packer.convert(flat, tmp_path / "x.lmdb", **options)  # type: ignore[arg-type]
     for options, said in [({"no_classes": True}, "no_classes=True"), ({"any_image": True}, "any_image=True")]:
-        with pytest.raises(OptionError, match=f"{said} is for a directory of images"):
+        with pytest.raises(OptionError, match=f"{said} applies only to a directory of images"):
             packer.convert(tmp_path / "p.lmdb", tmp_path / "x.lmdb", **options)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="label_type is one of class, int, float, not 'double'"):
+    with pytest.raises(ValueError, match="label_type must be one of class, int, float, not 'double'"):
         packer.convert(flat, tmp_path / "x.lmdb", labels=labels, label_type="double")
 
 
@@ -272,8 +272,8 @@ def test_the_command_says_what_labels_became(tree: Path, tmp_path: Path) -> None
         ]
     )
     assert asked.returncode == 1
-    assert "float.csv, line 2: the label '0.1' is no class id. Say --label-type float" in asked.stderr
-    assert "for images without labels, say --unlabeled" in flatly.stderr
+    assert "float.csv, line 2: the label '0.1' is not a class id. Pass --label-type float" in asked.stderr
+    assert "for images without labels, pass --unlabeled" in flatly.stderr
     assert "5 samples, float labels, " in made.stdout
     assert "5 samples, float labels, " in info.stdout
     assert "labels are numbers without classes (float), -2.5 to 3.0" in info.stdout

@@ -75,14 +75,14 @@ def test_each_is_spoken_to_in_its_own_words(tmp_path: Path) -> None:
     packer.convert(tmp_path / "tree", pack)
     there.touch()
     for function, source in ((packer.convert, pack), (packer.merge, [pack])):
-        with pytest.raises(DestinationError, match="say overwrite=True") as caught:
+        with pytest.raises(DestinationError, match="pass overwrite=True") as caught:
             function(source, there)
         assert "--" not in str(caught.value)
-        with pytest.raises(OptionError, match=r"shard_size= is for"):
+        with pytest.raises(OptionError, match=r"shard_size= applies only to"):
             function(source, tmp_path / "y.h5", shard_size=5)
     for name in ("convert", "merge"):
         shown, wrong = packer_many([[name, pack, there], [name, pack, tmp_path / "y.h5", "--shard-size", "5"]])
-        assert "say --overwrite" in shown.stderr
+        assert "pass --overwrite" in shown.stderr
         assert "--shard-size is for" in wrong.stderr
 
 

@@ -241,4 +241,4 @@ def test_options_of_a_disk_are_refused_for_objects(name: str, tmp_path: Path) ->
     with pytest.raises(OptionError) as caught:
         source_of_objects(SourceRequest(src=user_path("s3://bucket/images"), **{name: value}), None)
     assert flag(name) in message_of(caught.value)
-    assert "is for files on a disk, and s3://bucket/images is or names objects" in str(caught.value)
+    assert "applies only to files on a disk, but s3://bucket/images is a URL or a table of URLs" in str(caught.value)

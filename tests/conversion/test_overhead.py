@@ -36,7 +36,7 @@ def test_small_images_name_the_format_that_takes_less(tmp_path: Path) -> None:
     (note,) = notes(packer.convert(tree, tmp_path / "pack.lmdb").notes)
     assert notes(packer.convert(tree, tmp_path / "pack.h5").notes) == []
     assert notes(packer.convert(tree, tmp_path / "pack.pth").notes) == []
-    said = re.search(r"\.lmdb .*\((\d+)%\) .*\.h5 would take .*\((\d+)%\)", note)
+    said = re.search(r"\.lmdb .*\((\d+)%\) .*\.h5 would add .*\((\d+)%\)", note)
     assert said is not None
     for share, suffix in zip(said.groups(), (".lmdb", ".h5"), strict=True):
         beside = disk_size(tmp_path / f"pack{suffix}") / data - 1

@@ -205,7 +205,9 @@ def test_a_file_that_changed_since_the_job_began(tree: Path, tmp_path: Path) -> 
     work.convert(begin(work, root, share=True), 0)
     solid(file)
     for number in range(4):  # whichever parts are made
-        with pytest.raises(ResumeError, match=rf"1 image was changed: {name} \(its size was \d+ and is \d+ bytes\)"):
+        with pytest.raises(
+            ResumeError, match=rf"1 image was changed: {name} \(its size was \d+ bytes and is now \d+\)"
+        ):
             begin(work, root)
         source = begin(work, root, share=True, compare=False)
         if number < 3:
@@ -233,7 +235,7 @@ def test_one_that_changed_is_left_out_where_that_was_asked(tree: Path, tmp_path:
         work.convert(source, number)
     skipped = {entry["name"]: entry["reason"] for entry in finish(work.destination).skipped}
     assert sorted(skipped) == ["class_00/bad.png", name, "class_02/bad.png"]
-    assert skipped[name] == "changed since it was listed: it is gone, or cannot be read"
+    assert skipped[name] == "changed since it was listed: it was deleted or cannot be read"
 
 
 def test_a_list_of_files_is_known_by_what_they_were(tree: Path, tmp_path: Path) -> None:
@@ -284,10 +286,10 @@ def test_another_pack_of_the_same_names(tree: Path, tmp_path: Path) -> None:
     work.convert(shared.open(), 0)
     solid(file)
     convert(imagefolder_source(root), pack, on_error="skip", overwrite=True)
-    with pytest.raises(SourceError, match=r"source\.lmdb: another pack is there"):
+    with pytest.raises(SourceError, match=r"source\.lmdb: the pack was replaced after"):
         shared.open()
     for compare in (False, True):
-        with pytest.raises(ResumeError, match=r"pack 0 of the source was \w{12} and is \w{12}"):
+        with pytest.raises(ResumeError, match=r"pack 0 of the source was \w{12} and is now \w{12}"):
             work.begin(lambda: pack_source(pack), {}, share=True, compare=compare)
 
 
@@ -305,14 +307,14 @@ def test_tasks_must_agree(tree: Path, tmp_path: Path) -> None:
     path = tmp_path / "pack.lmdb"
     begin(job(path, 4), tree)
     for other, what in [
-        (job(path, 5), "parts= was 4 and is 5"),
-        (job(path, recipe=Recipe("png")), "codec= was keep and is png"),
-        (job(path, on_error="fail"), "on_error= was skip and is fail"),
-        (job(path, format="hdf5"), "the format was lmdb and is hdf5"),
+        (job(path, 5), "parts= was 4 and is now 5"),
+        (job(path, recipe=Recipe("png")), "codec= was keep and is now png"),
+        (job(path, on_error="fail"), "on_error= was skip and is now fail"),
+        (job(path, format="hdf5"), "the format was lmdb and is now hdf5"),
     ]:
         with pytest.raises(ResumeError, match=what):
             begin(other, tree)
-    with pytest.raises(ResumeError, match=r"SRC was .* and is elsewhere"):
+    with pytest.raises(ResumeError, match=r"SRC was .* and is now elsewhere"):
         job(path).begin(lambda: imagefolder_source(tree), {"src": "elsewhere"})
     with pytest.raises(ResumeError, match=r"42 images were removed: class_00/bad\.png"):
         job(path).begin(lambda: imagefolder_source(tree).limited(20), {"src": str(tree)})
@@ -327,11 +329,11 @@ def test_a_job_that_was_replaced_or_finished_is_not_brought_back(tree: Path, tmp
     assert before is not None
     begin(job(path, 2), tree, fresh=True)
     now = files.job()
-    with pytest.raises(DestinationError, match="another process finished it, or dropped it"):
+    with pytest.raises(DestinationError, match="another process finished this conversion or deleted it"):
         files.relax(before)
     assert files.job() == now
     make_all(job(path, 2), begin(job(path, 2), tree))
-    with pytest.raises(DestinationError, match="another process finished it, or dropped it"):
+    with pytest.raises(DestinationError, match="another process finished this conversion or deleted it"):
         files.relax(before)
     assert os.listdir(tmp_path) == [path.name]
 
@@ -462,7 +464,7 @@ def test_scratch_that_cannot_be_used_is_not_needed(tree: Path, tmp_path: Path) -
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs root, to mount a small tmpfs")
-@pytest.mark.parametrize(("codec", "note"), [("keep", "and the disk has"), ("png", "No space left")])
+@pytest.mark.parametrize(("codec", "note"), [("keep", "but the disk has"), ("png", "No space left")])
 def test_a_scratch_that_is_full_is_left_clean(tree: Path, tmp_path: Path, codec: str, note: str) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -556,12 +558,12 @@ def test_a_task_that_waited_while_the_pack_was_finished_begins_no_other(tree: Pa
 
 def test_what_no_job_can_be(tree: Path, tmp_path: Path) -> None:
     for fields, message in [
-        ({"parts": 0}, "parts are 1"),
-        ({"format": "x"}, "format is one of lmdb, hdf5, pth, .*, not 'x'"),
+        ({"parts": 0}, "parts must be 1"),
+        ({"format": "x"}, "format must be one of lmdb, hdf5, pth, .*, not 'x'"),
     ]:
         with pytest.raises(ValueError, match=message):
             job(tmp_path / "pack.lmdb", **fields)
-    with pytest.raises(ValueError, match="from 0 to 3; there is none of number 4"):
+    with pytest.raises(ValueError, match="from 0 to 3; there is no part 4"):
         job(tmp_path / "pack.lmdb").convert(imagefolder_source(tree), 4)
     assert os.listdir(tmp_path) == []
 

@@ -65,7 +65,9 @@ def test_a_link_at_the_directory_of_work_is_refused(what: str, tree: Path, elsew
     place = place_of(what, tree, tmp_path)
     before = content(elsewhere)
     (place.parent / f"{place.name}.partial").symlink_to(elsewhere)
-    with pytest.raises(DestinationError, match=r"partial: is where packer makes the pack, and no directory"):
+    with pytest.raises(
+        DestinationError, match=r"partial: is not a directory, but packer needs this path for the unfinished pack"
+    ):
         write(what, tree, place)
     assert content(elsewhere) == before
     assert not os.path.lexists(place)

@@ -261,11 +261,11 @@ def test_deterministic(codec: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"codec": "gif"}, "codec is one of keep, jpeg, png, webp, bmp, raw, not 'gif'"),
-        ({"exif": "rotate"}, "exif is one of ignore, apply, not 'rotate'"),
-        ({"audit": "none"}, "audit is one of structure, decode, not 'none'"),
-        ({"quality": 0}, "quality is 1 to 100, not 0"),
-        ({"quality": 101}, "quality is 1 to 100, not 101"),
+        ({"codec": "gif"}, "codec must be one of keep, jpeg, png, webp, bmp, raw, not 'gif'"),
+        ({"exif": "rotate"}, "exif must be one of ignore, apply, not 'rotate'"),
+        ({"audit": "none"}, "audit must be one of structure, decode, not 'none'"),
+        ({"quality": 0}, "quality must be 1 to 100, not 0"),
+        ({"quality": 101}, "quality must be 1 to 100, not 101"),
         ({"resize": ResizeSpec(8)}, "cannot be resized; use jpeg, png, webp, bmp or raw"),
     ],
 )

@@ -86,7 +86,7 @@ READ = {
 @pytest.mark.parametrize("case", READ)
 def test_nothing_that_is_read_is_replaced(room: Path, case: str) -> None:
     before, names = content(room), sorted(os.listdir(room))
-    with pytest.raises(DestinationError, match=r"read|lies inside of"):
+    with pytest.raises(DestinationError, match=r"read|is inside"):
         READ[case](room)
     assert content(room) == before
     assert sorted(os.listdir(room)) == names
@@ -103,7 +103,7 @@ def test_an_object_that_is_read_is_not_replaced(below: str) -> None:
 def test_an_index_does_not_replace_its_source(room: Path) -> None:
     (room / "images.index" / "inner.zip").write_bytes((room / "images.zip").read_bytes())
     before = content(room)
-    with pytest.raises(DestinationError, match=r"images\.index: would replace .*inner\.zip, which is read"):
+    with pytest.raises(DestinationError, match=r"images\.index: would replace .*inner\.zip, which this command reads"):
         packer.index(room / "images.index" / "inner.zip", room / "images.index", overwrite=True)
     assert content(room) == before
 
@@ -140,10 +140,10 @@ def test_special_files_are_not_replaced(room: Path, kind: str, monkeypatch: pyte
         lambda: packer.index("tree", "x.index", overwrite=True),
     ]
     for call in calls:
-        with pytest.raises(DestinationError, match=rf"x\.\w+: is a {kind}, which is not replaced"):
+        with pytest.raises(DestinationError, match=rf"x\.\w+: is a {kind}, which packer does not replace"):
             call()
     (scanned,) = packer_many([["scan", room / "tree", room / "x.lmdb", "--overwrite"]])
-    assert (scanned.returncode, f"is a {kind}, which is not replaced" in scanned.stderr) == (1, True)
+    assert (scanned.returncode, f"is a {kind}, which packer does not replace" in scanned.stderr) == (1, True)
     assert not any(stat.S_ISREG(os.lstat(name).st_mode) for name in ("x.lmdb", "x.index"))
     assert not [name for name in os.listdir() if name.endswith(".partial")]
 
@@ -153,7 +153,7 @@ def test_a_report_is_not_written_to_a_socket(room: Path, monkeypatch: pytest.Mon
     """It is refused before the conversion, which would otherwise fail at its end."""
     monkeypatch.chdir(room)
     put("socket", room / "report")
-    with pytest.raises(DestinationError, match=re.escape("report: is a socket. Say the name of a file")):
+    with pytest.raises(DestinationError, match=re.escape("report: is a socket. Pass the name of a file")):
         packer.convert("tree", "x.lmdb", report="report")
 
 
@@ -203,7 +203,7 @@ def test_what_packer_did_not_write_is_not_replaced(room: Path, writer: str, othe
     OTHERS[other](dst)
     before = content(room)
     with pytest.raises(
-        DestinationError, match=r"is no pack, so overwrite=True does not replace it\. Choose another name"
+        DestinationError, match=r"is not a pack, so overwrite=True does not replace it\. Choose another name"
     ):
         WRITERS[writer](room, dst)
     assert content(room) == before
@@ -410,7 +410,7 @@ def test_a_directory_with_files_that_systems_and_readers_leave_is_replaced(room:
 
 def test_an_index_with_files_of_a_user_is_not_replaced(room: Path) -> None:
     (room / "images.index" / "notes.txt").write_text("notes")
-    with pytest.raises(DestinationError, match=r"images\.index: holds files .* them: notes\.txt\. Move"):
+    with pytest.raises(DestinationError, match=r"images\.index: contains files .* them: notes\.txt\. Move"):
         packer.index(room / "tree", room / "images.index", overwrite=True)
     assert (room / "images.index" / "notes.txt").read_text() == "notes"
 
@@ -466,7 +466,7 @@ def test_a_pack_in_the_layout_of_another_tool_without_its_list_of_files_is_not_r
     dst = room / f"x.{layout}"
     packer.convert(room / "more", dst)
     cut(dst / ".packer.index/files.bin", by=3)
-    with pytest.raises(DestinationError, match=r"damaged, and its files cannot be told apart .* does not replace it"):
+    with pytest.raises(DestinationError, match=r"damaged, and packer cannot tell its files .* does not replace it"):
         packer.convert(room / "tree", dst, overwrite=True)
 
 

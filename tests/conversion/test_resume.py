@@ -151,14 +151,14 @@ def test_an_error_between_the_last_sample_and_the_end(tree: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "difference"),
     [
-        ({"recipe": Recipe("png")}, "codec= was keep and is png"),
-        ({"recipe": Recipe(quality=91)}, "quality= was 90 and is 91"),
-        ({"recipe": Recipe(exif="apply")}, "exif= was ignore and is apply"),
-        ({"recipe": Recipe(audit="decode")}, "audit= was structure and is decode"),
-        ({"recipe": Recipe("jpeg", ResizeSpec(20))}, "resize= was not given and is 20\n"),
-        ({"recipe": Recipe("jpeg", recode=True)}, "recode=True was not given and is on"),
-        ({"format": "hdf5", "options": {}}, "the format was lmdb and is hdf5"),
-        ({"options": {"shard_size": 5}}, "shard_size= was not given and is 5"),
+        ({"recipe": Recipe("png")}, "codec= was keep and is now png"),
+        ({"recipe": Recipe(quality=91)}, "quality= was 90 and is now 91"),
+        ({"recipe": Recipe(exif="apply")}, "exif= was ignore and is now apply"),
+        ({"recipe": Recipe(audit="decode")}, "audit= was structure and is now decode"),
+        ({"recipe": Recipe("jpeg", ResizeSpec(20))}, "resize= was not given and is now 20\n"),
+        ({"recipe": Recipe("jpeg", recode=True)}, "recode=True was not given and is now on"),
+        ({"format": "hdf5", "options": {}}, "the format was lmdb and is now hdf5"),
+        ({"options": {"shard_size": 5}}, "shard_size= was not given and is now 5"),
     ],
 )
 def test_other_settings_are_refused(
@@ -223,10 +223,10 @@ def test_whichever_file_changed_it_is_named(interrupted: tuple[Path, Path], tmp_
         data, status = file.read_bytes(), os.stat(file)
         if number % 2:
             file.write_bytes(data + b"x")
-            expected = f"{name} (its size was {len(data)} and is {len(data) + 1} bytes)"
+            expected = f"{name} (its size was {len(data)} bytes and is now {len(data) + 1})"
         else:
             file.write_bytes(bytes(len(data)))
-            expected = f"{name} (its time was "
+            expected = f"{name} (its modification time was "
         os.utime(file, ns=(1, status.st_mtime_ns + (number + 1) % 2 * 10**9))
         with pytest.raises(ResumeError) as caught:
             start(root, path)
@@ -245,7 +245,7 @@ def test_many_changed_files_are_counted(interrupted: tuple[Path, Path]) -> None:
     with pytest.raises(ResumeError) as caught:
         start(root, path)
     line = str(caught.value).splitlines()[1]
-    assert line.startswith("  24 images were changed: class_00/0000.jpg (its time was ")
+    assert line.startswith("  24 images were changed: class_00/0000.jpg (its modification time was ")
     assert line.endswith(", …")
     assert line.count("UTC") == 5
 
@@ -394,7 +394,7 @@ def test_a_pack_is_known_by_its_identity(tree: Path, tmp_path: Path) -> None:
         convert(pack_source(source), path, workers=1, progress=Stop(3))
     solid(root / "class_02" / "0007.jpg")  # another image of the same name
     start(root, source, overwrite=True)
-    with pytest.raises(ResumeError, match=r"pack 0 of the source was \w{12} and is \w{12}, with .* the same names"):
+    with pytest.raises(ResumeError, match=r"pack 0 of the source was \w{12} and is now \w{12}, and .* the same names"):
         convert(pack_source(source), path)
     moved = tmp_path / "moved.lmdb"
     start(kept, moved)

@@ -183,16 +183,16 @@ def test_nothing_else_changes(tmp_path: Path) -> None:
 
 
 def test_the_option_has_to_decide_something(tree: Path, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="to_8_bit= is for pixels that are encoded"):
+    with pytest.raises(OptionError, match="to_8_bit= applies only to images that are encoded"):
         packer.convert(tree, tmp_path / "a.lmdb", to_8_bit="clip")
-    with pytest.raises(ValueError, match="to_8_bit is one of clip, type, file"):
+    with pytest.raises(ValueError, match="to_8_bit must be one of clip, type, file"):
         packer.convert(tree, tmp_path / "a.lmdb", codec="raw", to_8_bit="round")
 
 
 def test_an_unfinished_conversion_names_the_option(tree: Path, tmp_path: Path) -> None:
     with pytest.raises(ImageError):
         packer.convert(tree, tmp_path / "a.lmdb", codec="raw")
-    with pytest.raises(ResumeError, match="to_8_bit= was not given and is type"):
+    with pytest.raises(ResumeError, match="to_8_bit= was not given and is now type"):
         packer.convert(tree, tmp_path / "a.lmdb", codec="raw", to_8_bit="type")
     packer.convert(tree, tmp_path / "a.lmdb", codec="raw", to_8_bit="type", fresh=True)
 

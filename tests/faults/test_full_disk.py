@@ -88,11 +88,11 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
     needed = sum(file.stat().st_size for file in many.rglob("*.*"))
     free = shutil.disk_usage(small_disk).free
     other.write_bytes(bytes(free - int(0.95 * needed)))
-    with pytest.raises(DestinationError, match=rf"its images take {needed / 1e6:,.1f} MB, and the disk has .* MB left"):
+    with pytest.raises(DestinationError, match=rf"the images need {needed / 1e6:,.1f} MB, but the disk has .* MB left"):
         convert(imagefolder_source(many), path)
     assert os.listdir(small_disk) == ["other"]
     job = Partition(path, 3, Recipe(), format)
-    with pytest.raises(DestinationError, match="and the disk has"):
+    with pytest.raises(DestinationError, match="but the disk has"):
         job.begin(lambda: imagefolder_source(many), {})
     assert os.listdir(small_disk) == ["other"]
     for parts in ([], ["--parts", 3]):
@@ -109,7 +109,7 @@ def test_an_estimate_for_a_full_disk_predicts_the_lack_of_room(many: Path, small
     result = run_packer("estimate", many, small_disk / "pack.lmdb", "--seconds", "0.5")
     assert (result.returncode, os.listdir(small_disk)) == (0, ["other"])
     assert re.search(r"room +[\d.]+ kB free: up to [\d.]+ [kM]B too little", result.stdout)
-    assert "the disk of DST has no room for the trials: they ran in" in result.stdout
+    assert "the disk of DST has no space for the trials: they ran in" in result.stdout
 
 
 @formats

@@ -61,7 +61,7 @@ def test_an_unfinished_conversion_of_another_version_is_refused(work: Path) -> N
     path = put("unfinished", work) / "pack.lmdb"
     line = [sys.executable, "-c", OF_ANOTHER_VERSION, str(work / "tree"), str(path)]
     ended = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert "pack.lmdb.partial holds an unfinished conversion" in ended.stderr
+    assert "pack.lmdb.partial contains an unfinished conversion" in ended.stderr
     assert f"packer was version {VERSION} and is version 0" in ended.stderr
 
 
@@ -69,9 +69,11 @@ def test_an_unfinished_conversion_of_another_version_is_refused(work: Path) -> N
 def test_an_unfinished_conversion_of_images_that_changed_is_refused(work: Path) -> None:
     path = put("unfinished", work) / "pack.lmdb"
     (work / "tree" / "class_0" / "04.bmp").touch()
-    with pytest.raises(ResumeError, match=r"pack\.lmdb\.partial holds an unfinished conversion(.|\n)*class_0/04\.bmp"):
+    with pytest.raises(
+        ResumeError, match=r"pack\.lmdb\.partial contains an unfinished conversion(.|\n)*class_0/04\.bmp"
+    ):
         packer.convert(work / "tree", path)
-    with pytest.raises(ResumeError, match=r"pack\.lmdb\.partial holds an unfinished conversion(.|\n)*resize"):
+    with pytest.raises(ResumeError, match=r"pack\.lmdb\.partial contains an unfinished conversion(.|\n)*resize"):
         packer.convert(work / "tree", path, resize=8)
 
 
@@ -101,7 +103,9 @@ def test_parts_that_are_all_there_become_a_pack(work: Path) -> None:
 def test_a_conversion_in_parts_is_refused_where_its_images_moved(work: Path) -> None:
     path = put("half", work) / "pack.lmdb"
     (work / "tree").rename(work / "moved")
-    with pytest.raises(ResumeError, match=r"pack\.lmdb\.partial holds .*(.|\n)*SRC was \S*/tree and is \S*/moved"):
+    with pytest.raises(
+        ResumeError, match=r"pack\.lmdb\.partial contains .*(.|\n)*SRC was \S*/tree and is now \S*/moved"
+    ):
         packer.convert(work / "moved", path, parts=3)
 
 

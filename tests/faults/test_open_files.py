@@ -195,5 +195,5 @@ def test_no_memory_for_a_small_file_leaves_out_nothing(root: Path, monkeypatch: 
         raise MemoryError
 
     monkeypatch.setattr(ReadBuffer, "read", fails)
-    with pytest.raises(packer.SourceError, match=r"0\.png: .* bytes do not fit into what memory is free"):
+    with pytest.raises(packer.SourceError, match=r"0\.png: .* bytes do not fit into the free memory"):
         imagefolder_source(root / "tree").read(0, ReadBuffer())

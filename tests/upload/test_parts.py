@@ -121,7 +121,7 @@ def test_a_task_goes_on_with_what_it_made_and_sent(
 ) -> None:
     proxy = proxied(lambda request, when: 403 if "partNumber=2" in request else None)
     job, source = begin(f"s3://{bucket}/t.lmdb", large_tree, tmp_path / "scratch", 2)
-    with pytest.raises(RemoteError, match="access is refused"):
+    with pytest.raises(RemoteError, match="access is denied"):
         job.convert(source, 0)
     proxy.watch = lambda request, when: None
     del proxy.seen[:]
@@ -200,7 +200,7 @@ def test_a_task_whose_job_was_dropped_brings_nothing(
             dropped.append(True)
             job.begin(lambda: imagefolder_source(changed), {"src": str(photo_tree)}, fresh=True)
 
-    with pytest.raises(DestinationError, match="another process finished it, or dropped it"):
+    with pytest.raises(DestinationError, match="another process finished this conversion or deleted it"):
         job.convert(source, 2, progress=drop)
     assert dropped
     assert job.missing() == [0, 1, 2]
@@ -208,16 +208,16 @@ def test_a_task_whose_job_was_dropped_brings_nothing(
 
 def test_what_is_no_part_of_this_job_is_not_joined(s3: Any, bucket: str, photo_tree: Path, tmp_path: Path) -> None:
     url, scratch = f"s3://{bucket}/t.lmdb", tmp_path / "scratch"
-    with pytest.raises(DestinationError, match=r"no conversion in parts was begun\. Begin one with"):
+    with pytest.raises(DestinationError, match=r"no conversion in parts was started here\. Start one with"):
         finish(url, scratch=scratch)
     job, source = begin(url, photo_tree, scratch)
     job.convert(source, 0)
     with pytest.raises(DestinationError, match="2 of 3 parts are missing: 1, 2"):
         job.files.finish()
-    with pytest.raises(ResumeError, match=r"t\.lmdb\.partial holds an unfinished conversion .*\n.*codec= was keep"):
+    with pytest.raises(ResumeError, match=r"t\.lmdb\.partial contains an unfinished conversion .*\n.*codec= was keep"):
         begin(url, photo_tree, scratch, recipe=Recipe("png"))
     s3.delete_object(Bucket=bucket, Key="t.lmdb.partial/parts.json")
-    with pytest.raises(DestinationError, match="holds objects, and neither a pack nor a conversion in parts"):
+    with pytest.raises(DestinationError, match="contains objects that are neither a pack nor a conversion in parts"):
         begin(url, photo_tree, scratch)
     # A task that was believed dead brings a part of a job that was dropped.
     part = s3.get_object(Bucket=bucket, Key="t.lmdb/part-00000.lmdb")["Body"].read()
@@ -273,7 +273,7 @@ def test_what_was_uploaded_stays_when_commands_are_repeated(
 
 def test_what_does_not_fit_a_url_is_refused_in_a_line(s3: Any, bucket: str, photo_tree: Path) -> None:
     refused = {
-        ("--parts", "2", "--part", "0", "--overwrite"): "--overwrite cannot replace a pack at a URL part by part",
+        ("--parts", "2", "--part", "0", "--overwrite"): "--overwrite cannot replace a pack with parts at a URL",
         ("--parts", "2", "--part", "0", "--fresh"): "delete all below DST/ and DST.partial/ before the job",
         ("--parts", "2", "--split", "all"): "--parts is for one split",
         ("--part", "0"): "are for --parts: pass the number of parts",
