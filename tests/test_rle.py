@@ -58,7 +58,7 @@ def test_far_corners_take_no_memory() -> None:
 
 def test_more_edges_than_memory_holds_are_refused() -> None:
     zigzag = [1e6 if place % 4 < 2 else -1e6 for place in range(2000)]
-    with pytest.raises(ValueError, match="its edges cross columns of pixels"):
+    with pytest.raises(ValueError, match="its edges cross pixel columns"):
         coco.runs_of([zigzag], 10, 10_000)
 
 
@@ -100,15 +100,15 @@ def test_nothing_is_an_empty_mask(nothing: Any) -> None:
         ([1.0, 2, 3, 4, 5, 6], "list of polygons"),
         ([[1, 2, 3, 4]], "three points"),
         ([[1, 2, 3, 4, 5, 6, 7]], "three points"),
-        ([[1, 2, 3, 4, 5, "6"]], "are numbers"),
-        ([[1, 2, 3, 4, 5, 1e9]], "are numbers"),
+        ([[1, 2, 3, 4, 5, "6"]], "must be numbers"),
+        ([[1, 2, 3, 4, 5, 1e9]], "must be numbers"),
         ({"counts": [6]}, "height, width"),
         ({"size": [2, 3], "counts": [5]}, "5 pixels"),
         ({"size": [2, 3], "counts": [7, -1]}, "6 pixels"),
-        ({"size": [2, 3], "counts": 6}, "whole numbers, or text"),
-        ({"size": [2, 3], "counts": "o"}, "no compressed runs"),
-        ({"size": [2, 3], "counts": "\u00fc"}, "no compressed runs"),
-        ({"size": [2, 3], "counts": "o" * 20 + "0"}, "no compressed runs"),
+        ({"size": [2, 3], "counts": 6}, "whole numbers or a string"),
+        ({"size": [2, 3], "counts": "o"}, "not compressed run lengths"),
+        ({"size": [2, 3], "counts": "\u00fc"}, "not compressed run lengths"),
+        ({"size": [2, 3], "counts": "o" * 20 + "0"}, "not compressed run lengths"),
         ({"size": [3, 2], "counts": [6]}, "its size is"),
     ],
 )

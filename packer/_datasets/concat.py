@@ -113,8 +113,8 @@ class ConcatImageDataset(ItemDataset):
                 )
         types = sorted({dataset.reader.manifest.label_type for dataset in self.datasets})
         if len(types) != 1:
-            rule = f"labels of one type, not {' and '.join(types)}" if types else "at least one pack"
-            raise OptionError(f"datasets that are read together have {rule}")
+            rule = f"labels of the same type, not {' and '.join(types)}" if types else "one pack or more"
+            raise OptionError(f"datasets that are read together must have {rule}")
         self._each = [items_of(dataset) for dataset in self.datasets]
         parts = [items.item_settings.parts for items in self._each]
         require_same_parts(parts, [dataset.root for dataset in self.datasets])
@@ -141,7 +141,7 @@ class ConcatImageDataset(ItemDataset):
         try:
             number = operator.index(index)
         except TypeError:
-            raise OptionTypeError(f"an index is an integer, not {index!r}") from None
+            raise OptionTypeError(f"an index must be an integer, not {index!r}") from None
         (share,) = self._shares(normalized_indices([number], len(self)))
         items = self._each[share.number]
         return items.item(int(share.indices[0]) % len(items), self._own_seed(share.number))
@@ -243,7 +243,7 @@ class ConcatImageDataset(ItemDataset):
         labels = np.asarray(targets)
         if labels.shape != (len(self),):
             raise OptionError(
-                f"targets are {len(self)} numbers, one label for each sample, not {labels.dtype} {labels.shape}"
+                f"targets must be {len(self)} numbers, one label for each sample, not {labels.dtype} {labels.shape}"
             )
         for dataset, own in zip(self.datasets, np.split(labels, self._ends[:-1]), strict=True):
             dataset.targets = own
@@ -535,9 +535,9 @@ def _as_joined(dataset: Any) -> ConcatImageDataset:
             f"{one_line(dataset)} is a path",
         )
     raise UnreadableError(
-        f"a Loader reads a dataset from packer.open_dataset, a Subset or ConcatDataset of these, or a "
-        f"packer.LoaderDataset, not {one_line(dataset)}; torch's DataLoader reads any",
-        f"{type(dataset).__name__} is not a dataset of packer's, nor a Subset or ConcatDataset of such",
+        "a Loader reads a dataset from packer.open_dataset, a Subset or ConcatDataset of these, or a "
+        f"packer.LoaderDataset, not {one_line(dataset)}; torch's DataLoader reads any dataset",
+        f"{type(dataset).__name__} is not one of packer's datasets, nor a Subset or ConcatDataset of them",
     )
 
 
@@ -546,9 +546,9 @@ def _require_plain(dataset: Any) -> None:
     for base in (ImageDataset, ConcatImageDataset, Subset, ConcatDataset):
         if isinstance(dataset, base) and (own := has_own(dataset, base)):
             raise UnreadableError(
-                f"{type(dataset).__name__} has a {own} of its own, which a Loader would not call: pass it to "
-                "torch's DataLoader, or what it does to the dataset as transform=",
-                f"{type(dataset).__name__} has a {own} of its own",
+                f"{type(dataset).__name__} overrides {own}, which a Loader would not call: use torch's DataLoader, or "
+                "pass transform= to the dataset instead",
+                f"{type(dataset).__name__} overrides {own}",
             )
 
 
@@ -592,6 +592,6 @@ def _require_same_classes(one: ImageDataset, other: ImageDataset) -> None:
         number, names = next((number, names) for number, names in enumerate(pairs) if names[0] != names[1])
         differences = [f"class {number} is {' here and '.join(map(printable, names))} there"]
     raise OptionError(
-        f"{printable(one.root)} and {printable(other.root)} differ in their classes: {'; '.join(differences)}. Say "
+        f"{printable(one.root)} and {printable(other.root)} differ in their classes: {'; '.join(differences)}. Pass "
         "classes='union' to unite them"
     )

@@ -364,7 +364,7 @@ class BatchDecoder:
         The rows must be results of `Reader.positions`, because they are not checked again.
         """
         if len(rows) != len(crops):
-            raise ValueError(f"{len(rows)} images are to be decoded, and there are crops for {len(crops)}")
+            raise ValueError(f"there are {len(rows)} images, but crops for {len(crops)}")
         of_views = crops if crops.ndim == 2 else crops[:, None]
         tasks = None
         if self.sample_decoder.in_c:
@@ -439,7 +439,7 @@ class PreparedImages(NamedTuple):
         first, end, _ = some.indices(len(self.rows))
         by_view: Any = outs if self.with_views else [outs]
         if len(by_view) != self.crops.shape[1]:
-            raise ValueError(f"{len(by_view)} views are to be decoded, and there are crops for {self.crops.shape[1]}")
+            raise ValueError(f"there are {len(by_view)} views, but crops for {self.crops.shape[1]}")
         if self.tasks is not None:
             self.tasks.aim(first, end, by_view)
         else:
@@ -562,7 +562,7 @@ class NativeTasks:
         return list(itertools.pairwise([start, *(start + ends).tolist(), end]))
 
 
-MISFITS = "images are decoded into tensors of other sizes, or another number, than the crops say"
+MISFITS = "the number or the size of the tensors does not match the crops"
 """The message about tensors that do not fit the crops."""
 
 
@@ -621,5 +621,7 @@ def _require_memory(batch: torch.Tensor, numbers: Numbers | None) -> None:
     sound = batch.device.type == "cpu" and batch.dtype == dtype and batch.dim() == 4
     if not sound or not batch.is_contiguous(memory_format=layout):
         if numbers is None:
-            raise ValueError("images are decoded into uint8 tensors of the CPU that are laid out channels last")
-        raise ValueError(f"images become numbers in {dtype} tensors of the CPU, whose memory is {layout}")
+            raise ValueError("images can be decoded only into uint8 CPU tensors in the memory format channels_last")
+        raise ValueError(
+            f"normalized images can be written only into {dtype} CPU tensors in the memory format {layout}"
+        )

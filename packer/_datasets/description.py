@@ -112,7 +112,7 @@ def _caption(view: SampleView, index: int) -> str:
 def _pack(reader: Reader) -> str:
     """Return format, codec and size; no size if the pack no longer exists."""
     if isinstance(reader, IndexReader) and reader.in_place:
-        return f"index of {counted(len(reader.files()), 'file')} below {here(reader.base)}, read where they lie"
+        return f"index of {counted(len(reader.files()), 'file')} below {here(reader.base)}, read from their own files"
     try:
         size = f", {in_units(reader.place.size(reader.file_names()))}"
     except (PackerError, OSError):

@@ -124,15 +124,15 @@ class Parts:
         if drawn and not self.is_target:
             changes = "cut" if isinstance(step, Crop) else "move"
             raise OptionError(
-                f"{step!r} does not {changes} the polygons and runs of {', '.join(drawn)}: leave these out of fields=, "
-                "or say target='coco', which gives their masks"
+                f"{step!r} cannot {changes} the polygons and run lengths of {', '.join(drawn)}: leave these out of "
+                "fields=, or pass target='coco', which returns masks"
             )
         boxes = names_of_boxes(self.fields)
         others = [name for name, kind in kinds.items() if kind.is_list]
         if boxes and others and self.per_box is None:
             raise OptionError(
-                f"{step!r} leaves out boxes ({', '.join(boxes)}): say with per_box= which of {', '.join(others)} have "
-                "an entry for each box, and lose it with the box; per_box=() where none has"
+                f"{step!r} can remove boxes ({', '.join(boxes)}): list in per_box= which of {', '.join(others)} have "
+                "an entry for each box, which is removed with the box; if none has, pass per_box=()"
             )
 
     def kinds(self) -> list[tuple[str, Field | None]]:
@@ -161,7 +161,9 @@ class FieldOptions:
         """The mode of the samples' own images; ValueError if it is unknown."""
         own = self.mode if isinstance(self.mode, str) else self.mode.get("image", "RGB")
         if own not in MODES:
-            raise OptionError(f"mode is one of {', '.join(MODES)}, or a dict of fields and these, not {own!r}")
+            raise OptionError(
+                f"mode must be one of {', '.join(MODES)}, or a dict that maps fields to these, not {own!r}"
+            )
         return own
 
     def require_used(self) -> None:
@@ -181,8 +183,8 @@ class FieldOptions:
             if self.target is not None:
                 raise OptionError(f"target= determines the form of the fields: leave out {argument}")
             raise OptionError(
-                f"{argument} is about fields, and without fields= an item is image and label: name the fields, as "
-                "fields=('image', 'label', 'mask'), or 'all'"
+                f"{argument} applies only to fields, but without fields= an item has only image and label: name the "
+                "fields, as in fields=('image', 'label', 'mask'), or pass fields='all'"
             )
 
     def parts(self, reader: Reader) -> Parts | None:
@@ -208,7 +210,7 @@ class FieldOptions:
         read |= {boxes_of[name]: known[boxes_of[name]] for name in names if name in boxes_of}
         _require_unique_visibilities(known, names)
         if not 0 <= self.min_visible <= 1:
-            raise OptionError(f"min_visible is a share of a box's area, 0 to 1, not {self.min_visible!r}")
+            raise OptionError(f"min_visible is a fraction of a box's area and must be 0 to 1, not {self.min_visible!r}")
         return Parts(
             names,
             read,
@@ -224,11 +226,9 @@ class FieldOptions:
     def _with_fields_of_target(self, known: Mapping[str, Field]) -> FieldOptions:
         """Return the options for the fields of a detector's target."""
         if self.target != "coco":
-            raise OptionError(f"target is None or 'coco', not {self.target!r}")
+            raise OptionError(f"target must be None or 'coco', not {self.target!r}")
         if not {"boxes", "category"} <= known.keys():
-            raise OptionError(
-                "target='coco' needs the fields boxes and category, as `packer convert --coco` makes them"
-            )
+            raise OptionError("target='coco' needs the fields boxes and category, which `packer convert --coco` makes")
         per_box = [name for name in ("category", "area", "iscrowd", "segmentation") if name in known]
         names = ["image", "boxes", *per_box, *(name for name in ("image_id",) if name in known)]
         return replace(self, fields=names, target=None, mode="RGB", per_box={"boxes": per_box}, fill=None)
@@ -244,8 +244,8 @@ def require_same_parts(parts: Sequence[Parts | None], roots: Sequence[str]) -> N
                     raise OptionError(f"{roots[0]} and {root} differ in field {name!r}: {_difference(here, there)}")
             shown = [names and ", ".join(name for name, _ in names) for names in (kinds[0], one)]
             raise OptionError(
-                "datasets that are read together have the same fields= of the same kinds, not "
-                f"{shown[0] or 'image and label'}, and {shown[1] or 'image and label'}"
+                "datasets that are read together must have the same fields= of the same kinds, but one has "
+                f"{shown[0] or 'image and label'}, and another has {shown[1] or 'image and label'}"
             )
 
 
@@ -253,27 +253,32 @@ def _difference(here: Field, there: Field) -> str:
     """Describe the difference between two fields, and the remedy."""
     for trait in ("kind", "dtype", "rank"):
         if (mine := getattr(here, trait)) != (theirs := getattr(there, trait)):
-            return f"its {trait} is {mine or 'none'} and {theirs or 'none'}. Convert one of them again"
+            return (
+                f"its {trait} is {mine or 'none'} in the first and {theirs or 'none'} in the second. Convert one of "
+                "them again"
+            )
     ids = [dict(zip(one.classes, one.ids or range(len(one.classes)), strict=False)) for one in (here, there)]
     name = next((name for name in {**ids[0], **ids[1]} if ids[0].get(name) != ids[1].get(name)), "")
     clauses = [f"has no class {name!r}" if name not in own else f"gives {name!r} the id {own[name]}" for own in ids]
     return (
-        f"the first {clauses[0]}, the second {clauses[1]}. Convert the second again, with "
-        f"{option('classes_from')} of the first"
+        f"the first {clauses[0]}, the second {clauses[1]}. Convert the second again, with {option('classes_from')} "
+        "and the path of the first"
     )
 
 
 def _names(known: Mapping[str, Field], fields: str | Iterable[str]) -> tuple[str, ...]:
     if isinstance(fields, str):
         if fields != "all":
-            raise OptionTypeError(f"fields is a sequence of names or 'all', not {fields!r}: say fields=({fields!r},)")
+            raise OptionTypeError(
+                f"fields must be a sequence of names or 'all', not {fields!r}: pass fields=({fields!r},)"
+            )
         return ("image", "label", *known)
     names = tuple(fields)
     for name in names:
         if name not in known and name not in OWN:
             raise OptionError(f"the pack has no field {name!r}. It has {', '.join([*OWN, *known])}")
     if not names or len(set(names)) < len(names):
-        raise OptionError(f"fields are different names, one at least, not {names!r}")
+        raise OptionError(f"fields must be one or more names without duplicates, not {names!r}")
     return names
 
 
@@ -281,21 +286,25 @@ def _per_box(known: Mapping[str, Field], per_box: Iterable[str] | Mapping[str, I
     """Map each field that has one entry per box to its box field."""
     boxes = names_of_boxes(known)
     if isinstance(per_box, str):
-        raise OptionTypeError(f"per_box is a sequence of names of fields, not {per_box!r}: say per_box=({per_box!r},)")
+        raise OptionTypeError(
+            f"per_box must be a sequence of field names, not {per_box!r}: pass per_box=({per_box!r},)"
+        )
     if not isinstance(per_box, Mapping):
         per_box = tuple(per_box)
         if per_box and len(boxes) != 1:
-            raise OptionError(f"the pack has {len(boxes)} fields of boxes: say per_box={{boxes: fields}}")
+            raise OptionError(f"the pack has {len(boxes)} box fields: pass a dict such as per_box={{boxes: fields}}")
         per_box = {boxes[0]: per_box} if per_box else {}
     found = {name: of for of, names in per_box.items() for name in names}
     for name, of in found.items():
         if of not in boxes:
-            raise OptionError(f"per_box: {of!r} is no field of boxes")
+            raise OptionError(f"per_box: {of!r} is not a box field")
         if name not in known or not KINDS[known[name].kind].has_entries:
             able = ", ".join(name for name, kind in KINDS.items() if kind.has_entries)
-            raise OptionError(f"per_box: {name!r} is no field that has an entry for each box: {able}")
+            raise OptionError(
+                f"per_box: {name!r} cannot have an entry for each box; only fields of these kinds can: {able}"
+            )
         if KINDS[known[name].kind].form == "array" and known[name].rank == 0:
-            raise OptionError(f"per_box: {name!r} has arrays without axes")
+            raise OptionError(f"per_box: {name!r} has arrays without axes, so it has no entry for each box")
     return found
 
 
@@ -304,9 +313,9 @@ def _modes(known: Mapping[str, Field], mode: str | Mapping[str, str]) -> dict[st
     own_modes = {} if isinstance(mode, str) else {name: one for name, one in mode.items() if name != "image"}
     for name, one in own_modes.items():
         if name not in images:
-            raise OptionError(f"mode: {name!r} is no field of images")
+            raise OptionError(f"mode: {name!r} is not an image field")
         if one not in MODES:
-            raise OptionError(f"mode: {name!r} is decoded as one of {', '.join(MODES)}, not {one!r}")
+            raise OptionError(f"mode: {name!r} must be decoded as one of {', '.join(MODES)}, not {one!r}")
     return {name: own_modes.get(name, "unchanged") for name in images}
 
 
@@ -322,12 +331,14 @@ def _filling(known: Mapping[str, Field], name: str, value: Any) -> Any:
         if not field.is_blob and field.dtype.startswith("float"):
             return float(value)  # may be NaN, although NaN cannot be stored
         if kind.form == "pixels" or value is None:
-            raise OptionError("fill is a value of the field, or a number around and in the place of a mask")
+            raise OptionError(
+                "fill must be a value of the field, or for a mask the number that fills padding and missing masks"
+            )
         if not field.is_blob and kind.has_classes:
             return int(value)
         return field.decode(field.encode(value))
     except (TypeError, ValueError, OverflowError) as error:
-        raise OptionError(f"fill: {value!r} cannot stand in the place of {name!r}: {error}") from error
+        raise OptionError(f"fill: {value!r} cannot replace a missing value of {name!r}: {error}") from error
 
 
 def _require_unique_visibilities(known: Mapping[str, Field], names: Sequence[str]) -> None:
@@ -335,7 +346,10 @@ def _require_unique_visibilities(known: Mapping[str, Field], names: Sequence[str
     for name in names:
         other = name + VISIBILITY
         if name in known and KINDS[known[name].kind].has_visibilities and other in names:
-            raise OptionError(f"an item cannot have {other!r} twice: it is the visibility of {name!r}, and a field")
+            raise OptionError(
+                f"{other!r} is the key of the visibilities of {name!r}, and also the name of a field: leave one of "
+                "the two out of fields="
+            )
 
 
 def _has_tv_tensors() -> bool:
@@ -354,7 +368,9 @@ def in_form(output: str, pixels: npt.NDArray[Any]) -> Any:
     if output == "numpy":
         return pixels
     if pixels.dtype == np.uint16 and pixels.shape[2] > 1:
-        raise OptionError("Pillow has no images of 16 bits in colour: say output='tensor' or 'numpy'")
+        raise OptionError(
+            "Pillow does not support colour images with 16 bits per channel: pass output='tensor' or 'numpy'"
+        )
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
 
@@ -492,7 +508,7 @@ def _rows(value: Any, dtype: Any) -> Any:
 def _masks(segmentations: Any, size: tuple[int, int]) -> Any:
     needed = len(segmentations) * size[0] * size[1]
     if needed > _MOST_BYTES:
-        raise OptionError(f"{len(segmentations):,} masks of {size[0]} x {size[1]} pixels are more than 2 GiB")
+        raise OptionError(f"{len(segmentations):,} masks of {size[0]} x {size[1]} pixels would need more than 2 GiB")
     masks = np.empty((len(segmentations), *size), np.uint8)
     for mask, segmentation in zip(masks, segmentations, strict=True):
         mask[...] = mask_of(runs_of(segmentation, *size), *size)
@@ -689,7 +705,7 @@ class FieldDecoder:
             if values.get(name) is None or of not in kept:
                 continue
             if len(values[name]) != len(kept[of]):
-                reason = f"{len(values[name])} entries, and {of!r} has {len(kept[of])} boxes"
+                reason = f"it has {len(values[name])} entries, but {of!r} has {len(kept[of])} boxes"
                 raise self._error(row, name, ValueError(reason))
             values[name] = _of_boxes(values[name], kept[of])
         self._warn_of_uncut(values, kept)
@@ -712,8 +728,8 @@ class FieldDecoder:
                 if alike and not own.all() and name not in self._warned:
                     self._warned.add(name)
                     warn(
-                        f"the crop leaves out some of {boxes!r}, and {name!r} keeps all entries, as many as there were "
-                        f"boxes: if each belongs to a box, say so with per_box=({name!r}, ...)"
+                        f"the crop removes some of {boxes!r}, but {name!r} keeps all entries, as many as there were "
+                        f"boxes: if each entry belongs to a box, pass per_box=({name!r}, ...)"
                     )
 
     def _write(self, found: list[Values], memory: Mapping[str, torch.Tensor | Sequence[torch.Tensor]]) -> None:

@@ -260,9 +260,9 @@ class ImageDataset(ItemDataset):
     ) -> None:
         self.__class__ = as_vision(type(self))
         if output is not None and output not in OUTPUTS:
-            raise OptionError(f"output is one of {', '.join(OUTPUTS)}, not {output!r}")
+            raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, not {output!r}")
         if cache not in (None, "ram"):
-            raise OptionError(f"cache is None or 'ram', not {cache!r}")
+            raise OptionError(f"cache must be None or 'ram', not {cache!r}")
         choose_reading([root], cache_dir, cache_size, timeout)
         _require_threads(threads)
         fast_decoder(decoder)  # raises an error for an unknown or missing library here, and not in a worker
@@ -350,7 +350,7 @@ class ImageDataset(ItemDataset):
         try:
             number = operator.index(index)
         except TypeError:
-            raise OptionTypeError(f"an index is an integer, not {index!r}") from None
+            raise OptionTypeError(f"an index must be an integer, not {index!r}") from None
         items = self._items
         return items.item(number, items.seed)
 
@@ -522,7 +522,7 @@ class ImageDataset(ItemDataset):
         top, left, height, width = map(operator.index, (top, left, height, width))
         if not (height >= 1 <= width and 0 <= top <= row.height - height and 0 <= left <= row.width - width):
             raise OptionError(
-                f"a rectangle of {width} x {height} pixels from ({left}, {top}) does not lie inside sample {index}, "
+                f"a rectangle of {width} x {height} pixels at ({left}, {top}) does not lie inside sample {index}, "
                 f"which has {row.width} x {row.height}"
             )
         box = Box.of((top, left, height, width), (height, width))
@@ -565,7 +565,7 @@ class ImageDataset(ItemDataset):
         format = reader.manifest.format
         if self._format not in (None, format):
             dataset = FORMATS[format].dataset if format in FORMATS else "open_dataset"
-            raise NotAPackError(f"{printable(reader.path)}: a pack of the format {format}; read it with {dataset}")
+            raise NotAPackError(f"{printable(reader.path)}: is a pack of the format {format}; read it with {dataset}")
 
 
 def items_of(dataset: ImageDataset) -> PackItems:
@@ -898,7 +898,7 @@ class PackItems(TorchDataset):
         layout = self.layout()
         if layout is None:
             unfused = not settings.fuse and settings.transform is not None
-            hint = "; fuse=True lets packer do what it begins with" if unfused else ""
+            hint = "; with fuse=True packer does the first steps of the transform itself" if unfused else ""
             raise ItemsError(
                 pipeline.left + hint if pipeline.mode == "RGB" else f"the images have mode={pipeline.mode!r}"
             )
@@ -1028,8 +1028,8 @@ class Epochs:
         if enough and not numbers[_WARNED]:
             numbers[_WARNED] = 1
             warn(
-                f"{self._pack}: the crops of epoch {self.epoch} are read a second time without a change, because the "
-                "dataset has a seed=: call dataset.set_epoch(epoch) before each pass over it, or leave out seed="
+                f"{self._pack}: the dataset is read a second time in epoch {self.epoch}, and because it has a seed=, "
+                "all crops are the same: call dataset.set_epoch(epoch) before each pass, or leave out seed="
             )
 
 
@@ -1055,17 +1055,17 @@ def remark(manifest: Manifest, mode: str) -> str | None:
         if not clipped:
             return None
         return (  # such a pack was made by an earlier version of packer, which did not refuse these images
-            f"{_images(clipped)} 16 bits or floats a pixel, stored as 8-bit RGB, white or black. Convert the files "
-            "again, with --to-8-bit type or --to-8-bit file"
+            f"{_images(clipped)} 16 bits or floats per pixel, which became white or black when they were stored as "
+            "8-bit RGB. Convert the files again, with --to-8-bit type or --to-8-bit file"
         )
     remarks = []
     if clipped:
-        remarks.append(f"{_images(clipped)} 16 bits or floats a pixel, which turn white or black as 8-bit RGB")
+        remarks.append(f"{_images(clipped)} 16 bits or floats per pixel, which turn white or black as 8-bit RGB")
     if bands:
-        remarks.append(f"{_images(bands)} more bands (channels) than are shown")
+        remarks.append(f"{_images(bands)} more bands (channels) than the three of RGB")
     if not remarks:
         return None
-    return f"{'; '.join(remarks)}, as with ImageFolder. mode='unchanged' gives the numbers as they are stored"
+    return f"{'; '.join(remarks)}, as with ImageFolder. mode='unchanged' returns the numbers as they are stored"
 
 
 def _with_more_bands(findings: Mapping[str, int]) -> int:

@@ -261,7 +261,7 @@ class Replaced:
 
     def __init__(self, most: float) -> None:
         if not 0 <= most <= 1:
-            raise OptionError(f"max_bad is a share of the samples, 0 to 1, not {most!r}")
+            raise OptionError(f"max_bad is a fraction of the samples and must be 0 to 1, not {most!r}")
         self.most = most
         self.reasons: list[str] = []
 
@@ -293,7 +293,7 @@ class Replaced:
                 self._note(error, length)
             else:
                 return candidate
-        raise PackError("not one of the samples can be read")
+        raise PackError("none of the samples can be read")
 
     def _note(self, error: Exception, length: int) -> None:
         """Record an unreadable sample, one of `length`, and warn; raise PackError if there are too many of them."""
@@ -303,15 +303,15 @@ class Replaced:
         if len(self.reasons) > (max(1, self.most * length) if self.most else 0):
             some = "; ".join(map(printable, self.reasons[:3]))
             raise PackError(
-                f"{len(self.reasons)} of {length} samples cannot be read, and max_bad={self.most:g} of them are "
-                f"replaced at most: {some}"
+                f"{len(self.reasons)} of {length} samples cannot be read, more than max_bad={self.most:g} allows: "
+                f"{some}"
             ) from error
-        warn(f"{error} Another sample takes its place, as on_error='replace' says")
+        warn(f"{error} Another sample replaces it, because of on_error='replace'")
 
 
 def replaced_from(on_error: str, max_bad: float) -> Replaced | None:
     """Return the record of replaced samples; None if an unreadable sample is an error."""
     if on_error not in ("raise", "replace"):
-        raise OptionError(f"on_error is 'raise' or 'replace', not {on_error!r}")
+        raise OptionError(f"on_error must be 'raise' or 'replace', not {on_error!r}")
     replaced = Replaced(max_bad)  # raises an error for an invalid share, whatever `on_error` is
     return replaced if on_error == "replace" else None

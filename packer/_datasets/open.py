@@ -170,7 +170,7 @@ def _warn_of_losses(source: Source) -> None:
         if item.is_loss or (tree and (item.fate == TAKEN or item.what == "class"))
     ]
     if lines := [*losses, *(note for note in source.notes if note not in map(recorded, source.others.notes()))]:
-        warn("\n  ".join([f"What is read of {printable(source.root)}:", *lines]))
+        warn("\n  ".join([f"Notes on reading {printable(source.root)}:", *lines]))
 
 
 def _build(
@@ -215,7 +215,7 @@ def _tree(root: Path) -> Source | None:
         with contextlib.suppress(SourceError):  # opening the directory as a pack raises a better error
             return imagefolder_source(root, allow_empty=True)
     if others := files_to_name(root):
-        raise SourceError(f"{printable(root)}: is not a directory of images in classes{others}")
+        raise SourceError(f"{printable(root)}: is not a directory with one subdirectory of images per class{others}")
     return None
 
 

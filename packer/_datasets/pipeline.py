@@ -109,10 +109,13 @@ class Pipeline:
         """The reason, as a clause, why images cannot be decoded directly into a batch; used only if they cannot."""
         transform = self.transform if self.transforms is None else self.transforms
         if transform is not None:
-            return f"this is done to each image by itself, after what packer does: {' '.join(repr(transform).split())}"
+            return (
+                "this transform is applied to each image separately, after packer's own steps: "
+                f"{' '.join(repr(transform).split())}"
+            )
         if self.lookup is None and self.output != "tensor":
             return f"the images have output={self.output!r}"
-        return "the images have no fixed size: neither crop= nor a fused transform says one"
+        return "the images have no fixed size: neither crop= nor a fused transform determines one"
 
     def sample(
         self,
@@ -293,7 +296,7 @@ class ItemSettings:
         elif self.fuse and (transform is None or transforms is not None or output == "bytes"):
             warn("fuse=True has no effect without transform=, or with output='bytes'")
         elif self.fuse and parts is not None and parts.cropped:
-            _warn_of(transform, f"it is applied to the image alone, and the item has {', '.join(parts.cropped)}")
+            _warn_of(transform, f"it is applied only to the image, but the item also has {', '.join(parts.cropped)}")
         elif self.fuse and transform is not None:
             crop, lookup, transform = _fused(transform, output)
         own = crop, output, lookup, transform, self.target_transform, transforms
@@ -307,7 +310,8 @@ class ItemSettings:
         """Check views for this dataset, and return them; raises an error with the reason if they are not possible."""
         if not isinstance(views, (list, tuple)) or not views or not all(isinstance(view, View) for view in views):
             raise OptionTypeError(
-                f"views is a list of views, such as [packer.View(packer.RandomResizedCrop(224))] * 2, not {views!r}"
+                "views must be a list of views, such as [packer.View(packer.RandomResizedCrop(224))] * 2, not "
+                f"{views!r}"
             )
         others = {"crop=": self.crop, "augment=": self.augment, "fuse=True": self.fuse or None}
         for name in (name for name, value in others.items() if value is not None):
@@ -341,8 +345,8 @@ class ItemSettings:
         others = self.parts.further_images if self.parts is not None else ()
         if others and "bilinear" in chain.interpolations():
             raise OptionError(
-                f"augment= moves other image fields by the nearest pixel: with {', '.join(others)}, pass "
-                "interpolation='nearest', or leave these out of fields="
+                f"augment= moves other image fields with nearest-neighbour interpolation: with {', '.join(others)}, "
+                "pass interpolation='nearest', or leave these out of fields="
             )
         return chain
 
@@ -451,7 +455,7 @@ def _fused(transform: Any, output: str) -> tuple[Crop | None, Lookup | None, Tra
     conversions, left = pointwise(rest)
     lookup = lookup_of(conversions, lambda pixels: in_form(output, pixels)) if conversions else None
     if crop is None and lookup is None:
-        _warn_of(transform, "packer cannot do what the transform begins with")
+        _warn_of(transform, "packer does not support the first step of the transform")
     return crop, lookup, rest if lookup is None else left
 
 
@@ -464,15 +468,15 @@ def _crop_of_all(
     """
     crop, rest = split_by(transforms, True) if output == "tensor" and parts.wrapped else (None, transforms)
     if crop is None:
-        _warn_of(transforms, "packer cannot do what the transform begins with, or the item has no tv_tensors")
+        _warn_of(transforms, "packer does not support the first step of the transform, or the item has no tv_tensors")
     elif parts.coordinates:
         _warn_of(
-            transforms, f"a crop of packer's leaves out boxes, which torchvision's keep: {', '.join(parts.coordinates)}"
+            transforms, f"packer's crops remove boxes that torchvision's crops keep: {', '.join(parts.coordinates)}"
         )
     elif set(parts.cropped) - set(parts.masks):
-        _warn_of(transforms, "further images are resized by the transform")
+        _warn_of(transforms, "the transform also resizes image fields, with other pixels than packer")
     elif not pads_with_black(crop) or any(name in parts.fill for name in parts.masks):
-        _warn_of(transforms, "packer pads masks with what fill= says, or 0")
+        _warn_of(transforms, "packer pads masks with the value of fill=, or 0")
     else:
         return crop, rest
     return None, transforms
@@ -493,5 +497,5 @@ def require_callable(name: str, transform: object) -> None:
             )
     if transform is not None and not callable(transform):
         raise OptionTypeError(
-            f"{name} is a callable that is applied to the items of a dataset or a Loader, not {transform!r}"
+            f"{name} must be a callable that is applied to the items of a dataset or a Loader, not {transform!r}"
         )

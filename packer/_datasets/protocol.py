@@ -159,7 +159,7 @@ def layout_of(found: Layout | tuple[int, int] | None) -> Layout | None:
         return found
     height, width = map(operator.index, found)
     if min(height, width) < 1:
-        raise ValueError(f"layout() is the height and width of images, 1 or more, not {found!r}")
+        raise ValueError(f"layout() must return the height and width of images, 1 or more, not {found!r}")
     return Layout((BatchPart(IMAGES, (height, width), 3),))
 
 
@@ -329,7 +329,7 @@ class LoaderDataset(abc.ABC):
 
     def labels(self, indices: Ints) -> Labels | Sequence[Any]:
         """Return the labels of some samples, as an (N,) array or a list; used with a `layout`."""
-        raise NotImplementedError(f"{type(self).__name__} has a layout, and needs the method labels(indices)")
+        raise NotImplementedError(f"{type(self).__name__} has a layout, so it needs the method labels(indices)")
 
     def choose(self, indices: Ints, epoch: int, seed: int) -> npt.NDArray[Any]:
         """Return the random choices for `fill`, an (N, ...) array with one entry for each sample.
@@ -355,7 +355,7 @@ class LoaderDataset(abc.ABC):
             The same as for `items`.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} has a layout, and needs the method fill(indices, choices, memory)"
+            f"{type(self).__name__} has a layout, so it needs the method fill(indices, choices, memory)"
         )
 
     def begin(

@@ -164,7 +164,7 @@ class SampleView:
         labels: Any = np.array(targets)
         if labels.shape != (len(self),) or labels.dtype.kind not in "iuf":
             raise OptionError(
-                f"targets are {len(self)} numbers, one label for each sample, not {labels.dtype} {labels.shape}"
+                f"targets must be {len(self)} numbers, one label for each sample, not {labels.dtype} {labels.shape}"
             )
         return replace(self, own_labels=labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64))
 
@@ -319,7 +319,7 @@ class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
             raise KeyError(f"there is no column {name!r}. There are {', '.join(self)}")
         column = self._columns[name]
         if column.of:
-            raise KeyError(f"{name!r} holds {column.of}, which are no column")
+            raise KeyError(f"{name!r} contains {column.of}, which cannot be read as a column")
         array = column.values.view() if column.present.all() else _masked(column)
         array.flags.writeable = False
         return array
@@ -365,9 +365,9 @@ class JoinedColumns(Mapping[str, Column]):
             here, there = _described(found[0]), _described(column)
             if here != there:
                 first = printable(self._parts[0][0])
-                raise OptionError(f"the column {name} holds {here} in {first}, and {there} in {printable(root)}")
+                raise OptionError(f"the column {name} contains {here} in {first}, but {there} in {printable(root)}")
             if name == "label" and column.ids != found[0].ids:
-                raise OptionError("the packs have different classes: say open_dataset([a, b], classes='union')")
+                raise OptionError("the packs have different classes: pass open_dataset([a, b], classes='union')")
         values = [column.values for column in found]
         ids = found[0].ids
         if ids is not None:
@@ -380,7 +380,10 @@ class JoinedColumns(Mapping[str, Column]):
         if name in columns:
             return columns[name]
         other = next(root for root, columns in self._parts if name in columns)
-        raise OptionError(f"{printable(root)} has no column {name}, which {printable(other)} has: choose in each alone")
+        raise OptionError(
+            f"{printable(root)} has no column {name}, which {printable(other)} has: select samples in each dataset "
+            "separately"
+        )
 
 
 def _described(column: Column) -> str:
@@ -524,7 +527,8 @@ def indices_where(condition: str | npt.ArrayLike, columns: Mapping[str, Column],
     mask: Any = np.ma.filled(condition, False) if np.ma.isMaskedArray(condition) else np.asarray(condition)
     if mask.dtype != bool or mask.shape != (length,):
         raise OptionError(
-            f"where= is a condition or a mask of {length} bools, one a sample, not {mask.dtype} of shape {mask.shape}"
+            f"where= must be a condition or a mask of {length} bools, one for each sample, not {mask.dtype} of shape "
+            f"{mask.shape}"
         )
     return np.flatnonzero(mask)
 
@@ -542,7 +546,7 @@ def normalized_indices(indices: Sequence[int] | Ints, length: int) -> Ints:
     found = np.asarray(indices)
     if found.dtype.kind == "b" or found.ndim != 1:
         raise OptionTypeError(
-            f"indices are a sequence of integers, not {found.dtype} of shape {found.shape}. For a mask say "
+            f"indices must be a sequence of integers, not {found.dtype} of shape {found.shape}. For a mask use "
             "dataset.where(mask)"
         )
     if found.dtype.kind not in "iu":
@@ -563,8 +567,8 @@ def require_known_loader(loader: Callable[[str], Any] | None) -> None:
     known = [getattr(folder, name, None) for name in ("default_loader", "pil_loader")]
     if loader is not None and loader not in known:
         raise OptionTypeError(
-            f"loader={loader!r} loads files, and the images of a pack are no files: say output='bytes', which gives "
-            "transform= the bytes of each file"
+            f"loader={loader!r} opens files, but the images of a pack are not files: pass output='bytes', so that "
+            "transform= gets the bytes of each file"
         )
 
 
@@ -583,7 +587,9 @@ def valid_rows(
     lost = np.setdiff1d(labels, labels[valid]).tolist()
     if lost and not allow_empty:
         names = ", ".join(classes[label] if 0 <= label < len(classes) else str(label) for label in lost)
-        raise FileNotFoundError(f"is_valid_file leaves no sample of the classes {names}; allow_empty=True allows that")
+        raise FileNotFoundError(
+            f"is_valid_file rejects all samples of the classes {names}; allow_empty=True allows this"
+        )
     return valid
 
 

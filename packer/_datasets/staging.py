@@ -106,13 +106,13 @@ def _require_guarded(directory: Path) -> None:
     if not hasattr(os, "geteuid") or not status.st_mode & stat.S_IWOTH:
         return
     if not status.st_mode & stat.S_ISVTX:
-        reason = "may be written into by everybody, and has no sticky bit (chmod +t)"
+        reason = "is writable by everybody, and has no sticky bit (chmod +t)"
     elif not _is_trusted(status):
-        reason = "may be written into by everybody, and belongs to somebody else"
+        reason = "is writable by everybody, and belongs to somebody else"
     else:
         return
     raise DestinationError(
-        f"{printable(directory)}: {reason}, so a copy could be replaced there. Stage to another directory."
+        f"{printable(directory)}: {reason}, so others could replace a copy there. Stage to another directory."
     )
 
 
@@ -249,13 +249,14 @@ def lock_in_memory(path: str | os.PathLike[str]) -> PageLock:
     pack, memory = PackFiles.of(path), available_memory()
     if pack.place.remote:
         raise PackError(
-            f"{printable(pack.place)}: cache='ram' locks the files of a disk. Stage the pack, or let cache_dir= keep it"
+            f"{printable(pack.place)}: cache='ram' applies only to files on a disk. Stage the pack, or cache it with "
+            "cache_dir="
         )
     size = pack.size
     if memory is not None and size > _MOST_OF_MEMORY * memory:
         raise PackError(
-            f"{printable(user_path(path))}: {in_units(size)} cannot be kept in {in_units(memory)} of memory. "
-            "Read it from the disk, in the order of a BlockShuffleSampler, or resize it."
+            f"{printable(user_path(path))}: the pack has {in_units(size)}, too much for {in_units(memory)} of memory. "
+            "Read it from the disk, in the order of a BlockShuffleSampler, or convert it to a smaller size."
         )
     _read(pack)
     try:
@@ -263,8 +264,8 @@ def lock_in_memory(path: str | os.PathLike[str]) -> PageLock:
     except OSError as error:
         warn(
             f"{printable(user_path(path))}: was read into the page cache but could not be locked there, so the system "
-            f"may drop it when memory gets scarce: {error.strerror}. Raise the limit on locked memory (ulimit -l) to "
-            f"{-(-size // 1024)} kB, or stage the pack in /dev/shm.",
+            f"may drop it when memory becomes scarce: {error.strerror}. Raise the limit on locked memory (ulimit -l) "
+            f"to {-(-size // 1024)} kB, or stage the pack in /dev/shm.",
             RuntimeWarning,
         )
         return PageLock()

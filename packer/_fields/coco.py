@@ -47,13 +47,13 @@ def runs_of(segmentation: Any, height: int, width: int) -> Runs:
         raise ValueError(problem)
     if isinstance(segmentation, dict):
         if segmentation["size"] != [height, width]:
-            raise ValueError(f"its size is {segmentation['size']}, and the image's is {[height, width]}")
+            raise ValueError(f"its size is {segmentation['size']}, but the image's is {[height, width]}")
         counts = segmentation["counts"]
         return counts_of_text(counts) if isinstance(counts, str) else np.array(counts, np.int64)
     shapes = [_on_grid(np.array(shape, np.float64).reshape(-1, 2)) for shape in segmentation or () if shape]
     crossed = sum(int(_columns_crossed(corners, width)[1].sum()) for corners in shapes)
     if crossed > _MOST_CROSSED:
-        raise ValueError(f"its edges cross columns of pixels {crossed:,} times, and {_MOST_CROSSED:,} are the most")
+        raise ValueError(f"its edges cross pixel columns {crossed:,} times, but at most {_MOST_CROSSED:,} are allowed")
     drawn = [_runs_of_polygon(corners, height, width) for corners in shapes]
     return drawn[0] if len(drawn) == 1 else _union(drawn, height * width)
 
@@ -61,7 +61,7 @@ def runs_of(segmentation: Any, height: int, width: int) -> Runs:
 def mask_of(runs: Runs, height: int, width: int) -> npt.NDArray[np.uint8]:
     """Return the mask that runs encode, (height, width) uint8 of 0 and 1; ValueError if they have another length."""
     if ((runs < 0) | (runs > height * width)).any() or int(runs.sum()) != height * width:  # the sum alone may overflow
-        raise ValueError(f"the runs are not those of {height * width} pixels")
+        raise ValueError(f"the run lengths do not add up to {height * width} pixels")
     pixels = np.repeat((np.arange(len(runs)) % 2).astype(np.uint8), runs)
     return np.ascontiguousarray(pixels.reshape(width, height).T)
 
@@ -76,12 +76,12 @@ def counts_of_text(text: str) -> Runs:
     """Return the runs that a compressed text encodes; ValueError if the text is invalid."""
     codes = np.frombuffer(text.encode("utf-8"), np.uint8).astype(np.int64) - _FIRST
     if ((codes < 0) | (codes >= 2 * _MORE)).any() or (len(codes) and codes[-1] & _MORE):
-        raise ValueError("the counts are no compressed runs")
+        raise ValueError("the counts are not compressed run lengths")
     last = codes & _MORE == 0
     firsts = np.flatnonzero(np.concatenate(([True], last[:-1])))[: int(last.sum())]
     lengths = np.flatnonzero(last) + 1 - firsts
     if (lengths > 12).any():  # 13 characters of 5 bits would be more than 64 bits
-        raise ValueError("the counts are no compressed runs")
+        raise ValueError("the counts are not compressed run lengths")
     digit = np.arange(len(codes)) - np.repeat(firsts, lengths)
     bits = (codes & _LOW) << (_BITS * digit)
     runs = np.add.reduceat(bits, firsts) if len(codes) else bits
@@ -116,34 +116,34 @@ def segmentation_problem(segmentation: Any) -> str | None:
     if isinstance(segmentation, dict):
         return _rle_problem(segmentation)
     if not isinstance(segmentation, list) or not all(isinstance(shape, list) for shape in segmentation):
-        return "a segmentation is a list of polygons x y x y ..., or run lengths"
+        return "a segmentation must be a list of polygons x y x y ..., or run lengths"
     if any(len(shape) % 2 or 0 < len(shape) < 6 for shape in segmentation):
-        return "a polygon has three points or more, x y x y x y ..."
+        return "a polygon must have three points or more, x y x y x y ..."
     try:
         shapes = [np.array(shape) for shape in segmentation if shape]
         good = all(shape.dtype.kind in "if" and np.abs(shape).max() <= _FARTHEST for shape in shapes)
     except (TypeError, ValueError):
         good = False
     if not good:
-        return f"the points of a polygon are numbers, of {_FARTHEST:,.0f} at most"
+        return f"the points of a polygon must be numbers, at most {_FARTHEST:,.0f}"
     return None
 
 
 def _rle_problem(rle: dict[str, Any]) -> str | None:
     size, counts = rle.get("size"), rle.get("counts")
     if not isinstance(size, list) or len(size) != 2 or any(type(side) is not int or side < 0 for side in size):
-        return "the size of run lengths is [height, width]"
+        return "the size of run lengths must be [height, width]"
     try:
         if isinstance(counts, str):
             runs = counts_of_text(counts).tolist()
         elif isinstance(counts, list) and all(type(count) is int for count in counts):
             runs = counts
         else:
-            return "the counts of run lengths are whole numbers, or text"
+            return "the counts of run lengths must be whole numbers or a string"
     except ValueError as error:
         return str(error)
     if min(runs, default=0) < 0 or sum(runs) != size[0] * size[1]:
-        return f"the runs are of {sum(runs)} pixels, and a mask of the size {size} has {size[0] * size[1]}"
+        return f"the run lengths add up to {sum(runs)} pixels, but a mask of the size {size} has {size[0] * size[1]}"
     return None
 
 
@@ -252,7 +252,9 @@ def drawn(
     is on top. Raises ValueError if a segmentation is invalid, or the image has more than 178,956,970 pixels.
     """
     if height * width > _MOST_PIXELS:
-        raise ValueError(f"a mask of {height} x {width} pixels is more than the {_MOST_PIXELS:,} allowed")
+        raise ValueError(
+            f"a mask of {height} x {width} pixels is too large: at most {_MOST_PIXELS:,} pixels are allowed"
+        )
     runs = [runs_of(one, height, width) for one in segmentations]
     order = sorted(range(len(runs)), key=lambda number: (not crowds[number], -int(runs[number][1::2].sum())))
     pixels = np.zeros((height, width), np.int64)

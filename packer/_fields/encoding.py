@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 
 def encoded_text(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise ValueError(f"{short(value)} is no text")
+        raise ValueError(f"{short(value)} is not text")
     try:
         return value.encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError(f"{short(value)} is no text that UTF-8 can hold") from None
+        raise ValueError(f"{short(value)} cannot be encoded as UTF-8") from None
 
 
 def is_text(value: str) -> bool:
@@ -32,7 +32,7 @@ def decoded_text(data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"the bytes are no UTF-8: byte {error.start}") from None
+        raise ValueError(f"the bytes are not UTF-8: byte {error.start}") from None
 
 
 def encoded_json(value: Any) -> bytes:
@@ -67,7 +67,7 @@ def parsed_json(text: str, *, infinite: bool = False) -> Any:
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON: {error.msg} at character {error.pos + 1}") from error
+        raise ValueError(f"it is not JSON: {error.msg} at character {error.pos + 1}") from error
     except ValueError as error:
         if "limit" in str(error):  # Python limits the digits of an integer
             raise ValueError("a number has too many digits") from error
@@ -77,13 +77,13 @@ def parsed_json(text: str, *, infinite: bool = False) -> Any:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON; a missing value is null")
+    raise ValueError(f"{name} is not a JSON number; write null for a missing value")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise ValueError(f"{short(text)} is too large a number")
+        raise ValueError(f"the number {short(text)} is too large")
     return number
 
 

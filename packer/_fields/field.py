@@ -98,11 +98,11 @@ class Field:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in RESERVED:
             raise OptionError(
-                f"a field cannot have the name {self.name!r}: names are letters, digits and underscores, "
-                f"at most 64, and not one of {', '.join(RESERVED)}"
+                f"a field cannot have the name {self.name!r}: a name has at most 64 letters, digits and underscores, "
+                f"and is not one of {', '.join(RESERVED)}"
             )
         if self.kind not in KINDS:
-            raise OptionError(f"field {self.name!r}: a kind is one of {', '.join(KINDS)}, not {self.kind!r}")
+            raise OptionError(f"field {self.name!r}: its kind must be one of {', '.join(KINDS)}, not {self.kind!r}")
         kind = KINDS[self.kind]
         if self.dtype not in kind.dtypes:
             raise OptionError(
@@ -144,7 +144,7 @@ class Field:
     def from_json(cls, members: Any) -> Field:
         """Build a field from its JSON values in a manifest; ValueError if they are invalid."""
         if not isinstance(members, dict) or not {"name", "kind"} <= members.keys() <= _MEMBERS.keys():
-            raise ValueError("a field has a name, a kind and the properties of this kind")
+            raise ValueError("a field must have a name, a kind and only properties of this kind")
         for name, value in members.items():
             if type(value) is not _MEMBERS[name]:
                 raise ValueError(f"a field's {name} is of the wrong type")
@@ -199,12 +199,12 @@ class Field:
         if kind.has_null:
             assert isinstance(stored, (int, float))
             wrong = stored not in (0, 1) if self.dtype == "bool" else math.isnan(stored)
-            return f"{stored} is no {self.dtype}" if wrong else None
+            return f"{stored} is not a {self.dtype}" if wrong else None
         try:
             value = self.decode(stored)
             if kind.has_classes:
                 unknown = np.atleast_1d(np.asarray(value, np.int64))[~self.knows(value)]
-                return f"{unknown[0]} is not an id of its classes" if len(unknown) else None
+                return f"{unknown[0]} is not a class id of the field" if len(unknown) else None
             if not kind.is_proved_by_decoding:
                 self.encode(value)
         except ValueError as error:
@@ -244,11 +244,11 @@ class Field:
             number = self._ids_of_classes.get(value)
             if number is None:
                 count = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
-                raise ValueError(f"{short(value)} is not one of its {count}")
+                raise ValueError(f"{short(value)} is not one of the field's {count}")
             return number
         number = operator.index(value)
         if not self.knows(number).all():
-            raise ValueError(f"{number} is not an id of its classes")
+            raise ValueError(f"{number} is not a class id of the field")
         return number
 
 

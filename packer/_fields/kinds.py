@@ -125,7 +125,7 @@ def _scalar(value: Any, dtype: str) -> int | float:
     if dtype.startswith("float"):
         number = float(value)
         if math.isnan(number):
-            raise ValueError("NaN is no number. A missing value is null: None, or an empty cell")
+            raise ValueError("NaN is not a number. A missing value is None, null or an empty cell")
         with np.errstate(over="ignore"):
             rounded = float(np.array(number).astype(dtype))
         if math.isinf(rounded) and not math.isinf(number):
@@ -148,20 +148,20 @@ def _labels(ids: Sequence[int]) -> bytes:
 
 def _labels_of(data: bytes) -> npt.NDArray[np.int64]:
     if len(data) % 8:
-        raise ValueError(f"{len(data)} bytes are no ids")
+        raise ValueError(f"{len(data)} bytes are not a list of ids")
     return np.frombuffer(data, "<i8").astype(np.int64, copy=False)
 
 
 def _content(value: Any) -> bytes:
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise ValueError(f"{short(value)} is no bytes")
+        raise ValueError(f"{short(value)} is not bytes")
     return bytes(value)
 
 
 def _array(value: Any, dtype: str, rank: int) -> bytes:
     array = _of_dtype(value, DTYPES[dtype], dtype)
     if array.ndim != rank:
-        raise ValueError(f"the array has {array.ndim} axes, and the field's arrays have {rank}")
+        raise ValueError(f"the array has {array.ndim} axes, but the field's arrays have {rank}")
     return np.array(array.shape, "<i8").tobytes() + np.ascontiguousarray(array).tobytes()
 
 
@@ -175,7 +175,7 @@ def _of_dtype(value: Any, stored: str, dtype: str) -> npt.NDArray[Any]:
     target: Any = np.dtype(stored) if dtype != "bool" else np.dtype(bool)
     if array.dtype != target:
         if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and target.kind != "f"):
-            raise ValueError(f"an array of {array.dtype} is none of {dtype}")
+            raise ValueError(f"an array of {array.dtype} cannot be stored as {dtype}")
         with np.errstate(over="ignore"):
             changed = array.astype(target)
         if target.kind == "f" and (lost := np.isinf(changed) & np.isfinite(array)).any():
@@ -188,10 +188,10 @@ def _of_dtype(value: Any, stored: str, dtype: str) -> npt.NDArray[Any]:
 
 def _elements(data: bytes, dtype: str, rank: int) -> npt.NDArray[Any]:
     if len(data) < 8 * rank:
-        raise ValueError(f"{len(data)} bytes hold no shape of {rank} axes")
+        raise ValueError(f"{len(data)} bytes are too few for the shape of an array with {rank} axes")
     shape = np.frombuffer(data, "<i8", rank).tolist()
     if min(shape, default=0) < 0 or math.prod(shape) * np.dtype(dtype).itemsize != len(data) - 8 * rank:
-        raise ValueError(f"{len(data) - 8 * rank} bytes are no elements of an array of {shape}")
+        raise ValueError(f"{len(data) - 8 * rank} bytes are not the elements of an array of the shape {shape}")
     elements: npt.NDArray[Any] = np.frombuffer(data, dtype, offset=8 * rank)
     return np.reshape(elements, shape)
 
@@ -203,22 +203,22 @@ def _numbers(value: Any, shape: Sequence[int | None], what: str) -> npt.NDArray[
     if array.size == 0 and not fits:
         return np.zeros([size or 0 for size in shape], "<f4")
     if not fits:
-        raise ValueError(f"numbers of the shape {array.shape} are no {what}")
+        raise ValueError(f"numbers of the shape {array.shape} are not {what}")
     if not np.isfinite(array).all():
-        raise ValueError(f"{what} are finite numbers")
+        raise ValueError(f"not all numbers are finite: expected {what}")
     return array
 
 
 def _boxes(value: Any) -> bytes:
     boxes = _numbers(value, (None, 4), "boxes, (K, 4): x y x y in pixels")
     if (boxes[:, 2:] < boxes[:, :2]).any():
-        raise ValueError("a box ends before it begins: boxes are x y x y, left, top, right, bottom")
+        raise ValueError("a box ends before it begins: boxes are x y x y: left, top, right, bottom")
     return boxes.tobytes()
 
 
 def _boxes_of(data: bytes) -> npt.NDArray[np.float32]:
     if len(data) % 16:
-        raise ValueError(f"{len(data)} bytes are no boxes")
+        raise ValueError(f"{len(data)} bytes are not boxes")
     return np.frombuffer(data, "<f4").reshape(-1, 4).astype(np.float32, copy=False)
 
 
@@ -233,7 +233,7 @@ def _keypoints_of(data: bytes) -> npt.NDArray[np.float32]:
 
 def _segmentation(value: Any) -> bytes:
     if not isinstance(value, (list, tuple)):
-        raise ValueError(f"{short(value)} is no list of segmentations, of each object one")
+        raise ValueError(f"{short(value)} is not a list of segmentations, one for each object")
     for number, one in enumerate(value):
         if problem := segmentation_problem(one):
             raise ValueError(f"segmentation {number}: {problem}")
@@ -243,7 +243,7 @@ def _segmentation(value: Any) -> bytes:
 def _segmentation_of(data: bytes) -> list[Any]:
     value = parsed_json(decoded_text(data))
     if not isinstance(value, list):
-        raise ValueError(f"{len(data)} bytes are no list of segmentations")
+        raise ValueError(f"{len(data)} bytes are not a list of segmentations")
     return value
 
 

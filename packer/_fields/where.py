@@ -103,8 +103,8 @@ class ColumnName(ConditionNode):
 
     def truth(self, columns: Mapping[str, Column]) -> Truth:
         column = self.column(columns)
-        if column.kind != "truth values":
-            raise ExpressionError(f"{self.name} holds {column.kind}: compare it with something", self.at)
+        if column.kind != "booleans":
+            raise ExpressionError(f"{self.name} contains {column.kind}: compare it with a value", self.at)
         return Truth.of(column.values, column.present)
 
     def column(self, columns: Mapping[str, Column]) -> Column:
@@ -115,9 +115,9 @@ class ColumnName(ConditionNode):
             except OptionError as error:  # packs that are read together have different columns of this name
                 raise ExpressionError(str(error), self.at) from None
         meant = (
-            f": say {MEANT[self.name]}"
+            f": use {MEANT[self.name]}"
             if self.name in MEANT
-            else f"{_known(self.name, list(columns))}; texts stand in quotes"
+            else f"{_known(self.name, list(columns))}; put text in quotes"
         )
         raise ExpressionError(f"there is no column {self.name}{meant}", self.at)
 
@@ -141,7 +141,7 @@ class Comparison(ConditionNode):
                 return self._with_column(column, self.right.column(columns))
             return self._with_literal(self.left, column, self.sign, self.right)
         if isinstance(self.right, Literal):
-            raise ExpressionError("two values are compared, and no column", self.at)
+            raise ExpressionError("this compares two values, but no column", self.at)
         return self._with_literal(
             self.right, self.right.column(columns), _MIRRORED.get(self.sign, self.sign), self.left
         )
@@ -160,7 +160,7 @@ class Comparison(ConditionNode):
         if left.kind != right.kind or left.of or (left.ids is not None and left.ids != right.ids):
             which = "other classes" if left.kind == right.kind else right.kind
             raise ExpressionError(f"{left.kind} cannot be compared with {which}", self.at)
-        if left.kind in ("classes", "truth values") and self.sign not in _UNORDERED:
+        if left.kind in ("classes", "booleans") and self.sign not in _UNORDERED:
             raise self._without_order(left)
         compare = _OPERATORS[self.sign]
         if left.values.dtype.kind == right.values.dtype.kind:
@@ -170,7 +170,7 @@ class Comparison(ConditionNode):
         return Truth.of(found, left.present & right.present)
 
     def _without_order(self, column: Column) -> ExpressionError:
-        return ExpressionError(f"{column.kind} have no order: say == or !=", self.at)
+        return ExpressionError(f"{column.kind} have no order: use == or !=", self.at)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Among(ConditionNode):
     def _found(self, column: Column, values: list[Any]) -> npt.NDArray[Any]:
         if column.kind == "texts":
             return _each(column.values, frozenset(values).__contains__)
-        if column.kind == "truth values":
+        if column.kind == "booleans":
             return np.isin(column.values, np.array(values, bool))
         dtype = column.values.dtype
         numbers = [number for value in values if (number := _of_dtype(value, dtype)) is not None]
@@ -216,7 +216,9 @@ class Matching(ConditionNode):
     def truth(self, columns: Mapping[str, Column]) -> Truth:
         column = self.name.column(columns)
         if column.kind != "texts":
-            raise ExpressionError(f"glob is for texts, and {self.name.name} holds {column.kind}", self.name.at)
+            raise ExpressionError(
+                f"glob applies only to text, but {self.name.name} contains {column.kind}", self.name.at
+            )
         matches = re.compile(fnmatch.translate(self.pattern)).match
         return Truth.of(_each(column.values, lambda text: matches(text) is not None), column.present)
 
@@ -285,7 +287,7 @@ MEANT = {
 def parsed(text: str) -> ConditionNode:
     """Parse a condition into a tree; ExpressionError if it is invalid."""
     if len(text) > LONGEST:
-        raise ExpressionError(f"it has {len(text):,} characters, and a condition has {LONGEST:,} at most", 0)
+        raise ExpressionError(f"it has {len(text):,} characters, but a condition may have at most {LONGEST:,}", 0)
     return _Parser(list(_tokens(text))).whole()
 
 
@@ -294,7 +296,7 @@ def _tokens(text: str) -> Iterator[_Token]:
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
-            what = f"a {text[at]} without its other" if text[at] in "\"'`" else "this character means nothing"
+            what = f"this {text[at]} is not closed" if text[at] in "\"'`" else "unexpected character"
             raise ExpressionError(what, at)
         kind = str(found.lastgroup)
         yield _Token(kind, found[kind], at)
@@ -332,9 +334,9 @@ class _Parser:
 
     def _expected(self, what: str) -> ExpressionError:
         token = self._token
-        instead = f"not {token.text}" if token.kind != "end" else "and nothing is there"
+        instead = f"not {token.text}" if token.kind != "end" else "but the condition ends here"
         meant = MEANT.get(token.text, "") if token.kind in ("word", "sign") else ""
-        return ExpressionError(f"{what} is wanted, {instead}" + (f": say {meant}" if meant else ""), token.at)
+        return ExpressionError(f"expected {what}, {instead}" + (f": use {meant}" if meant else ""), token.at)
 
     def _condition(self) -> ConditionNode:
         nodes = [self._both()]
@@ -354,7 +356,7 @@ class _Parser:
             return self._comparison()
         self._depth += 1
         if self._depth > DEEPEST:
-            raise ExpressionError(f"more than {DEEPEST} parentheses and `not` lie in each other", opening.at)
+            raise ExpressionError(f"more than {DEEPEST} nested parentheses and `not`", opening.at)
         if opening.text == "not":
             node: ConditionNode = Negated(self._negated())
         else:
@@ -389,7 +391,7 @@ class _Parser:
         if self._take("glob"):
             pattern = self._literal()
             if not isinstance(pattern.value, str):
-                raise ExpressionError('a pattern is a text, such as "train/*"', pattern.at)
+                raise ExpressionError('a pattern must be a text, such as "train/*"', pattern.at)
             return Matching(column, pattern.value)
         self._require("in", *(["glob"] if negated else []))
         self._require("[")
@@ -401,7 +403,7 @@ class _Parser:
 
     def _column(self, operand: Operand) -> ColumnName:
         if isinstance(operand, Literal):
-            raise ExpressionError("a column is wanted here, not a value", operand.at)
+            raise ExpressionError("expected a column, not a value", operand.at)
         return operand
 
     def _operand(self) -> Operand:
@@ -411,7 +413,7 @@ class _Parser:
             return ColumnName(token.text, token.at)
         return self._literal("a column or a value")
 
-    def _literal(self, expected: str = "a number, a text or a truth value") -> Literal:
+    def _literal(self, expected: str = "a number, a text or a boolean") -> Literal:
         at, sign = self._token.at, self._take("-", "+")
         token = self._token
         if token.kind == "number":
@@ -423,7 +425,7 @@ class _Parser:
         if sign is None and (word := self._take("true", "false")):
             return Literal(word.text == "true", at)
         if token.kind == "word" and token.text == "null":
-            raise ExpressionError("nothing compares with null: say `is null` or `is not null`", token.at)
+            raise ExpressionError("null cannot be compared: use `is null` or `is not null`", token.at)
         raise self._expected(expected)
 
 
@@ -439,7 +441,7 @@ def _number(token: _Token) -> int | float:
 def _unescaped(token: _Token) -> str:
     def meant(found: re.Match[str]) -> str:
         if found[1] not in "\\\"'":
-            raise ExpressionError(f"a backslash comes before \\, \" and ' only, not before {found[1]}", token.at)
+            raise ExpressionError(f"a backslash is allowed only before \\, \" and ', not before {found[1]}", token.at)
         return found[1]
 
     return re.sub(r"\\(.)", meant, token.text[1:-1], flags=re.DOTALL)
@@ -473,7 +475,7 @@ class Column:
             return self.of
         if self.ids is not None:
             return "classes"
-        return {"b": "truth values", "O": "texts"}.get(self.values.dtype.kind, "numbers")
+        return {"b": "booleans", "O": "texts"}.get(self.values.dtype.kind, "numbers")
 
 
 class Condition:
@@ -532,17 +534,17 @@ def _comparable(column: Column, literal: Literal, named: ColumnName) -> bool | i
     """Convert a literal to the type of a column's values: a class name becomes its id."""
     value = literal.value
     if column.of:
-        raise ExpressionError(f"{named.name} holds {column.of}, of which only `is null` can be asked", named.at)
+        raise ExpressionError(f"{named.name} contains {column.of}, which can be tested only with `is null`", named.at)
     if column.ids is not None and isinstance(value, str):
         if value not in column.ids:
             raise ExpressionError(f"{named.name} has no class {value}{_known(value, list(column.ids))}", literal.at)
         return column.ids[value]
     if column.ids is not None and isinstance(value, int | float) and value < 0:
-        raise ExpressionError(f"ids are 0 or more; for those without a class say {named.name} is null", literal.at)
-    kind = {bool: "a truth value", str: "a text"}.get(type(value), "a number")
-    fits = {"numbers": "a number", "classes": "a number", "texts": "a text", "truth values": "a truth value"}
+        raise ExpressionError(f"ids are 0 or more; for samples without a class use {named.name} is null", literal.at)
+    kind = {bool: "a boolean", str: "a text"}.get(type(value), "a number")
+    fits = {"numbers": "a number", "classes": "a number", "texts": "a text", "booleans": "a boolean"}
     if fits[column.kind] != kind:
-        raise ExpressionError(f"{named.name} holds {column.kind}, and this is {kind}", literal.at)
+        raise ExpressionError(f"{named.name} contains {column.kind}, but this is {kind}", literal.at)
     return value
 
 

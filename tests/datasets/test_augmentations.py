@@ -153,7 +153,7 @@ def test_several_packs_have_augmentations_of_their_own(pack: Path) -> None:
 
 
 def test_what_cannot_be_augmented_is_refused(pack: Path) -> None:
-    with pytest.raises(TypeError, match="augment is a list of packer's augmentations"):
+    with pytest.raises(TypeError, match="augment must be a list of packer's augmentations"):
         open_dataset(pack, augment=torch.nn.Identity())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="is a crop, which comes before"):
         open_dataset(pack, augment=[CROP])  # type: ignore[list-item]

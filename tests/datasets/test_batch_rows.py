@@ -91,7 +91,7 @@ def test_a_subset_and_a_torch_without_the_extension_point_give_the_same(dataset,
     assert torch.equal(images, others)
 
 
-@pytest.mark.filterwarnings("ignore:.*16 bits or floats a pixel:UserWarning")  # some odd images are such
+@pytest.mark.filterwarnings("ignore:.*16 bits or floats per pixel:UserWarning")  # some odd images are such
 @pytest.mark.parametrize("decoder", ["auto", "pillow"])
 @pytest.mark.parametrize("padded", [False, True])
 def test_numbers_that_c_makes_in_its_decoding_are_those_of_single_items(odd_tree, packs, steps, decoder, padded):

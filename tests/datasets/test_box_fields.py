@@ -78,7 +78,7 @@ def test_what_is_of_the_image_keeps_its_entries(tmp_path: Path) -> None:
         for labels in ([1, 2, 4], [3], [])
     ]
     packer.pack(samples, tmp_path / "pack.lmdb", fields={"boxes": "boxes", "labels": "labels"})
-    with pytest.raises(ValueError, match="say with per_box="):
+    with pytest.raises(ValueError, match="list in per_box="):
         open_dataset(tmp_path / "pack.lmdb", fields="all", crop=RandomResizedCrop(32))
     dataset = open_dataset(tmp_path / "pack.lmdb", fields="all", crop=LEFT, per_box=(), seed=0)
     assert [len(item["labels"]) for item in dataset] == [3, 1, 0]

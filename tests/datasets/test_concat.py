@@ -74,13 +74,13 @@ def test_images_are_those_of_the_packs_in_a_row(packs: list[Path]) -> None:
     assert torch.equal(dataset[-1][0], expected[-1])
     with pytest.raises(IndexError, match=r"index 32 is out of range"):
         dataset[len(dataset)]
-    with pytest.raises(TypeError, match="an index is an integer"):
+    with pytest.raises(TypeError, match="an index must be an integer"):
         dataset["cat"]  # type: ignore[index]
 
 
 def test_classes_that_differ_are_refused_by_name(packs: list[Path], tmp_path: Path) -> None:
     said = r"pack0\.lmdb and .*pack1\.h5 differ in their classes: only .*0\.lmdb has cat, owl; only .*1\.h5 has emu"
-    with pytest.raises(ValueError, match=said + r"\. Say classes='union'"):
+    with pytest.raises(ValueError, match=said + r"\. Pass classes='union'"):
         open_dataset(packs)
     paths = []
     for number, classes in enumerate((("a", "b", "c"), ("a", "c", "b"))):
@@ -221,7 +221,7 @@ def test_other_labels_may_be_assigned(packs: list[Path]) -> None:
     dataset.targets = range(100, 132)  # type: ignore[assignment]
     assert [dataset[index][1] for index in (0, 12, 31)] == [100, 112, 131]
     assert dataset.select([31, 1]).targets.tolist() == [131, 101]
-    with pytest.raises(ValueError, match="targets are 32 numbers"):
+    with pytest.raises(ValueError, match="targets must be 32 numbers"):
         dataset.targets = [1]  # type: ignore[assignment]
     with pytest.raises(ValueError, match="before samples are selected"):
         dataset[:3].targets = [1, 2, 3]  # type: ignore[assignment]
@@ -262,7 +262,7 @@ class Own(ImageDataset):
 
 
 def test_what_is_no_row_of_datasets_is_refused(packs: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="at least one pack"):
+    with pytest.raises(ValueError, match="one pack or more"):
         open_dataset([])
     with pytest.raises(ValueError, match="classes is 'same' or 'union', not 'both'"):
         open_dataset(packs, classes="both")
@@ -271,7 +271,7 @@ def test_what_is_no_row_of_datasets_is_refused(packs: list[Path], tmp_path: Path
     (tmp_path / "labels.csv").write_text("path,label\nx.png,0.5\n")
     solid(tmp_path / "tree" / "x.png")
     packer.convert(tmp_path / "tree", tmp_path / "numbers.lmdb", labels=tmp_path / "labels.csv", label_type="float")
-    with pytest.raises(ValueError, match="labels of one type, not class and float"):
+    with pytest.raises(ValueError, match="labels of the same type, not class and float"):
         united([packs[0], tmp_path / "numbers.lmdb"])
     both = ConcatImageDataset([open_dataset(packs[0]), open_dataset(packs[1])])
     with pytest.raises(ValueError, match="a label would have two meanings"):
@@ -329,7 +329,7 @@ def test_datasets_are_mixed_in_the_order_in_which_they_were_opened(packs: list[P
     Loader(united(packs), 4, sampler=order)  # others that are as long
     for dataset in (united(packs[::-1]), both):
         first, second, third = dataset.datasets
-        with pytest.raises(ValueError, match=r"where it is 1, 0, 2\. Pass them in"):
+        with pytest.raises(ValueError, match=r"which are 1, 0, 2\. Pass them in"):
             Loader(dataset, 4, sampler=MixSampler({second: 1, first: 2, third: 3}))
     assert list(pickle.loads(pickle.dumps(order))) == list(order)
 

@@ -27,7 +27,7 @@ FILES = {
     "b/2.tif": tiff(noise(1, "f4", (40, 53)), GREY),
     "b/3.tif": tiff(noise(4, "u1", (40, 53)), RGB, (0,)),
 }
-SAID = r"2 images have 16 bits or floats a pixel, which turn white or black as 8-bit RGB; 1 image has more bands"
+SAID = r"2 images have 16 bits or floats per pixel, which turn white or black as 8-bit RGB; 1 image has more bands"
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def remarks(path: Path, **options: Any) -> list[str]:
 def test_a_dataset_says_it_once(opened_from: Path, tree: Path) -> None:
     (told,) = remarks(opened_from)
     assert told.startswith(f"{tree if opened_from.suffix == '.index' else opened_from}: ")
-    assert "mode='unchanged' gives the numbers" in told
+    assert "mode='unchanged' returns the numbers" in told
     with pytest.warns(UserWarning, match=SAID):
         packer.open_dataset(opened_from).close()
 
@@ -103,7 +103,7 @@ def test_nothing_is_said_where_all_is_read(opened_from: Path) -> None:
 
 def test_grey_is_refused_by_itself(opened_from: Path) -> None:
     """`mode="L"` raises for what it would cut, so that only bands are to be said."""
-    with pytest.warns(UserWarning, match=r"1 image has more bands \(channels\) than are shown") as caught:
+    with pytest.warns(UserWarning, match=r"1 image has more bands \(channels\) than the three of RGB") as caught:
         packer.open_dataset(opened_from, mode="L").close()
     (warning,) = caught
     assert "16 bits" not in str(warning.message)
@@ -137,7 +137,9 @@ def test_what_was_asked_for_is_not_said_again(how: str, tree: Path, tmp_path: Pa
 def test_a_pack_of_an_earlier_packer_says_what_it_stored() -> None:
     """It stored white and black, and no mode brings the numbers back."""
     earlier = Manifest("lmdb", 3, ["a"], codec="jpeg", findings={CLIPPED: 2})
-    assert "stored as 8-bit RGB, white or black. Convert the files again" in str(remark(earlier, "RGB"))
+    assert "became white or black when they were stored as 8-bit RGB. Convert the files again" in str(
+        remark(earlier, "RGB")
+    )
     assert remark(dataclasses.replace(earlier, findings={}), "RGB") is None
     assert "1 image has 16 bits" in str(
         remark(dataclasses.replace(earlier, codec="keep", findings={CLIPPED: 1}), "RGB")

@@ -219,6 +219,6 @@ def test_whole_images_and_their_fields_are_moved_without_a_crop(pack: Path) -> N
 def test_what_cannot_be_moved_is_refused(pack: Path) -> None:
     with pytest.raises(ValueError, match="with depth, pass interpolation='nearest'"):
         open_dataset(pack, fields=("image", "depth"), augment=[augment.RandomRotation(9, "bilinear")])
-    with pytest.raises(ValueError, match="say with per_box="):
+    with pytest.raises(ValueError, match="list in per_box="):
         open_dataset(pack, fields=("image", "boxes", "category"), augment=AFFINE)
     assert Chain([AFFINE]) == open_dataset(pack, fields=("image", "mask"), augment=[AFFINE]).augment

@@ -133,11 +133,14 @@ def test_a_joint_transform_is_fused_where_that_is_exact(pack: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"fields": ("image", "boxes")}, "leaves out boxes"),
-        ({"fields": ("image", "depth")}, "further images"),
+        ({"fields": ("image", "boxes")}, "packer's crops remove boxes"),
+        ({"fields": ("image", "depth")}, "the transform also resizes image fields"),
         ({"fields": ("image", "mask"), "fill": {"mask": 255}}, "pads masks"),
-        ({"fields": ("image", "mask"), "transforms": v2.ColorJitter()}, "cannot do what the transform begins with"),
-        ({"fields": ("image", "mask"), "transforms": None, "transform": v2.RandomResizedCrop(8)}, "the image alone"),
+        (
+            {"fields": ("image", "mask"), "transforms": v2.ColorJitter()},
+            "does not support the first step of the transform",
+        ),
+        ({"fields": ("image", "mask"), "transforms": None, "transform": v2.RandomResizedCrop(8)}, "the image"),
     ],
 )
 def test_what_is_not_fused_is_said(settings: dict[str, Any], words: str, pack: Path) -> None:
@@ -162,7 +165,7 @@ def test_a_crop_that_would_leave_segmentations_where_they_are_is_refused(tmp_pat
     samples = [{"image": np.zeros((8, 9, 3), np.uint8), "shapes": [[[0, 0, 5, 0, 5, 5]], None]}]
     packer.pack(samples, tmp_path / "pack.lmdb", fields={"shapes": "segmentation"})
     assert open_dataset(tmp_path / "pack.lmdb", fields="all")[0]["shapes"] == samples[0]["shapes"]
-    with pytest.raises(ValueError, match=r"does not cut the polygons and runs of shapes: .* target='coco'"):
+    with pytest.raises(ValueError, match=r"cannot cut the polygons and run lengths of shapes: .* target='coco'"):
         open_dataset(tmp_path / "pack.lmdb", fields="all", crop=packer.CenterCrop(4))
 
 
@@ -172,7 +175,7 @@ def test_a_list_that_keeps_its_entries_where_boxes_go_is_said_once(tmp_path: Pat
     declared = {"boxes": "boxes", "kinds": "labels", "areas": "array:float32:1"}
     packer.pack(samples, tmp_path / "pack.lmdb", fields=declared)
     dataset = open_dataset(tmp_path / "pack.lmdb", fields="all", crop=CenterCrop(30), per_box=("kinds",))
-    with pytest.warns(UserWarning, match="leaves out some of 'boxes', and 'areas' keeps all entries"):
+    with pytest.warns(UserWarning, match="removes some of 'boxes', but 'areas' keeps all entries"):
         item = dataset[0]
     assert (len(item["boxes"]), len(item["kinds"]), len(item["areas"])) == (2, 2, 3)
     dataset[0]  # said before

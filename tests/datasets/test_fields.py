@@ -169,28 +169,28 @@ def test_workers_give_the_same_items(context: str, count: int, pack: Path) -> No
     ("settings", "error", "words"),
     [
         ({"fields": ("image", "masks")}, ValueError, "no field 'masks'. It has image, label, name, index, mask"),
-        ({"fields": "mask"}, TypeError, r"say fields=\('mask',\)"),
-        ({"fields": ()}, ValueError, "one at least"),
-        ({"fields": ("mask", "mask")}, ValueError, "different names"),
-        ({"fields": "all", "per_box": "area"}, TypeError, r"say per_box=\('area',\)"),
-        ({"fields": "all", "per_box": ("age",)}, ValueError, "'age' is no field that has an entry for each box"),
-        ({"fields": "all", "per_box": {"mask": ("area",)}}, ValueError, "'mask' is no field of boxes"),
-        ({"fields": "all", "crop": packer.CenterCrop(9)}, ValueError, "say with per_box= which of category, area"),
+        ({"fields": "mask"}, TypeError, r"pass fields=\('mask',\)"),
+        ({"fields": ()}, ValueError, "without duplicates"),
+        ({"fields": ("mask", "mask")}, ValueError, "must be one or more names"),
+        ({"fields": "all", "per_box": "area"}, TypeError, r"pass per_box=\('area',\)"),
+        ({"fields": "all", "per_box": ("age",)}, ValueError, "'age' cannot have an entry for each box"),
+        ({"fields": "all", "per_box": {"mask": ("area",)}}, ValueError, "'mask' is not a box field"),
+        ({"fields": "all", "crop": packer.CenterCrop(9)}, ValueError, "list in per_box= which of category, area"),
         ({"fields": "all", "min_visible": 2}, ValueError, "0 to 1"),
-        ({"fields": "all", "fill": {"age": "old"}}, ValueError, "'old' cannot stand in the place of 'age'"),
-        ({"fields": "all", "fill": {"depth": 1}}, ValueError, "cannot stand in the place of 'depth'"),
-        ({"fields": "all", "mode": {"mask": "L"}}, ValueError, "'mask' is no field of images"),
-        ({"mode": "RGBA"}, ValueError, "mode is one of RGB, L, unchanged"),
+        ({"fields": "all", "fill": {"age": "old"}}, ValueError, "'old' cannot replace a missing value of 'age'"),
+        ({"fields": "all", "fill": {"depth": 1}}, ValueError, "cannot replace a missing value of 'depth'"),
+        ({"fields": "all", "mode": {"mask": "L"}}, ValueError, "'mask' is not an image field"),
+        ({"mode": "RGBA"}, ValueError, "mode must be one of RGB, L, unchanged"),
         ({"target": "coco", "fields": "all"}, ValueError, "leave out fields="),
         ({"target": "voc"}, ValueError, "None or 'coco'"),
         (
             {"per_box": ("area",)},
             ValueError,
-            "per_box= is about fields, and without fields= an item is image and label",
+            "per_box= applies only to fields, but without fields= an item has only image and label",
         ),
-        ({"fill": {"age": 3}}, ValueError, "fill= is about fields"),
-        ({"min_visible": 0.5}, ValueError, "min_visible= is about fields"),
-        ({"mode": {"image": "L", "depth": "L"}}, ValueError, "mode={'depth': ...} is about fields"),
+        ({"fill": {"age": 3}}, ValueError, "fill= applies only to fields"),
+        ({"min_visible": 0.5}, ValueError, "min_visible= applies only to fields"),
+        ({"mode": {"image": "L", "depth": "L"}}, ValueError, "mode={'depth': ...} applies only to fields"),
         ({"target": "coco", "per_box": ("area",)}, ValueError, "leave out per_box="),
         ({"target": "coco", "fill": {"age": 3}}, ValueError, "leave out fill="),
         ({"target": "coco", "mode": {"depth": "L"}}, ValueError, "leave out mode={'depth': ...}"),
@@ -207,5 +207,7 @@ def test_errors_name_field_and_sample(tmp_path: Path) -> None:
     one = {"image": sample(1)["image"], "name": "one.png", "boxes": [[0, 0, 9, 9], [1, 1, 5, 5]], "kinds": [1]}
     packer.pack([one], tmp_path / "pack.pth", fields={"boxes": "boxes", "kinds": "labels"})
     dataset = open_dataset(tmp_path / "pack.pth", fields=("boxes", "kinds"), per_box=("kinds",))
-    with pytest.raises(ImageError, match=r"sample 0 \(one.png\).*field 'kinds': 1 entries, and 'boxes' has 2 boxes"):
+    with pytest.raises(
+        ImageError, match=r"sample 0 \(one.png\).*field 'kinds': it has 1 entries, but 'boxes' has 2 boxes"
+    ):
         _ = dataset[0]

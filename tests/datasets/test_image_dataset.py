@@ -56,7 +56,7 @@ Packs = Callable[..., Path]
 # Where simplejpeg is missing, opening a dataset says so; the tests run there too.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:simplejpeg is not installed:UserWarning"),
-    pytest.mark.filterwarnings("ignore:.*16 bits or floats a pixel:UserWarning"),  # some odd images are such
+    pytest.mark.filterwarnings("ignore:.*16 bits or floats per pixel:UserWarning"),  # some odd images are such
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),  # fork, Python >= 3.12
 ]
 
@@ -246,9 +246,9 @@ def test_indices(name: str, packs: Packs, photo_tree: Path) -> None:
     for index in (np.int64(3), np.uint8(3), torch.tensor(3)):
         assert torch.equal(dataset[index][0], dataset[3][0])  # type: ignore[index]
     for wrong in ("1", 1.7, np.float64(3), None):
-        with pytest.raises(TypeError, match="an index is an integer, not"):
+        with pytest.raises(TypeError, match="an index must be an integer, not"):
             dataset[wrong]  # type: ignore[index]
-        with pytest.raises(TypeError, match="an index is an integer, not"):
+        with pytest.raises(TypeError, match="an index must be an integer, not"):
             dataset.read_region(wrong, 0, 0, 1, 1)  # type: ignore[arg-type]
     for index in (15, -16, 10**9, 2**63):
         with pytest.raises(IndexError, match="15 samples"):
@@ -448,8 +448,8 @@ def test_threads(name: str, packs: Packs, photo_tree: Path) -> None:
         ("threads", 0, "threads is 1 or more, not 0"),
         ("threads", 1.5, "threads is a whole number, not 1.5"),
         ("threads", None, "threads is a whole number, not None"),
-        ("seed", "7", "seed is an integer, not '7'"),
-        ("seed", 0.5, "seed is an integer, not 0.5"),
+        ("seed", "7", "seed must be an integer, not '7'"),
+        ("seed", 0.5, "seed must be an integer, not 0.5"),
     ],
 )
 def test_an_assigned_setting_is_checked_like_the_argument(
@@ -653,7 +653,7 @@ def test_unchecked_reads_do_not_compare_checksums(packs: Packs, photo_tree: Path
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"output": "jax"}, "output is one of tensor, numpy, pil, bytes, not 'jax'"),
+        ({"output": "jax"}, "output must be one of tensor, numpy, pil, bytes, not 'jax'"),
         ({"decoder": "dali"}, "decoder must be 'auto' or one of .*, not 'dali'"),
         ({"check": "sometimes"}, "check must be 'always' or 'never', not 'sometimes'"),
     ],

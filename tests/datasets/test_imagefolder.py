@@ -177,7 +177,7 @@ def test_loaders(pack: Path, tree: Path) -> None:
         assert dataset.loader(name).tobytes() == reference.loader(path).tobytes()
     with pytest.raises(FileNotFoundError, match=r"no sample has the name cat/99\.png"):
         dataset.loader("cat/99.png")
-    with pytest.raises(TypeError, match="say output='bytes'"):
+    with pytest.raises(TypeError, match="pass output='bytes'"):
         LMDBImageDataset(pack, loader=np.load)
 
 
@@ -200,7 +200,7 @@ def test_targets_may_be_assigned_and_count(pack: Path) -> None:
     assert [label for _, labels in packer.Loader(dataset[:2], 1) for label in labels.tolist()] == [5, 4]
     assert pickle.loads(pickle.dumps(dataset))[6][1] == 9
     for wrong in ([1, 2], [[1]] * 7, ["a"] * 7):
-        with pytest.raises(ValueError, match="targets are 7 numbers"):
+        with pytest.raises(ValueError, match="targets must be 7 numbers"):
             dataset.targets = wrong
     dataset.targets = [0.5] * 7
     assert dataset[0][1] == 0.5

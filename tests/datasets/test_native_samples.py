@@ -40,7 +40,7 @@ RECIPES = {
     "exif applied": Recipe(exif="apply"),
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*16 bits or floats a pixel:UserWarning")  # some odd images are such
+pytestmark = pytest.mark.filterwarnings("ignore:.*16 bits or floats per pixel:UserWarning")  # some odd images are such
 
 needs_c = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation")
 

@@ -255,7 +255,7 @@ def test_an_image_that_cannot_be_read_is_replaced_where_one_says_so(tmp_path: Pa
         crop = packer.RandomResizedCrop(16)
         dataset = open_dataset(tmp_path / "tree", crop=crop, seed=1, on_error="replace", max_bad=0.5)
         assert len(dataset) == 6
-        with pytest.warns(UserWarning, match="takes its place"):
+        with pytest.warns(UserWarning, match="replaces it"):
             batches = list(Loader(dataset, batch_size=6))
         assert batches[0][0].shape == (6, 3, 16, 16)
         assert torch.equal(dataset[1][0], dataset[1][0])

@@ -72,7 +72,7 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(np.all(one == other))
 
 
-@pytest.mark.filterwarnings("ignore:.*are read a second time", "ignore:scaled_decode", "ignore:.*scaled_decode")
+@pytest.mark.filterwarnings("ignore:.*dataset is read a second time", "ignore:scaled_decode", "ignore:.*scaled_decode")
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_sample_is_that_of_a_batch_of_one(codec: str, settings: str, packs: dict[str, Path]) -> None:
@@ -110,7 +110,7 @@ def test_a_damaged_sample_is_named_and_replaced(settings: str, packs: dict[str, 
     with pytest.raises(packer.CorruptPackError, match=r"sample 2 .*checksum"):
         packer.open_dataset(damaged, **SETTINGS[settings])[2]
     dataset = packer.open_dataset(damaged, on_error="replace", max_bad=0.5, **SETTINGS[settings])
-    with pytest.warns(UserWarning, match="Another sample takes its place"):
+    with pytest.warns(UserWarning, match="Another sample replaces it"):
         one = drawn(dataset.__getitem__, 2)
     (other,), state = drawn(dataset.__getitems__, [2])
     assert same(one, (other, state))

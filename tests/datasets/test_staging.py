@@ -569,7 +569,7 @@ def keeper(pack: Path) -> Iterator[Program]:
 def test_processes_share_what_the_last_one_frees(pack: Path) -> None:
     drop(pack)
     if resident(pack):
-        pytest.skip("needs a file system that drops pages when asked (TMPDIR=... names another than a RAM disk)")
+        pytest.skip("needs a file system that drops pages when asked (TMPDIR=... sets another than a RAM disk)")
     with keeper(pack) as first, keeper(pack) as second:
         drop(pack)
         assert resident(pack)
@@ -606,5 +606,5 @@ def test_a_system_that_locks_nothing_is_said(tree: Path, tmp_path: Path) -> None
 def test_what_does_not_fit_is_refused_before_reading(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "available_memory", lambda: size(pack))
     monkeypatch.setattr(copying.PackFiles, "chunks", lambda pack, progress: pytest.fail("was read"))
-    with pytest.raises(PackError, match="cannot be kept in"):
+    with pytest.raises(PackError, match=r"too much for .* of memory"):
         lock_in_memory(pack)

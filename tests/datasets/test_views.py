@@ -217,11 +217,11 @@ def test_views_of_different_sizes_are_items_and_no_batch(field_packs: FieldPacks
 
 def test_what_views_cannot_do_is_refused(pack: Path, field_packs: FieldPacks) -> None:
     for views in (VIEWS[0], [], [VIEWS[0].crop], "ab"):
-        with pytest.raises(TypeError, match="views is a list of views"):
+        with pytest.raises(TypeError, match="views must be a list of views"):
             open_dataset(pack, views=views)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="crop is one of packer's crops"):
         View(augment.Grayscale(3))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="augment is a list of packer's augmentations"):
+    with pytest.raises(TypeError, match="augment must be a list of packer's augmentations"):
         View(CenterCrop(3), CenterCrop(3))  # type: ignore[arg-type]
     refused: dict[str, dict[str, Any]] = {
         "replace crop=": {"crop": CenterCrop(8)},
@@ -247,5 +247,5 @@ def test_what_a_loader_does_to_one_image_of_each_is_refused_of_views(pack: Path)
     dataset = open_dataset(pack, views=VIEWS)
     with pytest.raises(ValueError, match="views= make several"):
         Loader(dataset, 4, mix=augment.MixUp(num_classes=COUNT))
-    with pytest.raises(ValueError, match="nor views="):
+    with pytest.raises(ValueError, match="views= or another mode="):
         next(iter(Loader(dataset, 4, batch_transform=torch.nn.Identity())))

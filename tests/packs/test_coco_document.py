@@ -190,14 +190,14 @@ def test_a_resized_pack_gives_a_document_of_its_own_images(tmp_path: Path) -> No
 
 def test_a_file_of_another_size_than_its_annotations_is_refused(tmp_path: Path) -> None:
     images, file, _ = written(tmp_path, [], height=40, width=30)
-    problem = "a.png: it has 40 x 30 pixels, and its annotations are of 30 x 40. Take the file .*; where EXIF turns"
+    problem = "a.png: it has 40 x 30 pixels, but its annotations say 30 x 40. Use the file .*; if the file has an EXIF"
     with pytest.raises(packer.ImageError, match=problem):
         packer.convert(images, tmp_path / "a.lmdb", coco=file)
     scanned, converted = packer_many(
         [["scan", images, tmp_path / "a.scan", "--coco", file], ["convert", tmp_path / "a.scan", tmp_path / "a.lmdb"]]
     )
     assert (scanned.returncode, converted.returncode) == (0, 1)
-    assert "its annotations are of 30 x 40" in converted.stderr
+    assert "its annotations say 30 x 40" in converted.stderr
 
 
 def test_a_conversion_does_not_go_on_with_other_licenses(tmp_path: Path) -> None:
@@ -209,5 +209,5 @@ def test_a_conversion_does_not_go_on_with_other_licenses(tmp_path: Path) -> None
     with pytest.raises(packer.ImageError, match=r"c\.png"):
         packer.convert(images, tmp_path / "a.lmdb", coco=file, workers=1)
     file.write_text(json.dumps({**document, "licenses": []}))
-    with pytest.raises(packer.ResumeError, match="what the annotations say of no image is another"):
+    with pytest.raises(packer.ResumeError, match="the part of the annotations that belongs to no image changed"):
         packer.convert(images, tmp_path / "a.lmdb", coco=file, workers=1)

@@ -269,31 +269,31 @@ def _require_other_fields(pack: Path, damaged: str, kept: dict[str, list[Stored]
         ("mask", b"", "empty file"),
         ("depth", png("I;16", 1)[:70], "cannot be decoded"),
         ("tags", [5, 1], None),
-        ("tags", Raw(b"1234567"), "7 bytes are no ids"),
-        ("tags", Raw(np.array([1, 9], "<i8").tobytes()), "9 is not an id of its classes"),
-        ("caption", Raw(b"\xff\xfe"), "no UTF-8: byte 0"),
+        ("tags", Raw(b"1234567"), "7 bytes are not a list of ids"),
+        ("tags", Raw(np.array([1, 9], "<i8").tobytes()), "9 is not a class id of the field"),
+        ("caption", Raw(b"\xff\xfe"), "not UTF-8: byte 0"),
         ("about", Raw(b"{"), "Expecting property name"),
         ("about", Raw(b"[" * 100_000), "nested too deeply"),
-        ("embedding", Raw(b"12345"), "hold no shape of 1 axes"),
-        ("embedding", Raw(np.array([9], "<i8").tobytes()), "no elements of an array"),
+        ("embedding", Raw(b"12345"), "are too few for the shape of an array with 1 axes"),
+        ("embedding", Raw(np.array([9], "<i8").tobytes()), "not the elements of an array"),
         ("boxes", [[0, 0, WIDTH + 2, 3]], "is not inside of the image, which has 8 x 6 pixels"),
         ("boxes", [[-3, 0, 2, 3]], "is not inside of the image"),
         ("boxes", Raw(np.array([4, 0, 2, 3], "<f4").tobytes()), "a box ends before it begins"),
-        ("boxes", Raw(np.array([np.nan, 0, 2, 3], "<f4").tobytes()), "are finite numbers"),
-        ("boxes", Raw(b"123"), "3 bytes are no boxes"),
-        ("points", Raw(np.array([1, 2], "<i8").tobytes()), "no elements"),
+        ("boxes", Raw(np.array([np.nan, 0, 2, 3], "<f4").tobytes()), "not all numbers are finite: expected boxes"),
+        ("boxes", Raw(b"123"), "3 bytes are not boxes"),
+        ("points", Raw(np.array([1, 2], "<i8").tobytes()), "not the elements"),
         ("points", [[[1, 2, 2], [WIDTH + 2, 0, 1]]], "the visible keypoint at 10, 0 is not inside of the image"),
         ("points", [[[-1.5, 2, 1]]], "the visible keypoint at -1.5, 2 is not inside"),
         ("depth", png("I;16", 3, (5, 9)), "an image of 9 x 5 pixels, but its image has 8 x 6"),
-        ("about", Raw(b"NaN"), "NaN is no number of JSON"),
-        ("about", Raw(b'{"x":[1e999]}'), "'1e999' is too large a number"),
-        ("about", Raw(b'["\\ud800"]'), "no text that UTF-8 can hold"),
+        ("about", Raw(b"NaN"), "NaN is not a JSON number"),
+        ("about", Raw(b'{"x":[1e999]}'), "the number '1e999' is too large"),
+        ("about", Raw(b'["\\ud800"]'), "cannot be encoded as UTF-8"),
     ],
 )
 def test_a_value_that_is_none_of_its_kind(tmp_path: Path, name: str, value: Any, reason: str | None) -> None:
     """Its checksum fits: whoever wrote the pack stored it so."""
     if reason is None:
-        with pytest.raises(ValueError, match="5 is not an id"):
+        with pytest.raises(ValueError, match="5 is not a class id"):
             sample(1, **{name: value})
         return
     path = written(tmp_path / "x.h5", [sample(0), sample(1, **{name: value}), sample(2)])
@@ -308,9 +308,9 @@ def test_a_value_that_is_none_of_its_kind(tmp_path: Path, name: str, value: Any,
     ("value", "reason"),
     [
         ([None, [[0, -1, 9, 0, 8, 5.5]], {"size": [HEIGHT, WIDTH], "counts": [HEIGHT * WIDTH]}], None),
-        (Raw(b"{}"), "no list of segmentations"),
-        (Raw(b"[null,[[1,2]]]"), "segmentation 1: a polygon has three points"),
-        ([{"size": [5, 5], "counts": [25]}], "of 5 x 5 pixels, and its image has 8 x 6"),
+        (Raw(b"{}"), "not a list of segmentations"),
+        (Raw(b"[null,[[1,2]]]"), "segmentation 1: a polygon must have three points"),
+        ([{"size": [5, 5], "counts": [25]}], "for 5 x 5 pixels, but its image has 8 x 6"),
     ],
 )
 def test_segmentations_are_those_of_their_image(tmp_path: Path, value: Any, reason: str | None) -> None:
@@ -333,7 +333,7 @@ def test_a_box_may_end_beside_its_image_by_rounding(tmp_path: Path) -> None:
         ("field.age", np.nan, "field 'age': its row in the table has nan and 0, which is neither a float32"),
         ("field.age.null", 2, "field 'age': .* has 1.5 and 2"),
         ("field.seen", 2, "field 'seen': .* has 2 and 0, which is neither a bool"),
-        ("field.kind", 5, "field 'kind': 5 is not an id of its classes"),
+        ("field.kind", 5, "field 'kind': 5 is not a class id of the field"),
         ("field.kind", -7, "field 'kind': -7 is not an id"),
         ("field.mask.size", -1, "field 'mask': .* has the size -1 and the checksum"),
         ("field.mask.size", -9, "field 'mask': .* has the size -9"),
