@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=4, help="how often an epoch has each image")
     parser.add_argument("--only", help="measure the transforms whose name has this text")
     options = parser.parse_args()
-    warnings.filterwarnings("ignore", message="packer's threads do not make")  # of a transform that fuses in part
+    warnings.filterwarnings("ignore", message="torch's DataLoader makes these")  # of a transform that fuses in part
     kinds, rows = (DataLoader, DataLoader, DataLoader, packer.DataLoader), []
     chosen = {name: transform for name, transform in pipelines().items() if (options.only or "") in name}
     for name, transform in chosen.items():

@@ -116,13 +116,13 @@ class BatchPlan:
         layout = layout_of(self.dataset.layout(self.transform)) if self.collate is default_collate else None
         if self.augments_on_device and (layout is None or traits.parts is not None or self.batch_transform is not None):
             raise OptionError(
-                'augment_on="device" is for images that are decoded into their batch: give the dataset a crop= of a '
-                "fixed size or views=, and neither fields= nor transform= nor batch_transform= nor collate_fn="
+                'augment_on="device" requires images that are decoded directly into a batch: pass the dataset a crop= '
+                "of a fixed size or views=, but neither fields= nor transform=, batch_transform= or collate_fn="
             )
         if self.batch_transform is not None and (layout is None or not layout.with_images or layout.views):
             raise OptionError(
-                "batch_transform is for RGB images that are decoded into their batch: give the dataset a crop= of a "
-                "fixed size, and neither transform= nor collate_fn= nor views= nor another mode="
+                "batch_transform requires RGB images that are decoded directly into a batch: pass the dataset a "
+                "crop= of a fixed size, but neither transform= nor collate_fn=, views= or another mode="
             )
         if layout is not None and layout.with_images:
             layout = self._with_numbers(layout, traits.parts)
@@ -134,10 +134,10 @@ class BatchPlan:
         normalizer, mix = self.normalizer, self.mix
         if normalizer.channels != 3:
             raise OptionError(
-                f"normalize has {normalizer.channels} means, and the images of the dataset have 3 channels"
+                f"normalize has {normalizer.channels} means, but the images of the dataset have 3 channels"
             )
         if mix is not None and mix.makes_fractions and not normalizer.makes_fractions:
-            raise OptionError(f"{mix!r} makes fractions of pixels: say normalize= or dtype=torch.float32")
+            raise OptionError(f"{mix!r} makes pixels that are not integers: pass normalize= or dtype=torch.float32")
         numbers = None if self.on_device else normalizer.numbers
         if numbers is None or _has_other_images(parts):
             return layout
@@ -360,8 +360,8 @@ def _transform_in_place(transform: Callable[[Any], Any], images: torch.Tensor, s
     if not isinstance(made, torch.Tensor) or made.dtype != torch.uint8 or made.shape != images.shape:
         got = f"{tuple(made.shape)} {made.dtype}" if isinstance(made, torch.Tensor) else f"{made!r:.80}"
         raise OptionError(
-            f"batch_transform gets {tuple(images.shape)} uint8 images and gives as many of that size, uint8, not {got}"
-            ": crop= decides on the size, and normalize= and dtype= convert what the transform gives"
+            f"batch_transform gets {tuple(images.shape)} uint8 images and must return uint8 images of the same shape, "
+            f"not {got}: crop= determines the size, and normalize= and dtype= convert the images after the transform"
         )
     if made.data_ptr() != images.data_ptr() or made.stride() != images.stride():
         same_memory = made.untyped_storage().data_ptr() == images.untyped_storage().data_ptr()
@@ -393,16 +393,16 @@ def _require_mixable(mix: Any, parts: Parts | None, views: int) -> None:
         return
     if not isinstance(mix, Mixing):
         raise OptionTypeError(
-            "mix is packer's, such as packer.augment.MixUp(num_classes=1000), or packer.augment.RandomChoice of such, "
-            f"not {named(mix)}"
+            "mix must be one of packer's, such as packer.augment.MixUp(num_classes=1000), or a "
+            f"packer.augment.RandomChoice of them, not {named(mix)}"
         )
     if views:
-        raise OptionError("mix= mixes one image of each sample with another, and views= make several")
+        raise OptionError("mix= needs one image for each sample, but views= make several")
     if parts is None:
         return
     if parts.is_target or parts.cropped or not {"image", "label"} <= set(parts.names):
         raise OptionError(
-            "mix= mixes images and class labels, and neither places nor pixels of fields: items of "
+            "mix= mixes only images and class labels, but no coordinates and no other images: items with "
             f"fields={parts.names!r} cannot be mixed"
         )
 
@@ -416,7 +416,7 @@ def _refuse_mixing(batch_transform: Any) -> None:
         step_class = type(step)
         if step_class.__name__ in ("MixUp", "CutMix") and step_class.__module__.startswith("torchvision."):
             raise OptionTypeError(
-                f"batch_transform gets images without their labels, which {step_class.__name__} mixes too: say "
+                f"batch_transform gets images without labels, but {step_class.__name__} also mixes labels: pass "
                 f"mix=packer.augment.{step_class.__name__}(num_classes=...)"
             )
 
@@ -427,7 +427,7 @@ def _with_mixed_labels(batch: Any, mixture: Mixture) -> Any:
     is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2
     labels = batch.get("label") if is_dict else batch[1] if is_pair else None
     if not isinstance(labels, torch.Tensor):
-        raise OptionError(f"mix= mixes a batch of images and labels, which are a tensor, and these are {labels!r:.80}")
+        raise OptionError(f"mix= needs a batch of images and a tensor of labels, not {labels!r:.80}")
     mixed = mixed_labels(labels, mixture)
     if is_dict:
         return {**batch, "label": mixed}

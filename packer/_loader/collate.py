@@ -31,8 +31,9 @@ def collate_items(collate: Callable[[list[Any]], Any], items: list[Any]) -> Any:
         if collate is not default_collate or len(shapes) < 2:
             raise
         raise OptionError(
-            f"the images of a batch have different shapes, such as {shapes[0]} and {shapes[-1]}: give the dataset "
-            "a crop= of a fixed size, as packer.CenterCrop(224), or the Loader a collate_fn= that does not stack them"
+            f"the images of a batch have different shapes, such as {shapes[0]} and {shapes[-1]}: pass the dataset a "
+            "crop= of a fixed size, such as packer.CenterCrop(224), or the Loader a collate_fn= that does not stack "
+            "images"
         ) from error
 
 
@@ -44,7 +45,7 @@ def collation_of(parts: Parts | None, pad: Pad) -> Collation | None:
     """Return the collation for items that are dicts; None if items are pairs."""
     if parts is None:
         if pad is not None:
-            raise OptionError("pad is for a dataset that was opened with fields=")
+            raise OptionError("pad= applies only to a dataset that was opened with fields=")
         return None
     return Collation(parts, pad)
 
@@ -85,7 +86,10 @@ class Collation:
         self._lengths = _lengths(parts, pad)
         taken = [name + _COUNT for name in self._lengths if name + _COUNT in parts.keys]
         if taken:
-            raise OptionError(f"pad: a batch cannot have {taken[0]!r} twice: it is a count, and a field")
+            raise OptionError(
+                f"pad: {taken[0]!r} is the key of the counts of a padded field, and also the name of a field: leave "
+                "one of the two out"
+            )
 
     def batch(self, memory: Mapping[str, torch.Tensor], values: Sequence[Values]) -> dict[str, Any]:
         """Return the batch of N samples.
@@ -156,9 +160,9 @@ class Collation:
                 shape, first = tuple(tensor.shape), tuple(tensors[0].shape)
                 raise UnevenError(
                     position,
-                    f"{key!r} has the shape {shape}, and the first of its batch {first}: "
-                    f"give the dataset a crop= of a fixed size, or, of arrays, the Loader pad={{{key!r}: ...}}, "
-                    "a length or None for lists",
+                    f"{key!r} has the shape {shape}, but in the first sample of the batch {first}: pass the dataset a "
+                    "crop= of a fixed size; for arrays pass the Loader pad={{key!r}: ...}, with a length, or with "
+                    "None to get lists",
                 )
         return torch.stack([tensor.as_subclass(torch.Tensor) for tensor in _of_one_dtype(tensors)])
 
@@ -180,13 +184,13 @@ class Collation:
         tensors = [_tensor(value) for value in values]
         for position, tensor in enumerate(tensors):
             if len(tensor) > length:
-                raise UnevenError(position, f"{key!r} has {len(tensor)} entries, and pad= has room for {length}")
+                raise UnevenError(position, f"{key!r} has {len(tensor)} entries, but pad= allows at most {length}")
         shape = np.max([tensor.shape[1:] for tensor in tensors], axis=0, initial=0).astype(int).tolist()
         padded = torch.zeros((len(tensors), length, *shape), dtype=tensors[0].dtype)
         for position, tensor in enumerate(tensors):
             if len(tensor) and list(tensor.shape[1:]) != shape:
                 raise UnevenError(
-                    position, f"entries of {key!r} have the shape {tuple(tensor.shape[1:])}, and others {shape}"
+                    position, f"entries of {key!r} have the shape {tuple(tensor.shape[1:])}, but others {shape}"
                 )
             padded[position, : len(tensor)] = tensor if len(tensor) else 0
         return padded, torch.tensor([len(tensor) for tensor in tensors])
@@ -196,8 +200,8 @@ class Collation:
             if value is None:
                 raise UnevenError(
                     position,
-                    f"it has no {key!r}, and no tensor has a place for nothing: say what stands there as "
-                    f"fill={{{key!r}: ...}} when the dataset is opened, or leave out such samples",
+                    f"it has no {key!r}, and a tensor cannot contain missing values: open the dataset with "
+                    "fill={{key!r}: ...}, which replaces them, or leave out such samples",
                 )
 
 
@@ -211,11 +215,11 @@ def _lengths(parts: Parts, pad: Pad) -> dict[str, int | None]:
         alike = [name for name in paddable if forms[name] == "rows" or name in (parts.per_box or {})]
         pad = dict.fromkeys(alike, pad)
         if not pad:
-            raise OptionError("pad: the items have no fields of boxes, labels or keypoints")
+            raise OptionError("pad: the items have no boxes, labels or keypoints")
     lengths = dict(pad)
     for name, length in pad.items():
         if name not in paddable:
-            raise OptionError(f"pad: {name!r} is none of the items' fields that can be padded: {', '.join(paddable)}")
+            raise OptionError(f"pad: {name!r} is not a field that can be padded; these can: {', '.join(paddable)}")
         if length is not None:
             require_count(f"pad[{name!r}]", length)
     for name, of in (parts.per_box or {}).items():

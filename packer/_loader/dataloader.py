@@ -145,11 +145,11 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
             images = self._images()
             layout = images.batch_layout()
         except ItemsError as error:
-            self._warn_once(f"packer's threads do not make these batches, but torch's DataLoader does, as {error}")
+            self._warn_once(f"torch's DataLoader makes these batches, and not packer's threads, because {error}")
             return None
         if self.worker_init_fn is not None and self.num_workers:
             self._warn_once(
-                "worker_init_fn is not called, as packer's threads make the batches, and not worker processes"
+                "worker_init_fn is not called, because packer's threads make the batches, and not worker processes"
             )
         warn_of_random_order(images, getattr(self.batch_sampler, "sampler", None))
         return BatchPlan(images.frozen_copy(), Normalizer(channels_last=False), layout)
@@ -158,13 +158,13 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         if not self._auto_collation:
             raise ItemsError("batch_size=None makes no batches")
         if self.collate_fn is not default_collate:
-            raise ItemsError("collate_fn= makes batches of items")
+            raise ItemsError("collate_fn= is set")
         try:
             images = readable(self.dataset)
         except UnreadableError as error:
             raise ItemsError(error.reason) from None
         except (TypeError, ValueError, IndexError) as error:  # if a sample causes the error, torch raises it later
-            raise ItemsError(f"the datasets are not read as one: {error}") from None
+            raise ItemsError(f"the datasets cannot be joined: {error}") from None
         if not isinstance(images, TorchDataset):
             raise ItemsError("the dataset overrides how its items are made")
         return images
@@ -240,16 +240,18 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
             If `state` is not a state of this class, or belongs to other samples or another order.
         """
         if not isinstance(state, Mapping):
-            raise OptionTypeError(f"a state is a dict from `state_dict`, not {state!r}")
+            raise OptionTypeError(f"a state must be a dict from `state_dict`, not {state!r}")
         require_version(state, _VERSION)
         handed_out = number_in(state, "batches", 0)
-        require_same(state, "pack", self._pack, f"Here is {named(self.dataset)}: open the samples of that run.")
+        require_same(
+            state, "pack", self._pack, f"This dataset is {named(self.dataset)}: open the samples of the earlier run."
+        )
         sampler, order = state.get("sampler"), self._order
         if (order is None) != (sampler is None):
             whose = "a sampler that is not packer's" if sampler is None else "one of packer's samplers"
             raise OptionError(
                 f"the state belongs to {whose}, but this DataLoader has the order of {self.sampler!r}: make it with "
-                "the sampler of that run"
+                "the sampler of the earlier run"
             )
         began, before = None, list[Ints]()
         if order is not None and sampler is not None:
@@ -436,9 +438,9 @@ class ThreadsPass(CountedPass):
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
         if self._num_workers == 0 and loader.timeout != 0:
-            raise AssertionError("timeout= limits the time of workers, but num_workers=0 means that there are none")
+            raise AssertionError("timeout= limits the time of workers, but with num_workers=0 there are none")
         if self._num_workers > 0 and loader.prefetch_factor == 0:
-            raise AssertionError("prefetch_factor is 1 or more with workers")
+            raise AssertionError("with workers, prefetch_factor must be 1 or more")
 
     def start(self, loader: DataLoader[Any], plan: BatchPlan) -> ThreadsPass:
         """Start a pass and return it."""

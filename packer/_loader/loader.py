@@ -474,16 +474,16 @@ class WorkerCache:
 
 
 _INSTEAD = {
-    "num_workers": "it decodes on threads: say threads=, and processes= for dozens of CPUs",
-    "batch_sampler": "it makes batches itself: say batch_size=, and sampler= for the order",
-    "prefetch_factor": "say prefetch=, the number of batches in work ahead",
-    "generator": "say seed=; without it the seed comes from torch's generator",
-    "pin_memory_device": "say device=",
-    "persistent_workers": "its threads and processes stay from epoch to epoch",
+    "num_workers": "it decodes on threads: pass threads=, and processes= for dozens of CPUs",
+    "batch_sampler": "it makes batches itself: pass batch_size=, and sampler= for the order",
+    "prefetch_factor": "pass prefetch=, the number of batches that are made ahead",
+    "generator": "pass seed=; without it the seed comes from torch's generator",
+    "pin_memory_device": "pass device=",
+    "persistent_workers": "its threads and processes always persist from epoch to epoch",
     "worker_init_fn": "it has no workers to initialise",
     "multiprocessing_context": "its processes are always spawned",
-    "timeout": "a process that dies is an error at once",
-    "in_order": "its batches come in order",
+    "timeout": "a process that dies raises an error immediately",
+    "in_order": "its batches are always in order",
 }
 """Advice for arguments of torch's DataLoader that a Loader does not have."""
 
@@ -498,14 +498,14 @@ def _refuse_unknown(names: Iterable[str]) -> None:
 def _require_threads(threads: object) -> None:
     """Raise TypeError or ValueError if `threads` is neither None nor "auto" nor a number of threads."""
     if isinstance(threads, str) and threads != "auto":
-        raise OptionTypeError(f'threads is a whole number, or "auto", not {threads!r}')
+        raise OptionTypeError(f'threads must be a whole number or "auto", not {threads!r}')
     require_count("threads", None if threads == "auto" else threads)
 
 
 def _augments_on_device(augment_on: object, device: object) -> bool:
     """Tell whether images are augmented on the device; raise ValueError for an unknown value, or without a device."""
     if augment_on not in {"threads", "device"}:
-        raise OptionError(f'augment_on is "threads" or "device", not {augment_on!r}')
+        raise OptionError(f'augment_on must be "threads" or "device", not {augment_on!r}')
     if augment_on == "device" and device is None:
         raise OptionError('augment_on="device" needs device=, such as device="cuda"')
     return augment_on == "device"

@@ -125,9 +125,9 @@ class Normalizer:
         found = ", ".join(f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors[:_SHOWN]) or "none"
         setting = f"normalize (channels: {self.channels})" if self.normalizes else f"dtype={self.dtype}"
         return ValueError(
-            f"{setting} is for uint8 tensors of shape (N, {self.channels}, H, W) or ({self.channels}, H, W), and the "
-            f"batch has no such tensor. Its tensors: {found}. Give uint8 images, as output='tensor' without a "
-            "transform does, or leave the conversion to the transform."
+            f"{setting} applies only to uint8 tensors of shape (N, {self.channels}, H, W) or ({self.channels}, H, W), "
+            f"but the batch has no such tensor. Its tensors: {found}. Make uint8 images, as output='tensor' without a "
+            "transform does, or convert the images in the transform."
         )
 
     def _image(self, tensor: torch.Tensor, mixture: Mixture | None) -> torch.Tensor:
@@ -179,11 +179,13 @@ def _mean_and_std(normalize: tuple[Sequence[float], Sequence[float]]) -> list[to
     sound = mean.dim() == 1 and len(mean) > 0 and mean.shape == std.shape and (std > 0).all()
     if not sound or not torch.isfinite(torch.stack([mean, std])).all():
         raise OptionError(
-            "normalize is (mean, std), each with one number for every channel, and no std may be 0, such as "
+            "normalize must be (mean, std), each with one number for every channel and every std above 0, such as "
             f"((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), not {normalize!r}"
         )
     if mean.abs().max() > 1:
-        raise OptionError(f"normalize is in units of 0 to 1, and {normalize!r} is not: divide mean and std by 255")
+        raise OptionError(
+            f"normalize must be for pixels from 0 to 1, but {normalize!r} is for 0 to 255: divide mean and std by 255"
+        )
     return [mean.view(-1, 1, 1), std.view(-1, 1, 1)]
 
 
@@ -221,8 +223,8 @@ def forked(process: int) -> WorkerError:
     A fork has the objects of the process, but none of its threads, so the iterator would wait for them forever.
     """
     return WorkerError(
-        f"this iterator was begun in process {process}, and this process ({os.getpid()}) is a fork without its "
-        "threads. Begin a new one here with iter()."
+        f"this iterator was made in process {process}, but this process ({os.getpid()}) is a fork, which has none of "
+        "its threads. Make a new iterator here with iter()."
     )
 
 
@@ -265,7 +267,9 @@ class _Wrapper:
             return error
 
     def _no_state(self) -> TypeError:
-        return TypeError(f"{type(self.source).__name__} cannot be resumed: it has no state_dict; packer's Loader has")
+        return TypeError(
+            f"{type(self.source).__name__} cannot be resumed, because it has no state_dict; a packer.Loader has one"
+        )
 
     def _begin(self) -> Iterator[tuple[Any, Any]]:
         """Begin a pass over the source; return an iterator over pairs of an item and the state after it."""
@@ -290,13 +294,15 @@ def usable_device(device: torch.device | str) -> torch.device:
     """Return a device; raise ValueError if torch cannot use it here."""
     found = torch.device(device)
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise OptionError(f"device {str(found)!r}: torch finds no CUDA device here; with 'cpu' the same script runs")
+        raise OptionError(
+            f"device {str(found)!r}: torch finds no CUDA device here; with 'cpu' the script runs without one"
+        )
     if found.type not in ("cpu", "cuda"):
         try:
             torch.empty(0, device=found)
         except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
             raise OptionError(
-                f"device {str(found)!r}: torch cannot use it here; with 'cpu' the same script runs"
+                f"device {str(found)!r}: torch cannot use it here; with 'cpu' the script runs without it"
             ) from error
     return found
 

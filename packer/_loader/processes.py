@@ -198,7 +198,7 @@ class Processes(Workers):
     def _allocate(self, count: int, layout: Layout) -> Tensors:
         slot = next((slot for slot in self._slots if slot.free), None)
         if slot is None:
-            raise WorkerError(f"all {len(self._slots)} batches of the memory that processes share are in use")
+            raise WorkerError(f"all {len(self._slots)} batches in the shared memory of the processes are in use")
         self._filling += 1
         return slot.tensors(layout, count)
 
@@ -311,8 +311,8 @@ def _pickled(settings: Mapping[str, Any]) -> bytes:
                 pickle.dumps(value)
                 continue
             raise OptionTypeError(
-                f"processes= pickles the {name}, and that fails ({error}): its functions have to stand at the top of a "
-                "module, which lambdas and functions within others do not; or leave out processes="
+                f"processes= cannot pickle the {name} ({error}): define its functions at the top level of a module, "
+                "not as lambdas or inside other functions; or leave out processes="
             ) from error
         raise
 
@@ -369,11 +369,11 @@ class _Process:
         code = self.process.exitcode
         if code is not None and code < 0:
             cause = f"was killed by signal {-code} ({signal.Signals(-code).name})"
-            cause += ", as the system does when memory runs out" if code == -signal.SIGKILL else ""
+            cause += ", which the system does when memory runs out" if code == -signal.SIGKILL else ""
         else:
             cause = (
-                f"ended with exit code {code}; what it wrote before says why. A script that uses `processes` does its "
-                "work below `if __name__ == '__main__':`, because each process imports it"
+                f"ended with exit code {code}; its output above has the reason. A script that uses `processes` must "
+                "do its work below `if __name__ == '__main__':`, because each process imports the script"
             )
         return f"a worker process of the Loader (pid {self.process.pid}) {cause}."
 

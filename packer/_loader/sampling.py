@@ -163,9 +163,9 @@ class SamplingState:
             The batch size that the state must have; None accepts any.
         """
         if isinstance(self.order, IterableOrder):
-            raise OptionTypeError(f"only packer's samplers go on at any sample, not {self.sampler!r}")
+            raise OptionTypeError(f"only packer's samplers can resume at any sample, not {self.sampler!r}")
         if not isinstance(state, Mapping):
-            raise OptionTypeError(f"a state is a dict from `state_dict`, not {state!r}")
+            raise OptionTypeError(f"a state must be a dict from `state_dict`, not {state!r}")
         if "version" not in state:
             order_seed = None if self._chose_order else self.order.seed
             traits = self.images.traits()
@@ -175,15 +175,25 @@ class SamplingState:
             return
         require_version(state, _VERSION)
         crop_seed = number_in(state, "crop_seed")
-        require_same(state, "pack", self.images.identity(), f"Here is {self.images!r}: open the samples of that run.")
+        require_same(
+            state,
+            "pack",
+            self.images.identity(),
+            f"This dataset is {self.images!r}: open the samples of the earlier run.",
+        )
         if batch_size is not None:
-            require_same(state, "batch_size", batch_size, "Make the Loader with that one, or load with strict=False.")
+            require_same(
+                state,
+                "batch_size",
+                batch_size,
+                "Make the Loader with the earlier batch size, or load the state with strict=False.",
+            )
         self.order.load_state_dict(state.get("sampler", {}))
         self._take(crop_seed)
         now = dict(self.images.settings())
         then = state.get("images", now)
         if then != now:
-            warn(f"the state is of a run that made other images of the samples: {then!r}, and here it is {now!r}")
+            warn(f"the state belongs to a run with other image settings: {then!r}, but this run has {now!r}")
 
     def _take(self, crop_seed: int) -> None:
         """Use the seed in a state for crops; all ranks load the same state. The dataset's own seed does not change."""
@@ -205,9 +215,9 @@ def warn_of_random_order(images: LoaderDataset, sampler: object) -> None:
         return
     _warned.add("random order")
     warn(
-        f"a random order over a pack at a URL fetches each of its {len(images):,} samples by a request of "
-        "its own until the cache has them. sampler=packer.BlockShuffleSampler(len(dataset)) shuffles blocks of "
-        "neighbours, of which one request fetches several",
+        f"a random order over a pack at a URL fetches each of its {len(images):,} samples with a separate request "
+        "until the cache has them. sampler=packer.BlockShuffleSampler(len(dataset)) shuffles blocks of neighbouring "
+        "samples, and one request fetches several samples",
         RuntimeWarning,
     )
 
@@ -282,11 +292,11 @@ class IterableOrder:
                 raise TypeError
             once = iter(indices) is indices
         except TypeError:
-            raise OptionTypeError(f"a sampler is an iterable of indices, which {indices!r} is not") from None
+            raise OptionTypeError(f"a sampler must be an iterable of indices, not {indices!r}") from None
         if once:
             raise OptionTypeError(
-                f"a sampler gives its indices anew for each epoch, and {indices!r} gives them once: make it a list, or "
-                "a class with `__iter__`"
+                f"a sampler must return its indices again in each epoch, but {indices!r} returns them only once: pass "
+                "a list, or a class with `__iter__`"
             )
         self.indices = indices
         self._epoch = 0
@@ -310,7 +320,7 @@ class IterableOrder:
             length = len(self.indices)  # type: ignore[arg-type]
         except (TypeError, NotImplementedError):
             raise OptionTypeError(
-                f"the sampler has no len(), so nobody knows how many batches come: {self.indices!r}"
+                f"the sampler has no len(), so the number of batches is unknown: {self.indices!r}"
             ) from None
         return math.ceil(length / self._ranks)
 
@@ -342,8 +352,8 @@ class IterableOrder:
         # Samplers may draw different indices on each rank. Other iterables must not differ: they were divided already.
         if not isinstance(self.indices, Sampler) and len(set(gathered(indices.tobytes()))) > 1:
             raise OptionError(
-                "the ranks were given different lists of indices as sampler=. A Loader divides the indices among the "
-                "ranks itself: give each rank the same whole list"
+                "sampler= has different lists of indices on different ranks. A Loader divides the indices among the "
+                "ranks itself: pass the same complete list on each rank"
             )
         rank, world = rank_and_world()
         whole: Ints = agreed(indices)
@@ -355,8 +365,8 @@ class IterableOrder:
         """Raise TypeError, because the position inside the iterable is unknown."""
         raise OptionTypeError(
             f"an epoch in the order of sampler={type(self.indices).__name__} cannot be resumed, so it has no state; "
-            "only packer's samplers go on at any sample, such as packer.ShuffleSampler, packer.BlockShuffleSampler and "
-            "packer.samplers.WeightedSampler"
+            "only packer's samplers can resume at any sample, such as packer.ShuffleSampler, "
+            "packer.BlockShuffleSampler and packer.samplers.WeightedSampler"
         )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -367,7 +377,7 @@ class IterableOrder:
 def _index(index: Any) -> int:
     if isinstance(index, (bool, np.bool_)):
         raise OptionTypeError(
-            "a sampler gives indices, integers, and no mask of booleans: say np.flatnonzero(mask).tolist()"
+            "a sampler must return integers, not a mask of booleans: pass np.flatnonzero(mask).tolist()"
         )
     return operator.index(index)
 

@@ -206,10 +206,10 @@ class Workers(abc.ABC):
         if self.drew and not self._warned:
             self._warned = True
             warn(
-                "the transform draws random numbers on several threads, in an order that no run repeats: neither "
-                "torch.manual_seed nor a state gives the same images again. With one thread a process, such as "
-                "Loader(..., threads=8, processes=8), they are a function of the Loader's seed, the epoch and the "
-                "sample; torch's DataLoader repeats whole runs"
+                "the transform draws random numbers on several threads, in an order that differs in each run: "
+                "neither torch.manual_seed nor a state reproduces the images. With one thread per process, such as "
+                "Loader(..., threads=8, processes=8), they depend only on the Loader's seed, the epoch and the "
+                "sample; torch's DataLoader reproduces whole runs"
             )
 
     def end(self) -> None:

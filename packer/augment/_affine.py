@@ -100,7 +100,7 @@ class RandomRotation(Augmentation):
         fill: int | Sequence[int] | None = 0,
     ) -> None:
         if expand is not False:
-            raise OptionError(f"expand is False, not {expand!r}: the images of a batch keep their size")
+            raise OptionError(f"expand must be False, not {expand!r}: the images of a batch keep their size")
         middle = None if center is None else pair_of("center", center)
         name = FILTERS[filter_of(interpolation)]
         turns, colour = angles_of("degrees", degrees), stored_colour(fill)
@@ -229,11 +229,11 @@ class RandomErasing(Augmentation):
             raise OptionError("value='random' (noise) is not supported: use torchvision's RandomErasing")
         chance, shares, ratios = probability("p", p), pair_of("scale", scale, 0, 1), range_of("ratio", ratio)
         if shares[0] > shares[1] or ratios[0] == 0:
-            raise OptionError(f"scale and ratio begin with the smaller one, ratio above 0: not {scale!r} and {ratio!r}")
+            raise OptionError(f"scale and ratio must be ascending, and ratio above 0, not {scale!r} and {ratio!r}")
         if value is None:
-            raise OptionTypeError("value is the colour of the rectangle, one integer or three, not None")
+            raise OptionTypeError("value must be the colour of the rectangle, one integer or three, not None")
         if not isinstance(inplace, bool):
-            raise OptionTypeError(f"inplace is True or False, not {inplace!r}")
+            raise OptionTypeError(f"inplace must be True or False, not {inplace!r}")
         self._be(3 + 2 * _ATTEMPTS, 1, p=chance, scale=shares, ratio=ratios, value=stored_colour(value, "value"))
 
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:

@@ -382,7 +382,7 @@ class RandAugment(_Automatic):
     ) -> None:
         count, bins = count_of("num_ops", num_ops, 0), count_of("num_magnitude_bins", num_magnitude_bins, 2)
         if count_of("magnitude", magnitude, 0) >= bins:
-            raise OptionError(f"magnitude is less than num_magnitude_bins={bins}, not {magnitude!r}")
+            raise OptionError(f"magnitude must be less than num_magnitude_bins={bins}, not {magnitude!r}")
         settings = {"num_ops": count, "magnitude": int(magnitude), "num_magnitude_bins": bins}
         self._be_automatic(2 * count, count, interpolation, fill, **settings)
 
@@ -420,7 +420,7 @@ class AutoAugment(_Automatic):
     ) -> None:
         name = getattr(policy, "value", policy)
         if name not in POLICIES:
-            raise OptionError(f"policy is one of {', '.join(POLICIES)}, not {policy!r}")
+            raise OptionError(f"policy must be one of {', '.join(POLICIES)}, not {policy!r}")
         self._be_automatic(5, 2, interpolation, fill, policy=name)
 
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:

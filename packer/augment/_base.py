@@ -118,7 +118,11 @@ class Augmentation(Frozen, abc.ABC):
         self._fill_in(chosen, sizes, random)
         if sizes.max(initial=0) > LONGEST_MOVED:
             refused = (sizes > LONGEST_MOVED).any(1) & (chosen["kind"] == KINDS.index("affine")).any(1)
-            refuse(refused, sizes, f"cannot be moved, as a side has more than {LONGEST_MOVED}: say a crop= of fewer")
+            refuse(
+                refused,
+                sizes,
+                f"cannot be moved, because a side has more than {LONGEST_MOVED} pixels: pass a smaller crop=",
+            )
         return chosen
 
     def interpolations(self) -> set[str]:
@@ -241,7 +245,7 @@ def _rules(name: str, augmentations: Any) -> tuple[Augmentation, ...]:
     """Return the augmentations in a list; TypeError if it is not a list, or contains other objects."""
     if isinstance(augmentations, (Frozen, str)) or not isinstance(augmentations, Sequence):
         raise OptionTypeError(
-            f"{name} is a list of packer's augmentations, such as [packer.augment.TrivialAugmentWide()], not "
+            f"{name} must be a list of packer's augmentations, such as [packer.augment.TrivialAugmentWide()], not "
             f"{named(augmentations)}"
         )
     for rule in augmentations:
@@ -251,8 +255,8 @@ def _rules(name: str, augmentations: Any) -> tuple[Augmentation, ...]:
             raise OptionTypeError(f"{rule!r} is a crop, which comes before the augmentations: pass it as crop=")
         if not isinstance(rule, Augmentation):
             raise OptionTypeError(
-                "augmentations are packer's, such as packer.augment.TrivialAugmentWide(), not "
-                f"{named(rule)}. Pass others as transform=, or as batch_transform= of a Loader"
+                f"augmentations must be packer's own, such as packer.augment.TrivialAugmentWide(), not {named(rule)}. "
+                "Pass others as transform=, or as batch_transform= of a Loader"
             )
     return tuple(augmentations)
 

@@ -70,7 +70,7 @@ def _limits(
         spread = within(name, value, 0, most)
         low, high = max(neutral - spread, least), neutral + spread
     if low > high:
-        raise OptionError(f"{name} begins with the smaller one, not {value!r}")
+        raise OptionError(f"{name} must be ascending, not {value!r}")
     return None if low == high == neutral else (low, high)
 
 
@@ -93,10 +93,10 @@ class GaussianBlur(Augmentation):
     def __init__(self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
         kernel = sides("kernel_size", kernel_size, "(width, height)")
         if not all(side % 2 for side in kernel):
-            raise OptionError(f"kernel_size is odd, not {kernel_size!r}")
+            raise OptionError(f"kernel_size must be odd, not {kernel_size!r}")
         limits = range_of("sigma", sigma) if isinstance(sigma, Sequence) else (real("sigma", sigma),) * 2
         if limits[0] <= 0:
-            raise OptionError(f"sigma is more than 0, not {sigma!r}")
+            raise OptionError(f"sigma must be more than 0, not {sigma!r}")
         self._be(1, 1, kernel_size=kernel, sigma=limits)
 
     def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
@@ -125,8 +125,8 @@ class Grayscale(Augmentation):
     def __init__(self, num_output_channels: int = 1) -> None:
         if num_output_channels != 3:
             raise OptionError(
-                "num_output_channels is 3, because the images of a batch have three channels, not "
-                f"{num_output_channels!r}: use Grayscale(3)"
+                f"num_output_channels must be 3, not {num_output_channels!r}, because the images of a batch have "
+                "three channels: use Grayscale(3)"
             )
         self._be(0, 1, num_output_channels=3)
 

@@ -190,13 +190,13 @@ class ChoiceOfMixings(Mixing):
 def shares_of(p: Sequence[float] | None, count: int) -> tuple[float, ...]:
     """Return the probability of each of `count` rules from a user's weights; ValueError if these are invalid."""
     if not count:
-        raise OptionError("the choice is empty: pass one augmentation or more")
+        raise OptionError("there is nothing to choose from: pass one augmentation or more")
     try:
         weights = np.ones(count) if p is None else np.asarray(p, np.float64)
     except (TypeError, ValueError):
         weights = np.empty(0)
     if weights.shape != (count,) or not (weights >= 0).all() or not 0 < weights.sum() < np.inf:
-        raise OptionError(f"p is a weight, 0 or more, for each of the {count} augmentations, not {p!r}")
+        raise OptionError(f"p must have a weight, 0 or more, for each of the {count} augmentations, not {p!r}")
     shares: tuple[float, ...] = tuple((weights / weights.sum()).tolist())
     return shares
 
@@ -228,7 +228,7 @@ def mixed_labels(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
         return _mixed_ids(labels, mixture)
     if labels.ndim != 2 or (mixture.num_classes not in (None, labels.shape[1])):
         raise OptionError(
-            f"labels of shape {tuple(labels.shape)} are neither (N,) class ids nor (N, num_classes) shares, with "
+            f"labels of shape {tuple(labels.shape)} are neither (N,) class ids nor (N, num_classes) fractions, with "
             f"num_classes={mixture.num_classes}"
         )
     labels = labels if labels.is_floating_point() else labels.float()
@@ -239,7 +239,7 @@ def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     """Mix class ids as `mixed_labels` does, but faster, because most of the resulting shares are 0."""
     classes, share = mixture.num_classes, mixture.share
     if labels.is_floating_point():
-        raise OptionError("mixed labels must be class ids or shares of classes, not other numbers")
+        raise OptionError("mixed labels must be class ids or fractions of classes, not other numbers")
     if classes is None:
         raise OptionError(
             "the labels are class ids: pass the number of classes, as in packer.augment.MixUp(num_classes=1000)"
@@ -265,10 +265,11 @@ def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
 def _settings(alpha: object, num_classes: object, labels_getter: object) -> dict[str, Any]:
     if labels_getter != "default":
         raise OptionError(
-            f"labels_getter is 'default', not {labels_getter!r}: labels are the second of a batch, or a dict's label"
+            f"labels_getter must be 'default', not {labels_getter!r}: labels are the second element of a batch, or "
+            "the entry 'label' of a dict"
         )
     if not real("alpha", alpha) >= _LEAST_ALPHA:
-        raise OptionError(f"alpha is more than 0, at least {_LEAST_ALPHA:g}, not {alpha!r}")
+        raise OptionError(f"alpha must be above 0, at least {_LEAST_ALPHA:g}, not {alpha!r}")
     classes = None if num_classes is None else count_of("num_classes", num_classes, 1)
     return {"alpha": real("alpha", alpha), "num_classes": classes}
 

@@ -53,7 +53,7 @@ class Frozen:
     """The name that repr shows, if a function such as `RandomChoice` makes the object, and not its class."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{_kind(self)} are immutable: make another {type(self).__name__}")
+        raise AttributeError(f"{_kind(self)} are immutable: make a new {type(self).__name__}")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frozen):
@@ -287,7 +287,7 @@ class Compose(Crop):
         crops, record = tuple(crops), Record()
         for number, crop in enumerate(crops, 1):
             if not isinstance(crop, Crop):
-                raise OptionTypeError(f"crops are packer's crops, such as RandomCrop(32), not {crop!r}")
+                raise OptionTypeError(f"crops must be packer's crops, such as RandomCrop(32), not {crop!r}")
             for step in crop._steps:
                 try:
                     record = step.after(record)
@@ -341,7 +341,7 @@ class RandomResizedCrop(Crop):
         require_antialias(antialias)
         out, shares, ratios = sides("size", size), range_of("scale", scale), range_of("ratio", ratio)
         if ratios[0] == 0:
-            raise OptionError(f"ratio is width to height and more than 0, not {ratio!r}")
+            raise OptionError(f"ratio is width to height and must be above 0, not {ratio!r}")
         name, p = interpolation_of(interpolation), probability("flip", flip)
         self._be(
             RandomResizedCut(out, shares, ratios, (name,)),
@@ -414,7 +414,7 @@ class Resize(Crop):
                 raise OptionError(f"max_size applies only if size is one number, not with {size!r}")
             max_size = sides("max_size", [max_size])[0]
             if max_size <= new:
-                raise OptionError(f"max_size is more than size, {new}, not {max_size}")
+                raise OptionError(f"max_size must be more than size, which is {new}, not {max_size}")
         self._be(Resized(new, name, max_size), size=new, interpolation=name, max_size=max_size)
 
 

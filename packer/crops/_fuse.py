@@ -269,7 +269,7 @@ class RandomResizedCropAndInterpolation(Crop):
         out, shares, ratios = sides("size", size), range_of("scale", scale), range_of("ratio", ratio)
         names = tuple(map(interpolation_of, interpolations))
         if ratios[0] == 0:
-            raise OptionError(f"ratio is more than 0, not {ratio!r}")
+            raise OptionError(f"ratio must be above 0, not {ratio!r}")
         step = _ResizedCut(out, shares, ratios, names)
         self._be(step, size=out, scale=shares, ratio=ratios, interpolations=names)
 

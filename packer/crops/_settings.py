@@ -30,12 +30,14 @@ def side_or_pair(name: str, size: object, order: str = "(height, width)") -> int
     is_sequence = isinstance(size, Sequence) and not isinstance(size, str)
     values = [_integer(side) for side in (size if is_sequence else [size])]  # type: ignore[attr-defined]
     if len(values) not in (1, 2) or None in values:
-        raise OptionTypeError(f"{name} is an integer or {order}, not {size!r}")
+        raise OptionTypeError(f"{name} must be an integer or {order}, not {size!r}")
     first, second = values[0] or 0, values[-1] or 0
     if min(first, second) < 1:
-        raise OptionError(f"{name} is at least 1 pixel, not {size!r}")
+        raise OptionError(f"{name} must be at least 1 pixel, not {size!r}")
     if first * second > MAX_PIXELS:
-        raise OptionError(f"{name} is at most {math.isqrt(MAX_PIXELS)}, or {MAX_PIXELS} pixels in all, not {size!r}")
+        raise OptionError(
+            f"{name} must be at most {math.isqrt(MAX_PIXELS)}, or {MAX_PIXELS} pixels in all, not {size!r}"
+        )
     return first if len(values) == 1 else (first, second)
 
 
@@ -46,9 +48,9 @@ def range_of(name: str, limits: object) -> tuple[float, float]:
         if any(isinstance(limit, str) for limit in limits):  # type: ignore[attr-defined]
             raise TypeError
     except (TypeError, ValueError):
-        raise OptionTypeError(f"{name} is two numbers, not {limits!r}") from None
+        raise OptionTypeError(f"{name} must be two numbers, not {limits!r}") from None
     if not (0 <= low <= high < math.inf and high > 0):
-        raise OptionError(f"{name} is two numbers of 0 or more, the lower one first, not {limits!r}")
+        raise OptionError(f"{name} must be two numbers of 0 or more, the lower one first, not {limits!r}")
     return low, high
 
 
@@ -56,17 +58,17 @@ def require_antialias(antialias: object) -> None:
     """Raise ValueError if the argument asks for resizing without anti-aliasing."""
     if antialias is not True:
         raise OptionError(
-            f"antialias is True, not {antialias!r}: packer always resizes with anti-aliasing, as torchvision does by "
-            "default. To resize without it, pass torchvision's transform to the dataset"
+            f"antialias must be True, not {antialias!r}: packer always resizes with anti-aliasing, as torchvision "
+            "does by default. To resize without it, pass torchvision's transform to the dataset"
         )
 
 
 def probability(name: str, value: object) -> float:
     """Check a number from 0 to 1, and return it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise OptionTypeError(f"{name} is a number, a probability of 0 to 1, not {value!r}")
+        raise OptionTypeError(f"{name} must be a number, a probability from 0 to 1, not {value!r}")
     if not 0 <= float(value) <= 1:
-        raise OptionError(f"{name} is a probability, 0 to 1, not {value!r}")
+        raise OptionError(f"{name} must be a probability from 0 to 1, not {value!r}")
     return float(value)
 
 
@@ -79,7 +81,7 @@ def _name_among(names: Sequence[str], interpolation: object) -> str:
     name = getattr(interpolation, "value", interpolation)
     name = _BY_NUMBER.get(name, name) if isinstance(name, int) else name
     if name not in names:
-        raise OptionError(f"interpolation is one of {', '.join(names)}, not {interpolation!r}")
+        raise OptionError(f"interpolation must be one of {', '.join(names)}, not {interpolation!r}")
     return str(name)
 
 
@@ -89,11 +91,12 @@ def margins_of(padding: object) -> tuple[int, int, int, int]:
     values = [_integer(margin) for margin in (padding if is_sequence else [padding])]  # type: ignore[attr-defined]
     if len(values) not in (1, 2, 4) or None in values:
         raise OptionTypeError(
-            f"padding is an integer, (left and right, top and bottom) or (left, top, right, bottom), not {padding!r}"
+            "padding must be an integer, (left and right, top and bottom) or (left, top, right, bottom), not "
+            f"{padding!r}"
         )
     left, top, right, bottom = (margin or 0 for margin in values * (4 // len(values)))
     if min(left, top, right, bottom) < 0 or max(left, top, right, bottom) > MAX_PIXELS:
-        raise OptionError(f"padding is 0 to {MAX_PIXELS} pixels, not {padding!r}")
+        raise OptionError(f"padding must be 0 to {MAX_PIXELS} pixels, not {padding!r}")
     return left, top, right, bottom
 
 
@@ -102,10 +105,10 @@ def fill_of(fill: object, name: str = "fill") -> tuple[int, int, int]:
     is_sequence = isinstance(fill, Sequence) and not isinstance(fill, str)
     values = [_level(colour) for colour in (fill if is_sequence else [fill])]  # type: ignore[attr-defined]
     if len(values) not in (1, 3) or None in values:
-        raise OptionTypeError(f"{name} is an integer, or three for red, green and blue, not {fill!r}")
+        raise OptionTypeError(f"{name} must be one integer, or three for red, green and blue, not {fill!r}")
     red, green, blue = (colour or 0 for colour in values * (3 // len(values)))
     if min(red, green, blue) < 0 or max(red, green, blue) > 255:
-        raise OptionError(f"{name} is 0 to 255, not {fill!r}")
+        raise OptionError(f"{name} must be 0 to 255, not {fill!r}")
     return red, green, blue
 
 
@@ -113,7 +116,7 @@ def padding_of(fill: object, mode: object) -> Padding:
     """Check the colour and the mode of padding, and return both; the colour is 0 unless the mode is ``constant``."""
     colour = _as_number(fill_of(fill))
     if mode not in PADDINGS:
-        raise OptionError(f"padding_mode is one of {', '.join(PADDINGS)}, not {mode!r}")
+        raise OptionError(f"padding_mode must be one of {', '.join(PADDINGS)}, not {mode!r}")
     return Padding(str(mode), colour if mode == "constant" else 0)
 
 
@@ -138,10 +141,10 @@ def _integer(value: object) -> int | None:
 def real(name: str, value: object) -> float:
     """Check a finite number, and return it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise OptionTypeError(f"{name} is a number, not {value!r}")
+        raise OptionTypeError(f"{name} must be a number, not {value!r}")
     number = float(value)
     if abs(number) > _FARTHEST:
-        raise OptionError(f"{name} is a number of -{_FARTHEST:g} to {_FARTHEST:g}, not {value!r}")
+        raise OptionError(f"{name} must be a number from -{_FARTHEST:g} to {_FARTHEST:g}, not {value!r}")
     return number
 
 
@@ -149,24 +152,24 @@ def within(name: str, value: object, low: float, high: float) -> float:
     """Check a number from `low` to `high`, and return it."""
     number = real(name, value)
     if not low <= number <= high:
-        allowed = f"{low:g} or more" if high == math.inf else f"a number of {low:g} to {high:g}"
-        raise OptionError(f"{name} is {allowed}, not {value!r}")
+        allowed = f"{low:g} or more" if high == math.inf else f"a number from {low:g} to {high:g}"
+        raise OptionError(f"{name} must be {allowed}, not {value!r}")
     return number
 
 
 def count_of(name: str, value: object, least: int) -> int:
     """Check an integer of at least `least`, and return it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise OptionTypeError(f"{name} is an integer, not {value!r}")
+        raise OptionTypeError(f"{name} must be an integer, not {value!r}")
     if value < least:
-        raise OptionError(f"{name} is {least} or more, not {value!r}")
+        raise OptionError(f"{name} must be {least} or more, not {value!r}")
     return int(value)
 
 
 def pair_of(name: str, values: object, low: float = -math.inf, high: float = math.inf) -> tuple[float, float]:
     """Check a pair of numbers from `low` to `high`, and return it."""
     if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != 2:
-        raise OptionTypeError(f"{name} is two numbers, not {values!r}")
+        raise OptionTypeError(f"{name} must be two numbers, not {values!r}")
     first, second = (within(name, value, low, high) for value in values)
     return first, second
 

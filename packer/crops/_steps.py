@@ -105,9 +105,9 @@ class Record:
 
     def after_resizing(self, least: tuple[int, int]) -> Record:
         if self.resized:
-            raise OptionError("the image is resized before, and can be resized once")
+            raise OptionError("an earlier step resizes the image, and it can be resized only once")
         if self.padding is not None:
-            raise OptionError("the image may be padded before, and padding is not resized")
+            raise OptionError("an earlier step may pad the image, and padding cannot be resized")
         return replace(self, least=least, resized=True)
 
     def after_cut(self, size: tuple[int, int]) -> Record:
@@ -116,12 +116,16 @@ class Record:
 
     def after_padding(self, padding: Padding, least: tuple[int, int]) -> Record:
         if self.hides:
-            before = "padded" if self.padding is not None else "resized"
-            raise OptionError(f"it pads an image that is {before} and cut before, whose cut pixels would show again")
+            before = "pads" if self.padding is not None else "resizes"
+            raise OptionError(
+                f"an earlier step {before} the image and cuts off pixels, which would appear again instead of padding"
+            )
         if self.padding is not None and self.padding != padding:
-            raise OptionError(f"it adds {padding}, and the image may have {self.padding} before")
+            raise OptionError(f"it adds {padding}, but an earlier step may add {self.padding}")
         if self.padding is not None and padding.mode not in _ADDITIVE:
-            raise OptionError(f"the image may be padded before, and {padding.mode} padding of padding is another one")
+            raise OptionError(
+                f"an earlier step may pad the image, and {padding.mode} padding of a padded image is not supported"
+            )
         return replace(self, least=least, padding=padding)
 
 
@@ -307,7 +311,7 @@ class RandomCut(_Cut):
         refuse(
             np.any(sizes < self.size, axis=1),
             sizes,
-            f"are less than the crop of {width} x {height}; pad_if_needed=True pads them",
+            f"are too small for the crop of {width} x {height}; pad_if_needed=True pads such images",
         )
         return super().sizes(sizes)
 

@@ -74,9 +74,9 @@ class OrderSampler(Sampler[int], abc.ABC):
         self.begun = False
         self._rank, self._world = rank, world
         if not 0 <= self.rank < self.world:
-            raise OptionError(f"rank {self.rank} is not one of {self.world}")
+            raise OptionError(f"rank {self.rank} must be 0 to {self.world - 1}")
         if uneven not in ("pad", "keep", "drop"):
-            raise OptionError(f"uneven is 'pad', 'keep' or 'drop', not {uneven!r}")
+            raise OptionError(f"uneven must be 'pad', 'keep' or 'drop', not {uneven!r}")
 
     @property
     def seed(self) -> int:
@@ -182,8 +182,8 @@ class OrderSampler(Sampler[int], abc.ABC):
             for name, value in self.fingerprint().items():
                 if state.get(name) != value:
                     raise OptionError(
-                        f"the state belongs to another order: its {name} is {state.get(name)!r}, and this sampler's is "
-                        f"{value!r}. Make the sampler with the settings of the state."
+                        f"the state belongs to another order: its {name} is {state.get(name)!r}, but this sampler's "
+                        f"is {value!r}. Make the sampler with the settings of the state."
                     )
         elif start > 2 * self.length:  # repeated samples, which fill up the ranks, at most double the positions
             raise OptionError(
@@ -423,16 +423,16 @@ def _indices_of(values: Any) -> Ints:
     indices = np.asarray(values)
     if indices.ndim != 1 or indices.dtype.kind == "b":
         raise OptionTypeError(
-            f"indices are integers in one dimension, not {indices.dtype} of shape {indices.shape}. For a mask use "
+            f"indices must be integers in one dimension, not {indices.dtype} of shape {indices.shape}. For a mask use "
             "np.flatnonzero(mask)"
         )
     if indices.dtype.kind not in "iu":
         try:
             indices = np.array([operator.index(index) for index in values], np.int64)
         except TypeError:
-            raise OptionTypeError(f"indices are integers, not {indices.dtype}") from None
+            raise OptionTypeError(f"indices must be integers, not {indices.dtype}") from None
     if len(indices) and indices.min() < 0:
-        raise OptionError(f"indices are numbers of 0 or more, and one is {indices.min()}")
+        raise OptionError(f"indices must be 0 or more, but one is {indices.min()}")
     return indices.astype(np.int64)
 
 
@@ -473,7 +473,7 @@ def require_version(state: Mapping[str, Any], known: int) -> None:
     version = number_in(state, "version", 1)
     if version > known:
         raise OptionError(
-            f"a newer packer made the state (version {version}, but this packer knows {known}): update packer"
+            f"a newer packer made the state (version {version}; this packer supports up to {known}): update packer"
         )
 
 
@@ -492,7 +492,7 @@ def require_same(state: Mapping[str, Any], name: str, value: Any, advice: str) -
     """Raise ValueError if a state has a value that differs from this run's `value`. Older states may lack the value."""
     if state.get(name, value) != value:
         raise OptionError(
-            f"the state belongs to another run: its {name} is {state[name]!r}, and here it is {value!r}. {advice}"
+            f"the state belongs to another run: its {name} is {state[name]!r}, but this run has {value!r}. {advice}"
         )
 
 

@@ -51,7 +51,7 @@ def seed_of(seed: object) -> int:
     try:
         return operator.index(seed)  # type: ignore[arg-type]
     except TypeError:
-        raise OptionTypeError(f"seed is an integer, not {seed!r}") from None
+        raise OptionTypeError(f"seed must be an integer, not {seed!r}") from None
 
 
 def epoch_of(epoch: object) -> int:
@@ -59,7 +59,7 @@ def epoch_of(epoch: object) -> int:
     try:
         return operator.index(epoch)  # type: ignore[arg-type]
     except TypeError:
-        raise OptionTypeError(f"epoch is an integer, not {epoch!r}") from None
+        raise OptionTypeError(f"epoch must be an integer, not {epoch!r}") from None
 
 
 def _mix(values: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
@@ -146,14 +146,14 @@ def weights_of(values: Any) -> npt.NDArray[np.float64]:
     try:
         numbers = np.asarray(values, np.float64)
     except (TypeError, ValueError):
-        raise OptionTypeError(f"weights are numbers of 0 or more, not {values!r}") from None
+        raise OptionTypeError(f"weights must be numbers of 0 or more, not {values!r}") from None
     if numbers.ndim != 1:
-        raise OptionTypeError(f"weights are numbers in one dimension, not an array of shape {numbers.shape}")
+        raise OptionTypeError(f"weights must be numbers in one dimension, not an array of shape {numbers.shape}")
     wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(wrong):
-        raise OptionError(f"weights are numbers of 0 or more, and number {wrong[0]} is {numbers[wrong[0]]:g}")
+        raise OptionError(f"weights must be numbers of 0 or more, but weight {wrong[0]} is {numbers[wrong[0]]:g}")
     if not numbers.any() or not np.isfinite(numbers.sum()):
-        raise OptionError(f"weights have a finite sum above 0, and these have {numbers.sum():g}")
+        raise OptionError(f"the sum of the weights must be finite and above 0, not {numbers.sum():g}")
     return numbers
 
 

@@ -67,7 +67,7 @@ class WeightedSampler(OrderSampler):
         possible = int(np.count_nonzero(numbers))
         if not replacement and self.length > possible:
             raise OptionError(
-                f"without replacement an epoch has at most {possible} samples, those with a weight above 0, not "
+                f"without replacement an epoch can have at most {possible} samples, those with a weight above 0, not "
                 f"{self.length}: pass length="
             )
         self.replacement = replacement
@@ -240,8 +240,8 @@ class MixSampler(_Grouped):
         if mine != theirs and sorted(mine) == sorted(theirs):
             order = ", ".join(str(mine.index(one)) for one in theirs)
             raise OptionError(
-                f"the weights list the datasets in another order than the dataset, where it is {order}. Pass them in "
-                "the order of dataset.datasets"
+                f"the weights are in another order than the datasets, which are {order}. Pass them in the order of "
+                "dataset.datasets"
             )
         lengths = [len(dataset) for dataset in datasets]
         mine = self._lengths.tolist()
@@ -298,10 +298,10 @@ class BalancedSampler(_Grouped):
         labels = np.asarray(targets)
         if labels.ndim != 1 or (labels.dtype.kind not in "iu" and len(labels)):
             raise OptionTypeError(
-                f"targets are one class id for each sample, not {labels.dtype} of shape {labels.shape}"
+                f"targets must be one class id for each sample, not {labels.dtype} of shape {labels.shape}"
             )
         if len(labels) and labels.min() < -1:
-            raise OptionError(f"targets are class ids, or -1 for an unlabeled sample, but one is {labels.min()}")
+            raise OptionError(f"targets must be class ids, or -1 for an unlabeled sample, but one is {labels.min()}")
         if not math.isfinite(power):
             raise OptionError(f"power is a finite number, such as 1 or 0.5, not {power!r}")
         labeled = np.flatnonzero(labels >= 0)

@@ -125,7 +125,7 @@ def test_torchvisions_random_choice_takes_them_and_a_pair_is_a_batch() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: augment.MixUp(alpha=0), "more than 0"),
+        (lambda: augment.MixUp(alpha=0), "above 0"),
         (lambda: augment.CutMix(alpha="1"), "a number"),
         (lambda: augment.MixUp(num_classes=0), "1 or more"),
         (lambda: augment.RandomChoice([augment.MixUp(), augment.RandomErasing()]), "pass it to a Loader"),
@@ -141,7 +141,7 @@ def test_torchvisions_random_choice_takes_them_and_a_pair_is_a_batch() -> None:
         (lambda: augment.MixUp(num_classes=9)(batch()[0]), "two tensors"),
         (lambda: augment.MixUp().choose(9, 9, np.zeros(2)), "random must have the shape"),
         (lambda: augment.MixUp().choose(9, 9, np.ones(1)), "random must contain only numbers from 0"),
-        (lambda: augment.MixUp(alpha=1e-310), "alpha is more than 0, at least 1e-100"),
+        (lambda: augment.MixUp(alpha=1e-310), "alpha must be above 0, at least 1e-100"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make: Any, message: str) -> None:

@@ -66,25 +66,25 @@ def test_settings_of_torchvision_are_taken() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: augment.RandomErasing(1.5), "p is a probability"),
+        (lambda: augment.RandomErasing(1.5), "p must be a probability"),
         (lambda: augment.RandomErasing(value="random"), "noise"),
         (lambda: augment.RandomErasing(value=256), "0 to 255"),
-        (lambda: augment.RandomErasing(scale=(0.5, 0.2)), "smaller one"),
+        (lambda: augment.RandomErasing(scale=(0.5, 0.2)), "must be ascending"),
         (lambda: augment.RandAugment(2, 31), "less than num_magnitude_bins=31"),
         (lambda: augment.AutoAugment("coco"), "imagenet, cifar10, svhn"),
         (lambda: augment.TrivialAugmentWide(interpolation="bicubic"), "nearest, bilinear"),
         (lambda: augment.TrivialAugmentWide(1), "2 or more"),
-        (lambda: augment.ColorJitter(-1), "brightness is 0 or more"),
-        (lambda: augment.ColorJitter(hue=0.6), "hue is a number of 0 to 0.5"),
-        (lambda: augment.ColorJitter(contrast=(2, 1)), "smaller one"),
+        (lambda: augment.ColorJitter(-1), "brightness must be 0 or more"),
+        (lambda: augment.ColorJitter(hue=0.6), "hue must be a number from 0 to 0.5"),
+        (lambda: augment.ColorJitter(contrast=(2, 1)), "must be ascending"),
         (lambda: augment.GaussianBlur(4), "odd"),
         (lambda: augment.GaussianBlur(3, 0), "sigma"),
         (lambda: augment.RandomRotation(30, expand=True), "keep their size"),
         (lambda: augment.RandomRotation(-3), "degrees"),
         (lambda: augment.RandomPosterize(9), "0 to 8"),
         (lambda: augment.RandomSolarize(256), "0 to 255"),
-        (lambda: augment.Grayscale(1), "num_output_channels is 3"),
-        (lambda: augment.RandomChoice([]), "the choice is empty"),
+        (lambda: augment.Grayscale(1), "num_output_channels must be 3"),
+        (lambda: augment.RandomChoice([]), "there is nothing to choose from"),
         (lambda: augment.RandomChoice([augment.Grayscale(3)], [1, 2]), "weight"),
         (lambda: augment.RandomAffine(10, (0.1, 2)), "translate"),
     ],
@@ -170,7 +170,7 @@ def test_random_numbers_outside_of_0_to_1_are_refused(number: float) -> None:
     ],
 )
 def test_numbers_of_which_infinite_ones_would_be_made_are_refused(made: Callable[[], object]) -> None:
-    with pytest.raises(ValueError, match=r"is a number of -1e\+100 to 1e\+100"):
+    with pytest.raises(ValueError, match=r"must be a number from -1e\+100 to 1e\+100"):
         made()
 
 

@@ -91,7 +91,7 @@ def test_c_chooses_nothing_of_images_that_a_rule_refuses() -> None:
     heights, widths, random = np.array([40, 29]), np.array([30, 99]), np.zeros((2, 2))
     assert crop._coded is not None
     assert crop_steps.choose(crop._coded, heights, widths, random) is None
-    with pytest.raises(ImageError, match="99 x 29 pixels are less than the crop of 30 x 30") as raised:
+    with pytest.raises(ImageError, match="99 x 29 pixels are too small for the crop of 30 x 30") as raised:
         crop.choose(heights, widths, random)
     assert raised.value.index == 1
     assert crop_steps.choose(crop._coded, np.array([1 << 40]), np.array([30]), random[:1]) is None

@@ -165,7 +165,7 @@ def test_a_number_that_is_set_is_the_number(pack: Path) -> None:
     assert tuned.threads == 3
     tuned.threads = None
     assert tuned.threads == available_cpus()
-    with pytest.raises(TypeError, match="a whole number, or \"auto\", not 'all'"):
+    with pytest.raises(TypeError, match="a whole number or \"auto\", not 'all'"):
         loader(pack, "all")
     with pytest.raises(ValueError, match="1 or more"):
         loader(pack, 0)

@@ -130,7 +130,7 @@ def test_more_than_a_share_stop_the_run(pack: Path) -> None:
     for loader in (DataLoader(opened(pack, max_bad=0.1), 5), Loader(opened(pack, max_bad=0.1), 5)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with pytest.raises(packer.PackError, match=r"3 of 20 samples cannot be read, and max_bad=0.1"):
+            with pytest.raises(packer.PackError, match=r"3 of 20 samples cannot be read, more than max_bad=0.1"):
                 list(loader)
 
 

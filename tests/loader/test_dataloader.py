@@ -208,13 +208,13 @@ def unfit(pack: Path) -> dict[str, tuple[Callable[[], Any], str]]:
     jitter = transforms.Compose([transforms.RandomResizedCrop(16), transforms.GaussianBlur(3), transforms.ToTensor()])
     whole = transforms.Compose([transforms.Resize((16, 16)), transforms.ToTensor()])
     return {
-        "another dataset": (lambda: DataLoader([(1, 2)] * 9, 4), "list is not a dataset of packer's"),
+        "another dataset": (lambda: DataLoader([(1, 2)] * 9, 4), "list is not one of packer's"),
         "own items": (lambda: DataLoader(Own(pack, fused, fuse=True), 4), "Own has a __getitem__ of its own"),
         "fields": (lambda: DataLoader(open_dataset(pack, fields=["label", "name"]), 4), "the items have fields"),
         "collate": (lambda: DataLoader(opened(pack, fused), 4, collate_fn=_doubled), "collate_fn="),
         "no batches": (lambda: DataLoader(opened(pack, fused), None), "batch_size=None"),
         "a step is left": (lambda: DataLoader(opened(pack, jitter), 4), "GaussianBlur"),
-        "not fused": (lambda: DataLoader(open_dataset(pack, fused), 4), "fuse=True lets packer"),
+        "not fused": (lambda: DataLoader(open_dataset(pack, fused), 4), "with fuse=True packer"),
         "no crop": (lambda: DataLoader(open_dataset(pack), 1), "the images have no fixed size"),
         "numpy": (
             lambda: DataLoader(open_dataset(pack, output="numpy", crop=packer.CenterCrop(8)), 4),
@@ -233,7 +233,7 @@ def unfit(pack: Path) -> dict[str, tuple[Callable[[], Any], str]]:
 def test_all_else_is_torchs_own_way_and_said_once(pack: Path, name: str) -> None:
     make, said = unfit(pack)[name]
     loader = make()
-    with pytest.warns(UserWarning, match="torch's DataLoader does") as warned:
+    with pytest.warns(UserWarning, match="and not packer's threads") as warned:
         assert not made_by_threads(loader)
     assert len(warned) == 1
     assert said in str(warned[0].message)
@@ -309,7 +309,7 @@ def test_a_transform_of_tensors_gives_plain_tensors(pack: Path, module: str) -> 
         assert torch.equal(made[0], expected[0])
 
 
-@pytest.mark.filterwarnings("ignore:packer's threads do not make these batches")
+@pytest.mark.filterwarnings("ignore:torch's DataLoader makes these batches")
 def test_a_transform_of_another_kind_changes_who_makes_the_batches(pack: Path) -> None:
     transforms = pytest.importorskip("torchvision.transforms")
     dataset = opened(pack, training_transform())
@@ -429,7 +429,7 @@ def test_a_pass_goes_on_after_an_error_as_torchs_does(tmp_path: Path, workers: i
         next(passing)
     assert len([*passing]) == 1
     replacing = open_dataset(tmp_path / "pack.lmdb", crop=packer.CenterCrop(16), on_error="replace")
-    with pytest.warns(UserWarning, match="Another sample takes its place"):
+    with pytest.warns(UserWarning, match="Another sample replaces it"):
         made = [images.clone() for images, _ in DataLoader(replacing, 2, num_workers=workers)]
     assert torch.equal(made[1][0], made[1][1])
 
@@ -630,7 +630,7 @@ def test_a_state_of_packers_samplers_goes_on_with_another_batch_size(training: A
     assert [label for labels in labels_of(resumed) for label in labels] == rest
 
 
-@pytest.mark.filterwarnings("ignore:packer's threads do not make these batches")
+@pytest.mark.filterwarnings("ignore:torch's DataLoader makes these batches")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_torchs_own_way_goes_on_too(workers: int) -> None:
     class Numbers(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
@@ -665,7 +665,7 @@ def test_a_state_after_a_pass_is_the_beginning_of_the_next(pack: Path, seed: int
 
 def test_states_of_something_else_are_refused(training: Any, pack: Path) -> None:
     state = DataLoader(training, 4).state_dict()
-    with pytest.raises(TypeError, match="a state is a dict"):
+    with pytest.raises(TypeError, match="a state must be a dict"):
         DataLoader(training, 4).load_state_dict(None)  # type: ignore[arg-type]
     for wrong, said in (
         ({}, "no number 'version'"),

@@ -63,9 +63,9 @@ def test_what_cannot_be_augmented_on_the_device_is_refused(pack: Path) -> None:
         Loader(dataset, 8, augment_on="gpu")
     with pytest.raises(ValueError, match="needs device="):
         Loader(dataset, 8, augment_on="device")
-    with pytest.raises(ValueError, match="decoded into their batch"):
+    with pytest.raises(ValueError, match="decoded directly into a batch"):
         Loader(dataset, 8, augment_on="device", device="cpu", transform=lambda image: image)
-    with pytest.raises(ValueError, match="decoded into their batch"):
+    with pytest.raises(ValueError, match="decoded directly into a batch"):
         Loader(dataset, 8, augment_on="device", device="cpu", batch_transform=torch.clone)
-    with pytest.raises(ValueError, match="decoded into their batch"):
+    with pytest.raises(ValueError, match="decoded directly into a batch"):
         Loader(open_dataset(pack, augment=RECIPE), 8, augment_on="device", device="cpu")

@@ -92,7 +92,7 @@ def went_on():
     try:
         next(iterator)
     except WorkerError as error:
-        assert "is a fork without its threads" in str(error)
+        assert "is a fork, which has none of its threads" in str(error)
         leave(15)
 
 if __name__ == "__main__":

@@ -330,7 +330,7 @@ def test_images_of_different_shapes_ask_for_a_crop(tmp_path: Path, output: str) 
         draw_imagefolder(tmp_path / "tree" / str(label), classes=1, per_class=2, size=size)
     convert(imagefolder_source(tmp_path / "tree"), tmp_path / "pack.lmdb")
     with pytest.raises(
-        ValueError, match=r"different shapes, such as \(.*40.*50.*\) and .*60.*give the dataset a crop="
+        ValueError, match=r"different shapes, such as \(.*40.*50.*\) and .*60.*pass the dataset a crop="
     ):
         list(Loader(open_dataset(tmp_path / "pack.lmdb", output=output), 4))
 
@@ -380,10 +380,10 @@ def test_bad_arguments(pack: Path) -> None:
         Loader(str(pack), 4)  # type: ignore[arg-type]
     numbers = (0.5, 0.5, 0.5)
     for wrong in ((1, 2), numbers, (numbers, 1), (numbers, numbers[:2]), (numbers, (1, 1, 0)), 1, ("abc", "def")):
-        with pytest.raises(ValueError, match=r"normalize is \(mean, std\)"):
+        with pytest.raises(ValueError, match=r"normalize must be \(mean, std\)"):
             Loader(dataset, 4, normalize=wrong)  # type: ignore[arg-type]
     for unsound in ((float("nan"),) * 3, (float("inf"),) * 3, ()):
-        with pytest.raises(ValueError, match=r"normalize is \(mean, std\)"):
+        with pytest.raises(ValueError, match=r"normalize must be \(mean, std\)"):
             Loader(dataset, 4, normalize=(unsound, unsound or numbers[:0]))
     for count in (1, 4):
         with pytest.raises(ValueError, match=f"{count} means.* 3 channels"):

@@ -89,7 +89,7 @@ def test_each_device_gives_the_same(device: str) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA GPU")
 def test_a_missing_device_is_refused() -> None:
-    with pytest.raises(ValueError, match="no CUDA device here; with 'cpu' the same"):
+    with pytest.raises(ValueError, match="no CUDA device here; with 'cpu' the"):
         CUDAPrefetcher([], "cuda:0")
 
 
@@ -255,7 +255,7 @@ def test_a_device_that_torch_cannot_use_here_is_refused(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError):
-        with pytest.raises(ValueError, match=f"device '{device}': torch cannot use it here; with 'cpu' the same"):
+        with pytest.raises(ValueError, match=f"device '{device}': torch cannot use it here; with 'cpu' the"):
             CUDAPrefetcher([], device)
 
 

@@ -231,7 +231,7 @@ def test_errors_of_transforms_arrive(
 def test_a_dataset_that_cannot_be_handed_over(photo_packs: dict[str, Path], loader: Loader) -> None:
     for name in ("transform", "batch_transform"):
         setattr(loader, name, lambda image: image)
-        with pytest.raises(TypeError, match=f"pickles the {name}.*or leave out processes="):
+        with pytest.raises(TypeError, match=f"cannot pickle the {name}.*or leave out processes="):
             batches(loader)
         setattr(loader, name, None)
     assert len(batches(loader)) == 8

@@ -106,7 +106,7 @@ def test_the_ranks_agree_on_the_crops(ranks: list[dict[str, Any]]) -> None:
 
 def test_indices_that_are_shares_already_are_not_divided_again(ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
-        assert "give each rank the same whole list" in rank["shares"]
+        assert "pass the same complete list on each rank" in rank["shares"]
 
 
 def test_each_rank_chooses_its_threads_and_reads_what_it_reads_with_one(ranks: list[dict[str, Any]]) -> None:

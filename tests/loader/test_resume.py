@@ -252,7 +252,7 @@ class Backwards(ShuffleSampler):
 def test_what_is_no_state_is_refused(pack: Path) -> None:
     loader = Loader(open_dataset(pack, crop=CROP), 6, shuffle=True)
     for state in (None, [1]):
-        with pytest.raises(TypeError, match="a state is a dict from `state_dict`, not"):
+        with pytest.raises(TypeError, match="a state must be a dict from `state_dict`, not"):
             loader.load_state_dict(state)  # type: ignore[arg-type]
 
 
@@ -277,10 +277,10 @@ def test_what_cannot_be_resumed_says_so_when_the_state_is_asked_for(pack: Path, 
 def test_samplers_that_are_iterated_once_or_not_at_all_are_refused(pack: Path) -> None:
     dataset = open_dataset(pack, crop=CROP, seed=0)
     for once in ((index for index in range(9)), iter([1, 2]), map(int, "123")):
-        with pytest.raises(TypeError, match="gives them once: make it a list"):
+        with pytest.raises(TypeError, match="returns them only once: pass a list"):
             Loader(dataset, 6, sampler=once)
     for wrong in (7, "x", b"x"):
-        with pytest.raises(TypeError, match=f"an iterable of indices, which {wrong!r} is not"):
+        with pytest.raises(TypeError, match=f"an iterable of indices, not {wrong!r}"):
             Loader(dataset, 6, sampler=wrong)
 
 
@@ -293,7 +293,7 @@ def test_an_epoch_is_an_integer(pack: Path, sampler: list[int] | None, epoch: An
     for one in (loader, plain):
         one.set_epoch(3)
     for target in (loader, dataset):
-        with pytest.raises(OptionTypeError, match=f"epoch is an integer, not {epoch!r}"):
+        with pytest.raises(OptionTypeError, match=f"epoch must be an integer, not {epoch!r}"):
             target.set_epoch(epoch)
     assert [images.tolist() for images, _ in loader] == [images.tolist() for images, _ in plain]
 
@@ -340,5 +340,5 @@ def test_a_state_of_other_images_is_warned_of(
     older = {name: value for name, value in state.items() if name != "images"}
     Loader(open_dataset(pack, **options, seed=1), 6).load_state_dict(older)
     assert not recwarn
-    with pytest.warns(UserWarning, match="made other images of the samples"):
+    with pytest.warns(UserWarning, match="with other image settings"):
         Loader(open_dataset(pack, **options, seed=1), 6).load_state_dict(state)

@@ -156,8 +156,8 @@ def test_a_pass_keeps_its_epoch(kind: type[OrderSampler]) -> None:
         ({"epoch": 0, "start": 200}, "sample 200, but there are only 52"),
         ({**ShuffleSampler(52).state_dict(), "version": 2}, "a newer packer"),
         ({**ShuffleSampler(52).state_dict(), "seed": None}, "no number 'seed'"),
-        (ShuffleSampler(51).state_dict(), "its length is 51, and this sampler's is 52"),
-        (SequentialSampler(52).state_dict(), "its kind is 'SequentialSampler', and this sampler's is 'ShuffleSampler'"),
+        (ShuffleSampler(51).state_dict(), "its length is 51, but this sampler's is 52"),
+        (SequentialSampler(52).state_dict(), "its kind is 'SequentialSampler', but this sampler's is 'ShuffleSampler'"),
     ],
 )
 def test_a_state_of_something_else_is_refused_and_changes_nothing(state: Any, reason: str) -> None:
@@ -168,7 +168,7 @@ def test_a_state_of_something_else_is_refused_and_changes_nothing(state: Any, re
 
 
 def test_a_state_of_other_blocks_is_refused() -> None:
-    with pytest.raises(ValueError, match="its window is 64, and this sampler's is 32"):
+    with pytest.raises(ValueError, match="its window is 64, but this sampler's is 32"):
         BlockShuffleSampler(52, 8, 32).load_state_dict(BlockShuffleSampler(52, 8, 64).state_dict())
 
 
@@ -235,7 +235,7 @@ def test_chunks_are_what_iterating_gives(kind: type[OrderSampler], size: int) ->
 @pytest.mark.parametrize("seed", ["7", 0.5, None])
 def test_a_seed_is_checked_when_it_is_assigned(seed: Any) -> None:
     sampler = ShuffleSampler(8, seed=3)
-    with pytest.raises(TypeError, match="seed is an integer, not"):
+    with pytest.raises(TypeError, match="seed must be an integer, not"):
         sampler.seed = seed
     assert sampler.seed == 3
     sampler.seed = np.int64(4)  # type: ignore[assignment]

@@ -97,10 +97,10 @@ def test_a_state_of_another_pack_or_batch_size_is_refused(two_packs: tuple[Path,
     state = Loader(first, 4, shuffle=True).state_dict()
     loader = Loader(second, 4, shuffle=True)
     before = loader.state_dict()
-    with pytest.raises(ValueError, match=r"its pack is '[0-9a-f]+', and here it is .*pack\.h5.*open the samples"):
+    with pytest.raises(ValueError, match=r"its pack is '[0-9a-f]+', but this run has .*pack\.h5.*open the samples"):
         loader.load_state_dict(state)
     other = Loader(first, 5, shuffle=True)
-    with pytest.raises(ValueError, match="its batch_size is 4, and here it is 5"):
+    with pytest.raises(ValueError, match="its batch_size is 4, but this run has 5"):
         other.load_state_dict(state)
     assert loader.state_dict() == before
     other.load_state_dict(state, strict=False)

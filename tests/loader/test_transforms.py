@@ -113,4 +113,4 @@ def test_a_rank_whose_script_has_no_guard_is_told_so(pack: Path, tmp_path: Path)
     result = python(script, pack, environment=os.environ | ranks, check=False)
     assert result.returncode == 1
     assert "MASTER_ADDR expected" in result.stderr
-    assert "does its work below `if __name__ == '__main__':`" in result.stderr.splitlines()[-1]
+    assert "must do its work below `if __name__ == '__main__':`" in result.stderr.splitlines()[-1]

@@ -284,13 +284,13 @@ def test_a_subset_is_a_permutation_of_its_indices() -> None:
             "opened datasets, not paths such as 'a.lmdb': use whole",
         ),
         (lambda: MixSampler({Path("a.lmdb"): 2}), TypeError, "opened datasets, not paths"),  # type: ignore[dict-item]
-        (lambda: MixSampler({}), ValueError, "finite sum above 0"),
+        (lambda: MixSampler({}), ValueError, "finite and above 0"),
         (lambda: MixSampler({Numbers(3): -1}), ValueError, "number 0 is -1"),
         (lambda: MixSampler({Numbers(3): 1, Numbers(0): 2}), ValueError, "dataset 1 has the weight 2, but no samples"),
         (lambda: MixSampler({Numbers(3): "much"}), TypeError, "numbers of 0 or more"),  # type: ignore[dict-item]
         (lambda: MixSampler({Numbers(3): 1}, 2.5), TypeError, "length is a whole number"),  # type: ignore[arg-type]
         (lambda: WeightedSampler([1, float("nan")]), ValueError, "number 1 is nan"),
-        (lambda: WeightedSampler([0, 0]), ValueError, "finite sum above 0"),
+        (lambda: WeightedSampler([0, 0]), ValueError, "finite and above 0"),
         (lambda: WeightedSampler([[1, 2]]), TypeError, "in one dimension"),  # type: ignore[list-item]
         (lambda: WeightedSampler([1, 0, 2], replacement=False), ValueError, "at most 2 samples"),
         (lambda: BalancedSampler([-1, -1]), ValueError, "no sample has a class"),
@@ -299,7 +299,7 @@ def test_a_subset_is_a_permutation_of_its_indices() -> None:
         (lambda: BalancedSampler([0], power=float("inf")), ValueError, "power is a finite number"),
         (lambda: SubsetSampler([True, False]), TypeError, r"np\.flatnonzero"),
         (lambda: SubsetSampler([3, -1]), ValueError, "one is -1"),
-        (lambda: SubsetSampler([1.5]), TypeError, "indices are integers"),  # type: ignore[list-item]
+        (lambda: SubsetSampler([1.5]), TypeError, "indices must be integers"),  # type: ignore[list-item]
         (lambda: mixed().load_state_dict(mixed(length=9).state_dict()), ValueError, "its length is 9"),
         (
             lambda: WeightedSampler([1, 2]).load_state_dict(WeightedSampler([1, 3]).state_dict()),
