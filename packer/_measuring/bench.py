@@ -171,13 +171,15 @@ class Benchmark(Displayable):
         yield ""
         yield from (f"not measured: {side}: {reason}" for side, reason in self.skipped.items())
         for path, number in self.images.items():
-            where = "fetched each time, or from the cache" if is_url(path) else "from memory"
+            where = "downloaded each time or read from the cache" if is_url(path) else "from memory"
             yield f"{path}: {count(number)} samples of {in_units(self.mean_bytes[path])}, {where}"
-        rounds = f"medians of {self.rounds} rounds in turn, ± half of their range" if self.rounds > 1 else "one round"
+        rounds = (
+            f"medians of {self.rounds} alternating rounds, ± half of their range" if self.rounds > 1 else "one round"
+        )
         machine = self.machine
         yield f"{rounds}; batches of {self.batch}; {machine['processor']}, {machine['cpus']} CPUs"
         if self.others is not None and self.others > BUSY:
-            yield f"other programs took {self.others:.0%} of the CPUs meanwhile: measure again when they rest"
+            yield f"other programs used {self.others:.0%} of the CPUs meanwhile: measure again when they are done"
 
 
 def _rates(measured: Benchmark) -> Iterator[Block]:
@@ -209,16 +211,16 @@ def _steps(measured: Benchmark) -> Iterator[Block]:
         before[key] = costs
         rows.append((rate.side, f"{rate.median:>9,.0f}{_spread(rate):6}", cost))
     columns = f"<{max(map(len, measured.sides))}", "<15", ""
-    yield TextTable(rows, columns, ("", "images a second", "ms an image of a thread"), indent="")
+    yield TextTable(rows, columns, ("", "images a second", "ms per image and thread"), indent="")
     for path in measured.images:
         ours, theirs = (
             [rate.side for rate in measured.rates if (rate.path, rate.way) == (path, way)] for way in _SIDES
         )
         if ours and (share := measured.ratio(ours[-1], ours[0])) is not None:
             yield ""
-            yield f"{path}: the whole recipe has {share:.2f} of the rate of the crop alone"
+            yield f"{path}: the whole recipe runs at {share:.2f} of the rate of the crop alone"
         if ours and theirs and (times := measured.ratio(ours[-1], theirs[-1])) is not None:
-            yield f"{path}: packer's is {times:.1f} times as fast as torchvision's"
+            yield f"{path}: packer is {times:.1f} times as fast as torchvision"
 
 
 def _spread(rate: Rate) -> str:
@@ -431,16 +433,18 @@ def named(paths: list[str]) -> dict[str, str]:
         If there are no paths, a path is passed twice, or a path does not exist.
     """
     if not paths:
-        raise OptionError("pass the packs or trees to measure")
+        raise OptionError("pass the packs or directories to measure")
     for path in paths:
         if not is_url(path) and not os.path.exists(path):
-            index = f". To measure files of other tools, index them: packer index {shlex.quote(path)} OUT.index"
+            index = (
+                f". To measure files of other tools, make an index of them: packer index {shlex.quote(path)} OUT.index"
+            )
             advice = index if glob.has_magic(path) else ""
             raise PackNotFoundError(printable(f"{path}: no such file or directory{advice}"))
     bare = [last_part(path) if is_url(path) else Path(os.path.abspath(path)).name for path in paths]
     names = bare if len(set(bare)) == len(bare) else [redacted(path) if is_url(path) else path for path in paths]
     if len(set(names)) < len(names):
-        raise OptionError("a pack or tree is passed twice")
+        raise OptionError("the same pack or directory is passed twice")
     return {printable(name): path for name, path in zip(names, paths, strict=True)}
 
 
@@ -448,7 +452,8 @@ def ways(by_name: dict[str, str], recipe: str | None) -> Iterator[Way]:
     """Yield the ways of reading the packs and trees in `by_name`."""
     if recipe is not None and (url := next(filter(is_url, by_name.values()), None)):
         raise OptionError(
-            f"{redacted(url)}: a recipe is measured only on a disk; copy the pack to one with `packer stage`"
+            f"{redacted(url)}: a recipe can be measured only for a pack on a disk; copy the pack to this machine with "
+            "`packer stage`"
         )
     kinds = {path: _kind(path) for path in by_name.values()}  # raises errors before torch is imported
     if recipe in RECIPES:
@@ -512,8 +517,9 @@ def _require_images(tree: Path) -> None:
     walk, root = Walk(tree, ImageRule()), printable(tree)
     if not any(walk.images_below(folder) for folder in class_directories(tree)):
         raise SourceError(
-            f"{root}: no images in directories of classes, {root}/CLASS/IMAGE, which bench measures. Images that lie "
-            f"elsewhere are measured in a pack: `packer convert {shlex.quote(root)} OUT.lmdb`{files_to_name(tree)}"
+            f"{root}: bench measures images in class directories, {root}/CLASS/IMAGE, but there are none. Convert "
+            f"other images to a pack and measure the pack: `packer convert {shlex.quote(root)} "
+            f"OUT.lmdb`{files_to_name(tree)}"
         )
 
 
@@ -555,7 +561,7 @@ def plot(benchmark: Benchmark, path: str | os.PathLike[str]) -> list[Path]:
 def require_plotting(path: Path) -> None:
     """Raise the errors of `plot` that can be found in advance, so that they do not come after a minute of measuring."""
     if path.suffix and path.suffix not in PICTURES:
-        raise OptionError(f"{printable(path)}: a plot is .png or .svg; without a suffix it is both")
+        raise OptionError(f"{printable(path)}: a plot must be .png or .svg; without a suffix packer writes both")
     for file in _files(path):
         require_output(file, "picture", PICTURES[file.suffix])
     _figure()
@@ -648,5 +654,5 @@ def _caption(benchmark: Benchmark) -> str:
     rounds = several if benchmark.rounds > 1 else "one round"
     read = f"{max(benchmark.images.values(), default=0):,} images from memory, batches of {benchmark.batch}"
     is_busy = benchmark.others is not None and benchmark.others >= BUSY
-    busy = f", others took {benchmark.others:.0%} of the CPUs" if is_busy else ""
+    busy = f", others used {benchmark.others:.0%} of the CPUs" if is_busy else ""
     return f"{benchmark.machine['processor']}, {benchmark.machine['cpus']} CPUs{busy}; {read}; {rounds}"

@@ -33,7 +33,7 @@ from packer.errors import OptionError, OptionTypeError, printable
 
 CAUSES = {
     "step": "the training step itself takes the time",
-    "reading": "reading takes the time: the disk, or the network behind it",
+    "reading": "reading takes the time: the disk or the network",
     "decoding": "decoding takes the time",
     "items": "what dataset[i] does takes the time",
     "transform": "the transform takes the time",
@@ -43,7 +43,7 @@ CAUSES = {
     "too few workers": "too few workers make the batches",
     "too many workers": "too many workers share the processors",
     "lock": "threads wait for Python's lock",
-    "unknown": "what takes the time cannot be seen",
+    "unknown": "the cause is unknown",
 }
 """The causes of waiting, and their descriptions in a report."""
 
@@ -225,8 +225,8 @@ def _waiting(found: ProfileFindings) -> str:
     timings = found.timings
     times = f"{_ms(timings.wait)} of {_ms(timings.interval)}"
     if found.idle is not None:
-        return f"The GPU is idle for {found.idle:.0%} of the time for want of a batch; the loop waits for {times}"
-    sure = f", give or take {2 * found.error:.0%}" if 0.005 <= found.error < 1 else ""
+        return f"The GPU is idle for {found.idle:.0%} of the time because it has no batch; the loop waits for {times}"
+    sure = f", ± {2 * found.error:.0%}" if 0.005 <= found.error < 1 else ""
     return f"{found.waiting:.0%} of each step waits for data ({times}{sure})"
 
 
@@ -249,7 +249,7 @@ def _packing_in_words(found: ProfileFindings) -> str:
     if found.cause == "step" or not found.stages.samples:
         return ""
     if not gains:
-        return "this is a pack already, and packing will not help you" if found.info.of_packer else ""
+        return "this is a pack already, so packing will not help you" if found.info.of_packer else ""
     ordered = sorted(gains.items(), key=lambda item: -item[1])
     would = ", with the pack on this machine, would give about" if found.cause == "reading" else " would give about"
     text = ", ".join(
@@ -272,11 +272,11 @@ def _basis(found: ProfileFindings) -> str:
     """Return a sentence on how the figures for packing were obtained."""
     staged = ""
     if found.cause == "reading":
-        staged = " A pack on the disk that is slow was not measured: `packer stage` copies one to this machine."
+        staged = " A pack on the slow disk was not measured: `packer stage` copies a pack to this machine."
     options = "transform= and fuse=True" if not found.info.of_packer else "the dataset's own settings"
     return (
-        f"What packing would give is measured on {found.packed[0].samples} of the images: they were packed in memory, "
-        f"and read with {options} on as many workers.{staged}"
+        f"The gain of packing was measured with {found.packed[0].samples} of the images: they were packed in memory, "
+        f"and read with {options} by the same number of workers.{staged}"
     )
 
 
@@ -287,27 +287,27 @@ def _own_cure(found: ProfileFindings) -> Iterator[str]:
     workers = max(numbers, key=lambda number: number[1], default=None)
     if cause in ("too few workers", "too many workers") and workers is not None:
         instead = f" instead of {info.workers}"
-        yield f"Say {workers[0]}{instead}: that alone gives about {_times(workers[1])}."
+        yield f"Pass {workers[0]}{instead}: that alone gives about {_times(workers[1])}."
     elif cause == "transform":
         yield (
-            "The transform runs on every image: leave out what the training does not need, use torchvision's v2 on "
-            "tensors, or do it for whole batches on the GPU."
+            "The transform runs on every image: remove the steps that the training does not need, use torchvision's "
+            "v2 on tensors, or apply it to whole batches on the GPU."
         )
     elif cause == "collation":
         yield _COLLATION_BY_TORCH if getattr(info.collate, "__name__", "") == "default_collate" else _COLLATION
     elif cause == "lock":
         yield (
-            f"Two threads wait for each other for {found.stages.lock:.0%} of their time: "
-            f"a transform in Python holds the lock. Say processes={info.workers}, or torch's DataLoader with workers."
+            f"Two threads wait for each other for {found.stages.lock:.0%} of their time, because a transform in "
+            f"Python holds Python's lock. Pass processes={info.workers}, or use torch's DataLoader with workers."
         )
     elif cause == "items":
-        yield "Reading, decoding and what else dataset[i] does cannot be told apart from outside; cProfile can."
+        yield "packer cannot measure reading, decoding and the other work of dataset[i] separately; cProfile can."
     elif cause == "transfer":
         yield "pin_memory=True and packer.CUDAPrefetcher copy the next batch while the GPU works."
     if found.unseen:
-        yield f"What takes the time cannot be told: {printable(found.unseen)}."
+        yield f"The cause is unknown: {printable(found.unseen)}."
     if found.unpacked and found.stages.samples:
-        yield f"What packing would give was not measured: {printable(found.unpacked)}."
+        yield f"The gain of packing was not measured: {printable(found.unpacked)}."
     if workers is not None and cause not in ("too few workers", "too many workers") and workers[1] > _WORTHWHILE:
         yield f"{workers[0]} would give about {_times(workers[1])}."
 
@@ -315,8 +315,8 @@ def _own_cure(found: ProfileFindings) -> Iterator[str]:
 def _notes(found: ProfileFindings) -> Iterator[str]:
     timings = found.timings
     if timings.steps < _FEW_STEPS or not timings.is_representative:
-        at_a_time = f", and {timings.burst} workers make as many at a time" if timings.burst > 1 else ""
-        yield f"Only {timings.steps} steps were measured{at_a_time}, which is little to go by."
+        at_a_time = f", and {timings.burst} workers make {timings.burst} batches at a time" if timings.burst > 1 else ""
+        yield f"Only {timings.steps} steps were measured{at_a_time}, so the figures are uncertain."
     if timings.start_share() > 0.2 and timings.complete:
         starts = found.info.kind == "DataLoader" and found.info.workers and not found.info.loader.persistent_workers
         cure = ": persistent_workers=True starts workers once, and not for each pass" if starts else ""
@@ -325,8 +325,8 @@ def _notes(found: ProfileFindings) -> Iterator[str]:
         explained = found.batch_interval(found.stages.total, found.info.workers)
         if explained < _EXPLAINED * timings.wait:
             yield (
-                f"By its stages a batch would take {_ms(explained)}. The rest is the way from a worker to the loop, or "
-                "other programs use the processors (`packer doctor` says their load)."
+                f"The measured stages explain {_ms(explained)} per batch. The rest is the transfer from a worker to "
+                "the loop, or other programs use the processors (`packer doctor` shows the load)."
             )
     if found.stages.samples and found.info.kind.endswith("DataLoader") and not found.info.workers:
         yield "Without workers (num_workers=0) the training loop makes each batch itself, and waits for all of it."
@@ -572,10 +572,10 @@ class Profile:
         self, loader: Iterable[Any], *, steps: int | None = None, seconds: float = 10.0, show: bool = True
     ) -> None:
         if not hasattr(loader, "__iter__"):
-            raise OptionTypeError(f"loader is what a training loop iterates over, not {loader!r}")
+            raise OptionTypeError(f"loader must be an object that a training loop iterates over, not {loader!r}")
         require_count("steps", steps)
         if not seconds >= 0:
-            raise OptionError(f"seconds is 0 or more, not {seconds!r}")
+            raise OptionError(f"seconds must be 0 or more, not {seconds!r}")
         self.loader = loader
         self._steps, self._seconds = steps, seconds
         self._show = show and os.environ.get("RANK", "0") == "0"
@@ -588,7 +588,7 @@ class Profile:
         yield from measured_pass(self.loader, timings, self._steps)
         if self._show:
             self._show = False
-            text = self.report() if timings.steps else "packer.profile: the loader gave no batch"
+            text = self.report() if timings.steps else "packer.profile: the loader returned no batch"
             sys.stderr.write(f"{text}\n")
 
     def report(self, seconds: float | None = None) -> ProfileReport:

@@ -121,13 +121,13 @@ def _disk(path: Path, seconds: float) -> Iterator[Finding]:
 def _system(path: Path, system: FileSystem) -> Finding:
     values = asdict(system)
     if not system.kind:
-        return Finding("file system", f"its type is not to be had on {sys.platform}", "", "", values)
+        return Finding("file system", f"its type is not available on {sys.platform}", "", "", values)
     found = f"{system.kind} ({system.device}, mounted at {system.mounted}), {in_units(system.free)} free"
     means, advice = "on this machine", ""
     if system.is_memory:
         means = "in memory"
     elif system.is_network:
-        means = "a network disk, or a file system in a program: each file costs a question to a server"
+        means = "a network disk or a FUSE file system: each file costs a request to a server"
         advice = "Pack the images, and let `packer stage` copy the pack to this machine's own disk before training"
     if system.read_only:
         means += "; read-only, so packs cannot be written here"
@@ -143,10 +143,10 @@ def _listing(readings: DiskReadings) -> Finding:
         found += f"; {readings.unreadable:,} could not be read"
     million = 1e6 * readings.listing
     long = f"{million:.0f} s" if million < 60 else f"{million / 60:.0f} min"
-    means = f"a million files are listed in {long}, each time that training starts"
+    means = f"listing a million files takes {long}, each time training starts"
     advice = ""
     if readings.listing > _SLOW_LISTING:
-        advice = "Pack the images: a pack opens in milliseconds. Or list them once, with `packer index`"
+        advice = "Pack the images: a pack opens in milliseconds. Or list them only once, with `packer index`"
     return Finding("listing", found, means, advice, values)
 
 
@@ -156,7 +156,7 @@ def _opening(readings: DiskReadings) -> Finding:
     rare = f"one in twenty takes more than {1e6 * slowest:.0f} µs"
     found = f"{1e6 * median:.0f} µs (median of {len(readings.opening):,}; {rare})"
     slow = median > _SLOW_OPENING
-    means = "a tree pays this for every image, a pack once"
+    means = "an image folder pays this for every image, a pack only once"
     advice = "Pack the images" if slow else ""
     return Finding("opening a file", found, means, advice, {"median": median, "slowest_twentieth": slowest})
 
@@ -169,16 +169,16 @@ def _reading(readings: DiskReadings, system: FileSystem) -> Finding:
     if readings.in_order:
         found += f"; {in_units(readings.in_order)}/s in order"
     if not readings.direct and not system.is_memory:
-        found += "; the page cache could not be passed by, and these may be the memory's figures"
-    means = f"at most {together:,.0f} images a second of this size, until they are in memory"
+        found += "; the page cache could not be bypassed, so these may be the figures of memory"
+    means = f"at most {together:,.0f} images of this size a second, until they are in memory"
     in_order = readings.in_order / max(readings.size, 1)
     advice = ""
     if together < _FEW_READS and not system.is_memory:
-        advice = "Let `packer stage` copy a pack to a faster disk or to /dev/shm, or `packer warm` read it into memory"
+        advice = (
+            "Copy a pack to a faster disk or to /dev/shm with `packer stage`, or read it into memory with `packer warm`"
+        )
         if in_order > _IN_ORDER_IS_FASTER * together:
-            advice += (
-                f"; in order this disk gives {in_order:,.0f} images a second, which packer.BlockShuffleSampler uses"
-            )
+            advice += f"; in order this disk reads {in_order:,.0f} images a second: use packer.BlockShuffleSampler"
     values = {
         "bytes": readings.size,
         "random": readings.random,
@@ -194,12 +194,12 @@ def _fitting(size: int) -> Finding:
     free = available_now()
     values = {"size": size, "available": free}
     if free is None:
-        return Finding("in memory", "how much memory is free is not to be had on this system", "", "", values)
+        return Finding("in memory", "the amount of free memory is not available on this system", "", "", values)
     if size <= free:
-        means = "from the second epoch on the disk is hardly read; `packer warm` reads it before the first"
+        means = "from the second epoch on, data comes from memory; `packer warm` reads it before the first epoch"
         return Finding("in memory", f"{in_units(size)} fit into the {in_units(free)} available", means, "", values)
     means = "the disk is read in every epoch"
-    advice = "`packer convert --resize 256` makes it smaller, where that suits the training"
+    advice = "`packer convert --resize 256` makes it smaller, if that suits the training"
     return Finding(
         "in memory", f"{in_units(size)} do not fit into the {in_units(free)} available", means, advice, values
     )

@@ -293,8 +293,11 @@ class Estimate(Displayable):
         """Yield blocks of text: size and time of the conversion, remarks, and size and time with other options."""
         words = shlex.split(self.command)  # packer convert SRC DST OPTION ...
         tried = "all of them" if self.exact else count(self.tried)
-        about = "" if self.looked_at == self.images else f"about, by {count(self.looked_at)} of them, "
-        yield f"{words[2]}: {counted(self.images, 'image')}, {about}{in_units(self.bytes_in.value)}; {tried} tried"
+        about, basis = "", ""
+        if self.looked_at != self.images:
+            about, basis = "about ", f" (from {count(self.looked_at)} of them)"
+        size = f"{about}{in_units(self.bytes_in.value)}{basis}"
+        yield f"{words[2]}: {counted(self.images, 'image')}, {size}; {tried} tried"
         yield _expected(self)
         yield TextTable(list(_remarks(self, skips="--on-error skip" in " ".join(words))), ("<10", ""))
         yield from (f"  {note}" for note in self.notes)
@@ -307,7 +310,7 @@ class Estimate(Displayable):
             ]
             yield TextTable(rows, (f"<{width}", ">10", "<24", ">10"), ("with other options", "size", "", "time"))
         if self.not_tried:
-            yield f"  not tried, for want of time or room: {', '.join(self.not_tried)}"
+            yield f"  not tried, because time or space ran out: {', '.join(self.not_tried)}"
         yield ""
         parts = self.part_command
         yield Code([f"  {self.command}", *([] if parts is None else [f"  {parts}    # in each job, K from 0"])])
@@ -323,7 +326,7 @@ def _expected(found: Estimate) -> TextTable:
     ]
     if found.jobs > 1:
         many = found.seconds_on_jobs
-        serving = f"{_between(many, duration)}, where the disk serves all"
+        serving = f"{_between(many, duration)}, if the disk is fast enough for all"
         rows.append((f"on {found.jobs} jobs", duration(many.value), serving))
     return TextTable(rows, ("<10", "<8", ""))
 
@@ -331,10 +334,13 @@ def _expected(found: Estimate) -> TextTable:
 def _remarks(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
     """Yield topics and remarks; `skips` tells whether the conversion leaves out unusable images."""
     if found.in_memory is not None:
-        cold = "" if found.in_memory < 0.05 else ": where they are not, reading them may take longer"
+        cold = "" if found.in_memory < 0.05 else ": if they are not, reading them may take longer"
         yield "disk", f"{found.in_memory:.0%} of the files were in memory{cold}"
     if (found.others or 0) > BUSY:
-        yield "others", f"other work took {found.others:.0%} of the processors: without it, the conversion is faster"
+        yield (
+            "others",
+            f"other programs used {found.others:.0%} of the processors: without them, the conversion is faster",
+        )
     lacking = found.size.high - found.room
     fits = "enough" if lacking <= 0 else f"up to {in_units(lacking)} too little"
     yield "room", f"{in_units(found.room)} free: {fits}"
@@ -342,10 +348,10 @@ def _remarks(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
         yield "findings", _images(found.remarkable)
         yield from (("", f"{name}: {_images(images)}") for name, images in found.findings.items())
     else:
-        most = f"none, so {count(round(found.remarkable.high))} images at most"
+        most = f"none found, so at most {count(round(found.remarkable.high))} images"
         yield "findings", "none" if found.exact else most
     if found.left_out:
-        stops = "left out" if skips else "a conversion stops at the first, unless it has --on-error skip"
+        stops = "left out" if skips else "a conversion stops at the first one, unless you pass --on-error skip"
         yield "unreadable", f"{_images(found.unreadable)}; {stops}"
         yield from (("", f"{entry['name']}: {entry['reason']}") for entry in found.left_out[:_MOST_NAMED])
         if len(found.left_out) > _MOST_NAMED:
@@ -439,7 +445,7 @@ def _where_they_fit(tried: Callable[[Path], _Tried], beside: Path) -> tuple[_Tri
     notes : list of str
         A remark if the trials did not run on the disk of the pack.
     """
-    elsewhere, then = Path(tempfile.gettempdir()), "an estimate converts some images beside DST"
+    elsewhere, then = Path(tempfile.gettempdir()), "an estimate needs to write a few images next to DST"
     try:
         with writing_to(beside, then), scratch_directory("estimate", beside) as directory:
             return tried(directory), []
@@ -448,7 +454,10 @@ def _where_they_fit(tried: Callable[[Path], _Tried], beside: Path) -> tuple[_Tri
         if not full or os.stat(elsewhere).st_dev == os.stat(beside).st_dev:
             raise
     with writing_to(elsewhere, then), scratch_directory("estimate", elsewhere) as directory:
-        note = f"the disk of DST has no room for the trials: they ran in {printable(elsewhere)}, at its disk's speed"
+        note = (
+            f"the disk of DST has no space for the trials: they ran in {printable(elsewhere)}, at the speed of that "
+            "disk"
+        )
         return tried(directory), [note]
 
 
@@ -539,7 +548,12 @@ def _refusals(trials: Trials) -> list[str]:
     number = sum("--to-8-bit" in entry["reason"] for entry in trials.left_out())
     if not number:
         return []
-    return [f"{number} of {trials.tried} images do not fit 8-bit RGB: the command needs --to-8-bit clip, type or file"]
+    return [
+        (
+            f"{number} of {trials.tried} images have more bits than 8-bit RGB: the command needs --to-8-bit clip, "
+            "type or file"
+        )
+    ]
 
 
 def _population(source: Source, seconds: float, seed: int, show: ShowPhase) -> tuple[Population, float]:
@@ -633,7 +647,7 @@ def requested(
     known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
         if name not in known:
-            raise OptionTypeError(f"estimate takes no {name!r}: packer.convert has no such argument")
+            raise OptionTypeError(f"estimate has no argument {name!r}, because packer.convert has none")
     destination = default_destination(local_path(src), options.get("format")) if dst is None else local_path(dst)
     return ConversionRequest(src=local_path(src), dst=destination, **values_of(ConversionRequest, options, local_path))
 

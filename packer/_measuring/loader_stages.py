@@ -241,13 +241,13 @@ def inspect_loader(loader: Any) -> LoaderInfo:
         )
     if not _is(loader, "torch.utils.data", "DataLoader"):
         name = type(loader).__name__
-        return LoaderInfo(loader=loader, kind=name, unseen=f"a {name} does not show how it makes its batches")
+        return LoaderInfo(loader=loader, kind=name, unseen=f"packer cannot see how a {name} makes its batches")
     workers, dataset = loader.num_workers, loader.dataset
     info = LoaderInfo(
         loader=loader, kind="DataLoader", workers=workers, burst=max(workers, 1), in_processes=workers > 0
     )
     if _is(dataset, "torch.utils.data", "IterableDataset") or not hasattr(dataset, "__len__"):
-        return replace(info, unseen=f"{type(dataset).__name__} gives its items in its own order, and not one by one")
+        return replace(info, unseen=f"{type(dataset).__name__} returns its items in its own order, and not by index")
     if loader.batch_sampler is None:
         return replace(info, unseen="the DataLoader has no batches (batch_size=None)")
     size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 1
@@ -791,7 +791,7 @@ def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[Pac
 
     samples = list(_samples(info, stages))
     if not samples:
-        raise UnpackedError("which files the images are is not to be seen in the dataset")
+        raise UnpackedError("packer cannot see which files the dataset reads")
     settings = _settings(info, stages)
     found: list[PackedCost] = []
     with scratch_directory("profile", SHARED_MEMORY) as directory, warnings.catch_warnings():
@@ -803,7 +803,7 @@ def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[Pac
                 with open_dataset(pack, **settings) as dataset:
                     measured = measure_stages(replace(info, dataset=dataset, threaded=False), seconds / 2)
             except Exception as error:  # from a user's transform, or for images that packer refuses
-                raise UnpackedError(f"the transform and the images do not go together with packer: {error}") from error
+                raise UnpackedError(f"packing the images or applying the transform failed: {error}") from error
             found.append(PackedCost(options, measured.total, len(samples)))
     return found
 
@@ -833,15 +833,15 @@ def _settings(info: LoaderInfo, stages: Stages) -> dict[str, Any]:
         first, *further = (items_of(pack).item_settings for pack in info.leaves)
         settings = {name: getattr(first, name) for name in _ITEM_SETTINGS}
         if any(getattr(other, name) != value for other in further for name, value in settings.items()):
-            raise UnpackedError("the datasets in a row have transforms of their own")
+            raise UnpackedError("the joined datasets have different transforms")
         if any(one.parts is not None for one in (first, *further)):
-            raise UnpackedError("the samples have fields beside the image")
+            raise UnpackedError("the samples have fields in addition to the image")
         return settings
     if any(not hasattr(leaf, "transform") for leaf in info.leaves):
         raise UnpackedError("the dataset has no transform that could be applied to a pack's images")
     settings = {"transform": dataset.transform}
     if any(other.transform != dataset.transform for other in others):
-        raise UnpackedError("the datasets in a row have transforms of their own")
+        raise UnpackedError("the joined datasets have different transforms")
     transform = isolated_copy(settings["transform"])
     output = "numpy" if stages.form == "numpy" else "pil" if transform is None else None
     return {"transform": transform, "fuse": transform is not None, "output": output}

@@ -143,7 +143,7 @@ def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
         sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise OptionError(f"{printable(path)}: a recipe is a Python file, NAME.py")
+        raise OptionError(f"{printable(path)}: a recipe must be a Python file, NAME.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:
@@ -154,7 +154,8 @@ def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
     found = {name: getattr(module, name, None) for name in ("loader", "transform", "crop")}
     if all(value is None for value in found.values()):
         raise OptionError(
-            f"{printable(path)} defines none of what a recipe has: loader(path, threads), transform, crop"
+            f"{printable(path)} a recipe must define loader(path, threads), transform or crop, but this file defines "
+            "none of them"
         )
     for name in ("loader", "transform"):
         if found[name] is not None and not callable(found[name]):
@@ -281,7 +282,7 @@ class Endless:
                 is_empty = False
                 yield one
             if is_empty:
-                raise ValueError("the loader gives no batches")
+                raise ValueError("the loader returns no batches")
 
 
 def read_for(loader: Iterable[Any], settle: int, seconds: float) -> tuple[int, float]:
@@ -307,11 +308,11 @@ def _dataset(way: str, path: str, recipe: TrainingRecipe) -> Any:
     if recipe.transform is None or (way == "limit" and recipe.crop is not None):
         dataset = open_dataset(path, crop=crop)
     elif way == "limit":
-        raise OptionError("the limit is that of a crop, which the recipe does not define")
+        raise OptionError("the limit is measured with a crop, which the recipe does not define")
     else:
         dataset = open_dataset(path, recipe.transform, fuse=way != "DataLoader")
     if not len(dataset):
-        raise SourceError("there are no samples in it")
+        raise SourceError("it has no samples")
     return dataset
 
 
@@ -329,7 +330,7 @@ def torchvision() -> Any:
         import torchvision as found
         import torchvision.transforms.v2
     except RuntimeError as error:
-        raise ImportError(f"torchvision does not go with this torch: {error}") from error
+        raise ImportError(f"torchvision does not work with this torch: {error}") from error
     return found
 
 

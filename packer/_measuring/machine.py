@@ -98,12 +98,12 @@ def _processors() -> Finding:
     values = {"count": count, "usable": usable, "affinity": affinity, "cgroup": quota, "slurm": slurm, "name": name}
     found = f"{usable} of {count} usable, {name}"
     if affinity is None:
-        found += "; affinity is not to be had on this system"
+        found += "; affinity is not available on this system"
     if usable == count:
         return Finding("processors", found, f"up to {usable} threads or workers decode at the same time", "", values)
-    means = f"fewer than the machine has ({listed}): programs that count the machine's start too many threads"
+    means = f"fewer than the machine has ({listed}): programs that use the machine's number start too many threads"
     advice = (
-        f"Say num_workers={usable} or threads={usable}, and OMP_NUM_THREADS={usable}; or ask for more processors "
+        f"Pass num_workers={usable} or threads={usable}, and OMP_NUM_THREADS={usable}; or ask for more processors "
         "(SLURM: --cpus-per-task, Docker: --cpus)"
     )
     return Finding("processors", found, means, advice, values)
@@ -129,39 +129,37 @@ def _decoder() -> Finding:
     means = "a node without AVX2 or NEON reads the same pixels, at about half the speed"
     if VECTORS:
         return Finding("decoder", f"packer's own, with {VECTORS}", means, "", values)
-    why, cure = short or ("it knows no vectors of this processor", "")
+    why, cure = short or ("it supports no vector instructions of this processor", "")
     return Finding("decoder", f"packer's own, in plain C: {why}", "it takes about twice as long", cure, values)
 
 
 def _load() -> Finding:
     if not hasattr(os, "getloadavg"):
-        return Finding("load", "not to be had on this system")
+        return Finding("load", "not available on this system")
     load, usable = os.getloadavg()[0], available_cpus()
     values = {"load": load}
     if load <= max(0.5 * (os.cpu_count() or 1), 0.5):
         return Finding("load", f"{load:.1f} in the last minute", "the processors are free", "", values)
-    means = f"other programs use the processors, of which this process may use {usable}; what is measured now varies"
+    means = f"other programs use the processors, of which this process may use {usable}; measurements vary now"
     return Finding("load", f"{load:.1f} in the last minute", means, "Measure again when they are done", values)
 
 
 def _memory() -> Finding:
     total, free, cached, limit = _meminfo("MemTotal"), _meminfo("MemAvailable"), _meminfo("Cached"), cgroup_memory()
     if total is None:
-        return Finding("memory", "not to be had on this system")
+        return Finding("memory", "not available on this system")
     usable = min(total, limit) if limit else total
     values = {"total": total, "available": free, "page_cache": cached, "cgroup": limit}
     found = f"{in_units(total)}, {in_units(free or 0)} available, {in_units(cached or 0)} hold files (page cache)"
     if limit is not None and limit < total:
         found += f"; the cgroup grants {in_units(limit)}"
-    means = (
-        f"what is read once and fits into {in_units(min(free or usable, usable))} is read from memory in the next epoch"
-    )
+    means = f"data of up to {in_units(min(free or usable, usable))} is read from memory in the next epoch"
     if usable >= _LITTLE_MEMORY:
         return Finding("memory", found, means, "", values)
     advice = (
-        "Ask for more memory; the page cache counts as the cgroup's"
+        "Ask for more memory; the page cache counts towards the cgroup's limit"
         if limit
-        else "Use few workers: each has a copy of what the dataset's Python objects hold"
+        else "Use few workers: each has a copy of the dataset's Python objects"
     )
     return Finding("memory", found, means, advice, values)
 
@@ -170,13 +168,13 @@ def _shared_memory() -> Finding:
     try:
         state = os.statvfs("/dev/shm")
     except (OSError, AttributeError):
-        return Finding("/dev/shm", "not there on this system", "workers hand batches over in files, or otherwise")
+        return Finding("/dev/shm", "missing on this system", "workers pass batches through files or in another way")
     size, free = state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize
     found = f"{in_units(size)}, {in_units(free)} free"
-    means = "a DataLoader's workers hand their batches over here"
+    means = "a DataLoader's workers pass their batches through it"
     advice = ""
     if free < _SMALL_SHARED_MEMORY:
-        means += "; where it is full they end with a bus error. packer's Loader does not need it"
+        means += "; if it is full, they end with a bus error. packer's Loader does not need it"
         advice = "Docker: --shm-size=8g or --ipc=host; Kubernetes: an emptyDir of medium Memory at /dev/shm"
     return Finding("/dev/shm", found, means, advice, {"size": size, "free": free})
 
@@ -199,13 +197,13 @@ def _limit(value: int) -> int | None:
 
 def _open_files(soft: int | None, hard: int | None) -> Finding:
     current, most = ("unlimited" if limit is None else f"{limit:,}" for limit in (soft, hard))
-    means, advice = "workers hand over a file descriptor for each tensor", ""
+    means, advice = "workers pass a file descriptor for each tensor", ""
     if soft is not None and soft < _FEW_FILES:
-        means += "; where they run out: 'Too many open files', or 'received 0 items of ancdata'"
+        means += "; if none is left, the error is 'Too many open files' or 'received 0 items of ancdata'"
         advice = f"ulimit -n {_FEW_FILES if hard is None else max(_FEW_FILES, min(hard, _MOST_FILES))}"
         if hard and hard < _FEW_FILES:
             advice += ", which an administrator must allow"
-    return Finding("ulimit -n", f"{current} open files, {most} at most", means, advice, {"soft": soft, "hard": hard})
+    return Finding("ulimit -n", f"{current} open files, at most {most}", means, advice, {"soft": soft, "hard": hard})
 
 
 def _locked_memory(soft: int | None, hard: int | None) -> Finding:
@@ -234,14 +232,14 @@ def _gpus() -> Iterator[Finding]:
     sees = _torch_cuda(bool(rows))
     if not rows and not sees:
         yield Finding(
-            "GPU", "none that nvidia-smi or torch know", "training runs on the processors", "", {"torch_cuda": sees}
+            "GPU", "nvidia-smi and torch find none", "training runs on the processors", "", {"torch_cuda": sees}
         )
         return
     for row in rows:
         name, memory, generation, width, widest, driver = row
         found = f"{name}, {memory}, PCIe {generation} x{width}, driver {driver}"
         narrow = width.isdigit() and widest.isdigit() and int(width) < int(widest)
-        means = f"the link has {width} of {widest} lanes, and batches are copied so much slower" if narrow else ""
+        means = f"the link uses only {width} of {widest} lanes, which makes copying batches slower" if narrow else ""
         advice = "Move the card to a slot with all lanes" if narrow else ""
         values = {"name": name, "memory": memory, "pcie_generation": generation, "pcie_width": width}
         yield Finding("GPU", found, means, advice, values)
@@ -251,8 +249,8 @@ def _gpus() -> Iterator[Finding]:
             "torch and GPU",
             f"torch {version} does not see the GPU",
             "training runs on the processors",
-            "Install a torch that is built for CUDA (pytorch.org/get-started), or look whether CUDA_VISIBLE_DEVICES is "
-            "empty",
+            "Install a torch that is built for CUDA (pytorch.org/get-started), or check whether CUDA_VISIBLE_DEVICES "
+            "is empty",
             {"torch_cuda": False},
         )
     elif sees:
@@ -292,10 +290,10 @@ def _libraries() -> Finding:
     decoder, _ = fast_decoder()
     file = _system_libjpeg_turbo()
     values = {"python": sys.version.split()[0], "jpeg": decoder, "libturbojpeg": file, **versions}
-    jpegs = "JPEGs that packer's own decoder leaves" if short is None else "JPEGs"
+    jpegs = "JPEGs that packer's own decoder does not support" if short is None else "JPEGs"
     means = f"{jpegs} go to {_DECODERS[decoder]}, and images of other types to Pillow"
     if file is not None:
-        means += f"; PyTurboJPEG, which decodes on request, has {file}"
+        means += f"; PyTurboJPEG, which decodes on request, uses {file}"
     missing = [name for name in ("torch",) if name not in versions]
     if decoder not in LIBJPEG_TURBO and short is not None:
         missing.append("simplejpeg")

@@ -180,7 +180,7 @@ class _Recorder:
         from packer._measuring.diagnosis import diagnose
 
         self._is_diagnosing = True
-        self._write_state("finding the cause of the waiting")
+        self._write_state("finding out why steps wait")
         try:
             return diagnose(loader, timings, seconds).to_json()
         finally:
@@ -321,7 +321,7 @@ def profile_training(
                 stdout=sys.stderr.fileno() if to_stderr else None,
             )
         except OSError as error:
-            hint = f". Say --train 'python {printable(command.strip())}'" if words[0].endswith(".py") else ""
+            hint = f". Pass --train 'python {printable(command.strip())}'" if words[0].endswith(".py") else ""
             raise PackerError(f"--train: {printable(words[0])} cannot be started: {error.strerror}{hint}") from error
         watched = _State(state, seconds + finding, progress)
         status, interrupted = _awaited(process, ended, watched.show)
@@ -341,12 +341,12 @@ def _words(command: str) -> tuple[list[str], dict[str, str]]:
         name, _, value = words.pop(0).partition("=")
         variables[name] = value
     if not words or not words[0]:
-        raise OptionError("--train is a command, such as 'python train.py'")
+        raise OptionError("--train takes a command, such as 'python train.py'")
     shell = re.search(r"[;<>|&]+", _QUOTED.sub("", command))
     if shell is not None:
         raise OptionError(
-            f"--train is one command, and {shell[0]} is a shell's: quote it where it belongs to a word, or give the "
-            "line to a shell, as in --train \"sh -c 'cd project && python train.py'\""
+            f"--train runs one command without a shell, but it contains {shell[0]}: quote it if it is part of an "
+            "argument, or call a shell, as in --train \"sh -c 'cd project && python train.py'\""
         )
     return words, variables
 

@@ -121,9 +121,9 @@ class Tuning(Displayable):
             need = f"{self.batch / self.step_ms * 1000:,.0f} images a second"
             short = f"a step of {self.step_ms:g} ms waits {self.wait_ms:.0f} ms for its batch"
             yield (
-                f"{short}: nothing on this machine gives the {need} that it takes"
+                f"{short}: no settings on this machine reach the required {need}"
                 if self.wait_ms
-                else f"keeps up with steps of {self.step_ms:g} ms, which take {need}"
+                else f"keeps up with steps of {self.step_ms:g} ms, which need {need}"
             )
         yield ""
         tried = sorted(self.trials, key=lambda trial: trial.median)
@@ -291,7 +291,8 @@ def _result(search: _Search, settings: LoaderSettings, step_ms: float | None) ->
     if search.unsure:
         not_tried = f", and {len(search.untried)} were not tried" if search.untried else ""
         search.notes.append(
-            f"{search.limit.seconds:g} seconds are too few to be sure: settings were measured once or twice{not_tried}"
+            f"{search.limit.seconds:g} seconds are too few for a reliable result: settings were measured only once or "
+            f"twice{not_tried}"
         )
     return Tuning(
         settings,
@@ -367,7 +368,5 @@ def dataset_of(pack: str | os.PathLike[str], recipe: str | os.PathLike[str] | No
     if own.crop is not None:
         return open_dataset(pack, own.transform, crop=own.crop)
     if own.transform is None:
-        raise OptionError(
-            f"{printable(recipe)} defines neither transform nor crop; one of them is required to read the pack"
-        )
+        raise OptionError(f"{printable(recipe)} defines neither transform nor crop; one of them is required")
     return open_dataset(pack, own.transform, fuse=True)

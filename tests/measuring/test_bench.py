@@ -180,7 +180,7 @@ def test_what_a_plot_needs_is_said_before_anything_is_measured(
 ) -> None:
     result = packer("bench", root / "pack.lmdb", "--plot", "rates.pdf")
     assert result.returncode == EXIT_STATUS["usage"]
-    assert "a plot is .png or .svg" in result.stderr
+    assert "a plot must be .png or .svg" in result.stderr
     result = packer("bench", root / "pack.lmdb", "--plot", tmp_path / "nowhere" / "rates.png")
     assert result.returncode == EXIT_STATUS["error"]
     assert "nowhere" in result.stderr
@@ -192,7 +192,7 @@ def test_what_a_plot_needs_is_said_before_anything_is_measured(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1", "defines none of what a recipe has: loader"),
+        ("x = 1", "a recipe must define loader"),
         ("import sys; sys.exit(0)", "SystemExit: 0"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("loader = (", "SyntaxError"),
@@ -202,7 +202,7 @@ def test_a_recipe_that_cannot_be_used_is_named(tmp_path: Path, text: str, messag
     (tmp_path / "odd.py").write_text(text)
     with pytest.raises(OptionError, match=message):
         read_recipe(tmp_path / "odd.py")
-    with pytest.raises(OptionError, match="a recipe is a Python file"):
+    with pytest.raises(OptionError, match="a recipe must be a Python file"):
         read_recipe(tmp_path / "odd.txt")
 
 
@@ -213,7 +213,7 @@ def test_what_is_not_there_or_given_twice_is_named(root: Path) -> None:
         bench("/nowhere/*.tar")
     with pytest.raises(OptionError, match="twice"):
         bench([root / "tree", root / "tree"])
-    with pytest.raises(OptionError, match="pass the packs or trees"):
+    with pytest.raises(OptionError, match="pass the packs or directories"):
         bench([])
     result = packer("bench", root / "tree", "--threads", "1,x")
     assert result.returncode == EXIT_STATUS["usage"]
@@ -259,7 +259,7 @@ def test_a_pack_at_a_url_is_fetched_in_both_orders_and_read_from_the_cache(
         url = f"{Served(server).url(root / 'pack.lmdb')}?token=secret"
         measured = bench(url, batch=4, images=12, seconds=0.1, threads=[1])
         asked = [one for one in server.asked if one.method == "GET"]
-        with pytest.raises(OptionError, match=r"token=\.\.\.: a recipe is measured only on a disk"):
+        with pytest.raises(OptionError, match=r"token=\.\.\.: a recipe can be measured only for a pack on a disk"):
             bench(url, recipe="rand")
     assert measured.skipped == {}
     assert [rate.side for rate in measured.rates] == [

@@ -166,4 +166,4 @@ def test_file_systems_are_told_apart() -> None:
 def test_the_time_of_a_long_listing_has_its_unit() -> None:
     for seconds, said in ((1e-6, "1 s"), (1e-3, "17 min")):
         finding = _listing(DiskReadings(listed=10, listing=seconds))
-        assert finding.means == f"a million files are listed in {said}, each time that training starts"
+        assert finding.means == f"listing a million files takes {said}, each time training starts"

@@ -65,7 +65,7 @@ def test_batches_of_several_workers_come_in_bursts(steps: int) -> None:
 def test_the_first_batches_of_many_workers_do_not_say_that_the_loader_keeps_up() -> None:
     report = looped(DataLoader(Remote(0.1), 1, num_workers=4), 0.002, steps=4).report()
     assert report.cause == "reading", "though all four were made while the first was waited for"
-    assert "Only 4 steps were measured, and 4 workers make as many at a time" in str(report)
+    assert "Only 4 steps were measured, and 4 workers make 4 batches at a time" in str(report)
     report = looped(DataLoader(Remote(0.001), 1, num_workers=4), 0.3, steps=4).report()
     assert report.cause == "step"
 
@@ -125,7 +125,7 @@ def test_a_part_of_a_pack_is_a_pack(drawn: Path) -> None:  # noqa: F811
     for loader in (DataLoader(train, 8), DataLoader(row, 8), packer.Loader(row, 8, threads=1)):
         assert inspect_loader(loader).of_packer
         report = looped(loader, steps=3).report()
-        assert "this is a pack already, and packing will not help you" in str(report), report
+        assert "this is a pack already, so packing will not help you" in str(report), report
         assert "was not measured" not in str(report)
     assert not inspect_loader(DataLoader(ConcatDataset([pack, TensorDataset(torch.zeros(3))]))).of_packer
 
@@ -138,12 +138,12 @@ def test_parts_of_trees_in_a_row_are_packed_as_one_tree(drawn: Path) -> None:  #
     assert {"packing", "packing with --resize 256"} <= set(report.gains)
     trees[1].transform = loaders.training()  # type: ignore[attr-defined]
     report = looped(DataLoader(row, 4), steps=3).report()
-    assert "the datasets in a row have transforms of their own" in str(report)
+    assert "the joined datasets have different transforms" in str(report)
 
 
 def test_a_loader_without_batches_ends_no_training(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(packer.profile([])) == []
-    assert "the loader gave no batch" in capsys.readouterr().err
+    assert "the loader returned no batch" in capsys.readouterr().err
 
 
 def test_persistent_workers_are_advised_to_who_has_workers_that_start_again() -> None:

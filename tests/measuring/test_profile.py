@@ -256,7 +256,7 @@ def test_what_cannot_be_seen_is_said_to_be_so() -> None:
     report = looped(slow_generator(), seconds=1.0).report()
     assert report.cause == "unknown"
     assert report.waiting > 0.5
-    assert "a generator does not show how it makes its batches" in str(report)
+    assert "packer cannot see how a generator makes its batches" in str(report)
     assert "packing will not help" not in str(report)
     report = looped(DataLoader(Refusing(), 2)).report()
     assert report.cause == "unknown"

@@ -136,7 +136,7 @@ def test_the_steps_and_the_search_for_the_cause_are_shown_while_they_last(
     steps = [state for state in states if re.fullmatch(r"step \d+ of 12", state)]
     assert len(steps) > 1
     assert states[0] == steps[0]
-    assert set(states) == {*steps, "finding the cause of the waiting"}
+    assert set(states) == {*steps, "finding out why steps wait"}
     assert all(0 < passed <= most for passed, most, _ in shown)
 
 
@@ -185,7 +185,7 @@ def test_a_command_sets_variables_and_quotes_words_as_in_a_shell(training: Path)
 
 def test_a_command_of_no_words_is_refused() -> None:
     for nothing in ("", "  ", "''", "A=1"):
-        with pytest.raises(OptionError, match="--train is a command, such as"):
+        with pytest.raises(OptionError, match="--train takes a command, such as"):
             profile_training(nothing)
 
 
@@ -193,7 +193,7 @@ def test_a_command_without_a_loader_is_an_error_that_says_what_to_do() -> None:
     for line, message in {
         f"{sys.executable} -c pass": "ended with status 0 before a DataLoader or packer.Loader returned a batch",
         "./no-such-program": "./no-such-program cannot be started",
-        "no-such-script.py --lr 1": "Say --train 'python no-such-script.py --lr 1'",
+        "no-such-script.py --lr 1": "Pass --train 'python no-such-script.py --lr 1'",
     }.items():
         result = packer("doctor", "--train", line)
         assert result.returncode == EXIT_STATUS["error"], result

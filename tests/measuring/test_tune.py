@@ -90,7 +90,7 @@ def test_too_little_time_takes_what_is_faster_beyond_doubt_and_says_so(pack: Pat
         assert search.untried == [LoaderSettings(4)]
     found = tune(pack, 4, seconds=0.05)
     (note,) = found.notes
-    assert note.startswith("0.05 seconds are too few to be sure")
+    assert note.startswith("0.05 seconds are too few for a reliable result")
     assert found.rate >= max(4 / trial.median for trial in found.trials) / 1.1
 
 
@@ -168,11 +168,11 @@ def test_processes_of_settings_that_were_not_taken_end(pack: Path) -> None:
 
 
 def test_wrong_arguments_are_refused(pack: Path) -> None:
-    with pytest.raises(ValueError, match="step_ms is a number above 0"):
+    with pytest.raises(ValueError, match="step_ms must be a number above 0"):
         tune(pack, step_ms=0)
-    with pytest.raises(ValueError, match="seconds is a number above 0"):
+    with pytest.raises(ValueError, match="seconds must be a number above 0"):
         tune(pack, seconds=float("nan"))
-    with pytest.raises(ValueError, match="batch is 1 or more"):
+    with pytest.raises(ValueError, match="batch must be 1 or more"):
         tune(pack, 0)
     with pytest.raises(ValueError, match="empty"):
         tune(open_dataset(pack, crop=CenterCrop(8))[:0])
